@@ -113,8 +113,8 @@ step() {
     [ "$result" = ok ]
 }
 
-if step unpack 60 && step install 180; then
-    step tests 120
+if step unpack 30 && step install 150; then
+    step tests 180
     step benchmark 240
     tail -n 20 "$folder/logs/benchmark.log"
 fi

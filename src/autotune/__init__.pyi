@@ -20,7 +20,7 @@ from autotune.store.sqlite import open_database as open_database
 from autotune.targets import Target as Target
 from autotune.tuning.api import tune as tune
 from autotune.tuning.api import tune_tasks as tune_tasks
+from autotune.tuning.compiling import compile_record as compile_record
 from autotune.tuning.programs import Task as Task
 from autotune.tuning.result import Result as Result
 from autotune.tuning.tuned_function import TunedFunction as TunedFunction
-from autotune.tuning.tuned_function import compile_record as compile_record

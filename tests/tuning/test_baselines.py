@@ -25,8 +25,8 @@ from autotune.store.records import Comparison, Record
 from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
 from autotune.tuning.baselines import after_turns
+from autotune.tuning.compiling import compile_record
 from autotune.tuning.events import BaselineMeasured, Event
-from autotune.tuning.tuned_function import compile_record
 
 SEED, TRIALS = 5, 6
 WITH_DEFAULT = f"{REFERENCE_BACKEND}WithDefault"

@@ -13,7 +13,8 @@ from autotune.backends import aligned_copy, aligned_empty
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.testing.sample_records import KEY, sample_record
-from autotune.tuning.tuned_function import TunedFunction, compile_record
+from autotune.tuning.compiling import compile_record
+from autotune.tuning.tuned_function import TunedFunction
 
 M, N, K = 8, 8, 8
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 pytest.importorskip("tvm")
 
+import fake_cuda
 from autotune_tvm.backend import TVMBackend
 
 from autotune.backends import BuildRequest
@@ -26,6 +28,21 @@ from autotune.testing.programs import check_program
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is kept for other processes is not kept in the user's own folder."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of a CUDA driver without a device."""
+    if not fake_cuda.has_compiler():
+        pytest.skip("there is no g++: the fake driver cannot be built")
+    return fake_cuda.build_library(tmp_path_factory.mktemp("fake-cuda"))
+
+
+@pytest.fixture
+def cuda(fake_driver: Path, tmp_path: Path) -> Iterator[fake_cuda.FakeCuda]:
+    """A device that is found here and in children of this process: a fake one."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield fake_cuda.install(fake_driver, tmp_path, patch)
 
 
 @pytest.fixture(scope="session")

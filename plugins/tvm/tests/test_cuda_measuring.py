@@ -7,11 +7,9 @@ compiler. Everything else is what runs where there is a device.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import fake_cuda
-import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.cuda_measuring import FAST_MATH_VARIABLE, check_versions, compiler_described
@@ -20,16 +18,11 @@ from fake_cuda import FakeCuda
 
 from autotune.backends import BuildRequest, CudaCompiler, CudaExecutable
 from autotune.errors import InvalidValueError, UnsupportedTarget
-from autotune.ir.workloads import Workload, gemm, softmax
+from autotune.ir.workloads import gemm, softmax
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
 from autotune.sketches import Candidate
-from autotune.spaces import SketchSpace
 from autotune.store.records import Outcome
-from autotune.targets import Target, load_driver, preset, resolve
-
-pytestmark = pytest.mark.skipif(
-    not fake_cuda.has_compiler(), reason="there is no g++: the fake driver cannot be built"
-)
+from autotune.targets import load_driver, preset, resolve
 
 SMALL = gemm(m=16, n=16, k=16)
 # Of one thread block and few threads each: every thread of a block is one of the machine.
@@ -37,32 +30,8 @@ DEADLINES = {"task": 100.0, "build": 60.0, "verify": 20.0, "run": 40.0}
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_cuda.build_library(tmp_path_factory.mktemp("fake-cuda"))
-
-
-@pytest.fixture
-def cuda(library: Path, tmp_path: Path) -> Iterator[FakeCuda]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield fake_cuda.install(library, tmp_path, patch)
-
-
-def candidates_of(workload: Workload, count: int) -> list[Candidate]:
-    target = preset("h100")
-    space = SketchSpace(workload, target, TVMBackend().limits(target))
-    rows = list(space.sample(4 * count, np.random.default_rng(5)))
-    return sorted(rows, key=lambda row: _threads(row, target))[:count]
-
-
-def _threads(candidate: Candidate, target: Target) -> int:
-    request = BuildRequest(candidate.sketch.workload, None, candidate, target, 1)
-    launches = TVMBackend().lower(request).program.launches
-    return max(int(np.prod(launch.block)) for launch in launches)
-
-
-@pytest.fixture(scope="module")
 def few() -> list[Candidate]:
-    return candidates_of(SMALL, 3)
+    return fake_cuda.candidates_of(SMALL, 3)
 
 
 def measured(

@@ -28,6 +28,7 @@ Examples:
   autotune build-model --network mobilenet_v2 -o mobilenet.so
   autotune build-model model.onnx --database records.db -o model.so
   autotune build-model model.mlir -o library.mlir
+  autotune build-model --network resnet_50 --target h100 -o resnet.so
 """
 
 library_option = click.option(
@@ -84,8 +85,9 @@ def timed_and_saved(
         library_path: Where to; ``"-"`` is refused, for a library is no text.
         check: Whether its outputs are compared with the model's.
         most_seconds: About how long it may be timed.
-        left: Seconds that there are, once it has been built. A network that would take longer is
-            not called: the result says what was ``skipped``.
+        left: Seconds that there are, once it has been built. A network that would take longer, or
+            that needs a device that is not here, is not called: the result says what was
+            ``skipped``.
 
     Raises:
         AutotuneError: the network cannot be built, computes something else, or cannot be written.
@@ -99,6 +101,8 @@ def timed_and_saved(
 
     def calls(then: float) -> float:
         """How many inferences there is time for, with so many seconds kept for what follows."""
+        if compiled.lacks:
+            return 0.0
         return max(left() - then, TIMING_SECONDS) / max(result.expected, 1e-9)
 
     checks = check and calls(saving) >= 1
@@ -113,5 +117,5 @@ def timed_and_saved(
         for name, is_left_out in (("checked", check and not checks), ("timed", not times))
         if is_left_out
     ]
-    result = evolve(result, skipped=tuple(skipped))
+    result = evolve(result, skipped=tuple(skipped), lacks=compiled.lacks)
     return result.timed(compiled, most_seconds) if times else result

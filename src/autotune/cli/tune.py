@@ -62,7 +62,8 @@ that can be named here.
 @click.option(
     "--vendor",
     is_flag=True,
-    help="Also time the vendor library, where it has a routine for the workload.",
+    help="Also time the vendor library, where it has a routine for the workload: numpy's BLAS, or "
+    "on CUDA devices torch.",
 )
 @progress_options
 @json_option
@@ -139,14 +140,14 @@ def _report(result: Result, output: Output, vendor: bool) -> int:
     from autotune.report import comparison_table
 
     if vendor:
-        from autotune.cli.vendor import VENDOR_NAME, time_vendor
+        from autotune.cli.vendor import time_vendor, vendor_name
 
         timing = time_vendor(result)
         output.json({**result.to_json(), "vendor": timing.to_json() if timing else None})
         table = comparison_table(
             result,
             timing.outcome if timing else None,
-            VENDOR_NAME,
+            vendor_name(result.target),
             timing.caveat if timing else "",
         )
     else:

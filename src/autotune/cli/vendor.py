@@ -1,5 +1,7 @@
 """The vendor's library beside a result, and whether the two can be compared at all.
 
+On CPUs that is numpy's BLAS; on CUDA devices torch, with cuBLAS and cuDNN.
+
 BLAS libraries wait for their threads at barriers: where another program wants the same cores,
 a call of one millisecond takes a whole scheduler quantum, and every sample of a process agrees
 on that. So the library is timed in several processes, the fastest of which counts, and the
@@ -11,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -19,14 +22,17 @@ from attrs import evolve, frozen
 from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
 from autotune.measure import MeasureProtocol
 from autotune.measure.vendor import vendor_latency
+from autotune.measure.vendor_torch import torch_latency
 from autotune.store.database import RecordFilter
 from autotune.store.records import Baseline, MeasureKey, Outcome
 from autotune.store.sqlite import open_database
+from autotune.targets import Target
 from autotune.tuning.result import Result
 
-__all__ = ["VENDOR_NAME", "VendorTiming", "compare", "time_vendor"]
+__all__ = ["TORCH_NAME", "VENDOR_NAME", "VendorTiming", "compare", "time_vendor", "vendor_name"]
 
 VENDOR_NAME = "numpy (BLAS)"
+TORCH_NAME = "torch (cuBLAS, cuDNN)"
 REPEATS = 3
 MOST_SPREAD = 1.2
 
@@ -38,19 +44,26 @@ class VendorTiming:
     Attributes:
         outcome: The fastest repetition.
         caveat: Why a ratio to it would mislead; "" when nothing speaks against it.
+        name: What the library is called.
     """
 
     outcome: Outcome
     caveat: str = ""
+    name: str = VENDOR_NAME
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {
-            "name": VENDOR_NAME,
+            "name": self.name,
             "status": self.outcome.status,
             "latency": self.outcome.latency,
             "caveat": self.caveat,
         }
+
+
+def vendor_name(target: Target) -> str:
+    """What the library is called that programs of a target are compared with."""
+    return TORCH_NAME if target.kind == "cuda" else VENDOR_NAME
 
 
 def time_vendor(result: Result) -> VendorTiming | None:
@@ -59,39 +72,66 @@ def time_vendor(result: Result) -> VendorTiming | None:
     The timing is kept beside the baselines. A result that comes from records is compared
     with what was timed then.
     """
+    name = vendor_name(result.target)
     key = _vendor_key(result)
     if key is not None and result.from_records:
         with closing(open_database(result.database, read_only=True)) as database:
             alike = RecordFilter(workload=result.workload.digest, key=key)
             for known in database.baselines(alike):
-                return VendorTiming(known.outcome, known.outcome.message)
+                return VendorTiming(known.outcome, known.outcome.message, name)
+    on_cpu = result.target.kind != "cuda"
     outcomes: list[Outcome] = []
     busy = 0.0
     for _ in range(REPEATS):
         busy = max(busy, busy_cores())
-        outcome = vendor_latency(result.workload, result.threads, MeasureProtocol())
+        outcome = _timed(result)
         if outcome is None:
             return None
         outcomes.append(outcome)
-    timing = compare(outcomes, busy, result.from_records)
-    if key is not None:
+        if outcome.latency is None and not on_cpu:
+            # Torch without the device is so in every process.
+            break
+    timing = evolve(compare(outcomes, busy if on_cpu else 0.0, result.from_records), name=name)
+    if key is not None and timing.outcome.latency is not None:
         kept = evolve(timing.outcome, message=timing.caveat or timing.outcome.message)
         with closing(open_database(result.database)) as database:
-            timed = (result.workload.digest, key, kept, time.time(), VENDOR_NAME)
+            timed = (result.workload.digest, key, kept, time.time(), name)
             database.append_baseline(Baseline(result.run_id, *timed))
     return timing
+
+
+def _timed(result: Result) -> Outcome | None:
+    protocol = MeasureProtocol()
+    if result.target.kind == "cuda":
+        return torch_latency(result.workload, result.target, protocol)
+    return vendor_latency(result.workload, result.threads, protocol)
 
 
 def _vendor_key(result: Result) -> MeasureKey | None:
     """The key of the library's timing; None where the result is incomplete."""
     if result.best is None or result.database == ":memory:":
         return None
+    if result.target.kind == "cuda":
+        version = _torch_version()
+        return evolve(
+            result.best.key,
+            backend="torch",
+            backend_version=version,
+            compiler_version=f"torch {version}",
+        )
     return evolve(
         result.best.key,
         backend="numpy",
         backend_version=np.__version__,
         compiler_version=f"numpy {np.__version__}",
     )
+
+
+def _torch_version() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def compare(outcomes: Sequence[Outcome], busy: float, from_records: bool) -> VendorTiming:

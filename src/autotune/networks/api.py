@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,10 @@ def run_model(
     given = [Task(task.program, weights[task.name], task.name) for task in tunable]
     results: Sequence[Result] = []
     if given:
+        if options.machine.kind == "cuda":
+            # Before any worker has the device, whose memory and time are its own then.
+            reserve = check_import()
+            check_import = partial(_known, reserve)
         results = run_tasks(
             given,
             options,
@@ -208,6 +213,10 @@ def run_model(
     by_name = dict(zip(accepted, results, strict=True))
     found = [_tuned_task(task, by_name, reasons, fallbacks) for task in tasks]
     return _tuned(network, found, options, results[0] if results else None)
+
+
+def _known(reserve: Reserve) -> Reserve:
+    return reserve
 
 
 def _tuned_task(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, aligned_copy
+from autotune.backends import ALIGNMENT, aligned_copy, dlpack
 from autotune.errors import InvalidValueError
 from autotune.networks.frontend import NetworkTensor
 
@@ -48,13 +48,16 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def as_numpy(value: Any) -> Array:
-    """A numpy array of what a caller gave, in place where that is possible.
+    """A numpy array of what a caller gave, in place where that is possible, else on the host.
 
     Raises:
         InvalidValueError: it is no array.
     """
     if hasattr(value, "detach"):
         value = value.detach()
+    where = dlpack.device_of(value)
+    if where is not None and where[0] != dlpack.CPU:
+        value = value.cpu() if hasattr(value, "cpu") else value.numpy()
     if str(getattr(value, "dtype", "")) == f"torch.{_BFLOAT16}":
         bits = value.view(sys.modules["torch"].uint16)
         return as_numpy(bits).view(numpy_type(_BFLOAT16))

@@ -90,6 +90,14 @@ class LoadOptions:
 class CompiledNetwork(ABC):
     """A network that runs."""
 
+    @property
+    def lacks(self) -> str:
+        """What it needs to run that is not here, in one line; "" where it can be called.
+
+        A network for a device may be built, and saved, where there is no such device.
+        """
+        return ""
+
     @abstractmethod
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once.

@@ -186,8 +186,9 @@ class ModelResult:
         reason: Why tuning ended; "" where nothing was tuned.
         from_records: Whether nothing was searched.
         timing: How long the built network takes; None before :meth:`timed`.
-        skipped: What was left out for want of time after the network was built, ``checked`` or
-            ``timed``, the outputs' comparison first.
+        skipped: What was left out after the network was built, for want of time or of its device:
+            ``checked`` or ``timed``, the outputs' comparison first.
+        lacks: What the built network needs to run that is not here; "" where it can be called.
     """
 
     network: NetworkProgram
@@ -200,6 +201,7 @@ class ModelResult:
     from_records: bool = False
     timing: Timing | None = None
     skipped: tuple[str, ...] = ()
+    lacks: str = ""
 
     @property
     def name(self) -> str:
@@ -453,7 +455,9 @@ def _notes(result: ModelResult) -> list[str]:
         )
     if result.gaps:
         notes.append(_gap_line(result.gaps))
-    if result.skipped:
+    if result.skipped and result.lacks:
+        notes.append(f"not {' and not '.join(result.skipped)}: {one_line(result.lacks)}")
+    elif result.skipped:
         expected = formats.seconds(result.expected)
         notes.append(
             f"not {' and not '.join(result.skipped)} for want of time: an inference takes about "

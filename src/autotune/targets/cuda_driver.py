@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64
 from ctypes import c_ulonglong as c_flags
 from ctypes import c_void_p as handle
@@ -52,6 +53,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDevicePrimaryCtxRetain": (POINTER(handle), c_int),
     "cuDevicePrimaryCtxRelease_v2": (c_int,),
     "cuCtxSetCurrent": (handle,),
+    "cuCtxPushCurrent_v2": (handle,),
+    "cuCtxPopCurrent_v2": (POINTER(handle),),
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
     "cuMemAlloc_v2": (POINTER(_U64), c_size_t),
     "cuMemFree_v2": (_U64,),
@@ -174,10 +177,22 @@ class CudaDriver:
         """A ``CUdevice_attribute`` by its number."""
         return self._counted("cuDeviceGetAttribute", attribute, device)
 
+    def primary_context(self, device: int) -> int:
+        """The context that everything in this process shares, to be given back when not needed."""
+        return self._made("cuDevicePrimaryCtxRetain", device)
+
     def retain_context(self, device: int) -> None:
         """Make the primary context of a device current in this thread."""
-        context = self._made("cuDevicePrimaryCtxRetain", device)
-        self._call("cuCtxSetCurrent", context)
+        self._call("cuCtxSetCurrent", self.primary_context(device))
+
+    @contextmanager
+    def current(self, context: int) -> Iterator[None]:
+        """Inside, a context is current in this thread; afterwards what was so before."""
+        self._call("cuCtxPushCurrent_v2", context)
+        try:
+            yield
+        finally:
+            self._made("cuCtxPopCurrent_v2")
 
     def release_context(self, device: int) -> None:
         """Give it back."""

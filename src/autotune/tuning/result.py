@@ -24,7 +24,8 @@ from autotune.store.records import (
 from autotune.store.rejections import Rejection
 from autotune.store.trial_log import describe_counts
 from autotune.targets import Target
-from autotune.tuning.tuned_function import TunedFunction, compile_record
+from autotune.tuning.compiling import compile_record
+from autotune.tuning.tuned_function import TunedFunction
 
 __all__ = ["RESULT_SCHEMA", "RESULT_VERSION", "HistoryPoint", "Result", "Rival"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, Backend, Executable, aligned_empty
+from autotune.backends import ALIGNMENT, Executable, aligned_empty
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Tensor, Workload
-from autotune.plugins.parts import recorded_part
-from autotune.store.records import Record
-from autotune.tuning.foreign_programs import build_request, check_build
 
-__all__ = ["TunedFunction", "compile_record"]
+__all__ = ["TunedFunction"]
 
 Array = NDArray[Any]
 
@@ -59,12 +55,13 @@ class TunedFunction:
             InvalidValueError: an array is missing, unknown, of the wrong shape or type, or cannot
                 be written to.
         """
-        inputs = self._arguments(arrays, named)
+        given = zip(self.workload.inputs, self._arguments(arrays, named), strict=True)
+        inputs = [_checked(tensor, value) for tensor, value in given]
         outputs = self._outputs(out)
         if any(np.may_share_memory(array, output) for array in inputs for output in outputs):
             raise InvalidValueError("an array of out shares memory with an input")
-        given = [self._placed(*pair) for pair in zip(self.workload.inputs, inputs, strict=True)]
-        self.executable.bind(given, outputs).run()
+        placed = [self._placed(*pair) for pair in zip(self.workload.inputs, inputs, strict=True)]
+        self.executable.bind(placed, outputs).run()
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _outputs(self, out: Array | Sequence[Array] | None) -> list[Array]:
@@ -83,7 +80,8 @@ class TunedFunction:
         np.copyto(copies[tensor.name], array)
         return copies[tensor.name]
 
-    def _arguments(self, arrays: tuple[Array, ...], named: dict[str, Array]) -> list[Array]:
+    def _arguments(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        """What was given for each input, in the workload's order."""
         inputs = self.workload.inputs
         expected = ", ".join(map(_signature, inputs))
         if len(arrays) > len(inputs):
@@ -101,41 +99,7 @@ class TunedFunction:
             raise InvalidValueError(
                 f"{self.workload.name} lacks {', '.join(missing)}; the inputs are {expected}"
             )
-        return [_checked(tensor, given[tensor.name]) for tensor in inputs]
-
-
-def compile_record(
-    record: Record, program: str | None = None, backend: str | None = None
-) -> TunedFunction:
-    """Compile a record's candidate in this process.
-
-    A program that the record itself holds was perhaps written by somebody else: it is compiled in
-    another process first, which may die of it, and here only if that went well.
-
-    Args:
-        record: A record, such as the best of a result or of a database query.
-        program: The imported program that the schedule is replayed on, for a record that does not
-            have it itself.
-        backend: The record's backend, where no plugin registers it: an import string is followed
-            only if it is given here, since a record is data.
-
-    Raises:
-        UnknownNameError: no plugin registers the backend that the record names.
-        InvalidValueError: the record is of another backend than ``backend``.
-        InvalidSchedule: the backend refuses the candidate.
-        BuildFailed: the compiler rejects it.
-        InvalidValueError: the compiler dies of the record's program, or does not end.
-    """
-    compiler: Backend = recorded_part("backend", record.key.backend, backend)
-    # A compiler's runtime reads its thread count when it is first imported; what the user has
-    # set is left alone.
-    for name, value in compiler.worker_environment(record.key.threads).items():
-        os.environ.setdefault(name, value)
-    workload = record.candidate.sketch.workload
-    if program is None and record.program is not None:
-        check_build(record, backend)
-        program = record.program
-    return TunedFunction(workload, compiler.build(build_request(record, program)))
+        return [given[tensor.name] for tensor in inputs]
 
 
 def _checked(tensor: Tensor, value: Array) -> Array:

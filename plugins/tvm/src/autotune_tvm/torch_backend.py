@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,14 @@ from torch._dynamo.backends.registry import lookup_backend
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import tracing
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.node import map_aggregate
 
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.networks import CompiledNetwork
 from autotune.networks.api import build_model, tune_model
 from autotune.plugins.options import check_known
 from autotune.store.current import current_database
-from autotune.tuning.options import TuneOptions
+from autotune.tuning.options import TuneOptions, checked_target
 
 __all__ = ["BackendOptions", "autotune"]
 
@@ -46,6 +48,7 @@ class BackendOptions:
         trials: Candidates to measure for each subgraph; with neither these nor ``time`` nothing
             is measured, and recorded schedules are used.
         time: Seconds to tune each subgraph.
+        target: What to compile for; by default what the tensors are on: ``cpu``, or ``cuda:N``.
         threads: Threads to run on; by default one per core.
         fallback: What compiles a subgraph that this package does not: ``inductor`` or ``eager``.
     """
@@ -53,6 +56,7 @@ class BackendOptions:
     database: str = field(factory=current_database)
     trials: int | None = None
     time: float | None = None
+    target: str | None = None
     threads: int | None = None
     fallback: str = field(default="inductor", validator=_one_of_fallbacks)
 
@@ -72,6 +76,8 @@ class BackendOptions:
             time=options.time,
             threads=options.threads,
         )
+        if options.target is not None:
+            checked_target(options.target, options.threads)
         return options
 
     @property
@@ -196,9 +202,7 @@ def _compiled(
     options: BackendOptions, graph: torch.fx.GraphModule, inputs: Sequence[Any]
 ) -> Compiled:
     """A graph for inputs of these shapes."""
-    device = {it.device.type for it in inputs if isinstance(it, torch.Tensor)}
-    if device - {"cpu"}:
-        raise _NotCompiled(f"it is on {', '.join(sorted(device))}; networks run on the CPU here")
+    target = _target_for(options, inputs)
     outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
     present = tuple(node is not None for node in outputs)
     if not all(_is_tensor(node) for node in outputs if node is not None):
@@ -210,12 +214,52 @@ def _compiled(
             for it in inputs
             if isinstance(it, torch.Tensor)
         )
-        model = _OfTensors(graph, inputs).eval()
+        on_cpu = graph if target == "cpu" else _on_cpu(graph)
+        model = _OfTensors(on_cpu, inputs).eval()
         try:
-            network = _network(options, model, examples)
+            network = _network(options, target, model, examples)
         except AutotuneError as error:
             raise _NotCompiled(str(error)) from error
     return partial(_run, network, present)
+
+
+def _target_for(options: BackendOptions, inputs: Sequence[Any]) -> str:
+    """What to compile for.
+
+    Raises:
+        _NotCompiled: the tensors are on several devices, on one that nothing is compiled for, or
+            not on that which is asked for.
+    """
+    devices = {str(it.device) for it in inputs if isinstance(it, torch.Tensor)} or {"cpu"}
+    kinds = {device.partition(":")[0] for device in devices}
+    if len(devices) > 1 or kinds - {"cpu", "cuda"}:
+        found = ", ".join(sorted(devices))
+        raise _NotCompiled(f"it is on {found}; subgraphs are compiled for one CPU or CUDA device")
+    (device,), (kind,) = devices, kinds
+    if options.target is None:
+        return device
+    asked = checked_target(options.target, options.threads).kind
+    if asked != kind:
+        raise _NotCompiled(
+            f"it is on {device}, and target {options.target!r} is of kind {asked!r}"
+        )
+    return options.target
+
+
+def _on_cpu(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph on the CPU, where it is exported: what it makes and holds there is there."""
+    moved = copy.deepcopy(graph)
+    for node in moved.graph.nodes:
+        node.args = map_aggregate(node.args, _cpu_for_device)
+        node.kwargs = map_aggregate(node.kwargs, _cpu_for_device)
+        if node.op == "get_attr" and isinstance(held := getattr(moved, node.target), torch.Tensor):
+            setattr(moved, node.target, held.cpu())
+    moved.recompile()
+    return moved
+
+
+def _cpu_for_device(argument: Any) -> Any:
+    return torch.device("cpu") if isinstance(argument, torch.device) else argument
 
 
 def _is_tensor(node: Any) -> bool:
@@ -223,9 +267,16 @@ def _is_tensor(node: Any) -> bool:
 
 
 def _network(
-    options: BackendOptions, model: torch.nn.Module, examples: Sequence[torch.Tensor]
+    options: BackendOptions,
+    target: str,
+    model: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
 ) -> CompiledNetwork:
-    given: dict[str, Any] = {"database": options.database, "threads": options.threads}
+    given: dict[str, Any] = {
+        "database": options.database,
+        "target": target,
+        "threads": options.threads,
+    }
     if options.tunes:
         given |= {"trials": options.trials, "time": options.time}
         return tune_model(model, examples, check=False, **given).build(check=False)

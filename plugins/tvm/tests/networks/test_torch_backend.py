@@ -14,7 +14,8 @@ from entry_points import installed_as_declared
 
 torch = pytest.importorskip("torch")
 
-from autotune_tvm import relax_pipelines  # noqa: E402
+import fake_cuda  # noqa: E402
+from autotune_tvm import relax_pipelines, torch_backend  # noqa: E402
 from autotune_tvm.torch_backend import BackendOptions, autotune  # noqa: E402
 
 import autotune as package  # noqa: E402
@@ -193,3 +194,54 @@ def test_the_way_through_relax(tuned: Path) -> None:
     with torch.no_grad(), package.database(tuned):
         compiled = torch.compile(model(), backend=relax_dynamo(pipeline="autotune"))
         close(compiled(x), model()(x))
+
+
+def graph_on_cuda(function: Any, *shapes: tuple[int, ...]) -> tuple[Any, list[Any]]:
+    """What torch captures of a function of tensors on a CUDA device, which need not be there."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with FakeTensorMode() as mode:
+        inputs = [torch.empty(shape, device="cuda") for shape in shapes]
+        graph = make_fx(lambda *tensors: (function(*tensors),), tracing_mode="real")(*inputs)
+    assert mode is not None
+    return graph, inputs
+
+
+def test_subgraphs_on_a_cuda_device_are_compiled_for_it(
+    fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function(x: Any, y: Any) -> Any:
+        return torch.relu(x @ y + torch.full((6,), 2.0, device=x.device))
+
+    fake_cuda.install(fake_driver, tmp_path, monkeypatch)
+    path = tmp_path / "records.db"
+    package.open_database(path).close()
+    graph, inputs = graph_on_cuda(function, (4, 8), (8, 6))
+    options = BackendOptions.read({"target": "cuda", "database": str(path)})
+    compiled = torch_backend._compiled(options, graph, inputs)
+    # Tensors of the host are copied to the device.
+    x, y = torch.randn(4, 8), torch.randn(8, 6)
+    (found,) = compiled(x, y)
+    close(found, function(x, y))
+    assert any("cuda" in str(node.kwargs) for node in graph.graph.nodes), "the graph was changed"
+
+    asked = BackendOptions.read({"target": "cpu", "database": str(path)})
+    with pytest.raises(torch_backend._NotCompiled, match="on cuda:0, and target 'cpu' is of kind"):
+        torch_backend._compiled(asked, graph, inputs)
+    with pytest.raises(torch_backend._NotCompiled, match="on cpu, cuda:0; subgraphs are compiled"):
+        torch_backend._compiled(options, graph, [inputs[0], torch.ones(8, 6)])
+
+
+@pytest.mark.gpu
+def test_a_model_on_a_cuda_device_is_compiled_for_it(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA device")
+    options = {**OPTIONS, "target": "cuda", "trials": 4, "database": str(tmp_path / "records.db")}
+    there = model().cuda()
+    x = torch.randn(8, 32, device="cuda")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = torch.compile(there, backend=autotune, options=options)(x)
+    assert found.is_cuda
+    close(found.cpu(), model()(x.cpu()))

@@ -241,3 +241,20 @@ def test_a_module_needs_inputs_and_is_not_in_training(target: Target) -> None:
         RelaxFrontend().load(model(Residual), None, options)
     with pytest.raises(InvalidValueError, match=r"call eval\(\)"):
         RelaxFrontend().load(model(Residual).train(), IMAGE, options)
+
+
+def test_a_model_on_another_device_is_read_on_the_cpu() -> None:
+    from autotune_tvm.networks.sources.torch_module import _on_cpu
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    class Shifted(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) + torch.full((4,), 2.0, device=x.device)
+
+    with FakeTensorMode(), torch.device("cuda"):
+        program = torch.export.export(Shifted(4, 4).eval(), (torch.empty(2, 4),))
+    moved = _on_cpu(program)
+    assert {it.device.type for it in moved.state_dict.values()} == {"cpu"}
+    made = [node.kwargs["device"] for node in moved.graph.nodes if "device" in node.kwargs]
+    assert list(map(str, made)) == ["cpu"]
+    assert _on_cpu(moved) is moved

@@ -8,8 +8,16 @@ import sys
 from pathlib import Path
 
 import fake_nvcc
+import numpy as np
 import pytest
 from attrs import frozen
+from autotune_tvm.backend import TVMBackend
+
+from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import Target, preset
 
 HERE = Path(__file__).parent
 
@@ -79,3 +87,17 @@ def install(library: Path, folder: Path, patch: pytest.MonkeyPatch) -> FakeCuda:
     patch.setenv("AUTOTUNE_CUDA_COMPILER", "nvcc")
     patch.setenv("PATH", f"{library.parent}{os.pathsep}{os.environ['PATH']}")
     return FakeCuda(folder, patch)
+
+
+def candidates_of(workload: Workload, count: int) -> list[Candidate]:
+    """Candidates of few threads a block: each is a thread of the machine."""
+    target = preset("h100")
+    space = SketchSpace(workload, target, TVMBackend().limits(target))
+    rows = list(space.sample(4 * count, np.random.default_rng(5)))
+    return sorted(rows, key=lambda row: _threads(row, target))[:count]
+
+
+def _threads(candidate: Candidate, target: Target) -> int:
+    request = BuildRequest(candidate.sketch.workload, None, candidate, target, 1)
+    launches = TVMBackend().lower(request).program.launches
+    return max(int(np.prod(launch.block)) for launch in launches)

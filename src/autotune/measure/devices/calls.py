@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from ctypes import c_uint64
 from typing import Any
 
 from attrs import define, field
 
 from autotune.backends import CudaProgram
-from autotune.errors import InvalidValueError
 from autotune.measure.devices.device import Block, Device
+from autotune.measure.devices.kernels import LoadedKernels, Parameters
 from autotune.targets import CudaError
 
 __all__ = ["DeviceCall", "is_warm"]
@@ -30,28 +29,21 @@ class DeviceCall:
 
     Attributes:
         device: The device.
-        program: What is run.
-        module: Its machine code, loaded.
-        functions: Its kernels by name.
+        kernels: What is run.
         sets: Arrays by name, for one call each.
         intermediates: Those of them that are its own.
     """
 
     device: Device
-    program: CudaProgram
-    module: int
-    functions: Mapping[str, int]
+    kernels: LoadedKernels
     sets: Sequence[Mapping[str, Block]]
     intermediates: Sequence[Block]
-    _parameters: list[list[list[Any]]] = field(init=False)
+    _parameters: list[Parameters] = field(init=False)
     _graphs: dict[int, int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._parameters = [
-            [
-                [c_uint64(blocks[name].pointer) for name in launch.arguments]
-                for launch in self.program.launches
-            ]
+            self.kernels.parameters({name: block.pointer for name, block in blocks.items()})
             for blocks in self.sets
         ]
 
@@ -70,29 +62,18 @@ class DeviceCall:
             CudaError: the device refuses the machine code, or has too little memory.
             InvalidValueError: a launch takes something that is no tensor and no intermediate.
         """
-        driver = device.driver
-        module = driver.load_module(program.cubin)
         own: list[Block] = []
+        names = {it.name for it in program.intermediates}
+        kernels = LoadedKernels.load(device.driver, program, {*names, *tensors[0]})
         try:
             own += [device.allocate(it.name, it.bytes) for it in program.intermediates]
-            mine = {block.name: block for block in own}
-            known = {*mine, *(tensors[0] if tensors else ())}
-            functions = {}
-            for launch in program.launches:
-                for name in launch.arguments:
-                    if name not in known:
-                        raise InvalidValueError(
-                            f"kernel {launch.kernel!r} takes {name!r}; known: {sorted(known)}"
-                        )
-                functions[launch.kernel] = function = driver.function(module, launch.kernel)
-                driver.allow_shared_memory(function, launch.shared_bytes)
-            sets = [{**blocks, **mine} for blocks in tensors]
-            return DeviceCall(device, program, module, functions, sets, own)
         except Exception:
             for block in own:
                 device.free(block)
-            driver.unload_module(module)
+            kernels.unload()
             raise
+        mine = {block.name: block for block in own}
+        return DeviceCall(device, kernels, [{**blocks, **mine} for blocks in tensors], own)
 
     def unload(self) -> None:
         """Free what the program has on the device."""
@@ -101,11 +82,13 @@ class DeviceCall:
             driver.destroy_graph(graph)
         for block in self.intermediates:
             self.device.free(block)
-        driver.unload_module(self.module)
+        self.kernels.unload()
 
     def poison(self) -> None:
         """Overwrite the intermediates, so that a kernel that writes nothing cannot pass."""
-        for block, buffer in zip(self.intermediates, self.program.intermediates, strict=True):
+        for block, buffer in zip(
+            self.intermediates, self.kernels.program.intermediates, strict=True
+        ):
             self.device.driver.fill(block.pointer, 0xFF if buffer.is_float else 0x80, block.bytes)
 
     def run(self) -> float:
@@ -163,13 +146,8 @@ class DeviceCall:
         return self._graphs[size]
 
     def _launch(self, number: int) -> None:
-        driver, stream = self.device.driver, self.device.stream
         parameters = self._parameters[number % len(self._parameters)]
-        for launch, arguments in zip(self.program.launches, parameters, strict=True):
-            function = self.functions[launch.kernel]
-            driver.launch(
-                function, launch.grid, launch.block, launch.shared_bytes, stream, arguments
-            )
+        self.kernels.launch(parameters, self.device.stream)
 
     def _timed(self, launch: Any) -> float:
         driver, stream = self.device.driver, self.device.stream

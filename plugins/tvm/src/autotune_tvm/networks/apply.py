@@ -13,7 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.sketches import prepacked_operands
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_tvm.default_schedule import default_schedule
+from autotune_tvm.default_schedule import default_schedule, fallback_schedule
 from autotune_tvm.importer import (
     argument_names,
     callable_module,
@@ -46,7 +46,9 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
         InvalidSchedule: the record is of another function, or cannot be replayed.
     """
     if record.scheduled is None:
-        return callable_module(module_of(function)[0])[ENTRY]
+        alone = callable_module(module_of(function)[0])
+        on_gpu = target.kind == "cuda"
+        return (fallback_schedule(alone, target).mod if on_gpu else alone)[ENTRY]
     workload, module = import_module(function)
     wanted = record.candidate.sketch.workload
     if wanted.digest != workload.digest:
@@ -65,11 +67,20 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
 
 
 def default_function(function: Any, target: Target, threads: int) -> Any:
-    """The function with TVM's default schedule, or as it is where TVM has none for it."""
+    """The function with TVM's default schedule, or as it is where TVM has none for it.
+
+    On a GPU, where nothing runs without a schedule, a function that a special rule fails on gets
+    that of the rule for any program.
+
+    Raises:
+        InvalidSchedule: that one fails, too.
+    """
     module = callable_module(IRModule({ENTRY: function}))
     try:
         return default_schedule(module, target, threads).mod[ENTRY]
     except InvalidSchedule:
+        if target.kind == "cuda":
+            return fallback_schedule(module, target).mod[ENTRY]
         return module[ENTRY]
 
 

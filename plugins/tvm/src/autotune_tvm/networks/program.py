@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -14,10 +15,13 @@ from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import AutotuneError
 from autotune.networks import CompiledNetwork, LoadOptions, NetworkProgram, NetworkTask
 from autotune.networks.arrays import as_numpy, check_examples, random_examples
+from autotune.networks.cuda_network import CudaNetwork
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler
 from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
+from autotune_tvm.networks.cuda_library import write_cuda_library
+from autotune_tvm.networks.device_plan import device_plan
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.extraction import extract_tasks
 from autotune_tvm.networks.graph import ENTRY, constant_bytes
@@ -67,6 +71,8 @@ class RelaxProgram(NetworkProgram):
     ) -> CompiledNetwork:
         """Compile the network; weights that a schedule packs are packed here.
 
+        For a CUDA device, kernels are compiled and nothing runs: there need not be one here.
+
         Raises:
             BuildFailed: the compiler rejected it; names the task.
             InvalidSchedule: a record cannot be replayed; names the task.
@@ -74,14 +80,19 @@ class RelaxProgram(NetworkProgram):
         functions = {}
         for task in self.tasks:
             record = chosen.get(task.name)
-            if record is None:
-                functions[task.name] = default_function(task.program, target, threads)
-                continue
             try:
-                functions[task.name] = scheduled_function(task.program, record, target, threads)
+                if record is None:
+                    functions[task.name] = default_function(task.program, target, threads)
+                else:
+                    functions[task.name] = scheduled_function(
+                        task.program, record, target, threads
+                    )
             except InvalidSchedule as error:
                 raise InvalidSchedule(f"task {task.name!r}: {error}") from error
         scheduled = apply_functions(self.module, functions)
+        if target.kind == "cuda":
+            plan = device_plan(scheduled, self.inputs, self.outputs, target)
+            return CudaNetwork(plan, target, partial(write_cuda_library, scheduled, target))
         scheduled, packed = prepack_weights(scheduled, target, threads)
         names = [task.name for task in self.tasks]
         built = build_module(scheduled, target, threads)

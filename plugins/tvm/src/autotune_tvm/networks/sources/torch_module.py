@@ -84,6 +84,7 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     """
     from tvm.relax.frontend.torch import from_exported_program
 
+    program = _on_cpu(program)
     try:
         with quiet_torch():
             decomposed = decompose(program, _known_operators())
@@ -126,6 +127,18 @@ def _known_operators() -> frozenset[str]:
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
     return frozenset(ExportedProgramImporter().create_convert_map()) | frozenset(CONVERTERS)
+
+
+def _on_cpu(program: Any) -> Any:
+    """A program whose weights, and the tensors that it makes, are on the CPU."""
+    from torch import Tensor
+    from torch.export.passes import move_to_device_pass
+
+    values = [node.meta.get("val") for node in program.graph.nodes]
+    held = [*values, *program.state_dict.values(), *program.constants.values()]
+    if all(it.device.type == "cpu" for it in held if isinstance(it, Tensor)):
+        return program
+    return move_to_device_pass(program, "cpu")
 
 
 def _count_from_the_beginning(program: Any) -> None:

@@ -1,0 +1,179 @@
+"""Networks for a CUDA device: compiled for real devices, run on a fake one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from attrs import evolve
+from autotune_tvm.networks.frontend import RelaxFrontend
+from fake_cuda import FakeCuda
+from relax_networks import const, network, op, run, weights
+
+import autotune
+from autotune.backends import NoCudaCompiler, find_cuda_compiler
+from autotune.errors import InvalidValueError, UnsupportedTarget, UnsupportedWorkload
+from autotune.measure import MeasureProtocol
+from autotune.measure.devices.shared import DeviceArray, shared_device
+from autotune.networks import LoadOptions, NetworkProgram
+from autotune.networks.cuda_network import CudaNetwork
+from autotune.targets import detect_cuda, preset
+
+TARGET = preset("h100")
+SHAPES = [((4, 8), "float32"), ((4, 8), "float32")]
+
+
+def body(emit: Any, x: Any, y: Any) -> Any:
+    """Two products with one weight, a view, a constant output and an input handed through."""
+    weight = const(weights(8, 8))
+    hidden = emit(op.nn.relu(emit(op.matmul(x, weight))))
+    again = emit(op.nn.relu(emit(op.matmul(hidden, weight))))
+    view = emit(op.reshape(emit(op.add(again, y)), (2, 16)))
+    return emit_tuple(emit, view, emit(op.nn.softmax(view)), hidden, y)
+
+
+def emit_tuple(emit: Any, *values: Any) -> Any:
+    from tvm import relax
+
+    return emit(relax.Tuple(list(values)))
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    return network(SHAPES, body)
+
+
+def loaded(module: Any) -> NetworkProgram:
+    return RelaxFrontend().load(module, None, LoadOptions(TARGET, 1))
+
+
+def test_a_network_runs_on_arrays_of_the_host_and_of_the_device(
+    cuda: FakeCuda, module: Any
+) -> None:
+    program = loaded(module)
+    built = program.build({}, TARGET, 1)
+    assert isinstance(built, CudaNetwork)
+    x, y = weights(4, 8, seed=1), weights(4, 8, seed=2)
+    wanted = run(module, x, y)
+    found = built(x, y)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+    device = shared_device(TARGET)
+    there = []
+    for array in (2 * x, y):
+        there.append(device.empty(array.shape, "float32"))
+        with device.current() as driver:
+            driver.upload(there[-1].pointer, array)
+    second = built(*there)
+    assert all(isinstance(array, DeviceArray) for array in second)
+    for one, other in zip(second, run(module, 2 * x, y), strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-4)
+    # Inputs are as they were, and outputs of an earlier call as well.
+    np.testing.assert_array_equal(there[0].numpy(), 2 * x)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-4)
+
+    assert len(built.time_calls((x, y), 3)) == 3
+    profile = built.profile((x, y))
+    assert set(profile) == {task.name for task in program.tasks if not task.view}
+    assert all(seconds > 0 for seconds in profile.values())
+    with pytest.raises(InvalidValueError, match="1 inputs; the network takes 'x0', 'x1'"):
+        built(x)
+    with pytest.raises(InvalidValueError, match=r"'input x1' must be float32 of shape \[4, 8\]"):
+        built(x, y[:2])
+
+
+def test_it_is_built_and_saved_where_there_is_no_device(
+    cuda: FakeCuda, tmp_path: Path, module: Any
+) -> None:
+    cuda.set(DEVICES="")
+    built = loaded(module).build({}, TARGET, 1)
+    assert "there is no CUDA device here" in built.lacks
+    with pytest.raises(UnsupportedTarget, match="there is no CUDA device here"):
+        built(weights(4, 8), weights(4, 8))
+    path = tmp_path / "network.so"
+    (remark,) = built.save(path)
+    assert "runs in TVM's virtual machine on device 'cuda'" in remark
+    assert b"_kernel" in path.read_bytes()
+    with pytest.raises(InvalidValueError, match=r"network\.so' cannot be written"):
+        built.save(tmp_path / "nowhere" / "network.so")
+
+
+def test_an_operator_without_a_kernel_is_named(cuda: FakeCuda) -> None:
+    module = network(SHAPES[:1], lambda emit, x: emit(op.cumsum(emit(op.nn.relu(x)), axis=1)))
+    with pytest.raises(
+        UnsupportedWorkload, match="operator 'cumsum' of the network has no kernel"
+    ):
+        loaded(module).build({}, TARGET, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processor", ["sm_90a", "sm_80"])
+def test_real_machine_code_is_in_the_library(tmp_path: Path, module: Any, processor: str) -> None:
+    try:
+        find_cuda_compiler()
+    except NoCudaCompiler:
+        pytest.skip("there is no compiler of CUDA source")
+    target = evolve(TARGET, processor=processor)
+    built = RelaxFrontend().load(module, None, LoadOptions(target, 1)).build({}, target, 1)
+    assert isinstance(built, CudaNetwork)
+    cubins = [program.cubin for program in built.plan.programs.values()]
+    assert all(map(_is_cubin, cubins))
+    built.save(tmp_path / "network.so")
+    content = (tmp_path / "network.so").read_bytes()
+    positions = [at for at in range(1, len(content)) if content.startswith(_ELF, at)]
+    assert any(_is_cubin(content[at:]) for at in positions)
+
+
+_ELF, _CUDA_MACHINE = b"\x7fELF", 190
+
+
+def _is_cubin(content: bytes) -> bool:
+    return content.startswith(_ELF) and int.from_bytes(content[18:20], "little") == _CUDA_MACHINE
+
+
+@pytest.mark.slow
+def test_a_network_is_tuned_and_built_from_records(
+    cuda: FakeCuda, tmp_path: Path, module: Any
+) -> None:
+    # Every thread of a block is one of the machine.
+    deadlines = {"task": 100.0, "build": 60.0, "verify": 60.0, "run": 90.0}
+    protocol = MeasureProtocol(deadlines=deadlines, min_sample_seconds=1e-4)
+    options = {"target": "cuda", "database": os.fspath(tmp_path / "records.db")}
+    result = autotune.tune_model(module, trials=6, round_size=2, protocol=protocol, **options)
+    assert result.trials == 6
+    assert result.target.kind == "cuda"
+    assert all(task.latency for task in result.tasks if not task.task.view)
+    x, y = weights(4, 8, seed=1), weights(4, 8, seed=2)
+    wanted = run(module, x, y)
+    for built in (result.build(), autotune.build_model(module, **options)):
+        for one, other in zip(built(x, y), wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_a_network_runs_on_a_real_device(tmp_path: Path, module: Any) -> None:
+    try:
+        target = detect_cuda()
+    except UnsupportedTarget as error:
+        pytest.skip(str(error))
+    result = autotune.tune_model(
+        module, trials=12, round_size=4, target=target, database=str(tmp_path / "records.db")
+    )
+    x, y = weights(4, 8, seed=1), weights(4, 8, seed=2)
+    built = result.build()
+    for one, other in zip(built(x, y), run(module, x, y), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    assert result.timed(built).timing is not None
+    # The saved library in TVM's own virtual machine.
+    path = tmp_path / "network.so"
+    built.save(path)
+    if tvm.cuda(0).exist:
+        machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cuda(0))
+        found = machine["main"](*(tvm.runtime.tensor(it, device=tvm.cuda(0)) for it in (x, y)))
+        for one, other in zip(found, built(x, y), strict=True):
+            np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-4)

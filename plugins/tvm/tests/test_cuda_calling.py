@@ -1,0 +1,142 @@
+"""Calling tuned programs on a CUDA device, shown on a fake driver whose memory is the host's."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import fake_cuda
+import numpy as np
+import pytest
+from autotune_tvm.backend import TVMBackend
+from fake_cuda import FakeCuda
+
+from autotune.backends import BuildRequest, CudaExecutable
+from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
+from autotune.measure.devices.shared import DeviceArray, DeviceFailed, shared_device
+from autotune.targets import Target, preset
+from autotune.tuning.device_function import DeviceFunction
+
+pytestmark = pytest.mark.usefixtures("cuda")
+TARGET = preset("h100")
+SMALL = gemm(m=16, n=16, k=16)
+
+
+def built(workload: Workload, target: Target = TARGET) -> DeviceFunction:
+    candidate = fake_cuda.candidates_of(workload, 1)[0] if workload is SMALL else None
+    executable = TVMBackend().build(BuildRequest(workload, None, candidate, target, 1))
+    assert isinstance(executable, CudaExecutable)
+    return DeviceFunction(workload, executable, target)
+
+
+def on_device(array: Any) -> DeviceArray:
+    device = shared_device(TARGET)
+    made = device.empty(array.shape, str(array.dtype))
+    with device.current() as driver:
+        driver.upload(made.pointer, array)
+    return made
+
+
+@pytest.fixture
+def product(cuda: FakeCuda) -> tuple[DeviceFunction, dict[str, Any], Any]:
+    inputs = random_inputs(SMALL, np.random.default_rng(1))
+    return built(SMALL), inputs, reference_outputs(SMALL, inputs)["C"]
+
+
+def test_tensors_of_the_device_are_read_where_they_lie_and_arrays_copied(
+    product: tuple[DeviceFunction, dict[str, Any], Any],
+) -> None:
+    function, inputs, expected = product
+    found = function(*inputs.values())
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert "A: float32[16, 16]" in repr(function)
+
+    left, right = map(on_device, inputs.values())
+    out = function(left, B=right)
+    assert isinstance(out, DeviceArray)
+    assert out.__dlpack_device__() == (2, 0)
+    np.testing.assert_array_equal(out.numpy(), found)
+    # What the caller writes there is what the next call reads; outputs are its own.
+    doubled = on_device(2 * inputs["A"])
+    again = function(doubled, inputs["B"])
+    np.testing.assert_allclose(again.numpy(), 2 * expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(out.numpy(), found)
+
+    into = on_device(np.zeros((16, 16), np.float32))
+    assert function(left, right, out=into) is into
+    np.testing.assert_array_equal(into.numpy(), found)
+    host = np.zeros((16, 16), np.float32)
+    assert function(*inputs.values(), out=host) is host
+    np.testing.assert_array_equal(host, found)
+
+
+def test_wrong_arrays_are_refused_by_name(
+    product: tuple[DeviceFunction, dict[str, Any], Any], cuda: FakeCuda
+) -> None:
+    function, inputs, _ = product
+    left, right = inputs.values()
+    with pytest.raises(InvalidValueError, match=r"lacks B; the inputs are A: float32\[16, 16\]"):
+        function(left)
+    with pytest.raises(
+        InvalidValueError, match=r"'B' must be float32 of shape \[16, 16\], got fl"
+    ):
+        function(left, on_device(right[:8].copy()))
+    with pytest.raises(InvalidValueError, match="got float64"):
+        function(left, right.astype(np.float64))
+    there = on_device(left)
+    with pytest.raises(InvalidValueError, match="out for 'C' overlaps another one"):
+        function(there, right, out=there)
+    with pytest.raises(InvalidValueError, match="out has 2 arrays; the outputs of .* are C"):
+        function(there, right, out=[there, there])
+    host = np.zeros((16, 16), np.float32)
+    host.flags.writeable = False
+    with pytest.raises(InvalidValueError, match="out for 'C' cannot be written to"):
+        function(left, right, out=host)
+    elsewhere = type("Elsewhere", (), {"__dlpack_device__": lambda _: (2, 3)})()
+    with pytest.raises(InvalidValueError, match="'A' is on cuda:3, and the program on cuda:0"):
+        function(elsewhere, right)
+    cuda.set(DEVICES="rtx4090")
+    with pytest.raises(UnsupportedTarget, match="'h100' .*is no device of this machine"):
+        function(left, right)
+
+
+def test_kernels_with_intermediates_and_misaligned_inputs() -> None:
+    workload = softmax(m=4, n=32)
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    (expected,) = reference_outputs(workload, inputs).values()
+    function = built(workload)
+    whole = on_device(np.concatenate([np.zeros(1, np.float32), inputs["X"].reshape(-1)]))
+    part = DeviceArray.__new__(DeviceArray)
+    part.device, part.pointer = whole.device, whole.pointer + 4
+    part.shape, part.dtype = (4, 32), "float32"
+    for given in (inputs["X"], part):
+        found = function(given)
+        found = found if isinstance(found, np.ndarray) else found.numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_memory_is_given_back_and_faults_are_one_error(cuda: FakeCuda) -> None:
+    function = built(SMALL)
+    device = shared_device(TARGET)
+    inputs = list(map(on_device, random_inputs(SMALL, np.random.default_rng(1)).values()))
+    function(*inputs)
+    gc.collect()
+    with device.current() as driver:
+        before = driver.memory()[0]
+    for _ in range(3):
+        function(*inputs)
+    gc.collect()
+    with device.current() as driver:
+        assert driver.memory()[0] == before
+    with pytest.raises(DeviceFailed, match=r"cuda:0: cuMemAlloc_v2: CUDA error 2 .*OUT_OF_MEMORY"):
+        device.empty((1 << 40,), "float32")
+    with pytest.raises(DeviceFailed, match="nothing runs on it in this process"), device.current():
+        raise_lost()
+
+
+def raise_lost() -> None:
+    from autotune.targets import CudaError
+
+    raise CudaError("cuStreamSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")

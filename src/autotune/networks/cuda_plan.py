@@ -1,0 +1,148 @@
+"""A network for a CUDA device as data: programs, calls in order, and where values lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from autotune.backends import CudaProgram
+from autotune.errors import InvalidValueError
+from autotune.networks.frontend import NetworkTensor
+
+__all__ = ["DeviceCallPlan", "DevicePlan", "calls_by_task", "place_values"]
+
+# Of every address on the device: as of what the driver allocates.
+_ALIGNMENT = 256
+
+
+@frozen
+class DeviceCallPlan:
+    """One call of a program.
+
+    Attributes:
+        task: Name of the program's task.
+        arguments: Names of the network's values, by what the program calls them.
+    """
+
+    task: str
+    arguments: Mapping[str, str]
+
+
+@frozen(eq=False)
+class DevicePlan:
+    """A network whose calls follow one another, whatever its inputs are.
+
+    A value that is another one in another shape has that one's name.
+
+    Attributes:
+        programs: By name of the task.
+        calls: In order.
+        sizes: Bytes of every value that is no constant, inputs included, by name.
+        constants: Values that are the same in every call, such as weights, by name.
+        inputs: The network's inputs.
+        input_values: Their values, in order.
+        outputs: The network's outputs.
+        output_values: Their values, in order; inputs and constants may be among them.
+
+    Raises:
+        InvalidValueError: a call takes a value that no call before it computes.
+    """
+
+    programs: Mapping[str, CudaProgram] = field(repr=False)
+    calls: Sequence[DeviceCallPlan]
+    sizes: Mapping[str, int]
+    constants: Mapping[str, NDArray[object]] = field(repr=False)
+    inputs: Sequence[NetworkTensor]
+    input_values: Sequence[str]
+    outputs: Sequence[NetworkTensor]
+    output_values: Sequence[str]
+
+    def __attrs_post_init__(self) -> None:
+        known = {*self.constants, *self.sizes}
+        used = [value for call in self.calls for value in call.arguments.values()]
+        unknown = sorted({*used, *self.output_values, *self.input_values} - known)
+        if unknown:
+            raise InvalidValueError(f"a network uses the value {unknown[0]!r}, which nothing is")
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What the intermediate arrays of any one program take together."""
+        return max(
+            (
+                sum(_rounded(it.bytes) for it in program.intermediates)
+                for program in self.programs.values()
+            ),
+            default=0,
+        )
+
+    def scratch(self, task: str, base: int) -> dict[str, int]:
+        """Addresses of a program's intermediate arrays in memory that begins at ``base``."""
+        found = {}
+        for buffer in self.programs[task].intermediates:
+            found[buffer.name] = base
+            base += _rounded(buffer.bytes)
+        return found
+
+    def lifetimes(self) -> dict[str, tuple[int, int]]:
+        """First and last call that each value is needed in, by name; -1 is before all calls.
+
+        Inputs and outputs are needed to the end: inputs are copied in before, outputs out after.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        for name in self.input_values:
+            found[name] = -1, len(self.calls)
+        for name in self.output_values:
+            found.setdefault(name, (len(self.calls), len(self.calls)))
+        for number, call in enumerate(self.calls):
+            for name in call.arguments.values():
+                first, last = found.get(name, (number, number))
+                found[name] = min(first, number), max(last, number)
+        return {name: found.get(name, (-1, -1)) for name in self.sizes}
+
+
+def place_values(plan: DevicePlan) -> tuple[dict[str, int], int]:
+    """Offsets of the values in one piece of memory, and its size.
+
+    Values that are never needed at the same time may share memory: the largest is placed first,
+    each at the lowest offset that is free for as long as it is needed.
+    """
+    lives = plan.lifetimes()
+    placed: dict[str, int] = {}
+    whole = 0
+    for name in sorted(plan.sizes, key=lambda it: (-plan.sizes[it], it)):
+        size = _rounded(plan.sizes[name])
+        taken = sorted(
+            (placed[other], placed[other] + _rounded(plan.sizes[other]))
+            for other in placed
+            if _meet(lives[name], lives[other])
+        )
+        placed[name] = offset = _lowest_gap(taken, size)
+        whole = max(whole, offset + size)
+    return placed, whole
+
+
+def _lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
+    offset = 0
+    for begin, end in taken:
+        if offset + size <= begin:
+            return offset
+        offset = max(offset, end)
+    return offset
+
+
+def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return first[0] <= second[1] and second[0] <= first[1]
+
+
+def _rounded(size: int) -> int:
+    return max(1, -(-size // _ALIGNMENT)) * _ALIGNMENT
+
+
+def calls_by_task(plan: DevicePlan) -> Iterator[tuple[str, list[DeviceCallPlan]]]:
+    """Each task that is called, with its calls."""
+    for task in plan.programs:
+        calls = [call for call in plan.calls if call.task == task]
+        if calls:
+            yield task, calls
