@@ -187,7 +187,7 @@ class TimingLock:
                 self._queued = None
             except OSError as error:
                 self._warnings.setdefault(
-                    f"runs at the same time on this machine may disturb each other's timings: "
+                    "runs at the same time on this machine may disturb each other's timings: "
                     f"CPUs cannot be locked: {error}",
                     False,
                 )
@@ -207,8 +207,8 @@ class TimingLock:
             return False
         if self._patience:
             self._warnings.setdefault(
-                f"another process of autotune has kept {where} for {seconds:.0f} s: this one waits "
-                "no longer, and its timings may be disturbed",
+                f"another process of autotune has kept {where} for {seconds:.0f} s: this one "
+                "waits no longer, and its timings may be disturbed",
                 False,
             )
         self._patience = 0.0

@@ -113,7 +113,8 @@ def _await_machines(engine: MeasureEngine, seconds: float, clock: Callable[[], f
     begin = clock()
     while not engine.machines():
         if clock() - begin > seconds:
-            raise WorkerStartFailed(f"runner {engine.name!r} has no machine after {seconds:g} s")
+            what = f"runner {engine.name!r} has no machine after {seconds:g} s"
+            raise WorkerStartFailed("; ".join((what, *engine.take_warnings())))
         engine.poll(_POLL_SECONDS)
     settled = clock() + _SETTLE_SECONDS
     while clock() < settled:
