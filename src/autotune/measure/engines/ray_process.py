@@ -123,9 +123,7 @@ class _Session:
             scheduling_strategy=where,
         )
         made = actor.remote(json.dumps(message["setup"]))
-        self.actors[number] = _Actor(
-            self.ray, made, lambda data, end: self._say(number, data, end)
-        )
+        self.actors[number] = _Actor(self.ray, made, partial(self._say, number))
         self.actors[number].listen()
 
     def _pass_on(self, message: Message) -> None:
