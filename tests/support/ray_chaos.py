@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve
@@ -13,7 +11,7 @@ from autotune.measure.engines.ray_cluster import RayCluster
 from autotune.measure.engines.supervised import Node, SupervisorSetup
 from autotune.measure.engines.supervised.cluster import OnEvent, Supervised
 
-__all__ = ["FaultyRayCluster", "descendants"]
+__all__ = ["FaultyRayCluster"]
 
 
 class FaultyRayCluster(RayCluster):
@@ -63,22 +61,3 @@ class _Handle:
     def kill(self) -> None:
         self._handle.kill()
         self._on_kill()
-
-
-def descendants(parents: set[int]) -> set[int]:
-    """Process ids of all that these processes have started and that runs still."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text() if entry.isdecimal() else ""
-        except OSError:  # it has just ended
-            continue
-        if stat:
-            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
-    found: set[int] = set()
-    new = list(parents)
-    while new:
-        mine = [pid for pid in children.get(new.pop(), []) if pid not in found]
-        found.update(mine)
-        new += mine
-    return found

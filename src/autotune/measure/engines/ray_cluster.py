@@ -30,7 +30,7 @@ __all__ = ["RayCluster", "check_address"]
 
 _MODULE = "autotune.measure.engines.ray_process"
 _STALE_SECONDS = 60.0
-_REACH_SECONDS, _JOIN_SECONDS, _LEAVE_SECONDS = 5.0, 90.0, 10.0
+_REACH_SECONDS, _JOIN_SECONDS, _LEAVE_SECONDS = 5.0, 45.0, 10.0
 _POLL_SECONDS = 0.05
 _AUTO = "auto"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -113,11 +113,11 @@ class _Link:
 
     def end(self) -> None:
         """Leave the cluster."""
-        self.send({"do": "leave"})
         if self.thread is not None:
-            self.thread.join(_LEAVE_SECONDS)
-        self.is_over = True
-        if self.thread is not None:
+            if self.seen:
+                self.send({"do": "leave"})
+                self.thread.join(_LEAVE_SECONDS)
+            self.is_over = True
             self.thread.join()
         self.process.end()
         self.folder.remove()
@@ -217,7 +217,8 @@ class RayCluster:
             socket.create_connection((host, port), _REACH_SECONDS).close()
         except OSError as error:
             raise WorkerStartFailed(
-                f"no Ray cluster answers at {self._address!r} (--ray-address): {error}"
+                f"no Ray cluster answers at {self._address!r} (--ray-address): "
+                f"{error.strerror or error}"
             ) from error
 
     def _start(self, host: str) -> _Link:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_chaos import are_gone, measure_through
-from ray_chaos import FaultyRayCluster, descendants
+from process_facts import descendants
+from ray_chaos import FaultyRayCluster
 from ray_nodes import add_node, ray_cluster
 from tuner_processes import TUNE, Stored, finish, start, stop, wait_for_records
 

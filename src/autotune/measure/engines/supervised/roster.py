@@ -70,6 +70,11 @@ class Roster:
         for node in sorted(nodes, key=lambda it: it.name):
             self._admit(node)
         members = self.members
+        if nodes and not members:
+            self._warn(
+                f"no node of {self._cluster.name!r} offers a processor or a GPU so far; nodes: "
+                f"{', '.join(sorted(it.name for it in nodes))}"
+            )
         if members and all(it.failures >= _MOST_FAILURES for it in members):
             raise WorkerStartFailed("; ".join(self._warnings))
         return [
