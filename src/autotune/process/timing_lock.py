@@ -144,6 +144,11 @@ class TimingLock:
         """Whether it has been acquired, and not released as often."""
         return self._depth > 0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it was asked for, and another process has it."""
+        return self._since is not None
+
     def acquire(self) -> bool:
         """Whether timing may begin; ask again soon where it may not. Counts."""
         if not self._depth and self.processors and os.environ.get(BUSY_VARIABLE) != "1":

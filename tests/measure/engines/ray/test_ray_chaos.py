@@ -169,6 +169,23 @@ def test_a_head_that_is_killed_ends_the_run_in_one_line(seed: int, tmp_path: Pat
         assert len(Stored.read(database).records) >= kept
 
 
+def test_nodes_that_join_and_leave_during_a_run_cost_no_trial(tmp_path: Path) -> None:
+    database = tmp_path / "records.db"
+    with ray_cluster(3) as nodes:
+        process = start(tmp_path, *command(nodes.address), build_seconds=0.5)
+        wait_for_records(database, 4, process)
+        add_node(nodes)
+        first, second, *_ = list(nodes.worker_nodes)
+        nodes.remove_node(first)
+        wait_for_records(database, 12, process)
+        second.kill_raylet()
+        add_node(nodes)
+        errors = finish(process)
+        check_whole(database)
+    assert "is lost: " in errors
+    assert "Traceback" not in errors
+
+
 def raylets_of(node: Any) -> list[Any]:
     """The processes of a node that start workers."""
     found: list[Any] = node.all_processes["raylet"]
