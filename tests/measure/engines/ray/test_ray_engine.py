@@ -75,3 +75,26 @@ class TestRayEngine(EngineSuite):
     @classmethod
     def make_engine(cls, context: Context) -> MeasureEngine:
         return make_ray_engine(context)
+
+
+@pytest.mark.long
+def test_two_runs_do_not_time_on_one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.measure.engines.supervised.engine._SLOW_START_SECONDS", 3.0)
+    with ray_cluster(1, cpus=2) as nodes:
+        context = engine_context(options={"address": nodes.address})
+        store = ArtefactStore(tmp_path)
+        with make_ray_engine(context) as first, make_ray_engine(context) as second:
+            first.start(store)
+            EngineHost(first, store, context, gemm(m=8, n=8, k=8)).timer()
+            second.start(store)
+            host = EngineHost(second, store, context, gemm(m=8, n=8, k=8))
+            said: list[str] = []
+            host.wait(lambda: said.extend(second.take_warnings()) or any(map(waits, said)))
+            assert not any("time" in it.roles for it in second.machines())
+            first.close()
+            assert host.timer().fingerprint is not None
+
+
+def waits(warning: str) -> bool:
+    """Whether a machine that times is said to wait for its node."""
+    return "has not started for 3 s" in warning and "(builds)" not in warning
