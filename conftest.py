@@ -18,6 +18,9 @@ from autotune.ir.workloads import Workload
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests run beside one another, and most time nothing that has to be exact.
+os.environ.setdefault("AUTOTUNE_ALLOW_BUSY_CPU", "1")
+
 # Machines may be busy, and fixtures hold nothing that an example changes.
 _UNHURRIED = settings(
     deadline=None,

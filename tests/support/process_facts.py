@@ -30,11 +30,19 @@ def children_of(parent: int) -> list[int]:
 def states_below(ancestor: int) -> set[str]:
     """States of the processes that a process has started, and of those that they have started."""
     facts = _facts()
-    below, states = {ancestor}, set[str]()
+    return {facts[pid][0] for pid in _below({ancestor}, facts)}
+
+
+def descendants(ancestors: set[int]) -> set[int]:
+    """Processes that these have started, and those that they have started."""
+    return _below(ancestors, _facts())
+
+
+def _below(ancestors: set[int], facts: dict[int, tuple[str, int, int]]) -> set[int]:
+    below = set(ancestors)
     while found := {pid for pid, (_, of, _) in facts.items() if of in below} - below:
-        states |= {facts[pid][0] for pid in found}
         below |= found
-    return states
+    return below - ancestors
 
 
 def open_descriptors(pid: int | str = "self") -> dict[int, str]:

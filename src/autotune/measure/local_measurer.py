@@ -35,6 +35,8 @@ from autotune.targets import Target
 # How many candidates per worker are built before they are timed: enough to keep the workers
 # busy to the end of a chunk, few enough that built programs do not fill the memory.
 _CHUNK_PER_WORKER = 8
+# How often to ask whether another process has ended its turn.
+_TURN_SECONDS = 0.02
 
 
 class LocalMeasurer(Measurer):
@@ -385,6 +387,8 @@ class LocalMeasurer(Measurer):
     def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
         """Time is taken inside: whatever would share CPUs with it waits.
 
+        Other processes that time on these CPUs are waited for, and wait.
+
         Args:
             trials: What is timed.
             later: What may be timed next: the workers that hold it begin nothing that would have
@@ -393,17 +397,21 @@ class LocalMeasurer(Measurer):
         client, workers = self._started(), self._workers
         pool = workers.pool
         with self._timed("run"):
-            leader = client.timing.leader
-            timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
-            soon = {trial.place[0] for trial in later if trial.place is not None}
-            pool.reserve(timed if workers.overlaps else range(workers.count), soon)
             try:
+                while not workers.timing_lock.acquire():
+                    client.dispatcher.pump(0.0)
+                    time.sleep(_TURN_SECONDS)
+                leader = client.timing.leader
+                timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
+                soon = {trial.place[0] for trial in later if trial.place is not None}
+                pool.reserve(timed if workers.overlaps else range(workers.count), soon)
                 client.dispatcher.settle_down()
                 builders = [pid for index, pid in pool.pids().items() if index not in timed]
                 with confined(builders if workers.overlaps else [], workers.free_cpus):
                     yield
             finally:
                 pool.reserve(())
+                workers.timing_lock.release()
 
     def _give_up(self) -> None:
         """Cancel what was begun and is not done, because of an error or an interrupt."""

@@ -25,6 +25,7 @@ from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.stopwatch import Clock
+from autotune.process.timing_lock import TimingLock
 from autotune.targets import Target
 
 __all__ = ["MakeWorkers", "MeasureWorkers", "SharedWorkers", "WorkerSetup", "Workers"]
@@ -99,6 +100,10 @@ class MeasureWorkers(Protocol):
         """CPUs of this machine on which others may build meanwhile."""
 
     @property
+    def timing_lock(self) -> TimingLock:
+        """What keeps other processes from timing on the same CPUs."""
+
+    @property
     def overlaps(self) -> bool:
         """Whether building while something is timed does not disturb."""
 
@@ -148,6 +153,7 @@ class Workers:
     Attributes:
         cpus: CPUs that programs are timed on.
         free_cpus: CPUs on which others may build meanwhile.
+        timing_lock: Keeps other processes from timing on the same CPUs.
         overlaps: Whether building on those does not disturb.
         on_device: Whether one more process, which owns a device, checks and times.
         simulates: Whether the backend gives times that no clock has shown.
@@ -163,6 +169,7 @@ class Workers:
         self.setup = setup
         self.count = setup.count or affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
         self.cpus, self.free_cpus = timing_cpus(setup.threads)
+        self.timing_lock = TimingLock()
         self.overlaps = False
         self.simulates = False
         self.on_device = False
@@ -201,6 +208,8 @@ class Workers:
             self.overlaps = bool(self.free_cpus) and not quiet_neighbour_matters(
                 self.cpus[0], self.free_cpus[0]
             )
+        if not (self.simulates or self.on_device):
+            self.timing_lock = TimingLock(self.cpus)
         if not self.simulates:
             measure_rates(setup.target, setup.threads)
         memory = setup.protocol.memory_bytes
@@ -242,8 +251,8 @@ class Workers:
         return Plausibility.of(workload, self.setup.target, self.setup.threads)
 
     def take_warnings(self) -> list[str]:
-        """There are none but those of jobs, which dispatchers take."""
-        return []
+        """Those of other processes; dispatchers take those of jobs."""
+        return self.timing_lock.take_warnings()
 
     def close(self) -> None:
         """End every process and remove every file. Calling it again does nothing."""

@@ -21,8 +21,8 @@ from autotune.tuning.programs import default_backend
 __all__ = ["Fleet", "MachineState", "look_at_fleet"]
 
 _POLL_SECONDS = 0.1
-# Machines that join right after the first one are listed, too.
-_SETTLE_SECONDS = 1.0
+# Machines are listed once so long has passed without another one joining.
+_SETTLE_SECONDS = 2.0
 _LEASE_SECONDS = 60.0
 
 
@@ -102,22 +102,38 @@ def look_at_fleet(options: TuneOptions, clock: Callable[[], float] = time.monoto
         os.mkdir(artefacts)
         with make_engine(options, backend) as engine:
             engine.start(ArtefactStore(artefacts))
-            _await_machines(engine, options.protocol.deadlines["start"], clock)
+            said = _await_machines(engine, options.protocol.deadlines["start"], clock)
             states = _looked_at(engine)
-            return Fleet(engine.name, backend, states, tuple(engine.take_warnings()))
+            said += engine.take_warnings()
+            return Fleet(engine.name, backend, states, tuple(dict.fromkeys(said)))
     finally:
         folder.remove()
 
 
-def _await_machines(engine: MeasureEngine, seconds: float, clock: Callable[[], float]) -> None:
-    begin = clock()
-    while not engine.machines():
+def _await_machines(
+    engine: MeasureEngine, seconds: float, clock: Callable[[], float]
+) -> list[str]:
+    """Wait for machines that time, and for others that join right after them.
+
+    Returns what the runner said meanwhile. Where machines only build, it says why.
+    """
+    begin, said = clock(), list[str]()
+    while not any("time" in it.roles for it in engine.machines()):
+        said += engine.take_warnings()
+        if engine.machines() and said:
+            break
         if clock() - begin > seconds:
-            raise WorkerStartFailed(f"runner {engine.name!r} has no machine after {seconds:g} s")
+            if engine.machines():
+                break
+            what = f"runner {engine.name!r} has no machine after {seconds:g} s"
+            raise WorkerStartFailed("; ".join((what, *said)))
         engine.poll(_POLL_SECONDS)
-    settled = clock() + _SETTLE_SECONDS
+    found, settled = len(engine.machines()), clock() + _SETTLE_SECONDS
     while clock() < settled:
         engine.poll(_POLL_SECONDS)
+        if len(engine.machines()) != found:
+            found, settled = len(engine.machines()), clock() + _SETTLE_SECONDS
+    return said
 
 
 def _looked_at(engine: MeasureEngine) -> tuple[MachineState, ...]:

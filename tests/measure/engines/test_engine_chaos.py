@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +14,24 @@ import numpy as np
 import pytest
 from attrs import evolve
 from engine_chaos import are_gone, measure_through
-from thread_cluster import ThreadCluster
+from thread_cluster import ThreadCluster, ThreadHandle
 
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore
+from autotune.measure.engines.engine_pool import EnginePool
 from autotune.measure.engines.supervised import Node, SupervisedEngine
 from autotune.testing.engine_suite import EngineHost, engine_context
 
-FAULTS = ("worker", "actor", "node", "silent", "double", "late", "fingerprint")
+# What is said of each. A worker's end is an outcome, or of no effect where it was at nothing.
+FAULTS = {
+    "worker": "",
+    "actor": "machine '.*' is lost: the actor died",
+    "node": "machine '.*' is lost: its node has left the cluster",
+    "silent": "machine '.*' is lost: it said nothing for 2 s",
+    "double": r"dropped (an answer|\d+ answers) that came late or twice",
+    "late": "machine '.*' is lost: it said nothing for 2 s",
+    "fingerprint": "machine 'stranger' times nothing in this run, whose machines differ: protocol",
+}
 
 
 def inflict(
@@ -41,22 +53,25 @@ def inflict(
     elif fault == "double":
         cluster.fault = lambda data: [data, data]
     elif fault == "late":
-
-        def slow(data: bytes) -> list[bytes]:
-            time.sleep(0.4)
-            return [data]
-
-        cluster.fault = slow
+        victim.frozen.set()
+        threading.Thread(target=thaw_when_given_up, args=(victim,), daemon=True).start()
     else:
         cluster.supervisor_of = lambda setup: evolve(setup, protocol="another")
         cluster.present.append(Node("stranger", 1))
+
+
+def thaw_when_given_up(victim: ThreadHandle) -> None:
+    """Have all that it has to say arrive when nobody waits for it any more."""
+    while not victim.is_over:
+        time.sleep(0.05)
+    victim.frozen.clear()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(30))
 def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
-    fault = FAULTS[seed % len(FAULTS)]
+    fault = list(FAULTS)[seed % len(FAULTS)]
     cluster = ThreadCluster(("one", "two", "three"))
     context = engine_context()
     pids: set[int] = set()
@@ -67,6 +82,16 @@ def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
         host.tell()
         pids.update(*(those[1:] for those in engine.pids.values()))
         act: Callable[[], None] = lambda: inflict(fault, cluster, host, rng)  # noqa: E731
-        measure_through(host, 6, int(rng.integers(6)), act)
+        pool = EnginePool(engine, host.store, context.protocol.deadlines)
+        pool.poll(0.0)
+        warnings = measure_through(host, 6, int(rng.integers(6)), act)
+
+        def is_named() -> bool:
+            pool.poll(0.0)
+            warnings.extend(pool.take_warnings())
+            assert all(len(line.splitlines()) == 1 for line in warnings)
+            return any(re.search(FAULTS[fault], line) for line in [*warnings, ""])
+
+        host.wait(is_named)
         pids.update(*(those[1:] for those in engine.pids.values()))
     assert are_gone(pids)

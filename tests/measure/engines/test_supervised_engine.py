@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,17 @@ from attrs import evolve
 from thread_cluster import ThreadCluster, unchanged
 
 from autotune.ir.workloads import gemm
+from autotune.measure import MeasureProtocol
 from autotune.measure.engines import ArtefactStore, MeasureEngine
+from autotune.measure.engines.engine_pool import EnginePool
 from autotune.measure.engines.supervised import (
     Node,
+    Supervised,
     SupervisedEngine,
     Supervisor,
     SupervisorSetup,
 )
+from autotune.measure.engines.supervised.cluster import OnEvent
 from autotune.measure.engines.supervised.supervisor import decoded
 from autotune.plugins import Context
 from autotune.process.channel import encode
@@ -138,6 +142,57 @@ def test_a_node_with_too_few_processors_only_builds(tmp_path: Path) -> None:
         assert engine.take_warnings() == [
             "machine 'one' only builds: it offers 1 processors, and programs use 2"
         ]
+
+
+class Occupied(ThreadCluster):
+    """A cluster where nothing begins, as others have what it would need."""
+
+    def supervise(
+        self, node: Node, setup: SupervisorSetup, cpus: int, gpus: int, on_event: OnEvent
+    ) -> Supervised:
+        self.asked = [*getattr(self, "asked", ()), (setup.times, cpus)]
+        return Mute()
+
+
+class Mute:
+    def send(self, command: bytes, contents: Sequence[object]) -> None:
+        """Nobody is there."""
+
+    def kill(self) -> None:
+        """Nobody is there."""
+
+
+def test_a_machine_waits_for_its_node_and_owns_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.measure.engines.supervised.engine._SLOW_START_SECONDS", 0.2)
+    protocol = MeasureProtocol(deadlines={"start": 0.4})
+    cluster = Occupied()
+    cluster.present = [Node("one", 4)]
+    with SupervisedEngine(engine_context(protocol=protocol), cluster) as engine:
+        engine.start(ArtefactStore(tmp_path))
+        for _ in range(16):
+            engine.poll(0.05)
+        # It is not given up: others may end at any time.
+        assert engine.take_warnings() == [
+            f"machine {name!r} has not started for 0.2 s: it waits for the processors of its "
+            "node, which another run or another user of the cluster has"
+            for name in ("one", "one (builds)")
+        ]
+        pool = EnginePool(engine, ArtefactStore(tmp_path), {"start": 0.1})
+        with pytest.raises(WorkerStartFailed, match="no machine that times after 0.1 s"):
+            pool.wait_ready()
+    assert sorted(cluster.asked) == [(False, 0), (True, 4)]
+
+
+def test_nodes_that_offer_nothing_are_named(tmp_path: Path) -> None:
+    cluster = ThreadCluster()
+    cluster.present = [Node("head", 0)]
+    with SupervisedEngine(engine_context(), cluster) as engine:
+        engine.start(ArtefactStore(tmp_path))
+        pool = EnginePool(engine, ArtefactStore(tmp_path), {"start": 0.1})
+        with pytest.raises(WorkerStartFailed, match=r"no node .* offers a processor .*: head$"):
+            pool.wait_ready()
 
 
 def test_commands_are_done_in_the_order_of_their_numbers() -> None:

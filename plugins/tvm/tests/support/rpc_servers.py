@@ -52,6 +52,12 @@ class RPCFleet:
         self._tracker_process: subprocess.Popen[bytes] | None = None
         self.servers: list[subprocess.Popen[bytes]] = []
 
+    @property
+    def tracker_pid(self) -> int:
+        """Process id of the tracker."""
+        assert self._tracker_process is not None
+        return self._tracker_process.pid
+
     def __enter__(self) -> RPCFleet:
         self.start_tracker()
         for _ in range(self._count):

@@ -171,9 +171,13 @@ class EnginePool:
         if not self._racers and wanted is not None:
             what = f"of fingerprint {wanted.digest} ({wanted.device})"
         there = ", ".join(machine.name for machine in machines) or "none"
-        return (
-            f"runner {self._engine.name!r} has no machine {what} after "
-            f"{self._start_seconds:g} s; machines: {there}"
+        return "; ".join(
+            (
+                f"runner {self._engine.name!r} has no machine {what} after "
+                f"{self._start_seconds:g} s",
+                f"machines: {there}",
+                *self._engine.take_warnings(),
+            )
         )
 
     def holds(self, place: Place) -> bool:

@@ -23,6 +23,7 @@ from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.stopwatch import Clock
+from autotune.process.timing_lock import TimingLock
 
 __all__ = ["EngineWorkers"]
 
@@ -49,6 +50,8 @@ class EngineWorkers:
     """Each machine chooses its own."""
     free_cpus: tuple[int, ...] = ()
     overlaps = True
+    timing_lock = TimingLock()
+    """Of no CPU: leases do that."""
 
     def __init__(
         self,

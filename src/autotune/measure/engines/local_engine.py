@@ -27,6 +27,7 @@ from autotune.measure.engines.leases import LeaseTable
 from autotune.measure.engines.ledger import JobLedger
 from autotune.measure.engines.reference_program import host_fingerprint
 from autotune.measure.jobs import Job, Reply
+from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
@@ -35,6 +36,7 @@ from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.timing_lock import TimingLock
 
 __all__ = ["LocalEngine", "LocalOptions", "make_local_engine"]
 
@@ -86,7 +88,8 @@ class LocalEngine(MeasureEngine):
         self._backend: Backend = create_held_part("backend", context.backend)
         self._machine = socket.gethostname() or "this-machine"
         self._ledger = JobLedger(self.name)
-        self._leases = LeaseTable()
+        cpus = () if self._backend.simulated_times else timing_cpus(context.threads)[0]
+        self._leases = LeaseTable(lock=TimingLock(cpus))
         self._wants_lease = False
         # Builds that no process was given, by priority and number.
         self._queue: list[tuple[int, int, Job]] = []
@@ -182,6 +185,7 @@ class LocalEngine(MeasureEngine):
     def poll(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while self._running is not None:
+            self._leases.tend()
             self._hand_out()
             left = max(0.0, end - time.monotonic())
             began = time.monotonic()
@@ -202,7 +206,7 @@ class LocalEngine(MeasureEngine):
         self._wants_lease = True
         if self._building:
             return None
-        token = self._leases.acquire(self._machine, machine, seconds)
+        token = self._leases.acquire(self._machine, machine, seconds, on_this_host=True)
         return None if token is None else Lease(self, machine, token)
 
     def holds_lease(self, lease: Lease) -> bool:
@@ -228,12 +232,12 @@ class LocalEngine(MeasureEngine):
         return seconds
 
     def take_warnings(self) -> list[str]:
-        return self._ledger.take_warnings()
+        return [*self._leases.take_warnings(), *self._ledger.take_warnings()]
 
     def close(self) -> None:
         running, self._running = self._running, None
         self._forget_all()
-        self._leases.drop(self._machine)
+        self._leases.clear()
         self._fingerprint = None
         if running is not None:
             running.end()

@@ -1,30 +1,39 @@
-"""Nodes of a Ray cluster, and supervisors on them as actors."""
+"""Nodes of a Ray cluster, and supervisors on them as actors.
+
+Ray runs in a process of its own; see :mod:`autotune.measure.engines.ray_process`.
+"""
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import os
+import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
-from autotune.errors import InvalidValueError
-from autotune.measure.engines.ray_actor import RayActor
+from autotune.errors import InvalidValueError, one_line
 from autotune.measure.engines.supervised import Node, SupervisorSetup
 from autotune.measure.engines.supervised.cluster import OnEvent
+from autotune.process.channel import ATTACHMENTS, Message
 from autotune.process.errors import WorkerStartFailed
+from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.processes import ready
+from autotune.process.worker_process import WorkerDied, WorkerProcess
 
 __all__ = ["RayCluster", "check_address"]
 
-_LOOK_SECONDS, _STALE_SECONDS = 1.0, 60.0
-_REACH_SECONDS = 5.0
+_MODULE = "autotune.measure.engines.ray_process"
+_STALE_SECONDS = 60.0
+_REACH_SECONDS, _JOIN_SECONDS, _LEAVE_SECONDS = 5.0, 45.0, 10.0
+_POLL_SECONDS = 0.05
 _AUTO = "auto"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ACCELERATOR = "accelerator_type:"
 
 
 def check_address(address: str) -> str:
@@ -44,80 +53,125 @@ def check_address(address: str) -> str:
 
 
 @define(eq=False)
-class _Handle:
-    """An actor."""
+class _Content:
+    """What can be sent any number of times; travels to the driver of Ray with the first one."""
 
-    ray: Any
-    actor: Any
-    is_over: bool = False
-
-    def send(self, command: bytes, contents: Sequence[object]) -> None:
-        # What it answers is nothing; that it has ended is told by its events.
-        self.actor.accept.remote(command, *contents)
-
-    def kill(self) -> None:
-        self.is_over = True
-        self.ray.kill(self.actor, no_restart=True)
-
-    def listen(self, on_event: OnEvent) -> None:
-        """Ask for the next event, again and again; on a thread of Ray's after the first time."""
-
-        def done(future: Any) -> None:
-            try:
-                data = future.result()
-            except Exception as error:  # the actor has ended, whatever Ray calls it
-                on_event(b"", _reason(error))
-                return
-            on_event(data, "")
-            if not self.is_over:
-                self.listen(on_event)
-
-        try:
-            self.actor.events.remote().future().add_done_callback(done)
-        except Exception as error:  # Ray has been shut down meanwhile
-            on_event(b"", _reason(error))
-
-
-def _reason(error: Exception) -> str:
-    """Why an actor has ended, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if "cause" in line.lower() or "Error" in line]
-    return (causes or lines or [type(error).__name__])[-1]
+    number: int
+    content: bytes | None
 
 
 @define(eq=False)
-class _Nodes:
-    """What the cluster says of its nodes, asked by a thread: the question may take long."""
+class _Link:
+    """The process that is a driver of Ray, and a thread that hears what it says.
 
-    ray: Any
-    found: list[Node] = field(factory=list)
+    Attributes:
+        process: The process.
+        folder: Of its temporary files.
+        nodes: As it said last.
+        seen: When.
+        unreachable: Why it could not say so since.
+        gone: How the process ended; "" as long as it runs.
+        listeners: Who is told what an actor says, by number.
+        dropped: Numbers of contents that nobody needs any more.
+    """
+
+    process: WorkerProcess
+    folder: PrivateFolder
+    nodes: list[Node] = field(factory=list)
     seen: float = 0.0
-    error: str = ""
-    is_over: threading.Event = field(factory=threading.Event)
+    unreachable: str = ""
+    gone: str = ""
+    listeners: dict[int, OnEvent] = field(factory=dict)
+    dropped: deque[int] = field(factory=deque)
+    numbers: int = 0
+    is_over: bool = False
+    thread: threading.Thread | None = None
+    # The thread that hears of the end closes what the other writes to.
+    _using: threading.Lock = field(factory=threading.Lock)
 
-    def watch(self) -> None:
-        """Ask until it is over."""
-        while not self.is_over.wait(_LOOK_SECONDS):
-            self.look()
+    def start(self) -> None:
+        """Hear what it says from now on."""
+        self.thread = threading.Thread(target=self._hear, name="ray", daemon=True)
+        self.thread.start()
 
-    def look(self) -> None:
-        """Ask once."""
+    def next_number(self) -> int:
+        """One that names something new."""
+        self.numbers += 1
+        return self.numbers
+
+    def send(self, message: Mapping[str, object], attachments: Sequence[bytes] = ()) -> None:
+        """Have the process do something, unless it has ended."""
+        dropped = [self.dropped.popleft() for _ in range(len(self.dropped))]
+        whole: Message = {**message, "dropped": dropped}
+        if attachments:
+            whole[ATTACHMENTS] = list(attachments)
         try:
-            self.found = [_node(it) for it in self.ray.nodes() if it["Alive"]]
-            self.seen = time.monotonic()
-        except Exception as error:  # the head is not to be reached now
-            self.error = _reason(error)
+            with self._using:
+                self.process.send(whole)
+        except WorkerDied as error:
+            self.gone = self.gone or str(error)
+
+    def end(self) -> None:
+        """Leave the cluster."""
+        if self.thread is not None:
+            if self.seen:
+                self.send({"do": "leave"})
+                self.thread.join(_LEAVE_SECONDS)
+            self.is_over = True
+            self.thread.join()
+        self.process.end()
+        self.folder.remove()
+
+    def _hear(self) -> None:
+        while not self.is_over:
+            ready(self.process.fileno(), select.POLLIN, _POLL_SECONDS)
+            try:
+                with self._using:
+                    messages = self.process.receive()
+            except WorkerDied as error:
+                self.gone = self.gone or str(error)
+                return
+            for message in messages:
+                self._take(message)
+
+    def _take(self, message: Message) -> None:
+        if "failed" in message:
+            self.gone = self.gone or str(message["failed"])
+            return
+        said = message["done"]
+        if "nodes" in said:
+            self.nodes, self.seen = [Node(**it) for it in said["nodes"]], time.monotonic()
+        elif "unreachable" in said:
+            self.unreachable = said["unreachable"]
+        else:
+            listener = self.listeners.get(said["actor"])
+            if listener is not None:
+                listener(message[ATTACHMENTS][0], said["end"])
 
 
-def _node(facts: dict[str, Any]) -> Node:
-    resources = facts["Resources"]
-    models = [name[len(_ACCELERATOR) :] for name in resources if name.startswith(_ACCELERATOR)]
-    return Node(
-        f"{facts['NodeManagerHostname']}/{facts['NodeID'][:8]}",
-        int(resources.get("CPU", 0)),
-        int(resources.get("GPU", 0)),
-        models[0] if models else "",
-    )
+@define(eq=False)
+class _Handle:
+    """An actor."""
+
+    link: _Link
+    number: int
+
+    def send(self, command: bytes, contents: Sequence[object]) -> None:
+        those = [it for it in contents if isinstance(it, _Content)]
+        new = [it for it in those if it.content is not None]
+        message = {
+            "do": "send",
+            "actor": self.number,
+            "contents": [it.number for it in those],
+            "new": [it.number for it in new],
+        }
+        self.link.send(message, [command, *(it.content or b"" for it in new)])
+        for it in new:
+            it.content = None
+
+    def kill(self) -> None:
+        self.link.listeners.pop(self.number, None)
+        self.link.send({"do": "kill", "actor": self.number})
 
 
 class RayCluster:
@@ -131,39 +185,30 @@ class RayCluster:
 
     def __init__(self, address: str = _AUTO) -> None:
         self._address = check_address(address)
-        self._ray: Any = None
-        self._is_ours = False
-        self._nodes: _Nodes | None = None
+        self._link: _Link | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the driver of Ray; None while there is none."""
+        return None if self._link is None else self._link.process.pid
 
     def connect(self) -> None:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        host = self._address.rpartition(":")[0].strip("[]")
-        if host in _LOOPBACK:
-            # Otherwise Ray takes this for the address of the network.
-            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        try:
-            import ray
-        except ImportError as error:
+        if importlib.util.find_spec("ray") is None:
             raise WorkerStartFailed(
                 "runner 'ray' needs Ray, which is not installed: "
-                f"pip install 'tensor-autotune[ray]' ({error})"
-            ) from error
+                "pip install 'tensor-autotune[ray]'"
+            )
+        host = self._address.rpartition(":")[0].strip("[]")
         if host:
             self._reach(host)
-        self._ray, self._is_ours = ray, not ray.is_initialized()
+        link = self._start(host)
         try:
-            if self._is_ours:
-                ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
-        except Exception as error:  # Ray has many; all of them mean the same here
-            raise WorkerStartFailed(
-                f"there is no Ray cluster at {self._address!r} that can be joined: "
-                f"{_reason(error)}; start one with `ray start --head "
-                "--node-ip-address=127.0.0.1`, or name another one with --ray-address HOST:PORT"
-            ) from error
-        self._nodes = _Nodes(ray)
-        self._nodes.look()
-        threading.Thread(target=self._nodes.watch, name="ray nodes", daemon=True).start()
+            self._join(link)
+        except BaseException:
+            link.end()
+            raise
+        self._link = link
 
     def _reach(self, host: str) -> None:
         """Ray waits for minutes where nothing listens."""
@@ -172,49 +217,87 @@ class RayCluster:
             socket.create_connection((host, port), _REACH_SECONDS).close()
         except OSError as error:
             raise WorkerStartFailed(
-                f"no Ray cluster answers at {self._address!r} (--ray-address): {error}"
+                f"no Ray cluster answers at {self._address!r} (--ray-address): "
+                f"{error.strerror or error}"
             ) from error
+
+    def _start(self, host: str) -> _Link:
+        environment = {"RAY_USAGE_STATS_ENABLED": "0"}
+        if host in _LOOPBACK:
+            # Otherwise Ray takes this for the address of the network.
+            environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        own = {name: text for name, text in environment.items() if name not in os.environ}
+        options = {"address": self._address, "temporary": os.environ.get("TMPDIR", "/tmp")}
+        folder = make_private_folder()
+        try:
+            # Ray maps more than it uses: no limit of its own.
+            process = WorkerProcess(_MODULE, options, 1, own, 0, folder.path / "ray")
+        except BaseException:
+            folder.remove()
+            raise
+        link = _Link(process, folder)
+        link.start()
+        return link
+
+    def _join(self, link: _Link) -> None:
+        end = time.monotonic() + _JOIN_SECONDS
+        while not link.seen:
+            if link.gone or time.monotonic() > end:
+                why = one_line(link.gone, 300) or f"it does not answer within {_JOIN_SECONDS:g} s"
+                raise WorkerStartFailed(
+                    f"there is no Ray cluster at {self._address!r} that can be joined: {why}; "
+                    "start one with `ray start --head --node-ip-address=127.0.0.1`, or name "
+                    "another one with --ray-address HOST:PORT"
+                )
+            time.sleep(_POLL_SECONDS)
 
     def nodes(self) -> Sequence[Node]:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        watched = self._nodes
-        if watched is None:
+        link = self._link
+        if link is None:
             return []
-        if time.monotonic() - watched.seen > _STALE_SECONDS:
+        if link.gone:
             raise WorkerStartFailed(
-                f"the head of the Ray cluster has said nothing for {_STALE_SECONDS:g} s: "
-                f"{watched.error}; the run can be resumed when it is back"
+                f"the Ray cluster at {self._address!r} is gone, or what Ray has running on this "
+                f"machine: Ray's driver {one_line(link.gone.splitlines()[0], 200)}; the same "
+                "command continues the run when it is back"
             )
-        return watched.found
+        if time.monotonic() - link.seen > _STALE_SECONDS:
+            why = f": {link.unreachable}" if link.unreachable else ""
+            raise WorkerStartFailed(
+                f"the head of the Ray cluster at {self._address!r} has said nothing for "
+                f"{_STALE_SECONDS:g} s{one_line(why, 200)}; the same command continues the run "
+                "when it is back"
+            )
+        return link.nodes
 
     def supervise(
         self, node: Node, setup: SupervisorSetup, cpus: int, gpus: int, on_event: OnEvent
     ) -> _Handle:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        ids = {it["NodeID"][:8]: it["NodeID"] for it in self._ray.nodes()}
-        where = NodeAffinitySchedulingStrategy(ids[node.name.rpartition("/")[2]], soft=False)
-        actor = self._ray.remote(RayActor).options(
-            num_cpus=cpus,
-            num_gpus=gpus,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy=where,
-        )
-        handle = _Handle(self._ray, actor.remote(json.dumps(setup.to_json())))
-        handle.listen(on_event)
-        return handle
+        link = self._connected
+        number = link.next_number()
+        link.listeners[number] = on_event
+        where = node.name.rpartition("/")[2]
+        asked = {"actor": number, "node": where, "cpus": cpus, "gpus": gpus}
+        link.send({"do": "supervise", "setup": setup.to_json(), **asked})
+        return _Handle(link, number)
 
     def put(self, content: bytes) -> object:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        return self._ray.put(content)
+        link = self._connected
+        found = _Content(link.next_number(), content)
+        weakref.finalize(found, link.dropped.append, found.number).atexit = False
+        return found
 
     def close(self) -> None:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
-        if self._nodes is not None:
-            self._nodes.is_over.set()
-            self._nodes = None
-        if self._is_ours and self._ray is not None:
-            self._ray.shutdown()
-        self._is_ours = False
+        link, self._link = self._link, None
+        if link is not None:
+            link.end()
+
+    @property
+    def _connected(self) -> _Link:
+        if self._link is None:
+            raise WorkerStartFailed("the Ray cluster has not been joined, or was left")
+        return self._link

@@ -24,12 +24,14 @@ from autotune.measure.engines import (
     MeasureEngine,
 )
 from autotune.measure.jobs import Job
+from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
 from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.timing_lock import TimingLock
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.rpc.machine import RemoteMachine
 from autotune_tvm.rpc.options import read_rpc_options
@@ -100,7 +102,8 @@ class RPCEngine(MeasureEngine):
         self._builders = affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
         self._boot = boot_of_this_host()
         self._ledger = JobLedger(self.name)
-        self._leases = LeaseTable()
+        # Servers on this host choose the CPUs that programs of this host would be timed on.
+        self._leases = LeaseTable(lock=TimingLock(timing_cpus(context.threads)[0]))
         self._queue: list[tuple[int, int, Job]] = []
         self._building: set[int] = set()
         self._wants_lease = False
@@ -209,6 +212,7 @@ class RPCEngine(MeasureEngine):
             self._ledger.deliver()
             return
         while True:
+            self._leases.tend()
             self._hand_out()
             self._take_builds()
             for slot in self._started.slots:
@@ -230,7 +234,8 @@ class RPCEngine(MeasureEngine):
             self._wants_lease = True
             if self._building:
                 return None
-        token = self._leases.acquire(slot.machine.lease_group, machine, seconds)
+        group, is_here = slot.machine.lease_group, self._shares_host(slot.machine)
+        token = self._leases.acquire(group, machine, seconds, on_this_host=is_here)
         return None if token is None else Lease(self, machine, token)
 
     def holds_lease(self, lease: Lease) -> bool:
@@ -272,10 +277,11 @@ class RPCEngine(MeasureEngine):
 
     def take_warnings(self) -> list[str]:
         new, self._warnings = self._warnings, []
-        return [*new, *self._ledger.take_warnings()]
+        return [*new, *self._leases.take_warnings(), *self._ledger.take_warnings()]
 
     def close(self) -> None:
         running, self._running = self._running, None
+        self._leases.clear()
         self._ledger.give_back_all()
         self._queue.clear()
         self._building.clear()

@@ -40,6 +40,7 @@ _WISH_SECONDS = 1.0
 # A supervisor ends what is late by itself; this much later, it is not to be reached.
 _GRACE_SECONDS = 10.0
 _LOOK_SECONDS, _WAIT_SECONDS = 0.25, 0.05
+_SLOW_START_SECONDS = 30.0
 
 
 @frozen
@@ -402,6 +403,11 @@ class SupervisedEngine(MeasureEngine):
         now = time.monotonic()
         for member in list(self._roster.members):
             if member.handle is None:
+                continue
+            if not member.status:
+                # What owns a device or a node begins once that is free, however long that takes.
+                if now - member.heard > _SLOW_START_SECONDS:
+                    self._roster.note_waiting(member, _SLOW_START_SECONDS)
                 continue
             limit = self._silence if member.is_ready else member.setup.deadlines["start"]
             if now - member.heard > limit:

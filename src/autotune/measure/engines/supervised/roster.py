@@ -70,6 +70,11 @@ class Roster:
         for node in sorted(nodes, key=lambda it: it.name):
             self._admit(node)
         members = self.members
+        if nodes and not members:
+            self._warn(
+                f"no node of {self._cluster.name!r} offers a processor or a GPU so far; nodes: "
+                f"{', '.join(sorted(it.name for it in nodes))}"
+            )
         if members and all(it.failures >= _MOST_FAILURES for it in members):
             raise WorkerStartFailed("; ".join(self._warnings))
         return [
@@ -82,8 +87,9 @@ class Roster:
         """Start a supervisor for a member."""
         times = member.setup.times
         gpus = 1 if times and member.setup.device else 0
-        # Builds take no processors from timings, during which they are held back.
-        cpus = member.setup.threads if times and not gpus else 0
+        # What times owns all processors of its node, so that nothing else is run or timed there;
+        # builds take none from it, as they are held back meanwhile.
+        cpus = member.node.cpus if times and not gpus else 0
         return self._cluster.supervise(member.node, member.setup, cpus, gpus, on_event)
 
     def take_in(self, member: Member) -> None:
@@ -97,6 +103,14 @@ class Roster:
                 f"{niceness}, here {mine}): start its node with RAY_worker_niceness=0 in the "
                 "environment"
             )
+
+    def note_waiting(self, member: Member, seconds: float) -> None:
+        """Say that a supervisor has not begun for so long: it waits for what it is to own."""
+        what = "GPU" if member.setup.device else "processors"
+        self._warn(
+            f"machine {member.name!r} has not started for {seconds:g} s: it waits for the {what} "
+            "of its node, which another run or another user of the cluster has"
+        )
 
     def end(self, member: Member, why: str) -> None:
         """Do without a supervisor that is gone or not to be reached."""
