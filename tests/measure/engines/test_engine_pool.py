@@ -12,7 +12,7 @@ from attrs import evolve
 from scripted_engine import Answer, ScriptedEngine, fingerprint, machine
 
 from autotune.ir.workloads import Workload
-from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers, WorkerStartFailed
+from autotune.measure import Collecting, LocalMeasurer, MeasureProtocol, SharedWorkers, WorkerStartFailed
 from autotune.measure.engines import EngineJob, EngineReply, Machine
 from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.workers import WorkerSetup
@@ -219,6 +219,22 @@ def test_machines_of_one_group_take_no_turns_at_the_same_time(
     engine = ScriptedEngine(machines, latency)
     check(make(engine), candidates)
     assert set(engine.timed_on) == {"a"}
+
+
+@pytest.mark.parametrize("machines", ["a", "abc"])
+def test_a_program_that_a_later_batch_has_built_first_is_measured_where_it_comes_first(
+    make: Make, candidates: list[Candidate], machines: str
+) -> None:
+    engine = ScriptedEngine([machine(name) for name in machines], latency)
+    # One builder builds the first eight of each batch before the others.
+    engine.present = {name: evolve(it, slots=1) for name, it in engine.present.items()}
+    measurer = make(engine)
+    early, late = candidates[:10], candidates[9:8:-1]
+    measurer.submit(early)
+    measurer.submit(late)
+    assert len(measurer.collect(Collecting())) == len(early)
+    (again,) = measurer.collect(Collecting())
+    assert again.duplicate_of == late[0].digest
 
 
 def test_faults_on_several_machines_at_once(make: Make, candidates: list[Candidate]) -> None:
