@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from autotune.ir.workloads import gemm
 from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers
 from autotune.measure.engines import (
     ArtefactStore,

@@ -103,7 +103,7 @@ class LaneRun:
             if not ready:
                 lanes.release_leases()
                 return
-            # Several take fewer turns of the best one, but where few are left, each machine has one.
+            # Several share the turns of the best one; where few are left, each machine has one.
             count = max(1, min(_MOST_TOGETHER, len(ready) // lanes.count))
             if lanes.begin(position, ready[:count]):
                 del ready[:count]

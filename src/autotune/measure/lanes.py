@@ -199,8 +199,10 @@ class Lanes:
         """Whether the best program fails on every machine, and is no measure for others."""
         leader, positions = self._first.leader, self._dispatcher.pool.lanes
         known = [self._lanes[it].unable for it in positions if it in self._lanes]
-        return leader is not None and len(known) == len(positions) > 0 and all(
-            number == leader.number for number in known
+        return (
+            leader is not None
+            and len(known) == len(positions) > 0
+            and all(number == leader.number for number in known)
         )
 
     def begin(self, position: int, trials: Sequence[Trial]) -> bool:

@@ -21,12 +21,19 @@ class Submitted:
         known: The outcome of each with the run that recorded it, where there is one.
         missing: Positions of those that are being measured.
         outcomes: What was logged, in order.
+        logged: Positions that were logged as they became known, in whatever order.
     """
 
     batch: Sequence[Candidate]
     known: list[tuple[Outcome, str] | None]
     missing: list[int] = field(init=False)
     outcomes: list[Outcome] = field(factory=list)
+    logged: set[int] = field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         self.missing = [index for index, found in enumerate(self.known) if found is None]
+
+    @property
+    def unlogged(self) -> int:
+        """How many candidates have not been logged."""
+        return len(self.batch) - max(len(self.outcomes), len(self.logged))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from attrs import evolve
@@ -11,6 +11,7 @@ from attrs import evolve
 from autotune.errors import DatabaseError
 from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
+from autotune.models.cost import Observation
 from autotune.sketches import Candidate
 from autotune.store.best_record import find_record
 from autotune.store.database import Database, RecordFilter
@@ -142,14 +143,90 @@ class TaskSession:
             # Without the rest, whatever was known in time is recorded.
             with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
                 measurer.collect(collecting)
-            self._note_timed(current)
+            measured = current.missing[: len(current.outcomes)]
+            found = [(current.batch[at].digest, current.known[at]) for at in measured]
+            self._note_timed({digest: known[0] for digest, known in found if known is not None})
         return current.outcomes
 
-    def _note_timed(self, current: Submitted) -> None:
-        """Remember which candidates of a batch, or their equals, were timed in this session."""
-        measured = current.missing[: len(current.outcomes)]
-        found = [(current.batch[at].digest, current.known[at]) for at in measured]
-        outcomes = {digest: known[0] for digest, known in found if known is not None}
+    @property
+    def lanes(self) -> int:
+        """How many machines time candidates at the same time."""
+        return self._made().lanes
+
+    @property
+    def outstanding(self) -> int:
+        """How many candidates were submitted and have not been logged."""
+        return sum(it.unlogged for it in self._submitted)
+
+    def collect_known(
+        self, first_trial: int, count: int, enough: Callable[[], bool]
+    ) -> list[Observation]:
+        """Outcomes of what was submitted, in the order in which they become known.
+
+        Each is recorded and logged as soon as it is known. What records answer comes first: that
+        of this run in the order in which it was recorded, so that a run that is continued learns
+        in the order in which it would have.
+
+        Args:
+            first_trial: Position in the run of the first of them.
+            count: How many; there may be a few more, or fewer where there was enough.
+            enough: Whether to stop before the next candidate is timed.
+        """
+        taken: list[Observation] = []
+        places = {
+            current.batch[at].digest: (current, at)
+            for current in self._submitted
+            for at in range(len(current.batch))
+            if at not in current.logged
+        }
+
+        def log(candidate: Candidate, outcome: Outcome, source: str) -> None:
+            current, at = places.pop(candidate.digest)
+            # Counted first: a listener may interrupt, and what is known is delivered again then.
+            current.logged.add(at)
+            taken.append((candidate, outcome))
+            self._log(candidate, outcome, source)
+
+        def on_known(candidate: Candidate, outcome: Outcome) -> None:
+            if candidate.digest in places:
+                with self._context.guard.shield():
+                    self._store(candidate, outcome, first_trial + len(taken))
+                    log(candidate, outcome, self._context.run_id)
+
+        for candidate, known in sorted(self._answered(places.values()), key=self._recorded_at):
+            log(candidate, *known)
+        if places and len(taken) < count:
+            collecting = Collecting(
+                None,
+                self._on_comparison,
+                self._on_leader_timed,
+                self._leader(),
+                self._recall,
+                enough,
+            )
+            answered = len(taken)
+            with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
+                measurer.collect_known(collecting, count - answered, on_known)
+            self._note_timed({it.digest: outcome for it, outcome in taken[answered:]})
+        while self._submitted and not self._submitted[0].unlogged:
+            self._submitted.popleft()
+        return taken
+
+    @staticmethod
+    def _answered(
+        places: Iterable[tuple[Submitted, int]],
+    ) -> list[tuple[Candidate, tuple[Outcome, str]]]:
+        """Those that records answer."""
+        found = [(current.batch[at], current.known[at]) for current, at in places]
+        return [(candidate, known) for candidate, known in found if known is not None]
+
+    def _recorded_at(self, answered: tuple[Candidate, object]) -> int:
+        """When this run has recorded a candidate, as the number of a trial; -1 if it has not."""
+        record = self._context.own.get((self.spec.key, answered[0].digest))
+        return -1 if record is None else record.trial
+
+    def _note_timed(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Remember which candidates, by digest, or their equals, were timed in this session."""
         new = {digest for digest, outcome in outcomes.items() if not outcome.duplicate_of}
         self._timed |= new
         new |= {it for it, outcome in outcomes.items() if outcome.duplicate_of in self._timed}
