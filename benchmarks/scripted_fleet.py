@@ -11,6 +11,7 @@ import hashlib
 import heapq
 import json
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers
+from autotune.measure import Collecting, LocalMeasurer, MeasureProtocol, SharedWorkers
 from autotune.measure.engines import (
     ArtefactStore,
     EngineJob,
@@ -33,7 +34,9 @@ from autotune.measure.engines import (
 from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.engines.ledger import JobLedger
 from autotune.measure.workers import WorkerSetup
+from autotune.search.window import Window
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 from autotune.testing.toy_space import ToySpace
@@ -43,7 +46,8 @@ CHECK, TURN, BUILD = 0.06, 0.012, 0.02
 NOISE, DRIFT = 0.004, 0.05
 # Of the logarithm of the latency: a tenth of all candidates is within 15 % of the best.
 SPREAD = 0.5
-CANDIDATES, QUICK_CANDIDATES = 240, 120
+# Per machine, so that the end, when some have nothing left, is as small a part of all.
+CANDIDATES, QUICK_CANDIDATES = 60, 40
 ROUND = 16
 
 
@@ -195,7 +199,7 @@ class WaitingEngine(MeasureEngine):
 
 
 def race(machines: int, candidates: int) -> Raced:
-    """Measure candidates on so many machines, in rounds of which some are ahead."""
+    """Measure candidates on so many machines, as a run does."""
     rng = np.random.default_rng(1)
     space = ToySpace(extent=2**5)
     found = {it.digest: it for it in space.sample(2 * candidates, rng)}
@@ -219,8 +223,7 @@ def race(machines: int, candidates: int) -> Raced:
         # What others are compared with is there: a run begins once, and is long.
         it.measure(drawn[:1])
         begin = time.monotonic()
-        rounds = [drawn[at : at + ROUND] for at in range(1, len(drawn), ROUND)]
-        outcomes = collected(it, rounds, machines)
+        outcomes = collected(it, drawn[1:])
         taken = time.monotonic() - begin
     shared.close()
     best = min((outcome.latency or np.inf, digest) for digest, outcome in outcomes.items())[1]
@@ -228,16 +231,27 @@ def race(machines: int, candidates: int) -> Raced:
     return Raced(machines, len(outcomes), taken, true[best] / min(true.values()))
 
 
-def collected(measurer: Any, rounds: Sequence[Sequence[Candidate]], machines: int) -> Any:
-    from autotune.measure import Collecting
+def collected(measurer: LocalMeasurer, drawn: Sequence[Candidate]) -> dict[str, Outcome]:
+    """Outcomes by digest, with as many candidates out as the search has for so many machines."""
+    found: dict[str, Outcome] = {}
+    if measurer.lanes == 1:
+        rounds = [drawn[at : at + ROUND] for at in range(0, len(drawn), ROUND)]
+        for round_ in rounds:
+            measurer.submit(round_)
+        for round_ in rounds:
+            outcomes = measurer.collect(Collecting())
+            found |= {one.digest: other for one, other in zip(round_, outcomes, strict=True)}
+        return found
+    left, window = deque(drawn), Window(ROUND)
 
-    found: dict[str, Any] = {}
-    ahead = max(2, 4 * machines // ROUND + 1)
-    for round_ in rounds[:ahead]:
-        measurer.submit(round_)
-    for at, round_ in enumerate(rounds):
-        outcomes = measurer.collect(Collecting())
-        found |= {one.digest: other for one, other in zip(round_, outcomes, strict=True)}
-        if at + ahead < len(rounds):
-            measurer.submit(rounds[at + ahead])
+    def on_known(candidate: Candidate, outcome: Outcome) -> None:
+        found[candidate.digest] = outcome
+        window.arrive([(candidate, outcome)])
+
+    while left or window.pending:
+        while left and window.is_short(measurer.lanes):
+            round_ = [left.popleft() for _ in range(min(ROUND, len(left)))]
+            measurer.submit(window.add(round_))
+        measurer.collect_known(Collecting(), window.missing, on_known)
+        window.take_step()
     return found

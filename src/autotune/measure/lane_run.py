@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 
 from autotune.measure.batch import Batch
+from autotune.measure.measurer import Collecting
 from autotune.measure.task_client import TaskClient
 from autotune.measure.timing_session import OnComparison
 from autotune.measure.trial import Trial
@@ -28,6 +30,8 @@ class LaneRun:
         batches: What was submitted and not collected, in order.
         look_up: Finds out whether the program of a trial has been measured before.
         most: How many candidates are built or timed at the same time.
+        timed: Counts what is done inside as ``build`` or ``run``.
+        undisturbed: Inside, what would disturb the timing of trials waits.
     """
 
     def __init__(
@@ -36,15 +40,50 @@ class LaneRun:
         batches: Iterable[Batch],
         look_up: Callable[[Trial], None],
         most: int,
+        timed: Callable[[str], AbstractContextManager[None]],
+        undisturbed: Callable[[Sequence[Trial]], AbstractContextManager[None]],
     ) -> None:
         self._client = client
         self._batches = batches
         self._look_up = look_up
         self._most = most
+        self._timed = timed
+        self._undisturbed = undisturbed
         self._done: list[Trial] = []
         self._looked_up: set[int] = set()
 
-    def step(self, on_comparison: OnComparison | None) -> None:
+    def collect(
+        self, collecting: Collecting, tell: Callable[[], None], is_over: Callable[[], bool]
+    ) -> None:
+        """Have all machines build and time, until it is over or there was enough.
+
+        Args:
+            collecting: What is to be called, but for outcomes.
+            tell: Called whenever outcomes may have become known.
+            is_over: Whether all is known that was asked for.
+        """
+        lanes, timing = self._client.lanes, self._client.timing
+        tell()
+        while not is_over() and not collecting.enough():
+            if timing.leader is None:
+                self._find_first_leader(collecting.on_comparison)
+            with self._timed("run" if lanes.busy else "build"):
+                self._step(collecting.on_comparison)
+            tell()
+        if collecting.enough():
+            self._take(lanes.rest(collecting.on_comparison))
+            tell()
+
+    def _find_first_leader(self, on_comparison: OnComparison | None) -> None:
+        """Time the next candidate that is built alone: others are timed beside it."""
+        trial, timing = next(self._ready(), None), self._client.timing
+        if trial is None:
+            return
+        with self._undisturbed([trial]):
+            timing.screen(trial)
+            timing.settle(on_comparison)
+
+    def _step(self, on_comparison: OnComparison | None) -> None:
         """Hand out what is built, and wait a moment for what may happen."""
         lanes, timing = self._client.lanes, self._client.timing
         if timing.leader is not None:
@@ -54,19 +93,11 @@ class LaneRun:
         self._client.building.request(self._waiting())
         self._take(lanes.serve(on_comparison))
 
-    def rest(self, on_comparison: OnComparison | None) -> None:
-        """Wait until lanes are done with what they have begun."""
-        self._take(self._client.lanes.rest(on_comparison))
-
     def end(self) -> None:
         """Let machines do other things, and tell them which programs are known now."""
         self._client.remember(self._done)
         self._done = []
         self._client.lanes.release_leases()
-
-    def next_ready(self) -> Trial | None:
-        """A candidate that is built and has to be timed; None where there is none now."""
-        return next(self._ready(), None)
 
     def take_from_originals(self) -> None:
         """End those whose program another trial has measured."""

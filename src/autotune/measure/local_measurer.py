@@ -219,19 +219,17 @@ class LocalMeasurer(Measurer):
         """Have all machines time what was submitted, until it is over or there was enough."""
         client = self._started()
         with unless_done(self._give_up):
-            run = LaneRun(client, self._batches, self._recall(collecting), self._window)
+            run = LaneRun(
+                client,
+                self._batches,
+                lambda trial: self._look_up(trial, collecting),
+                self._window,
+                self._timed,
+                self._undisturbed,
+            )
             try:
                 self._lead_lanes(collecting)
-                tell()
-                while not is_over() and not collecting.enough():
-                    if client.timing.leader is None:
-                        self._find_first_leader(run, collecting)
-                    with self._timed("run" if client.lanes.busy else "build"):
-                        run.step(collecting.on_comparison)
-                    tell()
-                if collecting.enough():
-                    run.rest(collecting.on_comparison)
-                    tell()
+                run.collect(collecting, tell, is_over)
             except (KeyboardInterrupt, TimeIsOver):
                 client.lanes.stop()
                 run.take_from_originals()
@@ -249,9 +247,6 @@ class LocalMeasurer(Measurer):
         """How many candidates are built or timed at the same time."""
         return _CHUNK_PER_WORKER * self._workers.count + _AHEAD_PER_LANE * self.lanes
 
-    def _recall(self, collecting: Collecting) -> Callable[[Trial], None]:
-        return lambda trial: self._look_up(trial, collecting)
-
     def _lead_lanes(self, collecting: Collecting) -> None:
         """Have the best candidate ready, unless lanes have found a faster one since."""
         client, leader = self._started(), collecting.leader
@@ -262,15 +257,6 @@ class LocalMeasurer(Measurer):
         if timing.leader is None or not is_older:
             client.lanes.rest()
             self._hold(leader, collecting.on_leader_timed)
-
-    def _find_first_leader(self, run: LaneRun, collecting: Collecting) -> None:
-        """Time the next candidate that is built alone: others are timed beside it."""
-        trial, timing = run.next_ready(), self._started().timing
-        if trial is None:
-            return
-        with self._undisturbed([trial]):
-            timing.screen(trial)
-            timing.settle(collecting.on_comparison)
 
     def measure_baselines(
         self, programs: Sequence[Candidate | None], best: float | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import define, field
 
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 
-__all__ = ["Submitted"]
+__all__ = ["Submitted", "answered_of"]
 
 
 @define(eq=False)
@@ -37,3 +37,11 @@ class Submitted:
     def unlogged(self) -> int:
         """How many candidates have not been logged."""
         return len(self.batch) - max(len(self.outcomes), len(self.logged))
+
+
+def answered_of(
+    places: Iterable[tuple[Submitted, int]],
+) -> list[tuple[Candidate, tuple[Outcome, str]]]:
+    """Those of some candidates, by round and position, that records answer."""
+    found = [(submitted.batch[at], submitted.known[at]) for submitted, at in places]
+    return [(candidate, known) for candidate, known in found if known is not None]

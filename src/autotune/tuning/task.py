@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from attrs import evolve
@@ -35,7 +35,7 @@ from autotune.tuning.events import (
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.tuning.submitted import Submitted
+from autotune.tuning.submitted import Submitted, answered_of
 from autotune.tuning.task_baselines import TaskBaselines
 from autotune.tuning.task_spec import RunContext, TaskSpec
 
@@ -193,7 +193,8 @@ class TaskSession:
                     self._store(candidate, outcome, first_trial + len(taken))
                     log(candidate, outcome, self._context.run_id)
 
-        for candidate, known in sorted(self._answered(places.values()), key=self._recorded_at):
+        answered = answered_of(places.values())
+        for candidate, known in sorted(answered, key=self._recorded_at):
             log(candidate, *known)
         if places and len(taken) < count:
             collecting = Collecting(
@@ -204,21 +205,13 @@ class TaskSession:
                 self._recall,
                 enough,
             )
-            answered = len(taken)
+            before = len(taken)
             with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
-                measurer.collect_known(collecting, count - answered, on_known)
-            self._note_timed({it.digest: outcome for it, outcome in taken[answered:]})
+                measurer.collect_known(collecting, count - before, on_known)
+            self._note_timed({it.digest: outcome for it, outcome in taken[before:]})
         while self._submitted and not self._submitted[0].unlogged:
             self._submitted.popleft()
         return taken
-
-    @staticmethod
-    def _answered(
-        places: Iterable[tuple[Submitted, int]],
-    ) -> list[tuple[Candidate, tuple[Outcome, str]]]:
-        """Those that records answer."""
-        found = [(current.batch[at], current.known[at]) for current, at in places]
-        return [(candidate, known) for candidate, known in found if known is not None]
 
     def _recorded_at(self, answered: tuple[Candidate, object]) -> int:
         """When this run has recorded a candidate, as the number of a trial; -1 if it has not."""
