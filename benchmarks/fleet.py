@@ -1,15 +1,17 @@
 """How many machines can one host keep busy?
 
-    python benchmarks/fleet.py [--quick] [--json FILE] [--check]
+    python benchmarks/fleet.py [--races] [--quick] [--json FILE] [--check]
 
+- ``races``: candidates per second that the measurer checks and races on 1, 2, 4, 8 and 16 scripted
+  machines of one fingerprint, beside what as many would do if each did what the first one does.
 - ``scaling``: Ray workers whose measurement is a wait of known time, so that processors are free:
   measurements per second of 1, 2, 4, 8 and 16 of them, beside what as many would do if the host
   cost nothing.
 - ``simulation``: the host with 1,000 and 10,000 machines, simulated event by event with the costs
   per job that were measured with most workers. What is busy all the time first?
 
-The Ray cluster is on the loopback interface and ends with the benchmark. With ``--json``, rows
-that the file has are not measured again.
+The Ray cluster is on the loopback interface and ends with the benchmark; ``--races`` leaves out
+what needs Ray. With ``--json``, rows of Ray that the file has are not measured again.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import Any
 
 import common
 from common import HERE, Bar, basic_parser, finish_with
+from scripted_fleet import CANDIDATES, QUICK_CANDIDATES, race
 from waiting_backend import WAIT_VARIABLE
 
 # Read when Ray is imported; without it Ray looks for an address of the network.
@@ -40,6 +43,7 @@ WORKERS = (1, 2, 4, 8, 16)
 WAIT, SECONDS, QUICK_SECONDS, START_SECONDS = 2.0, 60.0, 20.0, 300.0
 STORE_BYTES = 150 << 20
 LINEAR = 0.9
+RACES_OF, RACES_LINEAR = 8, 0.8
 FLEETS = (100, 1_000, 10_000)
 SIMULATED_SECONDS = 60.0
 # Of one candidate: a check with first samples, and what takes turns with the best one.
@@ -299,6 +303,11 @@ def costs_of(row: Row) -> dict[str, float]:
 
 def main(options: argparse.Namespace) -> int:
     """Measure, simulate and print."""
+    raced = race_all(options.quick)
+    bars = [Bar(f"share of linear of races, {RACES_OF} machines", raced[RACES_OF], RACES_LINEAR)]
+    data = {"machine": common.machine(), "races": raced}
+    if options.races:
+        return finish_with(options, data, bars)
     os.environ[WAIT_VARIABLE] = str(WAIT)
     paths = [str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
@@ -324,14 +333,30 @@ def main(options: argparse.Namespace) -> int:
             f"lifted by {LIFTS[it.first]}"
         )
     least = min(row.linear for row in rows.values())
-    bars = [Bar(f"share of linear up to {max(rows)} workers", least, LINEAR)]
-    data = {
-        "machine": common.machine(),
+    bars.append(Bar(f"share of linear up to {max(rows)} workers", least, LINEAR))
+    data |= {
         "seconds": seconds,
         "rows": [asdict(row) for row in rows.values()],
         "simulated": [asdict(it) for it in simulated],
     }
     return finish_with(options, data, bars)
+
+
+def race_all(quick: bool) -> dict[int, float]:
+    """Shares of linear throughput of races, by the number of machines."""
+    shares: dict[int, float] = {}
+    each = QUICK_CANDIDATES if quick else CANDIDATES
+    alone = 0.0
+    for machines in (1, RACES_OF) if quick else WORKERS:
+        raced = race(machines, each * machines)
+        alone = alone or raced.throughput
+        shares[machines] = raced.throughput / alone / machines
+        print(
+            f"{machines:3} machines: {raced.throughput:6.1f} candidates/s, "
+            f"{shares[machines]:.3f} of linear; found {raced.best:.3f} of the best latency",
+            flush=True,
+        )
+    return shares
 
 
 def known_rows(path: Path | None, seconds: float) -> dict[int, Row]:
@@ -352,4 +377,6 @@ def write(path: Path | None, rows: dict[int, Row], seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(basic_parser("How many machines can one host keep busy?").parse_args()))
+    parser = basic_parser("How many machines can one host keep busy?")
+    parser.add_argument("--races", action="store_true", help="only what needs no Ray")
+    sys.exit(main(parser.parse_args()))

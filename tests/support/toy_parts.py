@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, LoadedProgram, Measurer
+from autotune.measure.measurer import OnKnown
 from autotune.models.cost import GradientBoostedTrees
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
@@ -97,6 +98,8 @@ class InProcessMeasurer(Measurer):
         outcome: The outcome of a candidate; by default the reference backend's latency.
         tick: Called before every outcome, such as to advance a clock.
         again: The outcome of a candidate in a rematch; by default the reference backend's latency.
+        lanes: How many machines it pretends to have: with several, outcomes become known in an
+            order that only the candidates decide.
     """
 
     def __init__(
@@ -105,11 +108,13 @@ class InProcessMeasurer(Measurer):
         outcome: Callable[[Candidate], Outcome] = valid_outcome,
         tick: Callable[[], None] = lambda: None,
         again: Callable[[Candidate], Outcome] = valid_outcome,
+        lanes: int = 1,
     ) -> None:
         self._workload = workload
         self._outcome = outcome
         self._tick = tick
         self._again = again
+        self._lanes = lanes
         self.baselines = 0
         self.beside: list[float | None] = []
         self.is_open = False
@@ -147,6 +152,30 @@ class InProcessMeasurer(Measurer):
                     collecting.on_outcome(position, outcomes[-1])
                     raise
         return outcomes
+
+    @property
+    def lanes(self) -> int:
+        """As many as it was made with."""
+        return self._lanes
+
+    def collect_known(self, collecting: Collecting, count: int, on_known: OnKnown) -> int:
+        """Outcomes by the function; that of whose digest is smallest of all comes first."""
+        told = 0
+        while told < count and any(self._submitted) and not collecting.enough():
+            batch = min(
+                filter(None, self._submitted), key=lambda batch: min(it.digest for it in batch)
+            )
+            candidate = min(batch, key=lambda it: it.digest)
+            self._tick()
+            outcome = self._outcome(candidate)
+            batch.remove(candidate)
+            told += 1
+            try:
+                on_known(candidate, outcome)
+            except KeyboardInterrupt:
+                on_known(candidate, outcome)
+                raise
+        return told
 
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
         """Outcomes by the function, and the untuned program's."""

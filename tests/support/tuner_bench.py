@@ -111,6 +111,7 @@ class Bench:
     seed: int = 3
     protocol: str = "warm-1"
     lookahead: int = 1
+    lanes: int = 1
     patience: int | None = None
     trees: bool = False
     outcome: OutcomeOf | None = None
@@ -192,7 +193,7 @@ class Bench:
             self.measured.append(candidate.digest)
             return (self.outcome or valid_outcome)(candidate)
 
-        measurer = InProcessMeasurer(space.workload, outcome, self._tick, self.again)
+        measurer = InProcessMeasurer(space.workload, outcome, self._tick, self.again, self.lanes)
         self.measurers.append(measurer)
         return measurer
 

@@ -130,24 +130,34 @@ WAYS = pytest.mark.parametrize("stop", [killed, interrupted])
 
 @WAYS
 @pytest.mark.parametrize(
-    ("options", "stride"),
-    [({}, 2), ({"lookahead": 0}, 5), ({"tasks": 2}, 3), ({"tasks": 2, "lookahead": 0}, 5)],
-    ids=["one task", "no lookahead", "two tasks", "two tasks, no lookahead"],
+    ("options", "stride", "trials"),
+    [
+        ({}, 2, TRIALS),
+        ({"lookahead": 0}, 5, TRIALS),
+        ({"tasks": 2}, 3, TRIALS),
+        ({"tasks": 2, "lookahead": 0}, 5, TRIALS),
+        ({"lanes": 2}, 7, 25),
+        ({"lanes": 2, "lookahead": 0}, 17, 25),
+    ],
+    ids=[
+        *("one task", "no lookahead", "two tasks", "two tasks, no lookahead"),
+        *("two machines", "two machines, no lookahead"),
+    ],
 )
 def test_every_step_is_one_to_stop_at(
-    stop: Callable[[], None], options: dict[str, Any], stride: int
+    stop: Callable[[], None], options: dict[str, Any], stride: int, trials: int
 ) -> None:
     with SteppingDatabase() as database:
         count = Steps()
-        run_once(database, count, TRIALS, **options)
+        run_once(database, count, trials, **options)
         expected = facts(database)
     assert count.taken > 50 and expected["status"] == "finished"
     for step in range(1, count.taken + 1, stride):
         with SteppingDatabase() as database:
             steps = Steps(stop, step)
-            first = run_once(database, steps, TRIALS, **options)
+            first = run_once(database, steps, trials, **options)
             assert steps.taken >= step
-            second = run_once(database, Steps(), TRIALS, **options)
+            second = run_once(database, Steps(), trials, **options)
             assert facts(database) == expected, f"stopped at step {step}"
         if stop is interrupted:
             twice = set(first.measured) & set(second.measured)

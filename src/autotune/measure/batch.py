@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define, field
 
 from autotune.measure.trial import Trial
+from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 
 __all__ = ["Batch"]
@@ -26,6 +27,21 @@ class Batch:
     chunk: list[Trial] = field(factory=list)
     delivered: list[Outcome] = field(factory=list)
     _taken: int = 0
+    _known: set[int] = field(factory=set)
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether :meth:`take_known` has given every outcome."""
+        return len(self._known) == len(self.in_order)
+
+    def take_known(self) -> Iterator[tuple[Candidate, Outcome]]:
+        """Candidates whose outcomes are known and were not given before."""
+        for position, trial in enumerate(self.in_order):
+            if position in self._known or trial.outcome is None or trial.candidate is None:
+                continue
+            # Counted afterwards: what is interrupted in between is given again.
+            yield trial.candidate, trial.outcome
+            self._known.add(position)
 
     @property
     def trials(self) -> list[Trial]:

@@ -47,6 +47,11 @@ class Building:
 
     def attend(self, trials: Sequence[Trial]) -> None:
         """Wait until something may have happened; what was lost with its worker is rebuilt."""
+        self.request(trials)
+        self._dispatcher.pump()
+
+    def request(self, trials: Sequence[Trial]) -> None:
+        """Begin to build what is neither built nor being built; returns at once."""
         for trial in trials:
             if not self.is_settled(trial) and trial.number not in self._in_flight:
                 if trial.place is not None:
@@ -58,7 +63,6 @@ class Building:
                     trial.place = self._dispatcher.pool.device_place
                 else:
                     self._post(trial)
-        self._dispatcher.pump()
 
     def is_settled(self, trial: Trial) -> bool:
         """Whether nothing has to be built for a trial any more."""
@@ -75,6 +79,28 @@ class Building:
         self._assign_duplicate(trial)
         # Workers that know the program must compile it all the same.
         trial.always = trial.duplicate_of is None
+
+    @staticmethod
+    def measured_later(trial: Trial, among: Sequence[Trial]) -> bool:
+        """Whether what is measured instead of a trial is none of these and has no outcome yet.
+
+        Builds of a later batch may end before those of an earlier one.
+        """
+        original = trial.duplicate_of
+        return original is not None and original.outcome is None and original not in among
+
+    def take_over(self, trial: Trial) -> None:
+        """Measure a trial itself, and what was to be measured instead takes its outcome."""
+        original = trial.duplicate_of
+        if original is None:
+            return
+        if original.duplicate_of is not None:
+            trial.duplicate_of = original.duplicate_of
+            return
+        trial.duplicate_of, original.duplicate_of = None, trial
+        for digest in filter(None, (trial.lowered, trial.binary)):
+            self._by_program[digest] = trial
+        trial.always = trial.always or trial.place is None
 
     def abandon(self) -> None:
         """Mark all that was submitted as abandoned."""

@@ -38,11 +38,18 @@ class JobPool(Protocol):
     def lanes(self) -> list[int]:
         """Positions that time at the same time, as they are of different, equal machines.
 
-        The first holds races. Empty where all positions are of one machine.
+        Baselines and winners take turns on the first. Empty where all positions are of one
+        machine.
         """
 
-    def on_first(self, place: Place) -> Place:
-        """The place on the machine that holds races, of what is at ``place``."""
+    def place_at(self, position: int) -> Place | None:
+        """The place of one of :attr:`lanes` as it is now; None where the machine is gone."""
+
+    def try_lease(self, position: int) -> bool:
+        """Reserve one of :attr:`lanes` for timing, and no other; whether that is possible now."""
+
+    def end_lease(self, position: int) -> None:
+        """Let one of :attr:`lanes` do other things."""
 
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
         """Tell all of them, now and later, something that jobs of a task refer to."""

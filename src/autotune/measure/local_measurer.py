@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from autotune.errors import InvalidValueError
@@ -13,7 +13,14 @@ from autotune.measure.batch import Batch
 from autotune.measure.building import Span
 from autotune.measure.held import HeldTrial
 from autotune.measure.jobs import MOST_AHEAD
-from autotune.measure.measurer import Collecting, LoadedProgram, Measurer, OnLeaderTimed
+from autotune.measure.lane_run import LaneRun
+from autotune.measure.measurer import (
+    Collecting,
+    LoadedProgram,
+    Measurer,
+    OnKnown,
+    OnLeaderTimed,
+)
 from autotune.measure.pinning import confined
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.task_client import TaskClient, TaskInputs
@@ -37,6 +44,8 @@ from autotune.targets import Target
 _CHUNK_PER_WORKER = 8
 # How often to ask whether another process has ended its turn.
 _TURN_SECONDS = 0.02
+# And how many per machine that times: built programs wait for machines, not the other way round.
+_AHEAD_PER_LANE = 4
 
 
 class LocalMeasurer(Measurer):
@@ -146,6 +155,8 @@ class LocalMeasurer(Measurer):
         if not self._batches:
             raise InvalidValueError("no submitted batch is left to collect")
         client, batch = self._started(), self._batches[0]
+        if self._uses_lanes:
+            return self._collect_on_lanes(batch, collecting)
         with unless_done(self._give_up):
             try:
                 self._hold(collecting.leader, collecting.on_leader_timed)
@@ -163,11 +174,98 @@ class LocalMeasurer(Measurer):
             self._build_ahead()
         return batch.delivered
 
+    @property
+    def lanes(self) -> int:
+        """See :attr:`Measurer.lanes`."""
+        return max(1, len(self._workers.pool.lanes)) if self._workers.is_running else 1
+
+    def collect_known(self, collecting: Collecting, count: int, on_known: OnKnown) -> int:
+        """See :meth:`Measurer.collect_known`."""
+        told = 0
+
+        def tell() -> None:
+            nonlocal told
+            for batch in self._batches:
+                for candidate, outcome in batch.take_known():
+                    told += 1
+                    on_known(candidate, outcome)
+            while self._batches and self._batches[0].is_taken:
+                self._batches.popleft()
+
+        self._started()
+        self._run_lanes(collecting, tell, lambda: told >= count or not self._batches)
+        return told
+
+    def _collect_on_lanes(self, batch: Batch, collecting: Collecting) -> list[Outcome]:
+        """As :meth:`collect`; what was submitted later is measured meanwhile, too."""
+        try:
+            self._run_lanes(
+                collecting,
+                lambda: batch.tell(collecting.on_outcome),
+                lambda: len(batch.delivered) == len(batch.in_order),
+                lambda: batch.tell_rest(collecting.on_outcome),
+            )
+        finally:
+            if self._batches and self._batches[0] is batch:
+                self._batches.popleft()
+            batch.abandon()
+        return batch.delivered
+
+    def _run_lanes(
+        self,
+        collecting: Collecting,
+        tell: Callable[[], None],
+        is_over: Callable[[], bool],
+        tell_rest: Callable[[], None] | None = None,
+    ) -> None:
+        """Have all machines time what was submitted, until it is over or there was enough."""
+        client = self._started()
+        with unless_done(self._give_up):
+            run = LaneRun(
+                client,
+                self._batches,
+                lambda trial: self._look_up(trial, collecting),
+                self._window,
+                self._timed,
+                self._undisturbed,
+            )
+            try:
+                self._lead_lanes(collecting)
+                run.collect(collecting, tell, is_over)
+            except (KeyboardInterrupt, TimeIsOver):
+                client.lanes.stop()
+                run.take_from_originals()
+                (tell_rest or tell)()
+                raise
+            run.end()
+
+    @property
+    def _uses_lanes(self) -> bool:
+        """Whether several machines time at the same time, now or before."""
+        return self._started().lanes.is_used or len(self._workers.pool.lanes) > 1
+
+    @property
+    def _window(self) -> int:
+        """How many candidates are built or timed at the same time."""
+        return _CHUNK_PER_WORKER * self._workers.count + _AHEAD_PER_LANE * self.lanes
+
+    def _lead_lanes(self, collecting: Collecting) -> None:
+        """Have the best candidate ready, unless lanes have found a faster one since."""
+        client, leader = self._started(), collecting.leader
+        timing = client.timing
+        if leader is None:
+            return
+        is_older = leader.latency is not None and timing.latency <= leader.latency
+        if timing.leader is None or not is_older:
+            client.lanes.rest()
+            self._hold(leader, collecting.on_leader_timed)
+
     def measure_baselines(
         self, programs: Sequence[Candidate | None], best: float | None = None
     ) -> list[Outcome]:
         """See :meth:`Measurer.measure_baselines`."""
         self._make_ready("search")
+        self._started().lanes.rest()
         trials = [self._trial(program, always=True) for program in programs]
         timing = self._started().new_session()
         with unless_done(self._give_up):
@@ -218,9 +316,11 @@ class LocalMeasurer(Measurer):
         self._batches.clear()
         self.start()
         client = self._started()
+        client.lanes.rest()
         client.dispatcher.drain()
         # Workers forget what they hold when they are given other inputs.
         client.timing.lead(None)
+        client.lanes.forget()
         self._make_ready("rematch")
         return client.new_session()
 
@@ -240,6 +340,7 @@ class LocalMeasurer(Measurer):
         Calling it again does nothing.
         """
         if self._client is not None:
+            self._client.lanes.stop()
             self._client.close()
             self._client = None
         if not self._shares:
@@ -307,18 +408,8 @@ class LocalMeasurer(Measurer):
         self._build_ahead()
 
     def _screen(self, group: Sequence[Trial], batch: Batch, collecting: Collecting) -> None:
-        """Check and time a group briefly, on several machines at the same time if there are."""
-        client = self._started()
-        pool, timing = self._workers.pool, client.timing
-        if timing.leader is not None and len(pool.lanes) > 1:
-            groups: dict[int, list[Trial]] = {}
-            for trial in group:
-                if trial.place is not None:
-                    groups.setdefault(trial.place[0], []).append(trial)
-            client.lanes.screen(
-                groups, lambda: batch.tell(collecting.on_outcome), collecting.enough
-            )
-            return
+        """Check and time a group briefly."""
+        timing = self._started().timing
         for trial in group:
             timing.screen(trial)
             batch.tell(collecting.on_outcome)
@@ -336,6 +427,8 @@ class LocalMeasurer(Measurer):
         while True:
             client.timing.release_lost()
             for trial in chunk:
+                if client.building.measured_later(trial, chunk):
+                    client.building.take_over(trial)
                 self._look_up(trial, collecting)
             untimed = [trial for trial in chunk if client.timing.is_untimed(trial)]
             built = [trial for trial in untimed if client.holds(trial)]
@@ -349,17 +442,9 @@ class LocalMeasurer(Measurer):
     def _held_together(self, built: Sequence[Trial]) -> list[Trial]:
         """Those that one worker holds; what the best candidate's holds comes last.
 
-        That worker is needed for the others, too, which may build again after their turn. Of
-        several machines, each times what it holds, once there is one to compare with.
+        That worker is needed for the others, too, which may build again after their turn.
         """
         leader = self._started().timing.leader
-        pool = self._workers.pool
-        if len(pool.lanes) > 1 and leader is None:
-            for trial in built[:1]:
-                trial.place = trial.place and pool.on_first(trial.place)
-            return list(built[:1])
-        if len(pool.lanes) > 1:
-            return list(built)
         busy = None if leader is None else leader.place
         places = [trial.place for trial in built]
         first = next((place for place in places if place != busy), busy)
@@ -415,10 +500,16 @@ class LocalMeasurer(Measurer):
 
     def _give_up(self) -> None:
         """Cancel what was begun and is not done, because of an error or an interrupt."""
-        if self._client is not None:
+        client = self._client
+        if client is not None:
+            if client.lanes.is_used:
+                # What is built is forgotten, too, and no copy of the best can be had any more.
+                client.lanes.stop()
+                client.lanes.forget()
+                client.timing.lead(None)
             self._batches.clear()
-            self._client.building.abandon()
-            self._client.dispatcher.cancel()
+            client.building.abandon()
+            client.dispatcher.cancel()
 
     def _started(self) -> TaskClient:
         if self._client is None:

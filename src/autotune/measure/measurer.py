@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from autotune.errors import InvalidValueError
 from autotune.measure.building import Span
 from autotune.measure.timing_session import OnComparison
 from autotune.measure.trial import Leader
@@ -16,6 +17,7 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 
 OnLeaderTimed = Callable[[float], None]
+OnKnown = Callable[[Candidate, Outcome], None]
 OnOutcome = Callable[[int, Outcome], None]
 Recall = Callable[[str], Outcome | None]
 _Self = TypeVar("_Self", bound="Measurer")
@@ -104,6 +106,34 @@ class Measurer(ABC):
         Raises:
             TimeIsOver: the time of the run was over in the middle of something.
         """
+
+    @property
+    def lanes(self) -> int:
+        """How many candidates are timed at the same time: machines, which may come and go."""
+        return 1
+
+    def collect_known(self, collecting: Collecting, count: int, on_known: OnKnown) -> int:
+        """Measure what was submitted until so many outcomes are known, in whatever order.
+
+        What else has begun goes on, and is collected by the next call. It is a batch of its own
+        kind: what was begun in this way is not collected by :meth:`collect`.
+
+        Args:
+            collecting: As of :meth:`collect`; its ``on_outcome`` is not called.
+            count: How many; fewer where fewer are left, or there was enough.
+            on_known: Called with each as soon as it is known. After an interrupt one may come
+                a second time.
+
+        Returns:
+            How many it was called with, which may be a few more.
+
+        Raises:
+            InvalidValueError: this measurer times one candidate at a time.
+            TimeIsOver: the time of the run was over in the middle of something.
+        """
+        raise InvalidValueError(
+            f"{type(self).__name__} times one candidate at a time, in the order of submission"
+        )
 
     @abstractmethod
     def measure_baselines(

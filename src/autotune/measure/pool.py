@@ -86,9 +86,16 @@ class WorkerPool:
         """There are none: all workers are of one machine."""
         return []
 
-    def on_first(self, place: Place) -> Place:
-        """The same place: programs stay where they are."""
-        return place
+    def place_at(self, position: int) -> Place | None:
+        """There is none: there are no lanes."""
+        return None
+
+    def try_lease(self, position: int) -> bool:
+        """Not possible: there are no lanes."""
+        return False
+
+    def end_lease(self, position: int) -> None:
+        """There is none."""
 
     def __len__(self) -> int:
         return len(self._slots)

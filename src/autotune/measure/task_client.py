@@ -49,7 +49,7 @@ class TaskClient:
         building: Has them build.
         new_session: Starts another session of timing with them.
         timing: The session of the search.
-        lanes: Screen candidates on several machines, where there are several.
+        lanes: Time candidates on several machines at once, where there are several.
         close: Frees what workers and host keep for the task.
         inputs: What the workers run programs on: ``search``, ``rematch``, or "" for nothing yet.
     """
@@ -75,6 +75,11 @@ class TaskClient:
         def new_session(carrier: Carrier = dispatcher) -> TimingSession:
             return TimingSession(carrier, setup.protocol, rng, plausibility=plausibility)
 
+        def new_lane(carrier: Carrier, position: int) -> TimingSession:
+            # Lanes take their turns at the same time: each has a generator of its own.
+            own = np.random.default_rng([task.seed, position])
+            return TimingSession(carrier, setup.protocol, own, plausibility=plausibility)
+
         timing = new_session()
         files = ExitStack()
         client = TaskClient(
@@ -84,7 +89,7 @@ class TaskClient:
             Building(dispatcher, setup.protocol),
             new_session,
             timing,
-            Lanes(dispatcher, timing, new_session),
+            Lanes(dispatcher, timing, new_lane),
             lambda: None,
             files,
         )

@@ -109,13 +109,13 @@ class TimingSession:
     def leads(self, digest: str) -> bool:
         """Whether the best program so far is this candidate's, and is held."""
         leader = self.leader
-        return leader is not None and leader.digest == digest and self._is_held(leader)
+        return leader is not None and leader.digest == digest and self.is_held(leader)
 
     @property
     def lost_leader(self) -> Leader | None:
         """The best candidate so far, when its worker has ended."""
         leader = self.leader
-        if leader is None or leader.candidate is None or self._is_held(leader):
+        if leader is None or leader.candidate is None or self.is_held(leader):
             return None
         return Leader(leader.candidate, self.latency)
 
@@ -145,38 +145,28 @@ class TimingSession:
         """Have the jobs from here on carried by another dispatcher."""
         self._dispatcher = dispatcher
 
-    def follow(self, first: TimingSession, place: Place | None) -> bool:
-        """Hold a copy of another session's best program at a place, to screen others beside it.
+    def follow(self, leader: Trial, latency: float, place: Place | None) -> bool:
+        """Hold a copy of the best program of all machines at a place, to time others beside it.
+
+        Args:
+            leader: The program.
+            latency: What it counts as taking, in seconds.
+            place: Where.
 
         Returns:
-            Whether that is possible; nothing is screened here otherwise.
+            Whether that is possible; nothing is to be timed here otherwise.
         """
-        leader = first.leader
-        if leader is None or place is None:
-            return False
         mine = self.leader
-        is_same = mine is not None and mine.number == leader.number and self._is_held(mine)
-        if is_same and self.latency == first.latency:
+        if mine is not None and mine.number == leader.number and self.is_held(mine):
+            self._drift *= self.latency / latency
+            self.lead(mine, latency)
             return True
+        if place is None:
+            return False
         copy = Trial(leader.number, leader.candidate, always=True, place=place)
         copy.lowered, copy.binary = leader.lowered, leader.binary
-        self.install(copy, first.latency)
+        self.install(copy, latency)
         return self.leader is copy
-
-    def take_contenders(self) -> list[Trial]:
-        """Those that wait for :meth:`settle`, which are this session's no longer."""
-        taken, self._contenders = self._contenders, []
-        return taken
-
-    def adopt(self, trial: Trial) -> None:
-        """Take over a program that an equal machine could not tell from the best one.
-
-        It is checked here, and takes its turns here; until then it counts as taking what it did.
-        """
-        latency = trial.latency
-        if self._check(trial, self.latency * self._drift, self._protocol.deadlines):
-            trial.set_latency(latency)
-            self._contenders.append(trial)
 
     def is_untimed(self, trial: Trial) -> bool:
         """Whether a trial has yet to be checked and timed."""
@@ -208,7 +198,7 @@ class TimingSession:
             return
         self._drift_age = 0
         ours, best = self._beside(self.leader, trial)
-        if trial.outcome is not None or not self._is_held(trial):
+        if trial.outcome is not None or not self.is_held(trial):
             return
         if not ours:
             # The best program is gone; the known speed of the machine must do.
@@ -276,7 +266,7 @@ class TimingSession:
     def release_lost(self) -> None:
         """Have those checked and timed again whose worker has ended before their turns."""
         waiting = self._contenders
-        self._contenders = [it for it in waiting if it.outcome is not None or self._is_held(it)]
+        self._contenders = [it for it in waiting if it.outcome is not None or self.is_held(it)]
 
     def settle(self, on_comparison: OnComparison | None = None) -> None:
         """Time those that may be the best one in turns with it, and end them all.
@@ -285,8 +275,8 @@ class TimingSession:
         still. What has not won its turns is never recorded as faster.
         """
         near = _NEAR
-        while (leader := self.leader) is not None and self._is_held(leader):
-            waiting = [it for it in self._contenders if it.outcome is None and self._is_held(it)]
+        while (leader := self.leader) is not None and self.is_held(leader):
+            waiting = [it for it in self._contenders if it.outcome is None and self.is_held(it)]
             waiting = [it for it in waiting if it.latency < near * self.latency]
             if not waiting:
                 break
@@ -348,7 +338,7 @@ class TimingSession:
 
         race = Race.under(self._protocol, len(able))
         race.run(self._turns(able), self._rng, is_over=is_over, drop=drop)
-        if any(trial.outcome is None and not self._is_held(trial) for trial in trials):
+        if any(trial.outcome is None and not self.is_held(trial) for trial in trials):
             return
         for number, trial in enumerate(able):
             if trial.outcome is None:
@@ -449,7 +439,7 @@ class TimingSession:
         self, trial: Trial, message: Message, deadlines: Mapping[str, float]
     ) -> Message | None:
         """The body of a good answer; otherwise the trial has an outcome, or has lost its place."""
-        if trial.place is None or not self._is_held(trial):
+        if trial.place is None or not self.is_held(trial):
             return None
         phases = {phase: deadlines[phase] for phase in _PHASES}
         began = self._clock()
@@ -475,7 +465,8 @@ class TimingSession:
             return None
         return self._plausibility.contradiction(body["samples"], body["calls"], elapsed)
 
-    def _is_held(self, trial: Trial) -> bool:
+    def is_held(self, trial: Trial) -> bool:
+        """Whether a living process has the program of a trial."""
         return trial.place is not None and self._dispatcher.pool.holds(trial.place)
 
 

@@ -422,7 +422,10 @@ def _timed(task: _Task, held: _Held, placement: int) -> Timed:
 
 def _wrong(task: _Task, call: BoundCall) -> str | None:
     """What a program that has run did wrong; puts right what it has written to."""
-    wrong = mismatch(task.data.expected, call.outputs())
+    expected = task.data.expected
+    if call.is_within([it.reference for it in expected], [it.bound for it in expected]):
+        return None
+    wrong = mismatch(expected, call.outputs())
     changed = task.data.arena.changed(0)
     if changed is not None:
         task.data.arrays(0, fresh=True)

@@ -13,6 +13,7 @@ from autotune.process.stopwatch import Stopwatch
 from autotune.search.held import asked_of, calling, state_of
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
+from autotune.search.window import PER_LANE
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import SearchSpace
 from autotune.spaces.transfer import moved_candidate
@@ -56,6 +57,12 @@ class Search:
         round_size: Candidates that are asked for at once.
         watch: Time of the run.
         first_round: Candidates in a task's first round; None for ``round_size``.
+
+    Attributes:
+        rounds: How many have been learnt from.
+        lanes: How many machines time, when this was last looked up: a round that waits for its
+            last candidate has some for each of them. Part of the state, so that a run that is
+            continued with other machines proposes the same round again.
     """
 
     def __init__(
@@ -86,6 +93,7 @@ class Search:
         self._leaders: dict[int, Leaders] = {it: [] for it in sources if it is not None}
         self._watch = watch
         self.rounds = 0
+        self.lanes = 1
 
     def begin_with(
         self, task: int, seeds: Sequence[Candidate], training: Sequence[Observation]
@@ -108,6 +116,8 @@ class Search:
         outstanding: Sequence[int],
         given_up: Callable[[int], bool],
         best_latency: Callable[[int], float | None],
+        *,
+        is_waited_for: bool = True,
     ) -> Round | None:
         """The next round; None when no task has one, or none before the outstanding is learnt.
 
@@ -115,7 +125,9 @@ class Search:
             outstanding: Tasks of the rounds whose outcomes are not known yet.
             given_up: Whether a task gets no more rounds.
             best_latency: Best latency of a task so far, in seconds.
+            is_waited_for: Whether the search waits for the last candidate of the round.
         """
+        least = PER_LANE * self.lanes if is_waited_for and self.lanes > 1 else 0
         with self._watch.timing("search"):
             while True:
                 with calling(self._scheduler, "next_task"):
@@ -123,7 +135,7 @@ class Search:
                 if task is None:
                     return None
                 self._check_task(task)
-                asked = [] if given_up(task) else self._next_candidates(task)
+                asked = [] if given_up(task) else self._next_candidates(task, least)
                 if asked:
                     return Round(task, asked)
                 if task in outstanding:
@@ -131,18 +143,19 @@ class Search:
                 with calling(self._scheduler, "tell"):
                     self._scheduler.tell(task, best_latency(task), 0)
 
-    def _next_candidates(self, task: int) -> list[Candidate]:
+    def _next_candidates(self, task: int, least: int) -> list[Candidate]:
         """The candidates of a task's next round; none when it is exhausted."""
         self._diffuse_to(task)
         with calling(self._scheduler, "round_size"):
             size = self._scheduler.round_size(task, self._round_size)
+        size = max(size, least)
         waiting = self._waiting[task]
         if not waiting or not self._proposed[task]:
             # Before it knows of seeds, a strategy proposes what it would without them: a draft
             # model may know better.
             waiting = [*waiting, *self._asked_anew(task, size)]
         # What others begin with is to be worth it: a source has whole rounds from the beginning.
-        size = max(self._first_round, self._proposed[task])
+        size = max(self._first_round, self._proposed[task], least)
         if task in self._leaders:
             size = self._round_size
         self._waiting[task] = waiting[size:]
@@ -226,6 +239,7 @@ class Search:
         """
         return {
             "rounds": self.rounds,
+            **({"lanes": self.lanes} if self.lanes > 1 else {}),
             "trials": list(trials),
             "scheduler": state_of(self._scheduler),
             "cost_model": self._models[0].state(),
@@ -249,6 +263,7 @@ class Search:
             DatabaseError: the round is not one of these spaces.
         """
         self.rounds = int(state["rounds"])
+        self.lanes = int(state.get("lanes", 1))
         with calling(self._scheduler, "load_state"):
             self._scheduler.load_state(dict(state["scheduler"]))
         # A state of an earlier version has one model only.

@@ -21,6 +21,7 @@ from autotune.errors import InvalidValueError
 from autotune.models.cost import RandomCostModel
 from autotune.plugins import Context
 from autotune.search.strategies import Strategy
+from autotune.search.window import Window
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
@@ -114,6 +115,15 @@ class StrategySuite:
             strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked[1::3]])
         assert len(set(seen)) == len(seen)
 
+    def test_outcomes_come_in_any_order_while_others_are_out(
+        self, make: Callable[..., Strategy]
+    ) -> None:
+        """As from several machines: one order of outcomes gives the same candidates."""
+        asked, told = _stream(make(seed=3), order=0)
+        assert len(set(asked)) == len(asked) > len(told)
+        assert (asked, told) == _stream(make(seed=3), order=0)
+        assert told != asked[: len(told)], "nothing was out of order"
+
     def test_outcomes_of_what_it_did_not_ask_for_do_no_harm(
         self, make: Callable[..., Strategy]
     ) -> None:
@@ -190,6 +200,24 @@ def _play(strategy: Strategy, rounds: int) -> list[str]:
         digests += _digests(asked)
         strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked])
     return digests
+
+
+def _stream(strategy: Strategy, order: int) -> tuple[list[str], list[str]]:
+    """Digests in the order asked, and in an order of outcomes, with two rounds out at least."""
+    rng, window = np.random.default_rng(order), Window(step=4)
+    asked: list[str] = []
+    told: list[str] = []
+    while len(told) < 16:
+        while window.is_short(lanes=1):
+            new = strategy.ask(4)
+            assert new and len(window.add(new)) == len(new)
+            asked += _digests(new)
+        out = [it for it in window.pending if it.digest not in told]
+        for at in rng.permutation(len(out))[: window.missing]:
+            window.arrive([(out[at], toy_outcome(out[at]))])
+            told.append(out[at].digest)
+        strategy.tell(window.take_step())
+    return asked, told
 
 
 def _through_json(state: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from autotune.measure import TimeIsOver
 from autotune.process.interrupts import TuningInterrupted
 from autotune.process.stopwatch import Stopwatch
 from autotune.search.search import Round, Search
+from autotune.search.window import Window
 from autotune.store.best_record import find_best
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Outcome, Record, Run
@@ -228,6 +229,10 @@ class RunSession:
         while current is not None:
             if (reason := self._spent()) is not None:
                 return reason
+            if self._streams(current):
+                if (reason := self._stream(current)) is not None:
+                    return reason
+                break
             upcoming = self._propose([current.task]) if self._looks_ahead(current) else None
             outcomes = self._collect(current)
             # The last round of a budget is not learnt from: a larger one proposes it again from
@@ -247,6 +252,56 @@ class RunSession:
             return ALL_FAILED
         return CONVERGED if any(self._is_settled(task.log) for task in self._tasks) else EXHAUSTED
 
+    def _streams(self, current: Round) -> bool:
+        """Whether the search goes on while others are out: one task, and several machines."""
+        has_one_task, looks_ahead = len(self._tasks) == 1, self._plan.spec.options.lookahead > 0
+        return has_one_task and looks_ahead and self._tasks[current.task].lanes > 1
+
+    def _stream(self, current: Round) -> str | None:
+        """Keep all machines busy: learn from outcomes as they arrive, and propose further ones.
+
+        Args:
+            current: What was proposed and submitted.
+
+        Returns:
+            Why the budget allows nothing more; None where nothing more is to be proposed.
+        """
+        task = self._tasks[current.task]
+        window = Window(self._plan.spec.options.round_size)
+        window.add(current.asked)
+        self._fill(window, task)
+        while window.pending:
+            before, missing = len(task.log), window.missing
+            self._plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, missing))
+            window.arrive(task.collect_known(before, missing, self._limit.search_is_over))
+            self._look_after(task, before)
+            # As in rounds, what a budget ends with is not learnt from.
+            if self._spent() is not None or window.missing:
+                return self._spent() or TIME_OVER
+            if task.given_up:
+                return None
+            learnt = window.take_step()
+            done = Round(current.task, [candidate for candidate, _ in learnt])
+            outcomes = [outcome for _, outcome in learnt]
+            self._search.learn(done, outcomes, task.log.best_latency, task.given_up)
+            self._fill(window, task)
+            upcoming = Round(current.task, window.pending) if window.pending else None
+            self._save_search(upcoming, len(window.arrived))
+        return None
+
+    def _fill(self, window: Window, task: TaskSession) -> None:
+        """Propose as many rounds as the machines need, and submit what the budget allows."""
+        self._search.lanes = task.lanes
+        while window.is_short(task.lanes):
+            outstanding = [self._tasks.index(task)] if window.pending else []
+            proposed = self._propose(outstanding, is_waited_for=False)
+            asked = window.add(proposed.asked) if proposed is not None else []
+            if not asked:
+                return
+            room = self._plan.budget.trials - self._trials - task.outstanding
+            if room > 0:
+                task.submit(asked[:room])
+
     def _is_left(self, log: TrialLog) -> bool:
         """Whether a task gets no more trials: all have failed, or none was a gain for long."""
         return is_hopeless(log) or self._is_settled(log)
@@ -261,9 +316,10 @@ class RunSession:
             return None
         return proposed
 
-    def _propose(self, outstanding: Sequence[int]) -> Round | None:
+    def _propose(self, outstanding: Sequence[int], *, is_waited_for: bool = True) -> Round | None:
         return self._search.propose(
             outstanding,
+            is_waited_for=is_waited_for,
             given_up=lambda task: self._tasks[task].given_up,
             best_latency=lambda task: self._tasks[task].log.best_latency,
         )
@@ -303,20 +359,40 @@ class RunSession:
         size = min(len(current.asked), plan.budget.trials - self._trials)
         plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, size))
         outcomes = task.collect(self._trials, self._limit.search_is_over)
+        self._look_after(task, before)
+        return outcomes
+
+    def _look_after(self, task: TaskSession, before: int) -> None:
+        """What follows from new outcomes: baselines, failures, and the time that is left.
+
+        Args:
+            task: The task.
+            before: Trials it had before.
+        """
         if task.log.best is not None:
             task.find_baselines()
         self._look_at_failures(task, before)
         waiting = [len(other.log) for other in self._tasks if other.is_to_be_confirmed]
         tuned = sum(other.log.best is not None for other in self._tasks)
         self._limit.keep_for(waiting, self._trials - self._resumed_trials, tuned)
-        return outcomes
 
     def _learn(self, current: Round, outcomes: Sequence[Outcome], upcoming: Round | None) -> None:
         """Pass on a complete round, and save the state after it."""
-        plan, task = self._plan, self._tasks[current.task]
+        task = self._tasks[current.task]
         self._search.learn(current, outcomes, task.log.best_latency, task.given_up)
+        self._search.lanes = task.lanes
+        self._save_search(upcoming)
+
+    def _save_search(self, upcoming: Round | None, not_learnt: int = 0) -> None:
+        """Save the state of the search.
+
+        Args:
+            upcoming: What was proposed and not learnt from.
+            not_learnt: How many of it have an outcome; of a single task.
+        """
+        plan = self._plan
         with plan.guard.shield():
-            trials = [len(other.log) for other in self._tasks]
+            trials = [len(task.log) - not_learnt for task in self._tasks]
             self._saved = self._search.state(trials, upcoming)
             seconds = self._save("running")
         plan.emit(CheckpointSaved(self._run.run_id, self._trials, seconds))

@@ -11,6 +11,7 @@ from attrs import evolve
 from autotune.errors import DatabaseError
 from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
+from autotune.models.cost import Observation
 from autotune.sketches import Candidate
 from autotune.store.best_record import find_record
 from autotune.store.database import Database, RecordFilter
@@ -34,7 +35,7 @@ from autotune.tuning.events import (
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.tuning.submitted import Submitted
+from autotune.tuning.submitted import Submitted, answered_of
 from autotune.tuning.task_baselines import TaskBaselines
 from autotune.tuning.task_spec import RunContext, TaskSpec
 
@@ -142,14 +143,83 @@ class TaskSession:
             # Without the rest, whatever was known in time is recorded.
             with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
                 measurer.collect(collecting)
-            self._note_timed(current)
+            measured = current.missing[: len(current.outcomes)]
+            found = [(current.batch[at].digest, current.known[at]) for at in measured]
+            self._note_timed({digest: known[0] for digest, known in found if known is not None})
         return current.outcomes
 
-    def _note_timed(self, current: Submitted) -> None:
-        """Remember which candidates of a batch, or their equals, were timed in this session."""
-        measured = current.missing[: len(current.outcomes)]
-        found = [(current.batch[at].digest, current.known[at]) for at in measured]
-        outcomes = {digest: known[0] for digest, known in found if known is not None}
+    @property
+    def lanes(self) -> int:
+        """How many machines time candidates at the same time."""
+        return self._made().lanes
+
+    @property
+    def outstanding(self) -> int:
+        """How many candidates were submitted and have not been logged."""
+        return sum(it.unlogged for it in self._submitted)
+
+    def collect_known(
+        self, first_trial: int, count: int, enough: Callable[[], bool]
+    ) -> list[Observation]:
+        """Outcomes of what was submitted, in the order in which they become known.
+
+        Each is recorded and logged as soon as it is known. What records answer comes first: that
+        of this run in the order in which it was recorded, so that a run that is continued learns
+        in the order in which it would have.
+
+        Args:
+            first_trial: Position in the run of the first of them.
+            count: How many; there may be a few more, or fewer where there was enough.
+            enough: Whether to stop before the next candidate is timed.
+        """
+        taken: list[Observation] = []
+        places = {
+            current.batch[at].digest: (current, at)
+            for current in self._submitted
+            for at in range(len(current.batch))
+            if at not in current.logged
+        }
+
+        def log(candidate: Candidate, outcome: Outcome, source: str) -> None:
+            current, at = places.pop(candidate.digest)
+            # Counted first: a listener may interrupt, and what is known is delivered again then.
+            current.logged.add(at)
+            taken.append((candidate, outcome))
+            self._log(candidate, outcome, source)
+
+        def on_known(candidate: Candidate, outcome: Outcome) -> None:
+            if candidate.digest in places:
+                with self._context.guard.shield():
+                    self._store(candidate, outcome, first_trial + len(taken))
+                    log(candidate, outcome, self._context.run_id)
+
+        answered = answered_of(places.values())
+        for candidate, known in sorted(answered, key=self._recorded_at):
+            log(candidate, *known)
+        if places and len(taken) < count:
+            collecting = Collecting(
+                None,
+                self._on_comparison,
+                self._on_leader_timed,
+                self._leader(),
+                self._recall,
+                enough,
+            )
+            before = len(taken)
+            with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
+                measurer.collect_known(collecting, count - before, on_known)
+            self._note_timed({it.digest: outcome for it, outcome in taken[before:]})
+        while self._submitted and not self._submitted[0].unlogged:
+            self._submitted.popleft()
+        return taken
+
+    def _recorded_at(self, answered: tuple[Candidate, object]) -> int:
+        """When this run has recorded a candidate, as the number of a trial; -1 if it has not."""
+        record = self._context.own.get((self.spec.key, answered[0].digest))
+        return -1 if record is None else record.trial
+
+    def _note_timed(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Remember which candidates, by digest, or their equals, were timed in this session."""
         new = {digest for digest, outcome in outcomes.items() if not outcome.duplicate_of}
         self._timed |= new
         new |= {it for it, outcome in outcomes.items() if outcome.duplicate_of in self._timed}

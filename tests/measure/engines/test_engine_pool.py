@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -12,11 +13,19 @@ from attrs import evolve
 from scripted_engine import Answer, ScriptedEngine, fingerprint, machine
 
 from autotune.ir.workloads import Workload
-from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers, WorkerStartFailed
+from autotune.measure import (
+    Collecting,
+    LocalMeasurer,
+    MeasureProtocol,
+    SharedWorkers,
+    WorkerStartFailed,
+)
 from autotune.measure.engines import EngineJob, EngineReply, Machine
 from autotune.measure.engines.engine_workers import EngineWorkers
+from autotune.measure.trial import Leader
 from autotune.measure.workers import WorkerSetup
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 
@@ -219,6 +228,107 @@ def test_machines_of_one_group_take_no_turns_at_the_same_time(
     engine = ScriptedEngine(machines, latency)
     check(make(engine), candidates)
     assert set(engine.timed_on) == {"a"}
+
+
+@pytest.mark.parametrize("machines", ["a", "abc"])
+def test_a_program_that_a_later_batch_has_built_first_is_measured_where_it_comes_first(
+    make: Make, candidates: list[Candidate], machines: str
+) -> None:
+    engine = ScriptedEngine([machine(name) for name in machines], latency)
+    # One builder builds the first eight of each batch before the others.
+    engine.present = {name: evolve(it, slots=1) for name, it in engine.present.items()}
+    measurer = make(engine)
+    early, late = candidates[:10], candidates[9:8:-1]
+    measurer.submit(early)
+    measurer.submit(late)
+    assert len(measurer.collect(Collecting())) == len(early)
+    (again,) = measurer.collect(Collecting())
+    assert again.duplicate_of == late[0].digest
+
+
+@pytest.mark.parametrize("what", [None, twice, restarted, late])
+def test_outcomes_are_collected_as_they_become_known(
+    make: Make, candidates: list[Candidate], what: Any
+) -> None:
+    """Of several batches at the same time, and each once, whatever machines do meanwhile."""
+    mischief = None if what is None else every(7, what)
+    engine = ScriptedEngine([machine(it) for it in "abcd"], latency, mischief=mischief)
+    measurer = make(engine)
+    assert measurer.lanes == 4
+    known: dict[str, Outcome] = {}
+
+    def on_known(candidate: Candidate, outcome: Outcome) -> None:
+        assert candidate.digest not in known
+        known[candidate.digest] = outcome
+
+    for at in range(0, len(candidates), 4):
+        measurer.submit(candidates[at : at + 4])
+    while left := len(candidates) - len(known):
+        assert measurer.collect_known(Collecting(), 3, on_known) >= min(3, left)
+    for candidate in candidates:
+        outcome = known[candidate.digest]
+        assert outcome.status == "ok"
+        assert set(outcome.samples) == {latency({"config": candidate.config})}
+    assert set(engine.timed_on) == set("abcd")
+    # What is fastest is so in the end, whichever machine has timed it.
+    assert (
+        min(known, key=lambda it: known[it].latency or 1.0)
+        == min(candidates, key=lambda it: latency({"config": it.config})).digest
+    )
+    again = measurer.rematch([candidates[3], candidates[0], None])
+    assert [outcome.status for outcome in again] == ["ok"] * 3
+
+
+def test_an_interrupt_ends_lanes_and_tells_what_is_known(
+    make: Make, candidates: list[Candidate]
+) -> None:
+    engine = ScriptedEngine([machine(it) for it in "abc"], latency, seconds=0.002)
+    measurer = make(engine)
+    known: dict[str, Outcome] = {}
+
+    def on_known(candidate: Candidate, outcome: Outcome) -> None:
+        known[candidate.digest] = outcome
+        if len(known) == 4:
+            raise KeyboardInterrupt
+
+    measurer.submit(candidates)
+    with pytest.raises(KeyboardInterrupt):
+        measurer.collect_known(Collecting(), len(candidates), on_known)
+    assert 4 <= len(known) < len(candidates)
+    assert not [it for it in threading.enumerate() if it.name.startswith("lane ")]
+    # The measurer is usable afterwards, and what is left is measured beside the best one.
+    best = min(
+        (it for it in candidates if it.digest in known),
+        key=lambda it: known[it.digest].latency or 1.0,
+    )
+    left = [it for it in candidates if it.digest not in known]
+    told: list[str] = []
+    measurer.submit(left)
+    leader = Leader(best, known[best.digest].latency)
+    measurer.collect_known(
+        Collecting(leader=leader), len(left), lambda it, _outcome: told.append(it.digest)
+    )
+    assert sorted(told) == sorted(it.digest for it in left)
+
+
+def test_a_best_program_that_fails_on_every_machine_is_no_measure_for_others(
+    make: Make, candidates: list[Candidate]
+) -> None:
+    spoilt: set[int] = set()
+
+    def spoil(_engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+        number = job.message.get("number")
+        if job.kind == "time" and job.message["op"] != "forget":
+            spoilt.add(number) if not spoilt else None
+            if number in spoilt and len(engine.timed_on) > 12:
+                return [(0.0, evolve(honest, kind="failed", body={}, message="scripted"))]
+        return [(0.0, honest)]
+
+    engine = ScriptedEngine([machine(it) for it in "ab"], latency, mischief=spoil)
+    measurer = make(engine)
+    outcomes = measurer.measure(candidates)
+    assert len(outcomes) == len(candidates)
+    assert all(outcome.ok for outcome in outcomes[1:])
 
 
 def test_faults_on_several_machines_at_once(make: Make, candidates: list[Candidate]) -> None:

@@ -14,10 +14,14 @@ from autotune_tvm import compiler, runtime
 from autotune_tvm.emit import module_for
 from autotune_tvm.rpc.machine import described_machine
 from autotune_tvm.rpc.toolchain import Toolchain, sha256_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autotune.backends import BuildFailed
 from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
 from autotune.ir.workloads import gemm
+from autotune.measure.validation import Expected, mismatch
 from autotune.targets import Target
 
 N = 96
@@ -95,6 +99,43 @@ def test_one_changed_byte_is_noticed(library: Any, dtype: str) -> None:
     assert differs(a, b, a, c) == 1
     assert differs(a, c, a, b) == 0
     assert differs(a, tensors(np.zeros((7, 2), dtype))[0]) == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@settings(max_examples=settings.default.max_examples // 2)
+@given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([0.0, 0.5, 1.0, 1.5]))
+def test_results_are_compared_as_the_host_does(
+    library: Any, dtype: str, seed: int, scale: float
+) -> None:
+    """What is said to be right there is right here; NaN and infinity are left to the host."""
+    rng = np.random.default_rng(seed)
+    reference = rng.standard_normal((5, 3)).astype(dtype)
+    bound = np.abs(rng.standard_normal((5, 3))).astype(np.float32)
+    result = (reference + scale * bound * rng.choice([-1, 1], (5, 3))).astype(dtype)
+    special = seed % 7
+    if special < 3:
+        place = tuple(rng.integers(0, (5, 3)))
+        result[place] = (np.nan, np.inf, -np.inf)[special]
+    found = library["autotune_within"](0, *tensors(result, reference, bound))
+    want = Expected("C", element_type(dtype), reference, bound)
+    assert bool(found) == (mismatch([want], [result]) is None)
+
+
+def test_results_of_exact_types_are_the_same_bytes(library: Any) -> None:
+    def within(*arrays: Any, inputs: int = 0) -> bool:
+        return bool(library["autotune_within"](inputs, *arrays))
+
+    right, wrong = np.arange(12, dtype=np.int32), np.arange(12, dtype=np.int32)
+    wrong[-1] += 1
+    a, b, c = tensors(right, right, wrong)
+    assert within(a, b, b) and not within(c, b, b) and not within(a, b, b, c, b, b)
+    # Inputs come first, each with its copy.
+    assert within(a, b, c, c, a, b, b, inputs=2) and not within(a, b, c, b, a, b, b, inputs=2)
+    bound = tensors(np.ones(12, np.float32))[0]
+    assert not within(*tensors(*[np.zeros(12, np.float16)] * 2), bound), "nothing is known of it"
+    short = tensors(np.ones(3, np.float32))[0]
+    both = tensors(*[np.zeros(12, np.float32)] * 2)
+    assert within(*both, bound) and not within(*both, short)
 
 
 def test_poison_is_what_no_program_computes(library: Any) -> None:

@@ -56,9 +56,9 @@ class _Built:
 class EnginePool:
     """See :class:`~autotune.measure.job_pool.JobPool`; places are machines that time.
 
-    Candidates are built on any machine, and timed on those of one fingerprint: each is given the
-    one that has least to time. What is always compiled, such as baselines and the best candidate,
-    is timed on the first of them, so that those that are compared take turns on one machine.
+    Candidates are built on any machine, and timed on those of one fingerprint. The host chooses
+    which of these; without its choice it is the first, so that baselines and winners, which are
+    compared with each other, take turns on one machine.
 
     Args:
         engine: Has been started.
@@ -88,7 +88,6 @@ class EnginePool:
         self._is_late = is_late
         self._names: list[str] = []
         self._racers: list[Machine] = []
-        self._assigned: dict[tuple[str, int], int] = {}
         self._built: dict[tuple[str, int], _Built] = {}
         self._in_flight: dict[int, Job] = {}
         self._arrived: list[tuple[int, EngineReply]] = []
@@ -119,7 +118,7 @@ class EnginePool:
 
     @property
     def lanes(self) -> list[int]:
-        """Positions of the machines that time, the first of which holds races."""
+        """Positions of the machines that time."""
         return [self._index(machine.name) for machine in self._racers]
 
     @property
@@ -150,7 +149,6 @@ class EnginePool:
 
     def _forget(self, key: tuple[str, int]) -> None:
         built = self._built.pop(key, None)
-        self._assigned.pop(key, None)
         if built is not None and all(it.artefact != built.artefact for it in self._built.values()):
             self._store.remove(built.artefact)
 
@@ -328,7 +326,7 @@ class EnginePool:
         place = job.place or _NOWHERE
         if message["op"] == "build" and reply.kind == "done" and "artefact" in reply.body:
             self._built[key] = _Built(reply.body, message["candidate"])
-            place = self._assign(key, always=bool(message["always"]))
+            place = self._first_place
         if reply.kind == "failed" and reply.message.startswith(_DAMAGED):
             # Nobody's fault but that of the way; built again, a limited number of times.
             self._warn(f"machine {reply.machine!r} got a damaged program: {reply.message}")
@@ -338,23 +336,33 @@ class EnginePool:
             job.number, reply.kind, place, reply.phase, reply.seconds, reply.body, reply.message
         )
 
-    def _assign(self, key: tuple[str, int], *, always: bool) -> Place:
-        """The machine that is to time a program; one that is not held where there is none."""
+    @property
+    def _first_place(self) -> Place:
+        """Where what is built is timed, unless the host chooses; one not held where none is."""
         if not self._racers:
             return _NOWHERE
-        machine = self._racers[0]
-        if not always:
-            waiting = list(self._assigned.values())
-            machine = min(self._racers, key=lambda it: waiting.count(self._index(it.name)))
-        index = self._index(machine.name)
-        self._assigned[key] = index
-        return index, machine.incarnation
-
-    def on_first(self, place: Place) -> Place:
-        """The place on the machine that holds races, for what is held at another one."""
-        if not self._racers:
-            return place
         return self._index(self._racers[0].name), self._racers[0].incarnation
+
+    def place_at(self, position: int) -> Place | None:
+        there = (it for it in self._racers if self._index(it.name) == position)
+        machine = next(there, None)
+        return None if machine is None else (position, machine.incarnation)
+
+    def try_lease(self, position: int) -> bool:
+        lease = self._leases.get(position)
+        if lease is not None and lease.is_valid:
+            return True
+        lease = self._engine.lease(self._names[position], self._lease_seconds)
+        if lease is None:
+            return False
+        self._leases[position] = lease
+        self._check_drift(position)
+        return True
+
+    def end_lease(self, position: int) -> None:
+        lease = self._leases.pop(position, None)
+        if lease is not None:
+            lease.release()
 
     def _look_around(self) -> None:
         """See which machines time now; the first stays the first as long as it is there."""
@@ -390,7 +398,6 @@ class EnginePool:
         self._arrived.clear()
         self._undelivered.clear()
         self._built.clear()
-        self._assigned.clear()
 
     def close(self) -> None:
         self.reserve(())

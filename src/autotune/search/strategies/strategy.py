@@ -21,11 +21,18 @@ class Strategy(ABC):
 
     @abstractmethod
     def ask(self, n: int) -> list[Candidate]:
-        """Up to ``n`` new candidates, never one that was asked before; none when exhausted."""
+        """Up to ``n`` new candidates, never one that was asked before; none when exhausted.
+
+        Outcomes of earlier ones may still be missing: of the round before, or, where several
+        machines measure, of any candidates.
+        """
 
     @abstractmethod
     def tell(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
-        """Outcomes of asked candidates, in the order asked, possibly only some of them.
+        """Outcomes of asked candidates, possibly only some of them.
+
+        They come in the order asked where one machine measures, and otherwise in the order in
+        which they became known: the same order gives the same candidates.
 
         There may be others among them, of candidates that the run begins with; what is asked for
         of these is left out.

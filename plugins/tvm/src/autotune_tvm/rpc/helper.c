@@ -30,7 +30,7 @@ typedef struct {
   uint64_t byte_offset;
 } Tensor;
 
-enum { SIGNED = 0, BOOLEAN = 6 };
+enum { SIGNED = 0, UNSIGNED = 1, FLOAT = 2, BOOLEAN = 6 };
 enum { INTEGER = 1, REAL = 3, TENSOR_OBJECT = 70, OBJECT_HEADER_BYTES = 24 };
 
 /* Of the library that runs programs; not every server lets those it loads see it. */
@@ -114,6 +114,67 @@ __attribute__((visibility("default"))) int32_t __tvm_ffi_autotune_differs(void *
       return 0;
     }
   }
+  return 0;
+}
+
+static int within_float(const float *result, const float *reference, const float *bound,
+                        size_t count) {
+  for (size_t at = 0; at < count; ++at) {
+    float error = result[at] - reference[at];
+    /* Not a number is within no bound. */
+    if (!((error < 0 ? -error : error) <= bound[at])) return 0;
+  }
+  return 1;
+}
+
+static int within_double(const double *result, const double *reference, const float *bound,
+                         size_t count) {
+  for (size_t at = 0; at < count; ++at) {
+    double error = result[at] - reference[at];
+    if (!((error < 0 ? -error : error) <= bound[at])) return 0;
+  }
+  return 1;
+}
+
+/* (number of pairs, pairs of inputs and their copies..., result, reference, bound, ...): whether
+ * inputs are as they were, and each element of the results is known to differ from its reference
+ * by no more than its bound, which is a float. Of types that are exact every byte has to be the
+ * same; of others that are not compared here nothing is known. */
+__attribute__((visibility("default"))) int32_t __tvm_ffi_autotune_within(void *self,
+                                                                         const Any *args,
+                                                                         int32_t count,
+                                                                         Any *result) {
+  int32_t inputs = 1 + 2 * (int32_t)args[0].value.integer;
+  int32_t failed = __tvm_ffi_autotune_differs(self, args + 1, inputs - 1, result);
+  if (failed || result->value.integer >= 0) {
+    set_integer(result, 0);
+    return failed;
+  }
+  set_integer(result, 0);
+  for (int32_t output = inputs; output + 2 < count; output += 3) {
+    const Tensor *type = tensor_of(args + output), *limit = tensor_of(args + output + 2);
+    size_t size, expected, limits;
+    const char *got = bytes_of(type, &size);
+    const char *wanted = bytes_of(tensor_of(args + output + 1), &expected);
+    const char *bound = bytes_of(limit, &limits);
+    int is_exact = type->code == SIGNED || type->code == UNSIGNED || type->code == BOOLEAN;
+    int has_bounds = type->code == FLOAT && type->lanes == 1 && limit->code == FLOAT &&
+                     limit->bits == 32 && limits / 4 == size / (type->bits / 8);
+    if (size != expected) return 0;
+    if (is_exact) {
+      if (memcmp(got, wanted, size) != 0) return 0;
+    } else if (has_bounds && type->bits == 32) {
+      if (!within_float((const float *)got, (const float *)wanted, (const float *)bound, size / 4))
+        return 0;
+    } else if (has_bounds && type->bits == 64) {
+      if (!within_double((const double *)got, (const double *)wanted, (const float *)bound,
+                         size / 8))
+        return 0;
+    } else {
+      return 0;
+    }
+  }
+  set_integer(result, 1);
   return 0;
 }
 

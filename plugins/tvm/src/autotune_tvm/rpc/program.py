@@ -28,6 +28,10 @@ _Place = tuple[int, ...]
 _MOST_SERVERS = 3
 # A session is renewed between programs rather than within the check or the samples of one.
 _LEAST_SECONDS = 30.0
+# Types whose results are compared on the server; others are downloaded.
+_COMPARED = frozenset(
+    ("float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+)
 
 
 @define(eq=False)
@@ -68,11 +72,13 @@ class RemoteArrays:
         self._sets: dict[_Place, _Set] = {}
         self._pristine: list[Any] = []
         self._owner: Callable[[], Array | None] = lambda: None
+        self._expected: list[Any] = []
 
     def clear(self) -> None:
         """Free them."""
         self._sets.clear()
         self._pristine = []
+        self._expected = []
 
     def at(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> _Set:
         """Those that stand for arrays of the host.
@@ -122,6 +128,31 @@ class RemoteArrays:
             return None
         found.is_suspect = True
         return position
+
+    def are_within(
+        self, found: _Set, references: Sequence[Array], bounds: Sequence[Array]
+    ) -> bool:
+        """Whether outputs are known to be right, and inputs as they were, by comparisons there.
+
+        References and bounds are sent once, as the inputs are, of which they follow.
+        """
+        dtypes = [dtype for _, _, dtype in self._outputs]
+        if not set(dtypes) <= _COMPARED:
+            return False
+        session = self._session
+        if not self._expected:
+            for reference, bound, dtype in zip(references, bounds, dtypes, strict=True):
+                sent = session.sent(reference, dtype)
+                is_float = dtype.startswith("float")
+                limit = session.sent(bound, "float32") if is_float else sent
+                self._expected.append((sent, limit))
+        pairs = zip(found.outputs, self._expected, strict=True)
+        given = [array for output, (sent, limit) in pairs for array in (output, sent, limit)]
+        inputs = zip(found.inputs, found.pristine, strict=True)
+        copies = [array for both in inputs for array in both]
+        probe = session.probe()
+        with session.talking():
+            return bool(probe["autotune_within"](len(found.inputs), *copies, *given))
 
 
 class RemoteProgram(Executable):
@@ -281,6 +312,13 @@ class RemoteCall(BoundCall):
                     _as(remote.numpy(), local).copy()
                     for remote, local in zip(self._set.outputs, self._outputs, strict=True)
                 ]
+        except ServerLost as error:
+            raise ProgramFailed(f"its results were lost: {error}") from error
+
+    def is_within(self, references: Sequence[Array], bounds: Sequence[Array]) -> bool:
+        """Compare on the server: results are large, and the way from it may be slow."""
+        try:
+            return self._program.arrays.are_within(self._set, references, bounds)
         except ServerLost as error:
             raise ProgramFailed(f"its results were lost: {error}") from error
 
