@@ -13,6 +13,8 @@ SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-model test test-slow test-long benchmarks venv check clean
+.PHONY: environments static units slow-units slow-others
+.NOTPARALLEL:
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,11 +26,25 @@ demo-model: $(VENV_MODELS)/.installed ## Tune MobileNet-V2 and compare it with t
 	$(VENV_MODELS)/bin/autotune tune-model --network mobilenet_v2 --time 200
 	$(VENV_MODELS)/bin/autotune bench-model --network mobilenet_v2 --only "autotune,untuned,torch eager" --turns 3
 
-test: $(VENV_TOX)/.installed ## Run the checks of every change: lint, types, docs, tests
-	$(VENV_TOX)/bin/tox run
+test: static units ## Run the checks of every change: lint, types, docs, tests
 
-test-slow: $(VENV_TOX)/.installed ## Run the slow tests too, and the wheels by themselves
-	$(VENV_TOX)/bin/tox run -e tests,torch,ray,wheels -- -m "slow and not long"
+# Downloads, mypy and Sphinx leave processors idle, and no timing suffers: those run side by side.
+environments: $(VENV_TOX)/.installed
+	$(VENV_TOX)/bin/tox run-parallel --notest
+
+static: environments
+	$(VENV_TOX)/bin/tox run-parallel -e lint,types,docs
+
+units: environments
+	$(VENV_TOX)/bin/tox run -e tests,torch
+
+test-slow: slow-units slow-others ## Run the slow tests too, and the wheels by themselves
+
+slow-units: $(VENV_TOX)/.installed
+	$(VENV_TOX)/bin/tox run -e tests -- -m "slow and not long"
+
+slow-others: $(VENV_TOX)/.installed
+	$(VENV_TOX)/bin/tox run-parallel -e torch,ray,wheels -- -m "slow and not long"
 
 test-long: $(VENV_TOX)/.installed ## Run what takes hours, before a release; goes on where it was stopped
 	$(PYTHON) scripts/test_long.py $(VENV_TOX)/bin/tox

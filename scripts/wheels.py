@@ -10,7 +10,9 @@ index can take the place of a project here.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -40,13 +42,29 @@ def distribution(project: Path) -> str:
 
 
 def build(projects: Iterable[Path]) -> list[Path]:
-    """The wheels of projects, of which those that are out of date are built."""
+    """The wheels of projects, of which those that are out of date are built.
+
+    Environments may be made side by side: one builds, and the others wait for it.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build(projects)
+
+
+def _build(projects: Iterable[Path]) -> list[Path]:
     folders = {project: CACHE / distribution(project) / digest(project) for project in projects}
     missing = {project: folder for project, folder in folders.items() if not folder.exists()}
     if missing:
         fresh = CACHE / "fresh"
         shutil.rmtree(fresh, ignore_errors=True)
-        pip("wheel", "--no-deps", "--wheel-dir", fresh, *missing)
+        # What builds plugins is the same for all: where it is installed, not once for each.
+        at_hand = importlib.util.find_spec("hatchling") is not None
+        plain = [project for project in missing if project != ROOT and at_hand]
+        others = [project for project in missing if project not in plain]
+        for projects, how in ((plain, ["--no-build-isolation"]), (others, [])):
+            if projects:
+                pip("wheel", "--no-deps", *how, "--wheel-dir", fresh, *projects)
         made = {wheel.name.split("-")[0]: wheel for wheel in fresh.glob("*.whl")}
         for project, folder in missing.items():
             shutil.rmtree(folder.parent, ignore_errors=True)

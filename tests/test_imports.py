@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,12 @@ class Import:
         return [*self.module.split("."), *([self.name] if self.name else [])]
 
 
+@functools.cache
+def imports_in(path: Path) -> tuple[Import, ...]:
+    """All of a file's imports; files are parsed once, since several tests read all of them."""
+    return tuple(imports(ast.parse(path.read_text())))
+
+
 def imports(tree: ast.AST) -> Iterator[Import]:
     """Every import, also those inside functions and those for type checkers only."""
     for node in ast.walk(tree):
@@ -103,7 +110,7 @@ MODULES = {module_of(path): path for path in sorted(CORE.rglob("*.py"))}
 
 def imported_modules(path: Path) -> Iterator[tuple[str, Import]]:
     """Every module of the core that a file imports, at run time or for types."""
-    for found in imports(ast.parse(path.read_text())):
+    for found in imports_in(path):
         if found.path[0] != "autotune" or found.path[1:2] == ["_native"]:
             continue
         whole, module = ".".join(found.path[1:]), ".".join(found.module.split(".")[1:])
@@ -157,8 +164,8 @@ def test_no_private_name_crosses_a_room() -> None:
 def test_the_core_imports_no_compiler(banned: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{item.line}"
-        for path in sorted(CORE.rglob("*.py"))
-        for item in imports(ast.parse(path.read_text()))
+        for path in MODULES.values()
+        for item in imports_in(path)
         if item.path[0] == banned and (str(path.relative_to(CORE)), banned) not in ASKED_FOR
     ]
     assert not found
@@ -167,12 +174,12 @@ def test_the_core_imports_no_compiler(banned: str) -> None:
 @pytest.mark.parametrize(("module", "package"), ASKED_FOR)
 def test_what_has_to_be_asked_for_is_imported_by_nobody(module: str, package: str) -> None:
     """Else the core would need a package that it does without."""
-    assert any(item.path[0] == package for item in imports(ast.parse((CORE / module).read_text())))
+    assert any(item.path[0] == package for item in imports_in(CORE / module))
     name = "autotune." + module.removesuffix(".py").replace("/", ".")
-    for path in CORE.rglob("*.py"):
+    for path in MODULES.values():
         if (str(path.relative_to(CORE)), package) in ASKED_FOR:
             continue  # imports the package itself
-        for item in imports(ast.parse(path.read_text())):
+        for item in imports_in(path):
             assert name not in (item.module, ".".join(item.path)), path
 
 

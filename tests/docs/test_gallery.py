@@ -1,8 +1,10 @@
-"""Runs the examples of docs/gallery: two without a compiler, and all as they are, slowly."""
+"""Runs the examples of docs/gallery: two without a compiler, nearly all with fewer trials, slowly,
+and all as they are, before a release."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -40,15 +42,29 @@ def _on_reference(tune: Callable[..., object]) -> Callable[..., object]:
     return lambda program, **settings: tune(program, backend=REFERENCE, **settings)
 
 
+FEWER = {"trials=16": "trials=8", "trials=32": "trials=12", "trials=48": "trials=24"}
+"""Enough for a round of each task, and for one that is interrupted in its second round."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(path, marks=pytest.mark.long if path.stem in LONG else (), id=path.stem)
-        for path in EXAMPLES
-    ],
+    "example", [path for path in EXAMPLES if path.stem not in LONG], ids=lambda path: path.stem
 )
+def test_with_fewer_trials(example: Path, tmp_path: Path, run: Callable[..., str]) -> None:
+    skip_without(example, "tvm")
+    text, count = re.subn(r"trials=\d+", lambda found: FEWER[found[0]], example.read_text())
+    assert count
+    (tmp_path / example.name).write_text(text)
+    assert run([example.name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_as_it_is(example: Path, run: Callable[..., str]) -> None:
     skip_without(example, "tvm")
     assert run([str(example)])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_it_is_listed(example: Path) -> None:
     assert example.name in (GALLERY.parent / "gallery.md").read_text(encoding="utf-8")

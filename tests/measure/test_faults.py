@@ -157,6 +157,7 @@ def test_an_exception_while_running_is_a_crash(
     assert "RuntimeError" in outcomes[1].message
 
 
+@pytest.mark.slow
 def test_everything_fails(make_measurer: MakeMeasurer, candidates: list[Candidate]) -> None:
     measurer = make_measurer({"fault": "kill", "phase": "run", "every": 1})
     assert statuses(measurer.measure(candidates[:4])) == ["crash"] * 4

@@ -105,7 +105,7 @@ def test_a_worker_killed_from_outside_in_any_phase(
         assert f"failed during {phase}: killed by {number.name}" in message
 
 
-@pytest.mark.parametrize("fault", thinned(["stop", "silence", "hang", "grandchild"], 2))
+@pytest.mark.parametrize("fault", thinned(["stop", "silence", "hang", "grandchild"], 4))
 def test_a_worker_that_says_no_more(
     make_measurer: MakeMeasurer,
     quick: MeasureProtocol,
@@ -150,6 +150,7 @@ def test_workers_signalled_while_they_start(
         assert statuses(measurer.measure(candidates[:3])) == ["ok"] * 3
 
 
+@pytest.mark.slow
 def test_workers_stopped_while_idle(
     make_measurer: MakeMeasurer, quick: MeasureProtocol, candidates: list[Candidate]
 ) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, cached_property
 
 import numpy as np
 from attrs import frozen
@@ -39,21 +40,31 @@ WORKLOADS = (
 TARGETS = ("skylake-avx512-2core", "a100")
 
 
-@frozen(eq=False)
+@frozen(eq=False, slots=False)
 class Sample:
-    """A sketch of a space with some of its configurations, ``[n, params]``.
+    """A sketch of a space with some of its configurations.
+
+    Tests are collected by names, so that tape and configurations are made when they are needed.
 
     Attributes:
         name: Of workload and sketch, for test ids.
         sketch: The sketch.
-        tape: Its tape.
-        rows: Configurations drawn from the space.
+        draw: Configurations of every sketch of the space, by the name of the sketch.
     """
 
     name: str
     sketch: Sketch
-    tape: Tape
-    rows: NDArray[np.int64]
+    draw: Callable[[], dict[str, NDArray[np.int64]]]
+
+    @cached_property
+    def tape(self) -> Tape:
+        """The sketch's tape."""
+        return nest_tape(self.sketch).tape
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Configurations drawn from the space, ``[n, params]``."""
+        return self.draw()[self.sketch.name]
 
     def relaxed(self, smoothing: Smoothing | None = None, margin: float = 0.0) -> RelaxedTape:
         """The relaxed tape, with bounds wider by ``margin``, relatively; at 0 by it."""
@@ -116,14 +127,14 @@ def samples_of(workload: Workload, target: Target) -> list[Sample]:
     """One for every sketch of the workload's space."""
     limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
     space = SketchSpace(workload, target, limits)
-    batch = space.sample(24 * len(space.sketches()), np.random.default_rng(7))
+
+    @cache
+    def draw() -> dict[str, NDArray[np.int64]]:
+        batch = space.sample(24 * len(space.sketches()), np.random.default_rng(7))
+        return {sketch.name: rows for sketch, rows in batch.parts}
+
     shape = "x".join(str(value) for value in workload.parameters.values())
     return [
-        Sample(
-            f"{target.kind}-{workload.name}-{shape}-{sketch.name}",
-            sketch,
-            nest_tape(sketch).tape,
-            rows,
-        )
-        for sketch, rows in batch.parts
+        Sample(f"{target.kind}-{workload.name}-{shape}-{sketch.name}", sketch, draw)
+        for sketch in space.sketches()
     ]

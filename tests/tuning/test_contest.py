@@ -96,6 +96,7 @@ def test_a_budget_that_leaves_a_backend_without_a_round(
     assert not any(isinstance(event, WarningRaised) for event in competition.events)
 
 
+@pytest.mark.slow
 def test_both_begin_alike_and_are_recorded_apart(tmp_path: Path) -> None:
     events: list[Event] = []
     tune(tmp_path, trials=8, listeners=[events.append])
@@ -128,6 +129,7 @@ def test_both_begin_alike_and_are_recorded_apart(tmp_path: Path) -> None:
     assert found == {SLOW: "ok", QUICK: "wrong_result"}
 
 
+@pytest.mark.slow
 def test_the_same_call_is_answered_from_records_with_the_contest(
     tmp_path: Path, competition: Competition
 ) -> None:

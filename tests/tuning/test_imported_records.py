@@ -130,6 +130,7 @@ def test_imported_records_answer_no_trial(tmp_path: Path, others: list[Record]) 
     assert plain.trials == result.trials == TRIALS
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_slower_than_what_was_timed_here_costs_no_trial(
     tmp_path: Path, others: list[Record]
 ) -> None:

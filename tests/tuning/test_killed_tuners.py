@@ -109,6 +109,7 @@ def test_four_tasks_that_are_killed_again_and_again(
     compare(command, whole, pieces)
 
 
+@pytest.mark.slow
 def test_a_strategy_that_ends_the_process_is_named_and_its_run_goes_on(tmp_path: Path) -> None:
     command = (*TUNE, "--quiet", "--trials", "24", "--strategy", "ending_strategy:Ending")
     with start(tmp_path, *command) as process:

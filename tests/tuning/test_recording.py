@@ -57,6 +57,7 @@ def test_every_task_is_a_run_of_its_own(tmp_path: Path) -> None:
     assert _stored(tmp_path)[1] == 3
 
 
+@pytest.mark.slow
 def test_half_of_the_candidates_is_random(tmp_path: Path) -> None:
     _record(tmp_path, TASKS[:1])
     _record(tmp_path, TASKS[:1], random_share=1.0, database=tmp_path / "random.db")
@@ -69,6 +70,7 @@ def test_half_of_the_candidates_is_random(tmp_path: Path) -> None:
         assert {record.candidate.digest for record in database.records()} != evolved
 
 
+@pytest.mark.slow
 def test_a_larger_number_of_programs_goes_on(tmp_path: Path) -> None:
     _record(tmp_path, TASKS[:1], programs=8)
     (item,) = _record(tmp_path, TASKS[:1], programs=16)

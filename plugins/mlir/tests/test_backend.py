@@ -47,6 +47,7 @@ def test_registered_lazily() -> None:
     assert parts["backend", "mlir"].resolve() is MLIRBackend
 
 
+@pytest.mark.slow
 def test_tuning_imports_no_other_compiler() -> None:
     """Neither in the process that tunes, nor MLIR itself there."""
     printed = in_fresh_process(

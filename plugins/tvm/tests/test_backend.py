@@ -151,6 +151,7 @@ def test_an_unknown_processor_is_compiled_for_by_its_features(backend: TVMBacken
     check_program(backend, request_of(target))
 
 
+@pytest.mark.slow
 def test_one_thread_is_really_one() -> None:
     """With one thread no other thread computes anything, with two one does."""
 

@@ -49,6 +49,7 @@ def statuses(outcomes: Sequence[Outcome]) -> list[str]:
     return [outcome.status for outcome in outcomes]
 
 
+@pytest.mark.slow
 def test_candidates_and_the_untuned_program_run_in_one_process(
     cuda: FakeCuda, few: list[Candidate]
 ) -> None:

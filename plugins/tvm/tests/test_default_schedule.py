@@ -46,6 +46,7 @@ def test_gpus_have_one_for_every_program(workload: Workload) -> None:
     assert "threadIdx.x" in TVMBackend().show(request_for(candidate, target, 1))
 
 
+@pytest.mark.slow
 def test_tuning_compares_with_it(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     result = autotune.tune(softmax(m=64, n=256), backend="tvm", trials=4, database=path)

@@ -54,7 +54,7 @@ def reductions(draw: st.DrawFn) -> Workload:
     return draw(st.sampled_from((fractional, grouped, multiplied)))(draw)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(workload=reductions(), seed=st.integers(0, 99))
 def test_random_convolutions(workload: Workload, seed: int) -> None:
     """Written to TVM, imported again and scheduled: all compute what numpy does."""

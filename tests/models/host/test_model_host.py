@@ -107,6 +107,10 @@ def test_one_process_serves_all_calls_and_ends_with_the_host(target: Target) -> 
             model.predict(BATCH)
         assert host.pid == pid
         assert model.name == "gbdt" and HostedPruningModel(host).name == "psa"
+        # Its library is there, and what that would import for nobody is not.
+        loaded = Path("/proc", str(pid), "maps").read_text()
+        assert "lib_lightgbm" in loaded
+        assert not any(f"/{name}/" in loaded for name in GradientBoostedTrees.unused_packages)
     assert host.pid is None and not Path("/proc", str(pid)).exists()
 
 

@@ -92,14 +92,13 @@ def conserves(sample: Sample) -> bool:
     return all(loop.extent.op in ("const", "var", "mul") for loop in dominant(sample).loops)
 
 
-@pytest.mark.parametrize(
-    "sample", [s for s in samples() if conserves(s)], ids=lambda sample: sample.name
-)
 def test_f3_conservation(sample: Sample) -> None:
     """Moving a factor from one level of an axis to another changes no number of operations.
 
     Asked of the statement that does the arithmetic; of copies it does not hold.
     """
+    if not conserves(sample):
+        return  # few are left out: the next test counts
     statement = dominant(sample)
     tape = sample.relaxed()
     rows = [

@@ -140,6 +140,7 @@ def test_tvm_finds_the_pipeline_by_itself(tmp_path: Path) -> None:
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
+@pytest.mark.slow
 def test_several_processes_apply_records_at_once(tuned: Path) -> None:
     script = (
         "import sys\n"

@@ -13,6 +13,7 @@ from autotune.ir.workloads import gemm
 from autotune.store.sqlite import open_database
 
 
+@pytest.mark.slow
 def test_a_program_is_tuned_on_servers(tmp_path: Path) -> None:
     database = str(tmp_path / "records.db")
     with RPCFleet(tmp_path, servers=1) as fleet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,13 @@ class CostModel(ABC):
     """
 
     name: str
+
+    unused_packages: ClassVar[tuple[str, ...]] = ()
+    """Packages that a library of this model imports where they are installed, and that the model
+    has no use for.
+
+    In the process of the models they cannot be imported during :meth:`warm_up`.
+    """
 
     def warm_up(self) -> None:  # noqa: B027
         """Load what learning needs, such as a library; called in the background, at most once.

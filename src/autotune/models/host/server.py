@@ -6,7 +6,10 @@ It creates the requested models and serves the calls of the tuner.
 from __future__ import annotations
 
 import logging
+import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -73,7 +76,8 @@ class ModelServer:
             learns, arguments["options"] = split_learn(name, arguments.get("options", {}))
         model = create_part(kind, name, Context(target=target, **arguments))
         if isinstance(model, CostModel):
-            model.warm_up()
+            with packages_hidden(*model.unused_packages):
+                model.warm_up()
         if message["file"] is not None:
             _load(name, model, ModelFile(**message["file"]))
         elif not learns:
@@ -128,6 +132,18 @@ class _ModelLog(logging.Handler):
         """What was logged since the last call."""
         taken, self._messages = self._messages, []
         return taken
+
+
+@contextmanager
+def packages_hidden(*names: str) -> Iterator[None]:
+    """Let imports of packages fail as if they were not installed; those already imported stay."""
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # documented: None
+    try:
+        yield
+    finally:
+        for name in hidden:
+            sys.modules.pop(name, None)
 
 
 def _load(name: str, model: object, file: ModelFile) -> None:
