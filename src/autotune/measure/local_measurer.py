@@ -42,10 +42,10 @@ from autotune.targets import Target
 # How many candidates per worker are built before they are timed: enough to keep the workers
 # busy to the end of a chunk, few enough that built programs do not fill the memory.
 _CHUNK_PER_WORKER = 8
-# How often to ask whether another process has ended its turn.
-_TURN_SECONDS = 0.02
 # And how many per machine that times: built programs wait for machines, not the other way round.
 _AHEAD_PER_LANE = 4
+# How often to ask whether another process has ended its turn.
+_TURN_SECONDS = 0.02
 
 
 class LocalMeasurer(Measurer):
