@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import MeasureEngine
 from autotune.plugins import Context
+from autotune.process.interrupts import TuningInterrupted
 from autotune.store.sqlite import open_database
+from autotune.tuning.events import TrialFinished
 from autotune.tuning.fleet import look_at_fleet
 from autotune.tuning.machines import known_protocols, machine_tag
 from autotune.tuning.options import TuneOptions
@@ -53,6 +56,27 @@ def tuned(database: Path, trials: int = 6, **others: object) -> autotune.Result:
         database=str(database),
         **others,
     )
+
+
+def test_an_interrupted_run_of_several_machines_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    """Candidates are out on both machines when it is interrupted, some of them with an outcome."""
+    database, left = tmp_path / "records.db", [23]
+
+    def listen(event: object) -> None:
+        left[0] -= isinstance(event, TrialFinished)
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(TuningInterrupted):
+        tuned(database, trials=50, round_size=4, listeners=(listen,))
+    assert not [it for it in threading.enumerate() if it.name.startswith("lane ")]
+    result = tuned(database, trials=50, round_size=4)
+    assert result.trials == 50 and result.cached == 0 and result.outcomes["ok"] == 50
+    with open_database(str(database), read_only=True) as opened:
+        records = [it for it in opened.records() if it.run_id == result.run_id]
+    assert sorted(it.trial for it in records) == list(range(50))
+    assert len({it.candidate.digest for it in records}) == 50
+    assert result.confirmation is not None
 
 
 def test_records_of_equal_machines_are_reused_and_no_others(

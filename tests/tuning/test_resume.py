@@ -136,8 +136,8 @@ WAYS = pytest.mark.parametrize("stop", [killed, interrupted])
         ({"lookahead": 0}, 5, TRIALS),
         ({"tasks": 2}, 3, TRIALS),
         ({"tasks": 2, "lookahead": 0}, 5, TRIALS),
-        ({"lanes": 2}, 7, 25),
-        ({"lanes": 2, "lookahead": 0}, 17, 25),
+        ({"lanes": 2}, 17, 25),
+        ({"lanes": 2, "lookahead": 0}, 31, 25),
     ],
     ids=[
         *("one task", "no lookahead", "two tasks", "two tasks, no lookahead"),

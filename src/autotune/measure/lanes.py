@@ -163,6 +163,7 @@ class Lanes:
         self._carrier = LaneDispatcher(dispatcher)
         self._lanes: dict[int, _Lane] = {}
         self._ended: SimpleQueue[_Lane] = SimpleQueue()
+        self._resting = threading.Event()
 
     @property
     def count(self) -> int:
@@ -240,10 +241,18 @@ class Lanes:
         return self._taken(on_comparison)
 
     def rest(self, on_comparison: OnComparison | None = None) -> list[Trial]:
-        """Wait until every lane is done with what it is at; returns those trials."""
+        """Wait until every lane is done with the candidate that it is at.
+
+        Returns:
+            What lanes had; what they have not begun has no outcome.
+        """
         done: list[Trial] = []
-        while self.busy:
-            done += self.serve(on_comparison)
+        self._resting.set()
+        try:
+            while self.busy:
+                done += self.serve(on_comparison)
+        finally:
+            self._resting.clear()
         self.release_leases()
         return done
 
@@ -262,7 +271,8 @@ class Lanes:
                 lane.thread.join(_PUMP_SECONDS)
             # What was timed, and was about to take turns, keeps what it seemed to take.
             lane.session.finish_early()
-            lane.trials, lane.thread = [], None
+            lane.trials, lane.thread, lane.error = [], None, None
+            lane.compared.clear()
         self._ended = SimpleQueue()
         self._carrier = LaneDispatcher(self._dispatcher)
 
@@ -281,6 +291,8 @@ class Lanes:
             session = lane.session
             if session.follow(leader, latency, trials[0].place):
                 for trial in trials:
+                    if self._resting.is_set():
+                        break
                     session.screen(trial)
                 session.release_lost()
                 session.settle(on_comparison)

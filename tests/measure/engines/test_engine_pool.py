@@ -22,6 +22,7 @@ from autotune.measure import (
 )
 from autotune.measure.engines import EngineJob, EngineReply, Machine
 from autotune.measure.engines.engine_workers import EngineWorkers
+from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader
 from autotune.measure.workers import WorkerSetup
 from autotune.sketches import Candidate
@@ -311,24 +312,60 @@ def test_an_interrupt_ends_lanes_and_tells_what_is_known(
     assert sorted(told) == sorted(it.digest for it in left)
 
 
-def test_a_best_program_that_fails_on_every_machine_is_no_measure_for_others(
+@pytest.mark.parametrize("fails_on", ["b", "ab"])
+def test_a_best_program_that_fails_elsewhere_is_no_measure_there(
+    make: Make, candidates: list[Candidate], fails_on: str
+) -> None:
+    """Its copy crashes: the others are timed where it does not, or beside another one."""
+    first: list[int] = []
+    crash = Outcome("crash", message="scripted").to_json()
+
+    def fail(_engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+        if job.message["op"] == "run" and not first:
+            first.append(job.message["number"])
+            return [(0.0, honest)]
+        is_copy = job.message["op"] == "run" and job.message["number"] in first
+        fails = is_copy and str(job.machine) in fails_on
+        return [(0.0, evolve(honest, body={"outcome": crash}) if fails else honest)]
+
+    engine = ScriptedEngine([machine(it) for it in "ab"], latency, mischief=fail)
+    check(make(engine), candidates)
+    # The first is the best one only where it fails nowhere: on both there is another one later.
+    assert set(engine.timed_on) == set("ab")
+
+
+def test_lanes_finish_what_they_are_at_when_there_is_enough(
     make: Make, candidates: list[Candidate]
 ) -> None:
-    spoilt: set[int] = set()
-
-    def spoil(_engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
-        number = job.message.get("number")
-        if job.kind == "time" and job.message["op"] != "forget":
-            spoilt.add(number) if not spoilt else None
-            if number in spoilt and len(engine.timed_on) > 12:
-                return [(0.0, evolve(honest, kind="failed", body={}, message="scripted"))]
-        return [(0.0, honest)]
-
-    engine = ScriptedEngine([machine(it) for it in "ab"], latency, mischief=spoil)
+    engine = ScriptedEngine([machine(it) for it in "ab"], latency, seconds=0.002)
     measurer = make(engine)
-    outcomes = measurer.measure(candidates)
-    assert len(outcomes) == len(candidates)
-    assert all(outcome.ok for outcome in outcomes[1:])
+    told: list[int] = []
+    measurer.submit(candidates)
+    some = Collecting(
+        lambda at, _outcome: told.append(at), enough=lambda: len(engine.timed_on) > 12
+    )
+    outcomes = measurer.collect(some)
+    assert told == list(range(len(outcomes))) and 0 < len(told) < len(candidates)
+    assert not [it for it in threading.enumerate() if it.name.startswith("lane ")]
+    check(measurer, candidates)
+
+
+def test_an_error_in_a_lane_is_raised_by_the_host(
+    make: Make, candidates: list[Candidate], monkeypatch: Any
+) -> None:
+    measurer = make(ScriptedEngine([machine(it) for it in "ab"], latency))
+    check(measurer, candidates[:1])
+    screen = TimingSession.screen
+
+    def broken(*_arguments: object) -> None:
+        raise ZeroDivisionError("scripted")
+
+    monkeypatch.setattr(TimingSession, "screen", broken)
+    with pytest.raises(ZeroDivisionError, match="scripted"):
+        measurer.measure(candidates)
+    assert not [it for it in threading.enumerate() if it.name.startswith("lane ")]
+    monkeypatch.setattr(TimingSession, "screen", screen)
+    check(measurer, candidates)
 
 
 def test_faults_on_several_machines_at_once(make: Make, candidates: list[Candidate]) -> None:
