@@ -91,7 +91,9 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         axis.extent == own.extent
         for axis, own in zip(stage.spatial_axes[-2:], call.spatial_axes, strict=True)
     )
-    name = _registered(WarpTile(call, down, across, left, right), one_row, one_column)
+    tile = WarpTile(call, down, across, left, right)
+    index = str(state.sch.get(state.loops[step.stage, step.loops[0]]).loop_var.ty.dtype)
+    name = _registered(tile, one_row, one_column, index)
     state.sch.tensorize(state.loops[step.stage, step.loops[0]], name)
 
 
@@ -131,24 +133,27 @@ class _ThreadBuffers:
 
     def at(self, f: Any, h: Any, g: Any, p: Any) -> list[Any]:
         """The place of one result: fragment and row of the lane, fragment and column."""
-        whole = (f, h, 0, g, 0, p)
+        zero = tirx.IntImm(str(f.ty.dtype), 0)
+        whole = (f, h, zero, g, zero, p)
         return [whole[dim] for dim in self.dims]
 
 
 @cache
-def _registered(tile: WarpTile, one_row: bool, one_column: bool) -> str:
+def _registered(tile: WarpTile, one_row: bool, one_column: bool, index: str) -> str:
     """Register the calls of a tile with TVM; returns TVM's name for them.
 
-    ``one_row`` and ``one_column`` say whether one fragment is as long as the axis.
+    ``one_row`` and ``one_column`` say whether one fragment is as long as the axis; ``index`` is
+    the type of the program's indices.
     """
     dims = tuple(dim for dim in range(6) if not (one_row and dim == 0 or one_column and dim == 3))
-    description = _description(tile, dims)
-    name = f"autotune.{function_name(tile)}/{''.join(map(str, dims))}"
-    TensorIntrin.register(name, description, _implementation(tile, dims), override=True)
+    name = f"autotune.{function_name(tile)}/{''.join(map(str, dims))}/{index}"
+    TensorIntrin.register(
+        name, _description(tile, dims, index), _implementation(tile, dims, index), override=True
+    )
     return name
 
 
-def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
+def _description(tile: WarpTile, dims: tuple[int, ...], index: str) -> Any:
     """The loops of a thread.
 
     A thread has ``down`` times two by ``across`` times two results. TVM leaves variables of one
@@ -158,11 +163,12 @@ def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
     (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
     (column_lanes, _), (column_count, column_stride) = _levels(call, 1)
     extents = (tile.down, row_count, tile.across, column_count, call.reduce_axes[0].extent)
-    variables = [tirx.Var(name, "int32") for name in ("f", "h", "g", "p", "k")]
+    variables = [tirx.Var(name, index) for name in ("f", "h", "g", "p", "k")]
+    zero = tirx.IntImm(index, 0)
     f, h, g, p, k = (
-        var if extent > 1 else 0 for var, extent in zip(variables, extents, strict=True)
+        var if extent > 1 else zero for var, extent in zip(variables, extents, strict=True)
     )
-    buffers = _buffers(tile, dims)
+    buffers = _buffers(tile, dims, index)
     row = f * (row_count * row_lanes) + h * row_stride
     column = g * (column_lanes * column_count) + p * column_stride
     a = buffers.left[(row, k) if tile.left_along_reduction else (k, row)]
@@ -172,10 +178,11 @@ def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
     dtype = call.result.dtype
     value = total + tirx.Cast(dtype, a) * tirx.Cast(dtype, b)
     body = tirx.BufferStore(buffers.sums, value, place)
-    loops = [tirx.Var(f"{var.name}_loop", "int32") for var in variables]
+    loops = [tirx.Var(f"{var.name}_loop", index) for var in variables]
+    ends = [tirx.IntImm(index, extent) for extent in extents]
     used = [at for at, extent in enumerate(extents) if extent > 1]
     axes = [
-        tirx.IterVar(Range(0, extents[at]), variables[at], _REDUCED if at == 4 else _SPATIAL)
+        tirx.IterVar(Range(zero, ends[at]), variables[at], _REDUCED if at == 4 else _SPATIAL)
         for at in used
     ]
     element = [_element(buffers.sums, total), _element(buffers.left, a)]
@@ -183,7 +190,7 @@ def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
     block = SBlock(axes, element, element[:1], "product", body)
     statement: Any = SBlockRealize([loops[at] for at in used], True, block)
     for at in reversed(_LOOP_ORDER):
-        statement = tirx.For(loops[at], 0, extents[at], tirx.ForKind.SERIAL, statement)
+        statement = tirx.For(loops[at], zero, ends[at], tirx.ForKind.SERIAL, statement)
     return _function(buffers, statement)
 
 
@@ -192,23 +199,23 @@ _LOOP_ORDER = (0, 2, 1, 3, 4)
 _SPATIAL, _REDUCED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
-def _implementation(tile: WarpTile, dims: tuple[int, ...]) -> Any:
+def _implementation(tile: WarpTile, dims: tuple[int, ...], index: str) -> Any:
     """One call of the function of :mod:`autotune_tvm.warp_source`."""
-    buffers = _buffers(tile, dims)
+    buffers = _buffers(tile, dims, index)
     size = element_type(tile.call.left.dtype).bytes
     made = cuda_func_call(
         function_name(tile),
         buffers.sums.access_ptr("rw"),
         buffers.left.access_ptr("r"),
-        buffers.left.strides[0] * size,
+        tirx.Cast("int32", buffers.left.strides[0]) * size,
         buffers.right.access_ptr("r"),
-        buffers.right.strides[0] * size,
+        tirx.Cast("int32", buffers.right.strides[0]) * size,
         source_code=function_source(tile),
     )
     return _function(buffers, tirx.Evaluate(made))
 
 
-def _buffers(tile: WarpTile, dims: tuple[int, ...]) -> _ThreadBuffers:
+def _buffers(tile: WarpTile, dims: tuple[int, ...], index: str) -> _ThreadBuffers:
     call = tile.call
     depth = call.reduce_axes[0].extent
     (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
@@ -217,14 +224,14 @@ def _buffers(tile: WarpTile, dims: tuple[int, ...]) -> _ThreadBuffers:
     down = (tile.down - 1) * rows + (row_count - 1) * row_stride + 1
     across = (tile.across - 1) * columns + (column_count - 1) * column_stride + 1
     whole = (tile.down, row_count, 1, tile.across, 1, column_count)
-    shape = [whole[dim] for dim in dims]
+    shape = [tirx.IntImm(index, whole[dim]) for dim in dims]
     sums = tirx.decl_buffer(shape, call.result.dtype, "sums", scope="local", offset_factor=1)
     factors = [
         tirx.decl_buffer(
-            (reach, depth) if along else (depth, reach),
+            [tirx.IntImm(index, it) for it in ((reach, depth) if along else (depth, reach))],
             operand.dtype,
             name,
-            strides=[tirx.Var(f"{name}_row", "int32"), tirx.Var(f"{name}_next", "int32")],
+            strides=[tirx.Var(f"{name}_row", index), tirx.Var(f"{name}_next", index)],
             scope="shared",
             offset_factor=1,
         )
@@ -237,13 +244,13 @@ def _buffers(tile: WarpTile, dims: tuple[int, ...]) -> _ThreadBuffers:
 
 
 def _element(buffer: Any, load: Any) -> Any:
-    return BufferRegion(buffer, [Range.from_min_extent(index, 1) for index in load.indices])
+    return BufferRegion(buffer, [Range.from_min_extent(place, tirx.IntImm(str(place.ty.dtype), 1)) for place in load.indices])
 
 
 def _function(buffers: _ThreadBuffers, body: Any) -> Any:
     """A function of the three buffers, as TVM takes intrinsics."""
     taken = [buffers.sums, buffers.left, buffers.right]
-    whole = [BufferRegion(it, [Range(0, extent) for extent in it.shape]) for it in taken]
+    whole = [BufferRegion(it, [Range(tirx.IntImm(str(n.ty.dtype), 0), n) for n in it.shape]) for it in taken]
     root = SBlockRealize([], True, SBlock([], whole, whole[:1], "root", body))
     return tirx.PrimFunc(taken, root)
 
