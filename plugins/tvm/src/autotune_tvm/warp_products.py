@@ -244,13 +244,22 @@ def _buffers(tile: WarpTile, dims: tuple[int, ...], index: str) -> _ThreadBuffer
 
 
 def _element(buffer: Any, load: Any) -> Any:
-    return BufferRegion(buffer, [Range.from_min_extent(place, tirx.IntImm(str(place.ty.dtype), 1)) for place in load.indices])
+    return BufferRegion(
+        buffer,
+        [
+            Range.from_min_extent(place, tirx.IntImm(str(place.ty.dtype), 1))
+            for place in load.indices
+        ],
+    )
 
 
 def _function(buffers: _ThreadBuffers, body: Any) -> Any:
     """A function of the three buffers, as TVM takes intrinsics."""
     taken = [buffers.sums, buffers.left, buffers.right]
-    whole = [BufferRegion(it, [Range(tirx.IntImm(str(n.ty.dtype), 0), n) for n in it.shape]) for it in taken]
+    whole = [
+        BufferRegion(it, [Range(tirx.IntImm(str(n.ty.dtype), 0), n) for n in it.shape])
+        for it in taken
+    ]
     root = SBlockRealize([], True, SBlock([], whole, whole[:1], "root", body))
     return tirx.PrimFunc(taken, root)
 
