@@ -53,11 +53,11 @@ ARCHITECTURES = ("sm_80", "sm_90a")
 
 
 def turned_gemm(dtype: str) -> Workload:
-    """A product whose left factor lies [k, m]."""
+    """A product whose left factor lies [k, m], written after the right one."""
     axes = (Axis("i", 64), Axis("j", 32), Axis("k", 64, "reduce"))
     total = "int32" if dtype == "int8" else "float32"
     left, right = Load("A", (var("k"), var("i"))), Load("B", (var("j"), var("k")))
-    body = Binary("mul", Cast(total, left), Cast(total, right))
+    body = Binary("mul", Cast(total, right), Cast(total, left))
     inputs = (Tensor("A", (64, 64), dtype), Tensor("B", (32, 64), dtype))
     stage = Stage(Tensor("C", (64, 32), total), axes, body, "add")
     return Workload("turned", inputs, (stage,), ("C",))
