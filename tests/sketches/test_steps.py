@@ -37,6 +37,7 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    WarpTensorize,
 )
 
 NAMES = st.sampled_from(["C", "Y", "i", "i.0", "j.1"])
@@ -67,6 +68,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     Vectorize: (NAMES, NAMES),
     Unroll: (NAMES, NAME_LISTS),
     Tensorize: (NAMES, NAME_LISTS, NAMES),
+    WarpTensorize: (NAMES, NAME_LISTS, NAMES),
     Bind: (NAMES, NAME_LISTS, st.sampled_from(BIND_ROLES)),
     CooperativeFetch: (NAMES, NAMES, NAMES, EXPRESSIONS, EXPRESSIONS),
     SharedLayout: (NAMES, NAMES, st.permutations(range(3)).map(tuple), EXPRESSIONS),

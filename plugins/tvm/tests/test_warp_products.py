@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,11 +53,11 @@ ARCHITECTURES = ("sm_80", "sm_90a")
 
 
 def turned_gemm(dtype: str) -> Workload:
-    """A product whose left factor lies [k, m]."""
+    """A product whose left factor lies [k, m], written after the right one."""
     axes = (Axis("i", 64), Axis("j", 32), Axis("k", 64, "reduce"))
     total = "int32" if dtype == "int8" else "float32"
     left, right = Load("A", (var("k"), var("i"))), Load("B", (var("j"), var("k")))
-    body = Binary("mul", Cast(total, left), Cast(total, right))
+    body = Binary("mul", Cast(total, right), Cast(total, left))
     inputs = (Tensor("A", (64, 64), dtype), Tensor("B", (32, 64), dtype))
     stage = Stage(Tensor("C", (64, 32), total), axes, body, "add")
     return Workload("turned", inputs, (stage,), ("C",))
@@ -224,3 +225,27 @@ def test_a_step_that_is_no_tile_of_warps_is_invalid() -> None:
     other = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
     with pytest.raises(InvalidSchedule, match=r"have extents \[2, 2, 16\], a call has"):
         schedule(module_for(WORKLOADS[0]), other, WORKLOADS[0])
+
+
+def test_imported_programs_with_64_bit_indices() -> None:
+    """As Relax makes them: what is scheduled has 64-bit indices, what is built has none."""
+    from tvm import te, tirx
+
+    m, n, k = (tirx.IntImm("int64", extent) for extent in (64, 32, 64))
+    left, right = te.placeholder((m, k), "float16", "A"), te.placeholder((n, k), "float16", "W")
+    reduced = te.reduce_axis((0, k), "k")
+
+    def product(i: Any, j: Any) -> Any:
+        factors = left[i, reduced].astype("float32"), right[j, reduced].astype("float32")
+        return te.sum(factors[0] * factors[1], axis=reduced)
+
+    sums = te.compute((m, n), product, "C")
+    halves = te.compute((m, n), lambda i, j: sums[i, j].astype("float16"), "D")
+    backend = TVMBackend()
+    imported = backend.import_program(te.create_prim_func([left, right, halves]))
+    (candidate, *_) = sampled(imported.workload, 2)
+    request = BuildRequest(imported.workload, imported.program, candidate, TARGET, threads=1)
+    source = backend.cuda_source(request)
+    _, kernel = source.split('extern "C"', 1)
+    assert "autotune_mma_m16n8k16" in kernel
+    assert "int64" not in kernel

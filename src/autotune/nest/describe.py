@@ -63,4 +63,5 @@ def _extent(loop: Loop, config: Mapping[str, int] | None) -> str:
 def _text(statement: Statement) -> str:
     reads = ", ".join(dict.fromkeys(a.buffer for a in statement.accesses if not a.write))
     writes = ", ".join(a.buffer for a in statement.accesses if a.write)
-    return f"{statement.name}: {writes} <- {reads or 'identity'}"
+    by = f" by {statement.intrinsic}" if statement.intrinsic else ""
+    return f"{statement.name}: {writes} <- {reads or 'identity'}{by}"

@@ -385,8 +385,7 @@ class _Emission:
         name = f"{stage.name}.write"
         inside = schedule.reach_inside(path)
         loops = self._tile_loops(schedule, name, inside, schedule.write_factors)
-        if schedule.intrinsic:
-            loops = fragment_loops(schedule, name, path, {})
+        loops = fragment_loops(schedule, name, path, {}) if schedule.intrinsic else loops
         tile = evolve(self._write_access(schedule, f"{stage.name}.tile"), write=False)
         forms = tile.forms
         shape = tuple(const(extent) for extent in stage.output.shape)
@@ -441,9 +440,9 @@ class _Emission:
         if producer.intrinsic:
             loops = fragment_loops(producer, fused.stage.name, path, names)
         reads = self._accesses(fused)
-        shape = tuple(const(extent) for extent in fused.stage.output.shape)
-        write = evolve(self._write_access(fused, fused.stage.name), shape=shape)
         name = fused.stage.name
+        shape = tuple(const(extent) for extent in fused.stage.output.shape)
+        write = evolve(self._write_access(fused, name), shape=shape)
         path_axes = tuple(with_axes(loop, names) for loop in path)
         self.statements.append(
             Statement(

@@ -14,6 +14,7 @@ from autotune.ir.workloads import (
     Stage,
     Tensor,
     Workload,
+    attention,
     batch_matmul,
     conv2d,
     dense,
@@ -172,3 +173,18 @@ def test_loops_that_are_no_call_are_found(change: str) -> None:
     sketch = evolve(candidate.sketch, steps=tuple(steps))
     conflict = layout_conflict(evolve(candidate, sketch=sketch))
     assert conflict is not None and "mma-m16n8k16 in stage 'C'" in conflict
+
+
+def test_a_product_before_one_without_tensor_cores_has_the_choice() -> None:
+    """Of attention, scores are products of halves; their sums weight values in float32."""
+    workload = attention(h=2, n=16, d=32, dtype="float16")
+    space = space_of(workload)
+    names = [sketch.name for sketch in space.sketches()]
+    assert "shared+direct+direct+tensor-cores" in names
+    inputs = random_inputs(workload, np.random.default_rng(2))
+    wanted = reference_outputs(workload, inputs)["O"]
+    drawn = space.sample(3 * len(names), np.random.default_rng(0))
+    (candidate, *_) = [it for it in drawn if it.sketch.name.endswith("tensor-cores")]
+    found = run_candidate(candidate, inputs)["O"]
+    bound = error_bound(wanted, relative_bound(workload, "O"))
+    assert np.all(np.abs(found.astype(np.float64) - wanted) <= bound)

@@ -91,8 +91,14 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         axis.extent == own.extent
         for axis, own in zip(stage.spatial_axes[-2:], call.spatial_axes, strict=True)
     )
-    name = _registered(WarpTile(call, down, across, left, right), one_row, one_column)
-    state.sch.tensorize(state.loops[step.stage, step.loops[0]], name)
+    dims = tuple(dim for dim in range(6) if not (one_row and dim == 0 or one_column and dim == 3))
+    rows = stage.spatial_axes[-2].name
+    forms = stage.access_map(stage.loads[0])
+    right_first = not any(rows in form.coefficients for form in forms)
+    outermost = state.loops[step.stage, step.loops[0]]
+    index = str(state.sch.get(outermost).loop_var.ty.dtype)
+    tile = WarpTile(call, down, across, left, right)
+    state.sch.tensorize(outermost, _registered(tile, _Form(dims, right_first, index)))
 
 
 def _is_along_reduction(
@@ -113,15 +119,30 @@ def _is_along_reduction(
 
 
 @frozen
+class _Form:
+    """How TVM has the loops of a tile.
+
+    Attributes:
+        dims: Which of the dimensions of the results there are. TVM leaves those of one value out:
+            those of fragments where one is as long as the axis.
+        right_first: Whether the right factor comes first in the product.
+        index: Type of the program's indices.
+    """
+
+    dims: tuple[int, ...]
+    right_first: bool
+    index: str
+
+
+@frozen
 class _ThreadBuffers:
     """A thread's results, and the hull of what they read of either factor.
 
     Attributes:
-        sums: The results. TVM leaves dimensions of one value out of their buffer, which are those
-            of fragments where the whole axis is one.
+        sums: The results.
         left: Of the left factor.
         right: Of the right factor.
-        dims: The dimensions of the results that are there.
+        dims: As of :class:`_Form`.
     """
 
     sums: Any
@@ -131,24 +152,23 @@ class _ThreadBuffers:
 
     def at(self, f: Any, h: Any, g: Any, p: Any) -> list[Any]:
         """The place of one result: fragment and row of the lane, fragment and column."""
-        whole = (f, h, 0, g, 0, p)
+        zero = tirx.IntImm(str(f.ty.dtype), 0)
+        whole = (f, h, zero, g, zero, p)
         return [whole[dim] for dim in self.dims]
 
 
 @cache
-def _registered(tile: WarpTile, one_row: bool, one_column: bool) -> str:
-    """Register the calls of a tile with TVM; returns TVM's name for them.
-
-    ``one_row`` and ``one_column`` say whether one fragment is as long as the axis.
-    """
-    dims = tuple(dim for dim in range(6) if not (one_row and dim == 0 or one_column and dim == 3))
-    description = _description(tile, dims)
-    name = f"autotune.{function_name(tile)}/{''.join(map(str, dims))}"
-    TensorIntrin.register(name, description, _implementation(tile, dims), override=True)
+def _registered(tile: WarpTile, form: _Form) -> str:
+    """Register the calls of a tile with TVM; returns TVM's name for them."""
+    order = "swapped" if form.right_first else "plain"
+    dims = "".join(map(str, form.dims))
+    name = f"autotune.{function_name(tile)}/{dims}/{order}/{form.index}"
+    made = _description(tile, form), _implementation(tile, form)
+    TensorIntrin.register(name, *made, override=True)
     return name
 
 
-def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
+def _description(tile: WarpTile, form: _Form) -> Any:
     """The loops of a thread.
 
     A thread has ``down`` times two by ``across`` times two results. TVM leaves variables of one
@@ -158,11 +178,12 @@ def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
     (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
     (column_lanes, _), (column_count, column_stride) = _levels(call, 1)
     extents = (tile.down, row_count, tile.across, column_count, call.reduce_axes[0].extent)
-    variables = [tirx.Var(name, "int32") for name in ("f", "h", "g", "p", "k")]
+    variables = [tirx.Var(name, form.index) for name in ("f", "h", "g", "p", "k")]
+    zero = tirx.IntImm(form.index, 0)
     f, h, g, p, k = (
-        var if extent > 1 else 0 for var, extent in zip(variables, extents, strict=True)
+        var if extent > 1 else zero for var, extent in zip(variables, extents, strict=True)
     )
-    buffers = _buffers(tile, dims)
+    buffers = _buffers(tile, form)
     row = f * (row_count * row_lanes) + h * row_stride
     column = g * (column_lanes * column_count) + p * column_stride
     a = buffers.left[(row, k) if tile.left_along_reduction else (k, row)]
@@ -170,21 +191,23 @@ def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
     place = buffers.at(f, h, g, p)
     total = buffers.sums[tuple(place)]
     dtype = call.result.dtype
-    value = total + tirx.Cast(dtype, a) * tirx.Cast(dtype, b)
+    factors = [(buffers.left, a), (buffers.right, b)][:: -1 if form.right_first else 1]
+    first, second = (tirx.Cast(dtype, load) for _, load in factors)
+    value = total + first * second
     body = tirx.BufferStore(buffers.sums, value, place)
-    loops = [tirx.Var(f"{var.name}_loop", "int32") for var in variables]
+    loops = [tirx.Var(f"{var.name}_loop", form.index) for var in variables]
+    ends = [tirx.IntImm(form.index, extent) for extent in extents]
     used = [at for at, extent in enumerate(extents) if extent > 1]
     axes = [
-        tirx.IterVar(Range(0, extents[at]), variables[at], _REDUCED if at == 4 else _SPATIAL)
+        tirx.IterVar(Range(zero, ends[at]), variables[at], _REDUCED if at == 4 else _SPATIAL)
         for at in used
     ]
-    element = [_element(buffers.sums, total), _element(buffers.left, a)]
-    element.append(_element(buffers.right, b))
+    element = [_element(buffers.sums, total), *(_element(*factor) for factor in factors)]
     block = SBlock(axes, element, element[:1], "product", body)
     statement: Any = SBlockRealize([loops[at] for at in used], True, block)
     for at in reversed(_LOOP_ORDER):
-        statement = tirx.For(loops[at], 0, extents[at], tirx.ForKind.SERIAL, statement)
-    return _function(buffers, statement)
+        statement = tirx.For(loops[at], zero, ends[at], tirx.ForKind.SERIAL, statement)
+    return _function(buffers, form, statement)
 
 
 # The order of a thread's loops; variables of the block are in that of the stage's axes.
@@ -192,23 +215,23 @@ _LOOP_ORDER = (0, 2, 1, 3, 4)
 _SPATIAL, _REDUCED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
-def _implementation(tile: WarpTile, dims: tuple[int, ...]) -> Any:
+def _implementation(tile: WarpTile, form: _Form) -> Any:
     """One call of the function of :mod:`autotune_tvm.warp_source`."""
-    buffers = _buffers(tile, dims)
+    buffers = _buffers(tile, form)
     size = element_type(tile.call.left.dtype).bytes
     made = cuda_func_call(
         function_name(tile),
         buffers.sums.access_ptr("rw"),
         buffers.left.access_ptr("r"),
-        buffers.left.strides[0] * size,
+        tirx.Cast("int32", buffers.left.strides[0]) * size,
         buffers.right.access_ptr("r"),
-        buffers.right.strides[0] * size,
+        tirx.Cast("int32", buffers.right.strides[0]) * size,
         source_code=function_source(tile),
     )
-    return _function(buffers, tirx.Evaluate(made))
+    return _function(buffers, form, tirx.Evaluate(made))
 
 
-def _buffers(tile: WarpTile, dims: tuple[int, ...]) -> _ThreadBuffers:
+def _buffers(tile: WarpTile, form: _Form) -> _ThreadBuffers:
     call = tile.call
     depth = call.reduce_axes[0].extent
     (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
@@ -217,14 +240,14 @@ def _buffers(tile: WarpTile, dims: tuple[int, ...]) -> _ThreadBuffers:
     down = (tile.down - 1) * rows + (row_count - 1) * row_stride + 1
     across = (tile.across - 1) * columns + (column_count - 1) * column_stride + 1
     whole = (tile.down, row_count, 1, tile.across, 1, column_count)
-    shape = [whole[dim] for dim in dims]
+    shape = [tirx.IntImm(form.index, whole[dim]) for dim in form.dims]
     sums = tirx.decl_buffer(shape, call.result.dtype, "sums", scope="local", offset_factor=1)
     factors = [
         tirx.decl_buffer(
-            (reach, depth) if along else (depth, reach),
+            [tirx.IntImm(form.index, it) for it in ((reach, depth) if along else (depth, reach))],
             operand.dtype,
             name,
-            strides=[tirx.Var(f"{name}_row", "int32"), tirx.Var(f"{name}_next", "int32")],
+            strides=[tirx.Var(f"{name}_row", form.index), tirx.Var(f"{name}_next", form.index)],
             scope="shared",
             offset_factor=1,
         )
@@ -233,18 +256,28 @@ def _buffers(tile: WarpTile, dims: tuple[int, ...]) -> _ThreadBuffers:
             ("right", tile.right_along_reduction, across, call.right),
         )
     ]
-    return _ThreadBuffers(sums, factors[0], factors[1], dims)
+    return _ThreadBuffers(sums, factors[0], factors[1], form.dims)
 
 
 def _element(buffer: Any, load: Any) -> Any:
-    return BufferRegion(buffer, [Range.from_min_extent(index, 1) for index in load.indices])
+    return BufferRegion(
+        buffer,
+        [
+            Range.from_min_extent(place, tirx.IntImm(str(place.ty.dtype), 1))
+            for place in load.indices
+        ],
+    )
 
 
-def _function(buffers: _ThreadBuffers, body: Any) -> Any:
+def _function(buffers: _ThreadBuffers, form: _Form, body: Any) -> Any:
     """A function of the three buffers, as TVM takes intrinsics."""
     taken = [buffers.sums, buffers.left, buffers.right]
-    whole = [BufferRegion(it, [Range(0, extent) for extent in it.shape]) for it in taken]
-    root = SBlockRealize([], True, SBlock([], whole, whole[:1], "root", body))
+    sums, *factors = [
+        BufferRegion(it, [Range(tirx.IntImm(form.index, 0), n) for n in it.shape]) for it in taken
+    ]
+    # TVM compares what is read in the order of the product.
+    reads = [sums, *factors[:: -1 if form.right_first else 1]]
+    root = SBlockRealize([], True, SBlock([], reads, [sums], "root", body))
     return tirx.PrimFunc(taken, root)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from autotune.ir.workloads import Stage
 from autotune.spaces.rules.access import is_pointwise
@@ -55,7 +56,21 @@ class GpuTilingRule(SketchRule):
             choices["cross-thread"] = cross_thread_draft(draft, stage)
         choices |= split_drafts(draft, stage)
         taken = [label for label in choices if label in draft.labels]
+        if taken and _is_first_product(draft, stage, choices):
+            return [choices[TENSOR_LABEL], choices[taken[0]]]
         return [choices[taken[0]]] if taken else list(choices.values())
+
+
+def _is_first_product(
+    draft: SketchDraft, stage: Stage, choices: Mapping[str, SketchDraft]
+) -> bool:
+    """Whether tensor cores compute a stage, and none of those that are decided already."""
+    decided = [
+        other
+        for other in draft.workload.stages
+        if other.name in draft.settled and not is_pointwise(other)
+    ]
+    return TENSOR_LABEL in choices and not any(tensor_drafts(draft, other) for other in decided)
 
 
 def _has_rows_to_turn(stage: Stage, fetched: Fetched) -> bool:

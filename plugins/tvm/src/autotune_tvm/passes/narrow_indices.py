@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tvm import tirx
-from tvm.ir import IRModule
+from tvm.ir import IRModule, Range, TensorRegion
+from tvm.s_tir import MatchBufferRegion, SBlock
 
 from autotune_tvm.blocks import nests_of, read_function
 from autotune_tvm.emit import ENTRY
+from autotune_tvm.passes.statements import replaced, with_bodies, with_fields
 
 __all__ = ["narrow_indices"]
+
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod)
 
 
 def narrow_indices(scheduled: IRModule, original: IRModule) -> IRModule:
@@ -28,4 +35,53 @@ def narrow_indices(scheduled: IRModule, original: IRModule) -> IRModule:
     tensors = (*reading.parameters, *(block.stage.output for block in reading.blocks))
     if any(tensor.dtype == "int64" or tensor.elements >= 1 << 31 for tensor in tensors):
         return scheduled
-    return tirx.transform.ForceNarrowIndexToInt32()(scheduled)
+    narrowed = tirx.transform.ForceNarrowIndexToInt32()(scheduled)
+    return with_bodies(narrowed, lambda body: replaced(body, _narrowed_call))
+
+
+def _narrowed_call(node: Any) -> Any:
+    """A block that only calls a function, with 32-bit places of the buffers that it is given.
+
+    TVM leaves these, and the variables that only they use, as they are.
+    """
+    calls = isinstance(node, SBlock) and isinstance(node.body, tirx.Evaluate)
+    if not calls or not node.match_buffers:
+        return None
+    own = {axis.var.name: tirx.Var(axis.var.name, "int32") for axis in node.iter_vars}
+    axes = [
+        tirx.IterVar(
+            Range.from_min_extent(_narrowed(axis.dom.min, own), _narrowed(axis.dom.extent, own)),
+            own[axis.var.name],
+            axis.iter_type,
+        )
+        for axis in node.iter_vars
+    ]
+    return with_fields(
+        node,
+        iter_vars=axes,
+        reads=[_narrowed_region(region, own) for region in node.reads],
+        writes=[_narrowed_region(region, own) for region in node.writes],
+        match_buffers=[
+            MatchBufferRegion(match.buffer, _narrowed_region(match.source, own))
+            for match in node.match_buffers
+        ],
+    )
+
+
+def _narrowed_region(region: Any, own: Mapping[str, Any]) -> Any:
+    ranges = [
+        Range.from_min_extent(_narrowed(it.min, own), _narrowed(it.extent, own))
+        for it in region.region
+    ]
+    return TensorRegion(region.source, ranges, region.ty)
+
+
+def _narrowed(expression: Any, own: Mapping[str, Any]) -> Any:
+    """An index of the block's own variables, from one of those that it had before."""
+    if isinstance(expression, tirx.IntImm):
+        return tirx.IntImm("int32", expression.value)
+    if isinstance(expression, _BINARY):
+        return type(expression)(_narrowed(expression.a, own), _narrowed(expression.b, own))
+    if isinstance(expression, tirx.Cast):
+        return _narrowed(expression.value, own)
+    return own.get(str(getattr(expression, "name", "")), expression)
