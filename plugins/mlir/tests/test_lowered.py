@@ -104,7 +104,7 @@ class Tape:
         return tuple(self.number(statement.reach(axis.name, outer)) for axis in axes)
 
     def is_padded(self, stage: str, operand: str | None = None) -> bool:
-        """Whether a stage is iterated beyond its extents, along axes that an operand depends on."""
+        """Whether a stage is iterated beyond extents that an operand depends on."""
         own = self.sketch.workload.stage(stage)
         padded = {
             step.axis
