@@ -1,4 +1,4 @@
-"""Changes of a tensor's dimensions, as operations that read it at sums or quotients of iterators."""
+"""Changes of a tensor's dimensions, as reads at sums or quotients of iterators."""
 
 from __future__ import annotations
 
