@@ -11,6 +11,8 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.fast_math import FUNCTIONS
 from autotune_mlir.limits import LIMITS
 
+from autotune.sketches import STEP_TYPES
+
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
@@ -40,6 +42,15 @@ def test_settings(page: str) -> None:
 def test_export_formats(page: str) -> None:
     used = re.findall(r"--format ([\w-]+)", page)
     assert sorted(used) == sorted(MLIRBackend().export_formats())
+
+
+def test_what_is_not_replayed_has_a_reason(page: str) -> None:
+    """Together with the table of steps: every step is replayed, or the page says why not."""
+    _, _, table = page.partition("| not replayed | reason |\n|---|---|\n")
+    rows = [row.strip("| ").split(" | ") for row in table.partition("\n\n")[0].splitlines()]
+    listed = [name for names, _ in rows for name in re.findall(r"`([^`]+)`", names)]
+    assert sorted(listed) == sorted({*(set(STEP_TYPES) - LIMITS.steps), *LIMITS.without})
+    assert all(len(reason) > 20 for _, reason in rows)
 
 
 def test_functions(page: str) -> None:

@@ -53,6 +53,8 @@ WORKLOADS = {
     "dense": dense(m=16, n=32, k=16),
     "conv2d": conv2d(h=6, w=8, ci=4, co=16, pad=1, bias=1, relu=1),
     "depthwise_conv2d": depthwise_conv2d(h=6, w=6, c=16, pad=1),
+    "odd dense": dense(m=13, n=35, k=16),
+    "odd conv2d": conv2d(h=7, w=7, ci=4, co=24, pad=1),
     "softmax": softmax(m=8, n=32),
     "elementwise": elementwise(m=8, n=32),
 }

@@ -87,12 +87,12 @@ ERRORS = {
     ),
     "operation": (
         function(
-            "%0 = tensor.collapse_shape %a [[0, 1]] : tensor<4x6xf32> into tensor<24xf32>\n"
-            "return %0 : tensor<24xf32>",
-            result="tensor<24xf32>",
+            "%0 = tensor.bitcast %a : tensor<4x6xf32> to tensor<4x6xi32>\n"
+            "return %0 : tensor<4x6xi32>",
+            result="tensor<4x6xi32>",
         ),
         (),
-        r"operation tensor\.collapse_shape is not supported at a\.mlir:3:6",
+        r"operation tensor\.bitcast is not supported at a\.mlir:3:6",
     ),
     "several": (
         ACCUMULATE + OTHER,

@@ -343,6 +343,12 @@ def _write_body(stage: Stage, writer: BodyWriter) -> list[str]:
     """The lines of the body, of which the last one yields the result."""
     dtype = stage.output.dtype
     value = writer.scalar(stage.body)
+    if stage.combiner is not None and dtype == "bool":
+        # On what memory holds: MLIR makes vectors of reductions that are one operation.
+        operation = "ori" if stage.combiner in ("add", "max") else "andi"
+        operands = f"%out, {writer.stored(value, dtype)}"
+        result = writer.operation(f"arith.{operation} {operands} : {memory_type(dtype)}")
+        return [*writer.lines, f"linalg.yield {result} : {memory_type(dtype)}"]
     if stage.combiner is not None:
         value = writer.combine(
             stage.combiner, writer.loaded("%out", dtype), writer.cast(value, dtype)

@@ -29,6 +29,7 @@ LIMITS = ScheduleLimits(
             "stream",
             "tile",
             "unroll",
+            "unroll_limit",
             "vectorize",
         }
     ),

@@ -17,6 +17,7 @@ from autotune_mlir.bindings import Bindings
 from autotune_mlir.building import Builder, is_identity, spreads_a_constant
 from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.locations import at
+from autotune_mlir.reshaping import RESHAPES, replace_reshapes
 from autotune_mlir.scalar_import import Unsupported, combination, defining, producer_of_yield
 from autotune_mlir.separation import separate
 
@@ -39,6 +40,7 @@ BESIDE_LINALG = (
     "arith.constant",
     "tensor.empty",
     "tensor.extract_slice",
+    *RESHAPES,
     "tensor.pad",
     "func.return",
 )
@@ -84,7 +86,7 @@ def check_operations(mlir: Bindings, block: Any, file: str) -> None:
         for result in operation.results:
             if isinstance(result.type, mlir.ir.RankedTensorType):
                 _check_static(operation, result.type, file)
-        computing += operation.name.startswith(("linalg.", "tensor.pad"))
+        computing += operation.name.startswith(("linalg.", "tensor.pad", *RESHAPES))
     if not computing:
         raise UnsupportedWorkload("the function has no linalg operation: nothing can be tuned")
 
@@ -110,6 +112,7 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
     Raises:
         UnsupportedWorkload: an operation has no form as a stage; says which one and why.
     """
+    replace_reshapes(mlir, block)
     for operation in _computing(block):
         if operation.name == "linalg.generic":
             try:

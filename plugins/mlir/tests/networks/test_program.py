@@ -52,7 +52,7 @@ def test_each_function_is_a_task_and_equal_ones_are_one(mixed: ModuleProgram) ->
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("flat", r"operation tensor\.collapse_shape is not supported at \S*model\.mlir:\d+:8"),
+        ("flat", r"operation tensor\.reshape is not supported at \S*model\.mlir:\d+:8"),
         ("main", "function @main calls @first beside what it computes itself; inline the call"),
         ("dynamic", r"argument 0 of function @dynamic has the dynamic shape tensor<\?x16xf32>"),
         ("buffers", "argument 0 of function @buffers is a buffer, memref<4xf32>: give the"),

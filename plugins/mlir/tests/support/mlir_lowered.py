@@ -40,6 +40,7 @@ _ROLES = {
     "autotune.stage": "compute",
     "autotune.init": "init",
     "autotune.pack": "pack",
+    "autotune.margin": "margin",
 }
 _ALLOCATIONS = ("memref.alloc", "memref.alloca")
 # Found by attributes like structured operations.

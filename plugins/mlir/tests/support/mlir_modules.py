@@ -51,7 +51,8 @@ func.func private @added(%a: tensor<32x48xf32>, %b: tensor<48x16xf32>, %c: tenso
 
 FLAT = """
 func.func private @flat(%a: tensor<32x48xf32>) -> tensor<1536xf32> {
-  %0 = tensor.collapse_shape %a [[0, 1]] : tensor<32x48xf32> into tensor<1536xf32>
+  %shape = arith.constant dense<1536> : tensor<1xi64>
+  %0 = tensor.reshape %a(%shape) : (tensor<32x48xf32>, tensor<1xi64>) -> tensor<1536xf32>
   return %0 : tensor<1536xf32>
 }
 """

@@ -346,6 +346,39 @@ PROGRAMS = {
         ["neg"],
         lambda a: -a[1:, ::2],
     ),
+    "merged-dimensions": Program(
+        function(
+            "%e = tensor.empty() : tensor<4x2x8xf32>\n"
+            "%t = linalg.transpose ins(%a : tensor<2x4x8xf32>) outs(%e : tensor<4x2x8xf32>) "
+            "permutation = [1, 0, 2]\n"
+            "%0 = tensor.collapse_shape %t [[0], [1, 2]] : tensor<4x2x8xf32> into "
+            "tensor<4x16xf32>\nreturn %0 : tensor<4x16xf32>",
+            "%a: tensor<2x4x8xf32>",
+            "tensor<4x16xf32>",
+        ),
+        ["transpose", "reshape"],
+        lambda a: a.transpose(1, 0, 2).reshape(4, 16),
+    ),
+    "split-dimensions": Program(
+        function(
+            "%s = tensor.expand_shape %a [[0, 1], [2, 3]] output_shape [1, 4, 3, 2] : "
+            "tensor<4x6xf32> into tensor<1x4x3x2xf32>\n"
+            "%0 = arith.negf %s : tensor<1x4x3x2xf32>\nreturn %0 : tensor<1x4x3x2xf32>",
+            result="tensor<1x4x3x2xf32>",
+        ),
+        ["reshape", "neg"],
+        lambda a: -a.reshape(1, 4, 3, 2),
+    ),
+    "one-number": Program(
+        function(
+            "%c = tensor.collapse_shape %a [] : tensor<1x1xf32> into tensor<f32>\n"
+            "%0 = math.exp %c : tensor<f32>\nreturn %0 : tensor<f32>",
+            "%a: tensor<1x1xf32>",
+            "tensor<f32>",
+        ),
+        ["reshape", "exp"],
+        lambda a: np.exp(a[0, 0]),
+    ),
     "constant-result": Program(
         function(
             "%e = tensor.empty() : tensor<4x6xf32>\n%two = arith.constant 2.0 : f32\n"

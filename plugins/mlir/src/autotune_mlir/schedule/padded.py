@@ -67,7 +67,7 @@ def pad_stage_extents(
             [target],
             3,
         )
-    copied = {packed.operand for packed in (*own.packed, *own.whole)}
+    copied = {packed.operand for packed in own.packed} | {whole.operand for whole in own.whole}
     for operand in sorted(own.padded_operands):
         if operand not in copied:
             raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed")

@@ -27,6 +27,7 @@ from autotune.sketches.steps import (
     Tile,
     TileCeil,
     Unroll,
+    UnrollLimit,
     Vectorize,
 )
 from autotune_mlir.padding import padding_of_stage
@@ -93,6 +94,7 @@ class StagePlan:
         chunks: Partial results of neighbours along a reduced axis: axis and their number.
         partial_of: The stage of the workload whose partial results it computes.
         streamed: Whether its result is written past the caches.
+        unroll_limit: Statements that loops may be unrolled to beside those of ``unrolled``.
     """
 
     stage: Stage
@@ -113,6 +115,7 @@ class StagePlan:
     chunks: tuple[str, int] | None = None
     partial_of: str | None = None
     streamed: bool = False
+    unroll_limit: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -188,9 +191,29 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
         plan.packed = [
             evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
         ]
+        plan.unrolled = (*plan.unrolled, *_within_limit(plan))
+    for plan in list(plans.values()):
         for operand in _computed_before(workload, plan, plans):
             _compute_before(plans[operand])
     return Plan(workload, plans)
+
+
+def _within_limit(plan: StagePlan) -> list[str]:
+    """Reduce loops, the innermost first, that make no more statements than the limit allows.
+
+    All vectors of a tile inside of them count.
+    """
+    found: list[str] = []
+    statements = 1
+    for loop in reversed(plan.order):
+        if loop == plan.vector:
+            continue
+        statements *= plan.extent(loop)
+        if statements > plan.unroll_limit or loop in plan.parallel:
+            break
+        if plan.is_reduction(loop) and loop not in plan.unrolled:
+            found.append(loop)
+    return found
 
 
 def _computed_before(
@@ -261,6 +284,8 @@ def _note(
         plan.parallel = step.loops
     elif isinstance(step, Unroll):
         plan.unrolled = step.loops
+    elif isinstance(step, UnrollLimit):
+        plan.unroll_limit = int(evaluate(step.limit, config))
     elif isinstance(step, Vectorize):
         plan.vector = step.loop
     elif isinstance(step, Pack):

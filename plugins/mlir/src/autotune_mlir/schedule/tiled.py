@@ -109,9 +109,7 @@ def _members(own: StagePlan, top: str, inside: list[str]) -> list[str]:
             found.extend(clipped_tags(own))
         found.append(tag("stage", name))
     found.extend(
-        padding_tag(own, packed.operand)
-        for packed in own.packed
-        if is_padded(own, packed.operand)
+        padding_tag(own, packed.operand) for packed in own.packed if is_padded(own, packed.operand)
     )
     if own.stage.reduce_axes:
         found.append(tag("init", own.stage.name))
