@@ -37,7 +37,7 @@ _OPERATIONS: tuple[tuple[Any, str, str], ...] = (
 
 
 def note_lanes(module: IRModule) -> IRModule:
-    """A scheduled module whose loops over lanes say so: annotations of blocks vanish with these."""
+    """A scheduled module whose loops over lanes say so: what blocks say vanishes with them."""
 
     def noted(node: Any) -> Any | None:
         if not isinstance(node, tirx.For) or not _combines(node):
