@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with six of our own among them."""
+"""TVM's passes from a scheduled program to what LLVM takes, with seven of our own among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
         :func:`~autotune_tvm.passes.note_streams` are the first), what makes the last passes for
         the host's functions (:func:`~autotune_tvm.passes.round_to_bfloat16`,
         :func:`~autotune_tvm.passes.multiply_by_reciprocal`,
-        :func:`~autotune_tvm.passes.expand_functions` and
+        :func:`~autotune_tvm.passes.expand_functions`,
+        :func:`~autotune_tvm.passes.combine_lanes` and
         :func:`~autotune_tvm.passes.stream_stores` go before TVM's), and the same for those of
         devices. Loops have become vectors by then, and halves the types that TVM computes in.
     """
@@ -24,6 +25,7 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
 
     from autotune_tvm.passes import (
         bfloat16_constants,
+        combine_lanes,
         expand_functions,
         multiply_by_reciprocal,
         note_streams,
@@ -32,7 +34,8 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     )
 
     def expanded(module: Any, _: Any) -> Any:
-        return stream_stores(expand_functions(multiply_by_reciprocal(round_to_bfloat16(module))))
+        rounded = multiply_by_reciprocal(round_to_bfloat16(module))
+        return stream_stores(combine_lanes(expand_functions(rounded)))
 
     def with_bits(module: Any, _: Any) -> Any:
         return note_streams(bfloat16_constants(module))

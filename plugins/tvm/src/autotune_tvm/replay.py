@@ -52,7 +52,7 @@ from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
-from autotune_tvm.passes import STREAM
+from autotune_tvm.passes import LANES, STREAM
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
 from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
@@ -158,6 +158,8 @@ def _split_reduction(state: ScheduleState, step: SplitReduction | ChunkReduction
             # TVM fails at blocks without loops beside the one that it factors.
             state.sch.add_unit_loop(block)
     partial = state.sch.rfactor(split[0 if chunked else 1], factor_axis=0)
+    if not chunked:
+        state.sch.annotate(state.blocks[step.stage], LANES, 1)
     state.workload = split_reduction(state.workload, step)
     name, lane = partial_name(step.stage), added_axis(step)
     state.blocks[name] = partial

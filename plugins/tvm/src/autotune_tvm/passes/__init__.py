@@ -8,6 +8,7 @@ become numbers.
 from __future__ import annotations
 
 from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
+from autotune_tvm.passes.combine_lanes import LANES, combine_lanes, note_lanes
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
 from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
@@ -22,9 +23,11 @@ from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
+    "LANES",
     "PASSES",
     "STREAM",
     "bfloat16_constants",
+    "combine_lanes",
     "compare_booleans",
     "compares_booleans",
     "expand_functions",
@@ -42,5 +45,6 @@ PASSES = (
     uniform_conditions,
     hoist_tile_config,
     hoist_accumulators,
+    note_lanes,
 )
 """From module to module, in this order."""
