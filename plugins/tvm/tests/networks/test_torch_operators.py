@@ -133,7 +133,7 @@ def test_operators_compute_what_they_do_in_torch(
 
 
 def of_halves(x: Any) -> Any:
-    """What of bfloat16 is computed in single precision."""
+    """What of halves is computed in single precision."""
     values, places = x.sort(-1)
     return (
         values,
@@ -143,11 +143,17 @@ def of_halves(x: Any) -> Any:
         x.argmin(-1),
         x.abs() ** 1.5,
         torch.isnan(x),
+        torch.asinh(x),
+        torch.atan2(x, x + 1).half(),
+        torch.sinh(x.half()),
         functional.cosine_similarity(x, x + 1),
+        functional.instance_norm(x[None]),
+        functional.instance_norm(x[None].double()),
+        functional.layer_norm(x.double(), (6,)),
     )
 
 
-def test_bfloat16_is_ordered_and_raised_to_powers(target: Target) -> None:
+def test_halves_are_ordered_and_raised_to_powers(target: Target) -> None:
     inputs = (torch.randn(3, 6, generator=torch.Generator().manual_seed(1)).bfloat16(),)
     program = RelaxFrontend().load(Called(of_halves).eval(), inputs, LoadOptions(target, 1))
     check_network(program, program.build({}, target, 1))

@@ -23,7 +23,7 @@ from autotune_tvm.networks.sources.decompositions import decompose
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
-from autotune_tvm.networks.sources.type_promotion import promote_types, widen_bfloat16
+from autotune_tvm.networks.sources.type_promotion import promote_types, widen_halves
 
 __all__ = ["from_exported", "from_pt2", "from_torch"]
 
@@ -94,7 +94,7 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     _check_signature(decomposed, name)
     _count_from_the_beginning(decomposed)
     promote_types(decomposed)
-    widen_bfloat16(decomposed)
+    widen_halves(decomposed)
     _keep_tensors(decomposed, name)
     try:
         with quiet_torch():
