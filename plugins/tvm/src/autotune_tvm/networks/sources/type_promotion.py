@@ -145,7 +145,7 @@ def _narrow(graph: Any, node: Any, dtype: Any) -> None:
 
 def _is_of(node: Any, dtype: Any) -> bool:
     """Whether a node computes a tensor of a type."""
-    return getattr(node.meta.get("val"), "dtype", None) == dtype
+    return bool(getattr(node.meta.get("val"), "dtype", None) == dtype)
 
 
 def _common_type(operands: Any) -> Any:
