@@ -49,3 +49,9 @@ def test_other_shapes_types_and_counts_are_named() -> None:
     tensor = NetworkTensor("logits", (101,), "float32")
     (difference,) = compare_outputs([tensor], [WANTED, WANTED], [WANTED])
     assert not difference.ok and "one of 2 of the model" in str(difference)
+
+
+def test_integers_that_no_task_has_are_exact() -> None:
+    wanted = np.arange(4, dtype=np.int16)
+    assert compared(wanted, wanted, "int16")[0]
+    assert not compared(wanted + np.int16(1), wanted, "int16")[0]

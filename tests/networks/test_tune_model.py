@@ -371,6 +371,33 @@ def test_a_network_is_called_only_as_often_as_there_is_time(
     assert ("not checked" in notes) == ("checked" in skipped)
 
 
+def test_time_is_kept_for_writing_the_weights(
+    result: ModelResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ModelResult, "expected", property(lambda _: 10.0))
+    monkeypatch.setattr(type(result.network), "weight_bytes", 10**9)
+    monkeypatch.setattr(type(result.build(check=False)), "save", lambda *_: ())
+    assert timed_and_saved(result, None, True, 2.0, lambda: 60.0).skipped == ()
+    found = timed_and_saved(result, str(tmp_path / "library"), True, 2.0, lambda: 60.0)
+    assert found.skipped == ("checked",)
+
+
+@pytest.mark.parametrize(("saves", "seconds"), [(False, 30), (True, 230)])
+def test_weights_are_part_of_what_is_kept_of_the_time(
+    saves: bool, seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = three_layers()
+    said: list[Event] = []
+    options = TuneOptions(
+        trials=2, time=5.0, threads=1, database=tmp_path / "records.db", listeners=[said.append]
+    )
+    monkeypatch.setattr("autotune.networks.frontend.NetworkProgram.weight_bytes", 3 * 10**9)
+    run_model(Source(model, None, "layers"), READING, options, builds=True, saves=saves)
+    (warning,) = [it for it in said if isinstance(it, WarningRaised) and "nothing" in it.message]
+    (kept,) = re.findall(r"about (\d+) s", warning.message)
+    assert seconds <= int(kept) <= seconds + 10
+
+
 def test_a_task_that_nobody_timed_is_expected_to_take_its_flop(result: ModelResult) -> None:
     first, *_ = result.tasks
     assert first.expected == first.total

@@ -40,11 +40,12 @@ def numpy_type(name: str) -> np.dtype[Any]:
     if name != _BFLOAT16:
         return np.dtype(name)
     try:
-        return np.dtype(getattr(import_module("ml_dtypes"), _BFLOAT16))
+        found: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), _BFLOAT16))
     except ImportError as error:
         raise InvalidValueError(
             "numpy has no bfloat16 without the package ml_dtypes: pip install ml_dtypes"
         ) from error
+    return found
 
 
 def as_numpy(value: Any) -> Array:

@@ -16,7 +16,9 @@ from torch import nn
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks import LoadOptions
+from autotune.networks.arrays import as_numpy
 from autotune.networks.comparison import compare_outputs
+from autotune.networks.running import check_network
 from autotune.targets import Target
 
 functional = nn.functional
@@ -122,10 +124,45 @@ def test_products_of_halves_are_summed_in_single_precision(target: Target) -> No
             assert difference.ok, str(difference)
 
 
-def test_bfloat16_is_refused_by_name(target: Target) -> None:
-    network, image = half_model().bfloat16(), IMAGE[0].bfloat16()
-    with pytest.raises(UnsupportedWorkload, match=r"bfloat16, which numpy .* call half\(\)"):
-        RelaxFrontend().load(network, (image,), LoadOptions(target, 1))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_networks_of_other_types_compute_what_torch_does(dtype: Any, target: Target) -> None:
+    network, image = Residual().eval().to(dtype), IMAGE[0].to(dtype)
+    program = RelaxFrontend().load(network, (image,), LoadOptions(target, 1))
+    compiled = program.build({}, target, 1)
+    (found,) = compiled(image)
+    assert found.dtype == dtype
+    with torch.no_grad():
+        for difference in compare_outputs(program.outputs, (network(image),), (found,)):
+            assert difference.ok, str(difference)
+    (array,) = compiled(*program.example_inputs())
+    assert isinstance(array, np.ndarray) and str(array.dtype) == str(dtype).split(".")[1]
+    np.testing.assert_array_equal(as_numpy(found), array)
+    assert program.weight_bytes >= dtype.itemsize * network.classes.weight.numel()
+
+
+def test_a_volume_is_transposed_and_convolved(target: Target) -> None:
+    parts = (nn.Conv3d(2, 4, 3, 2, 1), nn.ConvTranspose3d(4, 4, 4, 2, 1), nn.BatchNorm3d(4))
+    grouped = nn.ConvTranspose3d(4, 4, 3, 2, 1, output_padding=1, groups=2, dilation=2)
+    check(nn.Sequential(*parts, grouped).eval(), (torch.randn(1, 2, 6, 6, 6),), target)
+
+
+class Mixed(nn.Module):
+    """Outputs that are no tensors, beside one that is."""
+
+    def forward(self, x: Any) -> Any:
+        return {"number": x.shape[0], "none": None, "twice": [x * 2]}
+
+
+def test_outputs_that_are_no_tensors_are_left_out(target: Target) -> None:
+    program = check(Mixed(), IMAGE, target)
+    assert len(program.outputs) == 1
+
+
+def check(network: Any, inputs: tuple[Any, ...], target: Target) -> Any:
+    """Compare what a model computes with its own outputs in torch; returns the program."""
+    program = RelaxFrontend().load(network.eval(), inputs, LoadOptions(target, 1))
+    check_network(program, program.build({}, target, 1))
+    return program
 
 
 def test_batch_norms_and_epilogues_are_in_the_tasks_before_them(target: Target) -> None:

@@ -62,7 +62,8 @@ def constant(array: Array) -> Any:
     try:
         np.copyto(np.from_dlpack(tensor), array)
     except (BufferError, RuntimeError, TypeError):  # bfloat16 and 8-bit floats
-        tensor.copyfrom(np.ascontiguousarray(array))
+        # 0-d arrays become those of one element otherwise.
+        tensor.copyfrom(np.ascontiguousarray(array).reshape(array.shape))
     return relax.const(tensor)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.converters import CONVERTERS
@@ -23,7 +23,7 @@ from autotune_tvm.networks.sources.decompositions import decompose
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
-from autotune_tvm.networks.sources.type_promotion import promote_types, widen_bfloat16
+from autotune_tvm.networks.sources.type_promotion import promote_types, widen_halves
 
 __all__ = ["from_exported", "from_pt2", "from_torch"]
 
@@ -95,7 +95,7 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     _check_signature(decomposed, name)
     _count_from_the_beginning(decomposed)
     promote_types(decomposed)
-    widen_bfloat16(decomposed)
+    widen_halves(decomposed)
     _keep_tensors(decomposed, name)
     try:
         with quiet_torch():
@@ -107,9 +107,12 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
                 )
             )
     except NotTranslated as error:
+        named = _named(decomposed.graph, error)
+        if isinstance(error.__cause__, AutotuneError):
+            raise UnsupportedWorkload(f"{name}: {named}") from error
         raise UnsupportedWorkload(
-            f"{name}: TVM cannot import the model: {_named(decomposed.graph, error)}; replace it, "
-            "or decompose it with torch.export's run_decompositions first"
+            f"{name}: TVM cannot import the model: {named}; replace it, or decompose it with "
+            "torch.export's run_decompositions first"
         ) from error
     given = example_inputs
     if given is None and program.example_inputs is not None:
@@ -157,14 +160,11 @@ def _count_from_the_beginning(program: Any) -> None:
 def _keep_tensors(program: Any, name: str) -> None:
     """Leave numbers and None out of the outputs, which are the same in every call."""
     output = next(iter(program.graph.find_nodes(op="output")))
-    found = tuple(it for it in output.args[0] if _is_tensor(it))
+    constants = (bool, int, float, type(None))
+    found = tuple(it for it in output.args[0] if not isinstance(it, constants))
     if not found:
         raise UnsupportedWorkload(f"{name} returns no tensor: there is nothing to compute")
     output.update_arg(0, found)
-
-
-def _is_tensor(node: Any) -> bool:
-    return hasattr(getattr(node, "meta", {}).get("val"), "shape")
 
 
 def _why(error: Exception) -> str:

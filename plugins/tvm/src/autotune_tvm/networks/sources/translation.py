@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from types import TracebackType
 from typing import Any
 
+from autotune.errors import AutotuneError
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.native_messages import ALWAYS_SAID, without_messages
 
@@ -46,7 +47,8 @@ def translated(translate: Callable[[], Any]) -> Any:
             failed = error.with_traceback(None)
         # The frames are gone, and with them the graph that is given up, which says so.
         gc.collect()
-        raise NotTranslated(brief(failed).rstrip("."), node) from failed
+        known = isinstance(failed, AutotuneError)
+        raise NotTranslated(str(failed) if known else brief(failed).rstrip("."), node) from failed
 
 
 def _nodes(trace: TracebackType | None) -> Iterator[Any]:

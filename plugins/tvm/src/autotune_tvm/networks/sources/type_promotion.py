@@ -1,14 +1,14 @@
 """Operands of one type, as torch promotes them, and of types that TVM computes in.
 
 TVM computes ``i + 0.5`` of whole numbers in whole numbers, and refuses what has two types. It
-orders bfloat16 as if its bits were whole numbers, and lacks powers and remainders of it.
+orders bfloat16 as if its bits were whole numbers, and lacks functions of halves.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["promote_types", "widen_bfloat16"]
+__all__ = ["promote_types", "widen_halves"]
 
 # The operands of what follows are given the type of the result ...
 _LIKE_RESULT = frozenset(
@@ -78,6 +78,11 @@ _WIDENED = frozenset(
         "topk.default",
     ]
 )
+# And these of both halves, of which TVM's code generator has no functions.
+_ELEMENTARY = frozenset(
+    f"{name}.default"
+    for name in ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "tan")
+)
 
 
 def promote_types(program: Any) -> None:
@@ -92,47 +97,55 @@ def promote_types(program: Any) -> None:
             _convert(program.graph, node, _common_type(node.args[:2]))
 
 
-def widen_bfloat16(program: Any) -> None:
-    """Compute in single precision what TVM lacks, or gets wrong, for bfloat16."""
+def widen_halves(program: Any) -> None:
+    """Compute in single precision what TVM lacks, or gets wrong, for halves."""
+    for node in list(program.graph.nodes):
+        name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+        for dtype in _types_widened(name):
+            if any(_is_of(it, dtype) for it in node.all_input_nodes):
+                _widen(program.graph, node, dtype)
+
+
+def _types_widened(name: str) -> tuple[Any, ...]:
+    import torch
+
+    if name in _ELEMENTARY:
+        return torch.bfloat16, torch.float16
+    return (torch.bfloat16,) if name in _WIDENED else ()
+
+
+def _widen(graph: Any, node: Any, dtype: Any) -> None:
     import operator
 
     import torch
 
-    for node in list(program.graph.nodes):
-        if getattr(node.target, "__name__", "") not in _WIDENED or node.op != "call_function":
-            continue
-        if not any(_is_bfloat16(it) for it in node.all_input_nodes):
-            continue
-        _convert(program.graph, node, torch.float32, only=torch.bfloat16)
-        made = node.meta["val"]
-        if isinstance(made, torch.Tensor):
-            _narrow(program.graph, node)
-            continue
-        node.meta["val"] = type(made)(
-            it.to(torch.float32) if it.dtype == torch.bfloat16 else it for it in made
-        )
-        for user in list(node.users):
-            if user.target is operator.getitem:
-                _narrow(program.graph, user)
+    _convert(graph, node, torch.float32, only=dtype)
+    made = node.meta["val"]
+    if isinstance(made, torch.Tensor):
+        _narrow(graph, node, dtype)
+        return
+    node.meta["val"] = type(made)(it.to(torch.float32) if it.dtype == dtype else it for it in made)
+    for user in list(node.users):
+        if user.target is operator.getitem:
+            _narrow(graph, user, dtype)
 
 
-def _narrow(graph: Any, node: Any) -> None:
-    """What a node computes in single precision becomes bfloat16 again, where it was."""
+def _narrow(graph: Any, node: Any, dtype: Any) -> None:
+    """What a node computes in single precision becomes what it was, where that was a half."""
     import torch
 
-    if not _is_bfloat16(node):
+    if not _is_of(node, dtype):
         return
     node.meta["val"] = node.meta["val"].to(torch.float32)
     with graph.inserting_after(node):
-        copy = graph.call_function(
-            torch.ops.aten._to_copy.default, (node,), {"dtype": torch.bfloat16}
-        )
-    copy.meta["val"] = node.meta["val"].to(torch.bfloat16)
+        copy = graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": dtype})
+    copy.meta["val"] = node.meta["val"].to(dtype)
     node.replace_all_uses_with(copy, delete_user_cb=lambda user: user is not copy)
 
 
-def _is_bfloat16(node: Any) -> bool:
-    return str(getattr(node.meta.get("val"), "dtype", "")) == "torch.bfloat16"
+def _is_of(node: Any, dtype: Any) -> bool:
+    """Whether a node computes a tensor of a type."""
+    return bool(getattr(node.meta.get("val"), "dtype", None) == dtype)
 
 
 def _common_type(operands: Any) -> Any:

@@ -89,4 +89,4 @@ def _neutral(dtype: Any, reduce: str) -> float:
     if dtype.is_floating_point:
         return -math.inf if reduce == "amax" else math.inf
     limits = torch.iinfo(dtype)
-    return limits.min if reduce == "amax" else limits.max
+    return int(limits.min if reduce == "amax" else limits.max)

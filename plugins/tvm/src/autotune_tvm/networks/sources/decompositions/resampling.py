@@ -99,7 +99,8 @@ def _cubic(x: Any) -> Any:
 def _nearest_2d(data: Any, size: Any, factors: Any) -> Any:
     """Nearest neighbours, where TVM's differ: it takes the centre of an element, torch its start.
 
-    Both agree where each element becomes a whole number of elements.
+    Both agree where each element becomes a whole number of elements. Torch takes no factor where
+    an axis keeps its length or doubles it.
     """
     import torch
 
@@ -109,10 +110,14 @@ def _nearest_2d(data: Any, size: Any, factors: Any) -> Any:
         steps = [1.0 / by for by in factors]
     else:
         steps = [extent / to for extent, to in zip(extents, size, strict=True)]
-    if all(to % extent == 0 for extent, to in zip(extents, size, strict=True)):
+    axes = [
+        (extent, to, extent / to if to in (extent, 2 * extent) else step)
+        for extent, to, step in zip(extents, size, steps, strict=True)
+    ]
+    if all(to % extent == 0 and step == extent / to for extent, to, step in axes):
         return NotImplemented
     result = data
-    for dim, (extent, to, step) in enumerate(zip(extents, size, steps, strict=True), start=2):
+    for dim, (extent, to, step) in enumerate(axes, start=2):
         # In single precision, as torch does.
         places = torch.arange(to, dtype=torch.float32) * step
         places = torch.clamp(torch.floor(places).to(torch.int64), max=extent - 1)

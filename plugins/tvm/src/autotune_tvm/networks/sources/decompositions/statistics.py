@@ -14,6 +14,7 @@ def statistics(aten: Any) -> dict[Any, Any]:
     return {
         aten.native_group_norm.default: _group_norm,
         aten.native_layer_norm.default: _layer_norm,
+        aten._native_batch_norm_legit.no_stats: _batch_norm,
         aten.var_mean.correction: _variance_and_mean,
         aten.topk.default: _sorted_topk,
         aten.kthvalue.default: _kth_value,
@@ -59,6 +60,23 @@ def _layer_norm(data: Any, shape: Any, weight: Any, bias: Any, eps: float) -> An
     if bias is not None:
         result = result + bias.to(wide.dtype)
     return result.to(data.dtype), mean, scale
+
+
+def _batch_norm(
+    data: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    """By the statistics of the batch itself, which is what an instance norm is made of."""
+    if str(data.dtype) in _DIRECT:
+        return NotImplemented
+    wide = _wide(data)
+    dims = [dim for dim in range(data.dim()) if dim != 1]
+    result, mean, scale = _normalized(wide, dims, eps)
+    shape = [1, -1, *[1] * (data.dim() - 2)]
+    if weight is not None:
+        result = result * weight.to(wide.dtype).reshape(shape)
+    if bias is not None:
+        result = result + bias.to(wide.dtype).reshape(shape)
+    return result.to(data.dtype), mean.flatten(), scale.flatten()
 
 
 def _wide(data: Any) -> Any:
