@@ -97,9 +97,10 @@ def test_wrong_arrays_are_refused_by_name(
     elsewhere = type("Elsewhere", (), {"__dlpack_device__": lambda _: (2, 3)})()
     with pytest.raises(InvalidValueError, match="'A' is on cuda:3, and the program on cuda:0"):
         function(elsewhere, right)
+    unopened = built(SMALL)
     cuda.set(DEVICES="rtx4090")
     with pytest.raises(UnsupportedTarget, match="'h100' .*is no device of this machine"):
-        function(left, right)
+        unopened(left, right)
 
 
 def test_kernels_with_intermediates_and_misaligned_inputs() -> None:

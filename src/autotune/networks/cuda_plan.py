@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from attrs import field, frozen
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ class DevicePlan:
     programs: Mapping[str, CudaProgram] = field(repr=False)
     calls: Sequence[DeviceCallPlan]
     sizes: Mapping[str, int]
-    constants: Mapping[str, NDArray[object]] = field(repr=False)
+    constants: Mapping[str, NDArray[Any]] = field(repr=False)
     inputs: Sequence[NetworkTensor]
     input_values: Sequence[str]
     outputs: Sequence[NetworkTensor]

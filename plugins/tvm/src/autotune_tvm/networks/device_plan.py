@@ -219,7 +219,7 @@ class _Walk:
 
 
 def _bytes_of(dtype: str) -> int:
-    return -(-DataType(dtype).bits // 8)
+    return -(-int(DataType(dtype).bits) // 8)
 
 
 def _flat(value: Any) -> list[str]:
