@@ -87,7 +87,9 @@ class CudaNetwork(CompiledNetwork):
         return tuple(convert(array.numpy()) for array in found)
 
     def save(self, path: Path | str) -> tuple[str, ...]:
-        """Write a shared library with the weights in it for TVM's runtime; needs no device.
+        """Write machine code and weights as one file, which needs no compiler to run.
+
+        There need not be a device here.
 
         Raises:
             InvalidValueError: the file cannot be written.
