@@ -32,7 +32,10 @@ _SCHEMA = "autotune.cuda_network"
 _PLAN, _CONSTANTS = "network.json", "constants"
 # A zip file holds dates; equal networks have equal files.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_REMARK = "it runs on {target} with the driver alone: autotune.networks.cuda_file.open_cuda_network(PATH)"
+_REMARK = (
+    "it runs on {target} with the driver alone: "
+    "autotune.networks.cuda_file.open_cuda_network(PATH)"
+)
 
 
 def cuda_network(plan: DevicePlan, target: Target) -> CudaNetwork:
