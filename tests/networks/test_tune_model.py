@@ -371,6 +371,20 @@ def test_a_network_is_called_only_as_often_as_there_is_time(
     assert ("not checked" in notes) == ("checked" in skipped)
 
 
+def test_a_network_for_a_device_that_is_not_here_is_built_and_not_called(
+    result: ModelResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = CountingNetwork(monkeypatch, result)
+    kind = type(result.build(check=False))
+    monkeypatch.setattr(kind, "lacks", property(lambda _: "there is no such device"))
+    found = timed_and_saved(result, None, True)
+    assert found.skipped == ("checked", "timed")
+    assert not network.calls
+    notes = " ".join(found.table().notes)
+    assert "not checked and not timed: there is no such device" in notes
+    assert "for want of time" not in notes
+
+
 def test_a_task_that_nobody_timed_is_expected_to_take_its_flop(result: ModelResult) -> None:
     first, *_ = result.tasks
     assert first.expected == first.total
