@@ -14,7 +14,12 @@ from fake_cuda import FakeCuda
 from autotune.backends import BuildRequest, CudaExecutable
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
-from autotune.measure.devices.shared import DeviceArray, DeviceFailed, shared_device
+from autotune.measure.devices.shared import (
+    DeviceArray,
+    DeviceFailed,
+    release_unused,
+    shared_device,
+)
 from autotune.targets import Target, preset
 from autotune.tuning.device_function import DeviceFunction
 
@@ -131,6 +136,13 @@ def test_memory_is_given_back_and_faults_are_one_error(cuda: FakeCuda) -> None:
     gc.collect()
     with device.current() as driver:
         assert driver.memory()[0] == before
+    # Given back once nothing is on it, and opened again when something is to be.
+    release_unused()
+    assert shared_device(TARGET) is device
+    del function, inputs
+    release_unused()
+    assert shared_device(TARGET) is not device
+    device = shared_device(TARGET)
     with pytest.raises(DeviceFailed, match=r"cuda:0: cuMemAlloc_v2: CUDA error 2 .*OUT_OF_MEMORY"):
         device.empty((1 << 40,), "float32")
     with pytest.raises(DeviceFailed, match="nothing runs on it in this process"), device.current():

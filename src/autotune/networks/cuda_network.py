@@ -206,6 +206,7 @@ class _Loaded:
             device.synchronize()
             made.graph = made.capture(plan.calls)
             undo.pop_all()
+        device.users.add(made)
         finalizer = weakref.finalize(made, _unload, device, list(kernels.values()), made.graph)
         finalizer.atexit = False
         return made

@@ -136,6 +136,7 @@ class _Loaded:
         kernels = LoadedKernels.load(device.driver, program, known)
         own = {it.name: device.empty((it.bytes,), "uint8") for it in program.intermediates}
         made = _Loaded(device, workload, kernels, own)
+        device.users.add(made)
         weakref.finalize(made, _unload, device, kernels).atexit = False
         return made
 
