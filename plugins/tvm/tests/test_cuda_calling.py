@@ -20,6 +20,7 @@ from autotune.measure.devices.shared import (
     release_unused,
     shared_device,
 )
+from autotune.networks.arrays import as_numpy
 from autotune.targets import Target, preset
 from autotune.tuning.device_function import DeviceFunction
 
@@ -63,6 +64,7 @@ def test_tensors_of_the_device_are_read_where_they_lie_and_arrays_copied(
     assert isinstance(out, DeviceArray)
     assert out.__dlpack_device__() == (2, 0)
     np.testing.assert_array_equal(out.numpy(), found)
+    np.testing.assert_array_equal(as_numpy(out), found)
     # What the caller writes there is what the next call reads; outputs are its own.
     doubled = on_device(2 * inputs["A"])
     again = function(doubled, inputs["B"])
