@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from autotune.cli import machine, vendor
 from autotune.cli.machine import busy_cores
 from autotune.cli.vendor import compare
+from autotune.ir.workloads import gemm
 from autotune.store.records import Outcome
+from autotune.targets import preset
 
 
 def ok(*latencies: float) -> list[Outcome]:
@@ -75,3 +78,33 @@ def test_a_result_from_records_is_compared_with_what_was_timed_then(
         assert f"the speed of {vendor.VENDOR_NAME}" in lines[0]
         (line,) = [line for line in lines[1:] if vendor.VENDOR_NAME in line]
         assert "1.00 ms" in line or "1 ms" in line
+
+
+def test_on_cuda_devices_the_library_is_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    result: Any = SimpleNamespace(
+        target=preset("h100"),
+        workload=gemm(m=8, n=8, k=8),
+        threads=1,
+        best=None,
+        database=":memory:",
+        from_records=False,
+    )
+    # Other programs on the CPU are no caveat there.
+    monkeypatch.setattr(vendor, "busy_cores", lambda: 5.0)
+    timings = iter(ok(1e-3, 0.9e-3, 1e-3))
+    monkeypatch.setattr(vendor, "torch_latency", lambda *_: next(timings))
+    timing = vendor.time_vendor(result)
+    assert timing is not None
+    assert timing.to_json() == {
+        "name": "torch (cuBLAS, cuDNN)",
+        "status": "ok",
+        "latency": 0.9e-3,
+        "caveat": "",
+    }
+    missing = iter([Outcome("crash", message="torch is not installed here")])
+    monkeypatch.setattr(vendor, "torch_latency", lambda *_: next(missing))
+    timing = vendor.time_vendor(result)
+    assert timing is not None
+    assert timing.caveat == "the library failed: torch is not installed here"
+    monkeypatch.setattr(vendor, "torch_latency", lambda *_: None)
+    assert vendor.time_vendor(result) is None

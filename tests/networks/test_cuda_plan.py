@@ -22,7 +22,7 @@ def plan_of(
     """Calls by the values that they take, the last of which they compute."""
 
     def tensors(names: list[str]) -> list[NetworkTensor]:
-        return [NetworkTensor(name, (sizes.get(name, 8),), "uint8") for name in names]
+        return [NetworkTensor(name, (sizes.get(name, 2),), "uint8") for name in names]
 
     buffers = DeviceBuffer("S", 300, True), DeviceBuffer("T", 10, True)
     return DevicePlan(

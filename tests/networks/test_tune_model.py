@@ -398,6 +398,20 @@ def test_weights_are_part_of_what_is_kept_of_the_time(
     assert seconds <= int(kept) <= seconds + 10
 
 
+def test_a_network_for_a_device_that_is_not_here_is_built_and_not_called(
+    result: ModelResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = CountingNetwork(monkeypatch, result)
+    kind = type(result.build(check=False))
+    monkeypatch.setattr(kind, "lacks", property(lambda _: "there is no such device"))
+    found = timed_and_saved(result, None, True)
+    assert found.skipped == ("checked", "timed")
+    assert not network.calls
+    notes = " ".join(found.table().notes)
+    assert "not checked and not timed: there is no such device" in notes
+    assert "for want of time" not in notes
+
+
 def test_a_task_that_nobody_timed_is_expected_to_take_its_flop(result: ModelResult) -> None:
     first, *_ = result.tasks
     assert first.expected == first.total

@@ -14,7 +14,13 @@ from fake_cuda import FakeCuda
 from autotune.backends import BuildRequest, CudaExecutable
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
-from autotune.measure.devices.shared import DeviceArray, DeviceFailed, shared_device
+from autotune.measure.devices.shared import (
+    DeviceArray,
+    DeviceFailed,
+    release_unused,
+    shared_device,
+)
+from autotune.networks.arrays import as_numpy
 from autotune.targets import Target, preset
 from autotune.tuning.device_function import DeviceFunction
 
@@ -58,6 +64,7 @@ def test_tensors_of_the_device_are_read_where_they_lie_and_arrays_copied(
     assert isinstance(out, DeviceArray)
     assert out.__dlpack_device__() == (2, 0)
     np.testing.assert_array_equal(out.numpy(), found)
+    np.testing.assert_array_equal(as_numpy(out), found)
     # What the caller writes there is what the next call reads; outputs are its own.
     doubled = on_device(2 * inputs["A"])
     again = function(doubled, inputs["B"])
@@ -97,9 +104,10 @@ def test_wrong_arrays_are_refused_by_name(
     elsewhere = type("Elsewhere", (), {"__dlpack_device__": lambda _: (2, 3)})()
     with pytest.raises(InvalidValueError, match="'A' is on cuda:3, and the program on cuda:0"):
         function(elsewhere, right)
+    unopened = built(SMALL)
     cuda.set(DEVICES="rtx4090")
     with pytest.raises(UnsupportedTarget, match="'h100' .*is no device of this machine"):
-        function(left, right)
+        unopened(left, right)
 
 
 def test_kernels_with_intermediates_and_misaligned_inputs() -> None:
@@ -130,6 +138,13 @@ def test_memory_is_given_back_and_faults_are_one_error(cuda: FakeCuda) -> None:
     gc.collect()
     with device.current() as driver:
         assert driver.memory()[0] == before
+    # Given back once nothing is on it, and opened again when something is to be.
+    release_unused()
+    assert shared_device(TARGET) is device
+    del function, inputs
+    release_unused()
+    assert shared_device(TARGET) is not device
+    device = shared_device(TARGET)
     with pytest.raises(DeviceFailed, match=r"cuda:0: cuMemAlloc_v2: CUDA error 2 .*OUT_OF_MEMORY"):
         device.empty((1 << 40,), "float32")
     with pytest.raises(DeviceFailed, match="nothing runs on it in this process"), device.current():

@@ -154,24 +154,25 @@ def capsule_of(
             0,
         ),
         None,
-        _delete,
+        _DELETE,
     )
     address = ctypes.addressof(managed)
     _given[address] = managed, extents, owner
-    return _new(address, _UNUSED, _destroy)
+    return _new(address, _UNUSED, _DESTROY)
 
 
-@_Deleter
 def _delete(address: int) -> None:
     """What another package calls when it is done."""
     _given.pop(address, None)
 
 
-@_Destructor
 def _destroy(capsule: int) -> None:
     """What Python calls when a capsule goes away, which nobody may have taken the tensor from."""
     if _is_unused(capsule, _UNUSED):
         _given.pop(_pointer_in(capsule, _UNUSED), None)
+
+
+_DELETE, _DESTROY = _Deleter(_delete), _Destructor(_destroy)
 
 
 def _name_of(dtype: _DataType) -> str:

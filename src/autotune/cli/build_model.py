@@ -28,7 +28,7 @@ Examples:
   autotune build-model --network mobilenet_v2 -o mobilenet.so
   autotune build-model model.onnx --database records.db -o model.so
   autotune build-model model.mlir -o library.mlir
-  autotune build-model --network resnet_50 --target h100 -o resnet.so
+  autotune build-model --network resnet_50 --target h100 -o resnet.cuda
 """
 
 library_option = click.option(
@@ -37,8 +37,9 @@ library_option = click.option(
     "library_path",
     metavar="FILE",
     type=OutputFile("library"),
-    help="Write the network with its weights to this file, a shared library; of an MLIR module, "
-    "the schedules of its functions as a transform library.",
+    help="Write the network with its weights to this file, a shared library; for CUDA devices an "
+    "archive of machine code; of an MLIR module, the schedules of its functions as a transform "
+    "library.",
 )
 
 

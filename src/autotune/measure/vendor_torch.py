@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -218,7 +218,7 @@ def measure_here(workload: Workload, device: str, protocol: MeasureProtocol, see
     inputs = random_inputs(workload, np.random.default_rng(seed))
     expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
     tensors = {it.name: _tensor(inputs[it.name], it.dtype).to(device) for it in workload.inputs}
-    found: list[tuple[float, Sequence[float]]] = []
+    found: list[tuple[float, tuple[float, ...]]] = []
     with torch.inference_mode():
         for call in torch_calls(workload, tensors):
             wrong = mismatch(expected, [_array(call())])
@@ -229,7 +229,7 @@ def measure_here(workload: Workload, device: str, protocol: MeasureProtocol, see
             samples = time_call(timer, protocol)
             found.append((statistics.median(samples), samples))
     latency, samples = min(found)
-    return Outcome("ok", latency, tuple(samples))
+    return Outcome("ok", latency, samples)
 
 
 def _tensor(array: Array, dtype: str) -> Any:

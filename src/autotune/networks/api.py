@@ -11,6 +11,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.measure.devices.shared import release_unused
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
@@ -195,6 +196,7 @@ def run_model(
         if options.machine.kind == "cuda":
             # Before any worker has the device, whose memory and time are its own then.
             reserve = check_import()
+            release_unused()
             check_import = partial(_known, reserve)
         results = run_tasks(
             given,

@@ -87,7 +87,9 @@ class CudaNetwork(CompiledNetwork):
         return tuple(convert(array.numpy()) for array in found)
 
     def save(self, path: Path | str) -> tuple[str, ...]:
-        """Write a shared library with the weights in it for TVM's runtime; needs no device.
+        """Write machine code and weights as one file, which needs no compiler to run.
+
+        There need not be a device here.
 
         Raises:
             InvalidValueError: the file cannot be written.
@@ -137,11 +139,13 @@ class CudaNetwork(CompiledNetwork):
         ]
 
     def _on_device(self) -> _Loaded:
-        device = shared_device(self._target)
-        with device.current():
-            if self._loaded is None or self._loaded.device is not device:
-                self._loaded = _Loaded.load(device, self.plan)
-            return self._loaded
+        if self._loaded is None:
+            device = shared_device(self._target)
+            with device.current():
+                # Another thread may have been first.
+                if self._loaded is None:
+                    self._loaded = _Loaded.load(device, self.plan)
+        return self._loaded
 
 
 @define(eq=False)
@@ -197,8 +201,12 @@ class _Loaded:
                 kernels[task] = LoadedKernels.load(driver, program, known)
                 undo.callback(kernels[task].unload)
             made = _Loaded(device, plan, kernels, pointers, memory, scratch.pointer)
+            # What is loaded when it is first launched cannot be loaded while a graph is made.
+            made.launch(plan.calls)
+            device.synchronize()
             made.graph = made.capture(plan.calls)
             undo.pop_all()
+        device.users.add(made)
         finalizer = weakref.finalize(made, _unload, device, list(kernels.values()), made.graph)
         finalizer.atexit = False
         return made
@@ -206,17 +214,20 @@ class _Loaded:
     def capture(self, calls: Sequence[DeviceCallPlan]) -> int:
         """A graph of calls, one after the other."""
         driver, stream = self.device.driver, self.device.stream
-        prepared = [(self.kernels[call.task], self._parameters(call)) for call in calls]
         driver.begin_capture(stream)
         try:
-            for kernels, parameters in prepared:
-                kernels.launch(parameters, stream)
+            self.launch(calls)
         except BaseException:
             # The stream would go on recording.
             with suppress(CudaError):
                 driver.destroy_graph(driver.end_capture(stream))
             raise
         return driver.end_capture(stream)
+
+    def launch(self, calls: Sequence[DeviceCallPlan]) -> None:
+        """Launch calls, one after the other."""
+        for call in calls:
+            self.kernels[call.task].launch(self._parameters(call), self.device.stream)
 
     def _parameters(self, call: DeviceCallPlan) -> Parameters:
         given = {name: self.pointers[value] for name, value in call.arguments.items()}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
 
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from autotune.backends import CudaProgram
 from autotune.errors import InvalidValueError
+from autotune.measure.devices.shared import numpy_type
 from autotune.networks.frontend import NetworkTensor
 
 __all__ = ["DeviceCallPlan", "DevicePlan", "calls_by_task", "place_values"]
@@ -47,13 +50,14 @@ class DevicePlan:
         output_values: Their values, in order; inputs and constants may be among them.
 
     Raises:
-        InvalidValueError: a call takes a value that no call before it computes.
+        InvalidValueError: a call, an input or an output is of a program or a value that there is
+            not, or an input or an output is larger than its value.
     """
 
     programs: Mapping[str, CudaProgram] = field(repr=False)
     calls: Sequence[DeviceCallPlan]
     sizes: Mapping[str, int]
-    constants: Mapping[str, NDArray[object]] = field(repr=False)
+    constants: Mapping[str, NDArray[Any]] = field(repr=False)
     inputs: Sequence[NetworkTensor]
     input_values: Sequence[str]
     outputs: Sequence[NetworkTensor]
@@ -65,6 +69,15 @@ class DevicePlan:
         unknown = sorted({*used, *self.output_values, *self.input_values} - known)
         if unknown:
             raise InvalidValueError(f"a network uses the value {unknown[0]!r}, which nothing is")
+        for call in self.calls:
+            if call.task not in self.programs:
+                raise InvalidValueError(f"a network calls {call.task!r}, which is no program")
+        sizes = {**self.sizes, **{name: it.nbytes for name, it in self.constants.items()}}
+        named = [*zip(self.inputs, self.input_values, strict=True)]
+        named += zip(self.outputs, self.output_values, strict=True)
+        for tensor, value in named:
+            if prod(tensor.shape) * numpy_type(tensor.dtype).itemsize > sizes[value]:
+                raise InvalidValueError(f"tensor {tensor.name!r} is larger than its value")
 
     @property
     def scratch_bytes(self) -> int:

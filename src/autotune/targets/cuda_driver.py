@@ -197,6 +197,10 @@ class CudaDriver:
     def release_context(self, device: int) -> None:
         """Give it back."""
         self._call("cuCtxSetCurrent", None)
+        self.release_primary_context(device)
+
+    def release_primary_context(self, device: int) -> None:
+        """Give back what :meth:`primary_context` gave, which is current in no thread."""
         self._call("cuDevicePrimaryCtxRelease_v2", device)
 
     def memory(self) -> tuple[int, int]:

@@ -104,11 +104,13 @@ class DeviceFunction(TunedFunction):
         return given
 
     def _on_device(self) -> _Loaded:
-        device = shared_device(self._target)
-        with device.current():
-            if self._loaded is None or self._loaded.device is not device:
-                self._loaded = _Loaded.load(device, self.workload, self._program)
-            return self._loaded
+        if self._loaded is None:
+            device = shared_device(self._target)
+            with device.current():
+                # Another thread may have been first.
+                if self._loaded is None:
+                    self._loaded = _Loaded.load(device, self.workload, self._program)
+        return self._loaded
 
 
 @define(eq=False)
@@ -134,6 +136,7 @@ class _Loaded:
         kernels = LoadedKernels.load(device.driver, program, known)
         own = {it.name: device.empty((it.bytes,), "uint8") for it in program.intermediates}
         made = _Loaded(device, workload, kernels, own)
+        device.users.add(made)
         weakref.finalize(made, _unload, device, kernels).atexit = False
         return made
 

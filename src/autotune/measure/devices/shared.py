@@ -6,6 +6,7 @@ it waits for what others have begun on a tensor, and has ended when a call retur
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -41,6 +42,7 @@ __all__ = [
     "converted",
     "numpy_type",
     "read_given",
+    "release_unused",
     "shared_device",
 ]
 
@@ -73,6 +75,7 @@ class SharedDevice:
         context: The primary context.
         stream: Where everything is launched.
         events: Two, to take times with.
+        users: What is on it: arrays, and programs that are loaded.
     """
 
     driver: CudaDriver
@@ -80,6 +83,7 @@ class SharedDevice:
     context: int
     stream: int
     events: tuple[int, int]
+    users: weakref.WeakSet[Any] = field(factory=weakref.WeakSet, init=False)
     _lock: threading.RLock = field(factory=threading.RLock, init=False)
 
     @contextmanager
@@ -131,6 +135,7 @@ class DeviceArray:
         self.pointer = pointer
         self.shape = shape
         self.dtype = dtype
+        device.users.add(self)
         weakref.finalize(self, _free, device, pointer).atexit = False
 
     def __repr__(self) -> str:
@@ -273,6 +278,18 @@ def shared_device(target: Target) -> SharedDevice:
                 raise DeviceFailed(f"cuda:{found.index} ({found.name}): {error}") from error
             _shared[key] = SharedDevice(driver, found, context, stream, events)
         return _shared[key]
+
+
+def release_unused() -> None:
+    """Give back every device that nothing is on any more: a context alone takes memory there."""
+    gc.collect()
+    with _opening:
+        for key, device in list(_shared.items()):
+            if not device.users:
+                del _shared[key]
+                with suppress(CudaError):
+                    driver = device.driver
+                    driver.release_primary_context(driver.device(device.device.index))
 
 
 def _free(device: SharedDevice, pointer: int) -> None:

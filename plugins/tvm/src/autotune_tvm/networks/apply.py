@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from tvm import tirx
@@ -69,19 +70,15 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
 def default_function(function: Any, target: Target, threads: int) -> Any:
     """The function with TVM's default schedule, or as it is where TVM has none for it.
 
-    On a GPU, where nothing runs without a schedule, a function that a special rule fails on gets
-    that of the rule for any program.
-
-    Raises:
-        InvalidSchedule: that one fails, too.
+    On a GPU a function that a special rule fails on gets that of the rule for any program.
     """
     module = callable_module(IRModule({ENTRY: function}))
-    try:
+    with suppress(InvalidSchedule):
         return default_schedule(module, target, threads).mod[ENTRY]
-    except InvalidSchedule:
-        if target.kind == "cuda":
+    if target.kind == "cuda":
+        with suppress(InvalidSchedule):
             return fallback_schedule(module, target).mod[ENTRY]
-        return module[ENTRY]
+    return module[ENTRY]
 
 
 def apply_functions(module: IRModule, functions: Mapping[str, Any]) -> IRModule:

@@ -37,6 +37,9 @@ from autotune_tvm.networks.graph import (
 __all__ = ["compile_functions", "device_plan", "lowered_functions", "named_functions"]
 
 
+_RESHAPE = "vm.builtin.reshape"
+
+
 def device_plan(
     module: IRModule,
     inputs: Sequence[NetworkTensor],
@@ -165,9 +168,9 @@ class _Walk:
             self._values[binding.var] = self._call(
                 str(value.args[0].name_hint), value, binding.var
             )
-        elif operator == "reshape":
+        elif (viewed := _viewed(value, operator)) is not None:
             # Row-major order is the same in every shape.
-            self._values[binding.var] = self.value(value.args[0])
+            self._values[binding.var] = self.value(viewed)
         elif operator:
             raise UnsupportedWorkload(
                 f"operator {operator!r} of the network has no kernel: on a CUDA device every "
@@ -218,8 +221,18 @@ class _Walk:
         return str(self._values[constant])
 
 
+def _viewed(value: Any, operator: str) -> Any:
+    """What a reshape is of, in either of its forms; None for all else."""
+    if operator == "reshape":
+        return value.args[0]
+    if operator == "call_pure_packed":
+        function = getattr(value.args[0], "global_symbol", "")
+        return value.args[1] if str(function) == _RESHAPE else None
+    return None
+
+
 def _bytes_of(dtype: str) -> int:
-    return -(-DataType(dtype).bits // 8)
+    return -(-int(DataType(dtype).bits) // 8)
 
 
 def _flat(value: Any) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from tvm import relax
@@ -15,12 +14,11 @@ from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import AutotuneError
 from autotune.networks import CompiledNetwork, LoadOptions, NetworkProgram, NetworkTask
 from autotune.networks.arrays import as_numpy, check_examples, random_examples
-from autotune.networks.cuda_network import CudaNetwork
+from autotune.networks.cuda_file import cuda_network
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler
 from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
-from autotune_tvm.networks.cuda_library import write_cuda_library
 from autotune_tvm.networks.device_plan import device_plan
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.extraction import extract_tasks
@@ -92,7 +90,7 @@ class RelaxProgram(NetworkProgram):
         scheduled = apply_functions(self.module, functions)
         if target.kind == "cuda":
             plan = device_plan(scheduled, self.inputs, self.outputs, target)
-            return CudaNetwork(plan, target, partial(write_cuda_library, scheduled, target))
+            return cuda_network(plan, target)
         scheduled, packed = prepack_weights(scheduled, target, threads)
         names = [task.name for task in self.tasks]
         built = build_module(scheduled, target, threads)
