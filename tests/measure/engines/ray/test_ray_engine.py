@@ -78,6 +78,22 @@ class TestRayEngine(EngineSuite):
 
 
 @pytest.mark.long
+def test_contents_travel_in_pieces(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.measure.engines.ray_cluster._PIECE_BYTES", 100)
+    context = engine_context(options={"address": cluster.address})
+    with make_ray_engine(context) as engine:
+        host = EngineHost(engine, ArtefactStore(tmp_path), context, gemm(m=8, n=8, k=8))
+        engine.start(host.store)
+        host.tell()
+        artefact, machine = host.built(), host.timer()
+        assert max(len(it.read_bytes()) for it in tmp_path.iterdir()) > 100
+        with host.leased(machine):
+            assert host.reply(host.run(artefact, machine)).kind == "done"
+
+
+@pytest.mark.long
 def test_two_runs_do_not_time_on_one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.measure.engines.supervised.engine._SLOW_START_SECONDS", 3.0)
     with ray_cluster(1, cpus=2) as nodes:
