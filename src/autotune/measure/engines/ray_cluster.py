@@ -264,7 +264,7 @@ class RayCluster:
         if link.gone:
             raise WorkerStartFailed(
                 f"the Ray cluster at {self._address!r} is gone, or what Ray has running on this "
-                f"machine: Ray's driver {one_line(link.gone.splitlines()[0], 200)}; the same "
+                f"machine (Ray's driver: {one_line(link.gone.splitlines()[0], 200)}); the same "
                 "command continues the run when it is back"
             )
         if time.monotonic() - link.seen > _STALE_SECONDS:

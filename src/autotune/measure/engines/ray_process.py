@@ -24,6 +24,7 @@ from autotune.process.child import Connection, connect
 __all__ = ["main"]
 
 _LOOK_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 1.0
 _ACCELERATOR = "accelerator_type:"
 
 
@@ -111,7 +112,12 @@ class _Session:
                 break
             for number in message["dropped"]:
                 self.contents.pop(number, None)
-            handlers[message["do"]](message)
+            try:
+                handlers[message["do"]](message)
+            except Exception as error:  # such as that Ray's store is full
+                self.news.put({"failed": _reason(error)})
+                time.sleep(_LAST_WORDS_SECONDS)
+                os._exit(1)
         for actor in self.actors.values():
             actor.kill()
         self.ray.shutdown()
