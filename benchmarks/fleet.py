@@ -60,7 +60,7 @@ class Row:
         seconds: Wall seconds that they took.
         wait: Seconds of each.
         thread: CPU seconds of the host's thread per job.
-        others: CPU seconds of Ray's threads in the host's process per job.
+        others: CPU seconds per job of Ray's driver, and of the host's thread that hears it.
     """
 
     workers: int
@@ -145,7 +145,7 @@ def keep_busy(host: Any, seconds: float) -> Row:
     each = max(1, round(seconds / WAIT))
     left = {machine.name: each - 1 for machine in found}
     jobs, begin = 0, time.monotonic()
-    thread, process = time.thread_time(), cpu_seconds()
+    thread, process = time.thread_time(), cpu_seconds(engine)
     for machine in found:
         ask(machine)
     while jobs < each * len(found):
@@ -159,15 +159,17 @@ def keep_busy(host: Any, seconds: float) -> Row:
                 ask(machine)
         ended.clear()
     wall = time.monotonic() - begin
-    thread, process = time.thread_time() - thread, cpu_seconds() - process
+    thread, process = time.thread_time() - thread, cpu_seconds(engine) - process
     for lease in leases:
         lease.release()
     return Row(len(found), jobs, wall, WAIT, thread / jobs, (process - thread) / jobs)
 
 
-def cpu_seconds() -> float:
+def cpu_seconds(engine: Any) -> float:
+    """Of this process and of Ray's driver."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    stat = Path(f"/proc/{engine._cluster.pid}/stat").read_text().rpartition(")")[2].split()
+    return used.ru_utime + used.ru_stime + sum(map(int, stat[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def timers(engine: Any) -> list[Any]:
@@ -286,7 +288,7 @@ def simulate(workers: int, wait: float, costs: dict[str, float]) -> Simulated:
 
 LIFTS = {
     "host's thread": "a driver per task, or jobs in batches of several samples",
-    "Ray's threads": "one actor per host that relays for its devices, so that events are fewer",
+    "Ray's driver": "one actor per host that relays for its devices, so that events are fewer",
     "network of the host": "builders that hand programs to those that time without the host",
 }
 
@@ -295,7 +297,7 @@ def costs_of(row: Row) -> dict[str, float]:
     """Seconds per job of each part of the host."""
     return {
         "host's thread": row.thread,
-        "Ray's threads": row.others,
+        "Ray's driver": row.others,
         # A program comes from its builder and goes to a machine, once per candidate.
         "network of the host": 2 * PROGRAM_BYTES / NETWORK_BYTES / JOBS_PER_CANDIDATE,
     }
@@ -321,7 +323,7 @@ def main(options: argparse.Namespace) -> int:
         print(
             f"{workers:3} workers: {row.jobs / row.seconds:6.2f} measurements/s, "
             f"{row.linear:.3f} of linear; host {1e3 * row.thread:.2f} ms, "
-            f"Ray's threads {1e3 * row.others:.2f} ms of CPU per job",
+            f"Ray's driver {1e3 * row.others:.2f} ms of CPU per job",
             flush=True,
         )
     largest = rows[max(rows)]

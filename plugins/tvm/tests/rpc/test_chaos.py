@@ -94,6 +94,10 @@ def holds_a_session(pid: int) -> bool:
         return False
 
 
+@pytest.mark.promise(
+    "a run on TVM's RPC servers is killed, and the tracker too",
+    "all that it has started ends, and the same command continues it",
+)
 @pytest.mark.parametrize("victims", ["driver", "driver and tracker"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(

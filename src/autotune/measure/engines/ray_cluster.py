@@ -32,6 +32,7 @@ _MODULE = "autotune.measure.engines.ray_process"
 _STALE_SECONDS = 60.0
 _REACH_SECONDS, _JOIN_SECONDS, _LEAVE_SECONDS = 5.0, 45.0, 10.0
 _POLL_SECONDS = 0.05
+_PIECE_BYTES = 8 << 20
 _AUTO = "auto"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -54,7 +55,7 @@ def check_address(address: str) -> str:
 
 @define(eq=False)
 class _Content:
-    """What can be sent any number of times; travels to the driver of Ray with the first one."""
+    """What can be sent any number of times; travels to the driver of Ray before the first one."""
 
     number: int
     content: bytes | None
@@ -111,6 +112,16 @@ class _Link:
         except WorkerDied as error:
             self.gone = self.gone or str(error)
 
+    def put(self, content: _Content) -> None:
+        """Have Ray keep a content, unless it does already: in pieces, as messages are limited."""
+        data, content.content = content.content, None
+        if data is None:
+            return
+        for begin in range(0, len(data) or 1, _PIECE_BYTES):
+            piece = data[begin : begin + _PIECE_BYTES]
+            is_last = begin + _PIECE_BYTES >= len(data)
+            self.send({"do": "put", "content": content.number, "is_last": is_last}, [piece])
+
     def end(self) -> None:
         """Leave the cluster."""
         if self.thread is not None:
@@ -158,16 +169,10 @@ class _Handle:
 
     def send(self, command: bytes, contents: Sequence[object]) -> None:
         those = [it for it in contents if isinstance(it, _Content)]
-        new = [it for it in those if it.content is not None]
-        message = {
-            "do": "send",
-            "actor": self.number,
-            "contents": [it.number for it in those],
-            "new": [it.number for it in new],
-        }
-        self.link.send(message, [command, *(it.content or b"" for it in new)])
-        for it in new:
-            it.content = None
+        for it in those:
+            self.link.put(it)
+        numbers = [it.number for it in those]
+        self.link.send({"do": "send", "actor": self.number, "contents": numbers}, [command])
 
     def kill(self) -> None:
         self.link.listeners.pop(self.number, None)
@@ -259,7 +264,7 @@ class RayCluster:
         if link.gone:
             raise WorkerStartFailed(
                 f"the Ray cluster at {self._address!r} is gone, or what Ray has running on this "
-                f"machine: Ray's driver {one_line(link.gone.splitlines()[0], 200)}; the same "
+                f"machine (Ray's driver: {one_line(link.gone.splitlines()[0], 200)}); the same "
                 "command continues the run when it is back"
             )
         if time.monotonic() - link.seen > _STALE_SECONDS:

@@ -24,6 +24,7 @@ from autotune.process.child import Connection, connect
 __all__ = ["main"]
 
 _LOOK_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 1.0
 _ACCELERATOR = "accelerator_type:"
 
 
@@ -75,6 +76,7 @@ class _Session:
         connection: To the host.
         actors: By the host's numbers.
         contents: What was put into Ray's store, by the host's numbers.
+        pieces: Of contents that have not arrived as a whole.
         ids: Of nodes, by how they begin.
     """
 
@@ -82,6 +84,7 @@ class _Session:
     ray: Any = None
     actors: dict[int, _Actor] = field(factory=dict)
     contents: dict[int, Any] = field(factory=dict)
+    pieces: dict[int, list[bytes]] = field(factory=dict)
     ids: dict[str, str] = field(factory=dict)
     news: SimpleQueue[Message] = field(factory=SimpleQueue)
 
@@ -98,13 +101,23 @@ class _Session:
             os._exit(1)
         for task in (self._watch, self._send):
             threading.Thread(target=task, daemon=True).start()
-        handlers = {"supervise": self._supervise, "send": self._pass_on, "kill": self._kill}
+        handlers = {
+            "supervise": self._supervise,
+            "put": self._put,
+            "send": self._pass_on,
+            "kill": self._kill,
+        }
         for message in self.connection.messages():
             if message["do"] == "leave":
                 break
             for number in message["dropped"]:
                 self.contents.pop(number, None)
-            handlers[message["do"]](message)
+            try:
+                handlers[message["do"]](message)
+            except Exception as error:  # such as that Ray's store is full
+                self.news.put({"failed": _reason(error)})
+                time.sleep(_LAST_WORDS_SECONDS)
+                os._exit(1)
         for actor in self.actors.values():
             actor.kill()
         self.ray.shutdown()
@@ -126,11 +139,14 @@ class _Session:
         self.actors[number] = _Actor(self.ray, made, partial(self._say, number))
         self.actors[number].listen()
 
+    def _put(self, message: Message) -> None:
+        number = message["content"]
+        self.pieces.setdefault(number, []).extend(message[ATTACHMENTS])
+        if message["is_last"]:
+            self.contents[number] = self.ray.put(b"".join(self.pieces.pop(number)))
+
     def _pass_on(self, message: Message) -> None:
-        command, *contents = message[ATTACHMENTS]
-        new = iter(contents)
-        for number in message["new"]:
-            self.contents[number] = self.ray.put(next(new))
+        [command] = message[ATTACHMENTS]
         if message["actor"] in self.actors:
             # What it answers is nothing; that it has ended is told by its events.
             those = [self.contents[number] for number in message["contents"]]

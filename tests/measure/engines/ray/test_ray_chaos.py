@@ -42,6 +42,10 @@ RUNS = 30
 TRIALS = 24
 
 
+@pytest.mark.promise(
+    "a worker, an actor or a node of a Ray cluster is killed or stopped, or answers twice or late",
+    "each job is done once, nothing is counted twice, and one line says what happened",
+)
 @pytest.mark.parametrize("seed", range(RUNS - 8))
 def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
     rng, fault = np.random.default_rng(seed), list(FAULTS)[seed % len(FAULTS)]
@@ -133,6 +137,10 @@ def check_whole(database: Path) -> None:
     assert sum(map(len, stored.logs(run))) == TRIALS
 
 
+@pytest.mark.promise(
+    "a run on the machines of a Ray cluster is killed",
+    "all that it has started there ends, and the same command continues it",
+)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(seed: int, tmp_path: Path) -> None:
     rng, database = np.random.default_rng(seed), tmp_path / "records.db"
@@ -148,6 +156,10 @@ def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(seed: int, tmp_path:
         check_whole(database)
 
 
+@pytest.mark.promise(
+    "the head of a Ray cluster is killed",
+    "one error ends the run, what was measured is kept, and the same command continues it",
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_head_that_is_killed_ends_the_run_in_one_line(seed: int, tmp_path: Path) -> None:
     rng, database = np.random.default_rng(seed), tmp_path / "records.db"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,13 +12,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from engine_chaos import are_gone
 from ray_nodes import ray_cluster
 
 from autotune import open_database
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore, MeasureEngine
+from autotune.measure.engines.ray_cluster import RayCluster
 from autotune.measure.engines.ray_engine import make_ray_engine
+from autotune.measure.engines.supervised import SupervisedEngine
 from autotune.plugins import Context
+from autotune.process.errors import WorkerStartFailed
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
 
 pytest.importorskip("ray")
@@ -75,6 +81,40 @@ class TestRayEngine(EngineSuite):
     @classmethod
     def make_engine(cls, context: Context) -> MeasureEngine:
         return make_ray_engine(context)
+
+
+@pytest.mark.long
+def test_contents_travel_in_pieces(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.measure.engines.ray_cluster._PIECE_BYTES", 100)
+    context = engine_context(options={"address": cluster.address})
+    with make_ray_engine(context) as engine:
+        host = EngineHost(engine, ArtefactStore(tmp_path), context, gemm(m=8, n=8, k=8))
+        engine.start(host.store)
+        host.tell()
+        artefact, machine = host.built(), host.timer()
+        assert max(len(it.read_bytes()) for it in tmp_path.iterdir()) > 100
+        with host.leased(machine):
+            assert host.reply(host.run(artefact, machine)).kind == "done"
+
+
+@pytest.mark.long
+def test_the_end_of_the_driver_of_ray_is_one_line_and_leaves_nothing(
+    cluster: Any, tmp_path: Path
+) -> None:
+    joined = RayCluster(cluster.address)
+    context = engine_context()
+    with SupervisedEngine(context, joined) as engine:
+        host = EngineHost(engine, ArtefactStore(tmp_path), context, gemm(m=8, n=8, k=8))
+        engine.start(host.store)
+        host.timer()
+        pids = {pid for those in engine.pids.values() for pid in those}
+        assert joined.pid is not None
+        os.kill(joined.pid, signal.SIGKILL)
+        with pytest.raises(WorkerStartFailed, match=r"is gone, .* SIGKILL.*continues the run"):
+            host.wait(lambda: False)
+        assert are_gone(pids)
 
 
 @pytest.mark.long
