@@ -161,6 +161,7 @@ def test_options_that_a_pruning_model_refuses(
         tune(SQUARE, tmp_path, parts={"pruning_model": options})
 
 
+@pytest.mark.slow
 def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Path) -> None:
     def run(prefers: str) -> tuple[str, float]:
         events: list[Event] = []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from slow_untuned import LEAST_SECONDS, SLOW_UNTUNED
+from thinning import thinned
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
@@ -80,7 +81,7 @@ def built_name(record: Record) -> str:
     return DEFAULT if is_default(request.candidate) else ""
 
 
-@pytest.mark.parametrize(("latencies", "used"), CASES)
+@pytest.mark.parametrize(("latencies", "used"), thinned(CASES, 2))
 def test_everything_that_applies_records_gives_the_same_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latencies: dict[str, float], used: str
 ) -> None:

@@ -118,6 +118,7 @@ def test_the_best_that_was_imported_wins_by_what_it_takes_here(
     assert result.best.latency == pytest.approx(true_latency(others[0].candidate), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_imported_records_answer_no_trial(tmp_path: Path, others: list[Record]) -> None:
     path = tmp_path / "records.db"
     plain, _ = tune(tmp_path / "plain.db", seed=99)
