@@ -232,6 +232,7 @@ def large_only(context: Context) -> SearchSpace:
     return toy_space(context)
 
 
+@pytest.mark.slow
 def test_a_task_that_is_refused_is_named_or_left_out(tmp_path: Path) -> None:
     small = gemm(m=4, n=4, k=4)
     parts = {"search_space": f"{__name__}:large_only", "cost_model": "random"}

@@ -92,6 +92,7 @@ def test_a_forged_latency_is_timed_first_and_spreads_to_nothing(
     assert best == result.best
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_beside_a_forged_latency_agrees_with_its_confirmation(
     tmp_path: Path, others: list[Record]
 ) -> None:
