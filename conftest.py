@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from autotune.ir.workloads import Workload
+from autotune.measure import workers
 
 # A shell starts its background jobs with interrupts ignored, and so would all that they start:
 # the tests of interrupts need one that is not.
@@ -41,6 +42,19 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, Workload):
         return " ".join([val.name, *map(str, val.parameters.values())])
     return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_worker() -> Iterator[None]:
+    """Runs in this process start one worker, unless they ask for more.
+
+    Each further one takes half a second of a processor to start, or two with a compiler, and most
+    tests of runs are about what is decided, not about what is built at the same time. Tests of
+    measuring ask for two, and commands in processes of their own have as many as ever.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "affordable_workers", lambda *_: 1)
+        yield
 
 
 def _processor_seconds() -> float:

@@ -240,7 +240,7 @@ ASKED = {"--shape", "--dtype", "--backend", "--record", "--protocol"}
 """Options that say which records are meant. There may be none, of whatever name."""
 
 
-@pytest.mark.parametrize("arguments", sampled(CALLS, now=100, slow=400, least=200))
+@pytest.mark.parametrize("arguments", sampled(CALLS, now=60, slow=240, least=200))
 @pytest.mark.promise("a wrong call", "one line that says what is wrong, and status 2")
 def test_a_bad_call_is_one_line(
     arguments: tuple[str, ...], refusing: Callable[..., Any], verdict: Callable[[str], None]

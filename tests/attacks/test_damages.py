@@ -99,7 +99,7 @@ def check(records: list[Record], truth: Truth) -> None:
     assert all(truth[name] == record for name, record in zip(names, records, strict=True))
 
 
-@pytest.mark.parametrize("case", sampled(CASES, now=8, slow=24, least=70))
+@pytest.mark.parametrize("case", sampled(CASES, now=6, slow=12, least=70))
 @pytest.mark.promise(
     "a database file that is damaged anywhere",
     "no record is wrong or there twice, and none is lost without a word",
@@ -180,7 +180,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, Trut
         return path.read_bytes(), log, truth
 
 
-@pytest.mark.parametrize("case", sampled(LOG_CASES, now=4, slow=12, least=30))
+@pytest.mark.parametrize("case", sampled(LOG_CASES, now=3, slow=6, least=30))
 @pytest.mark.promise(
     "a damaged log of a process that was killed",
     "what can be read of it is recovered, and nothing is lost without a word",

@@ -85,7 +85,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", sampled(CASES, now=3, slow=12, least=30))
+@pytest.mark.parametrize("case", sampled(CASES, now=2, slow=7, least=30))
 @pytest.mark.promise(
     "an environment in which something is missing, full or limited",
     "the command ends with its result, or with one line and status 2",

@@ -111,7 +111,7 @@ def measurer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMeasurer
         tempfile.tempdir = before
 
 
-@pytest.mark.parametrize("case", sampled(CASES, now=8, slow=20, least=60))
+@pytest.mark.parametrize("case", sampled(CASES, now=5, slow=12, least=60))
 @pytest.mark.promise(
     "a candidate that crashes, hangs, lies or spoils its process",
     "an outcome of its own; no other candidate and no later run is harmed",

@@ -230,7 +230,7 @@ CASES = {**AIMED, **spoilt()}
 
 @pytest.mark.parametrize(
     "line",
-    sampled(CASES, now=20, slow=80, always=["an order of loops that do not exist"], least=200),
+    sampled(CASES, now=12, slow=48, always=["an order of loops that do not exist"], least=200),
 )
 @pytest.mark.promise(
     "a line of a file of records that is wrong, or means harm",

@@ -22,7 +22,7 @@ KILLS = 100
 CASES = {f"kill {seed}": seed for seed in range(KILLS)}
 
 
-@pytest.mark.parametrize("seed", sampled(CASES, now=1, slow=6, least=KILLS))
+@pytest.mark.parametrize("seed", sampled(CASES, now=1, slow=4, least=KILLS))
 @pytest.mark.promise(
     "a tuner that is killed at any moment",
     "no record is lost or there twice, no process or folder stays, and the run is resumed",

@@ -73,7 +73,7 @@ def check_resumed(folder: Path, whole: tuple[dict[str, Any], dict[str, Any]]) ->
 
 
 @pytest.mark.attack("kill")
-@pytest.mark.parametrize("seed", sampled(CASES, now=1, slow=9, least=KILLS))
+@pytest.mark.parametrize("seed", sampled(CASES, now=1, slow=4, least=KILLS))
 @pytest.mark.promise(
     "`tune-model` is killed at any moment",
     "no record is lost or there twice, nothing is left, and the resumed run has the result of one "

@@ -63,7 +63,7 @@ def cases() -> dict[str, tuple[str, str]]:
 CASES = cases()
 
 
-@pytest.mark.parametrize("case", sampled(CASES, now=10, slow=20, least=40))
+@pytest.mark.parametrize("case", sampled(CASES, now=6, slow=12, least=40))
 @pytest.mark.promise(
     "a plugin's part that raises, exits or returns nonsense",
     "one line that names the part; what was measured is kept",

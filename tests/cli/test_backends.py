@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from rival_backends import QUICK, SLOW
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_the_winner_and_the_others(cli: Any) -> None:
     parts = ("--cost-model", "random", "--pruning-model", "none", "--threads", "1")
     done = cli(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from toy_parts import REFERENCE_BACKEND
 
 BACKEND = ("--backend", REFERENCE_BACKEND)
@@ -34,6 +35,7 @@ def test_without_observers_there_is_nothing_to_show(tuned_cli: Any) -> None:
     assert "nothing was observed" in tuned_cli("show", "--part", "readings").stdout
 
 
+@pytest.mark.slow
 def test_what_is_absent_is_said_once(cli: Any) -> None:
     done = cli.tune_with_workers("--trials", "8", "--observe", "faulty_observers:Missing")
     assert done.status == 0

@@ -51,6 +51,7 @@ def recorded(cli: Any, data: Path) -> Any:
     return cli
 
 
+@pytest.mark.slow
 def test_recording_says_what_it_does(cli: Any) -> None:
     _write_tasks(cli.folder)
     done = cli(*RECORD, "--programs", "8", "--only", "gemm-16", "--json", "out.json")

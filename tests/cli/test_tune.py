@@ -145,6 +145,7 @@ def test_no_valid_candidate_is_status_1(cli: Any, monkeypatch: pytest.MonkeyPatc
     assert json.loads((cli.folder / "out.json").read_text())["best"] is None
 
 
+@pytest.mark.slow
 def test_the_final_message_counts_failures(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = [
         {"fault": "crash", "every": 4, "offset": 0},

@@ -375,7 +375,7 @@ def test_a_time_that_is_no_latency_is_an_outcome(
         assert f"{type(value).__name__} {value!r}, not a finite" in outcome.message
 
 
-@pytest.mark.parametrize("digest", [None, 7, "\ud800", "x" * 201])
+@pytest.mark.parametrize("digest", thinned([None, 7, "\ud800", "x" * 201], 2))
 def test_a_digest_that_is_no_text_is_an_outcome(
     make_measurer: MakeMeasurer, candidates: list[Candidate], digest: object
 ) -> None:

@@ -253,7 +253,7 @@ def test_inputs_larger_than_the_disk(tmp_path: Path) -> None:
     assert words == ["ok", "crash", "ok", "crash", "ok", "ok", "False", "[]"]
 
 
-@pytest.mark.parametrize("fault", ["folder", "files", "environment"])
+@pytest.mark.parametrize("fault", thinned(["folder", "files", "environment"], 3))
 @pytest.mark.parametrize("phase", thinned(["build", "run"], 2))
 def test_what_a_candidate_does_to_its_process_harms_no_other(
     make_measurer: MakeMeasurer, candidates: list[Candidate], fault: str, phase: str

@@ -161,7 +161,7 @@ def test_a_program_that_another_run_has_measured_is_not_timed(
     assert spans(log, "time") == []
 
 
-@pytest.mark.parametrize("option", ["ignored", "optimised_away"])
+@pytest.mark.parametrize("option", thinned(["ignored", "optimised_away"], 2))
 def test_after_a_crash_the_next_of_the_same_programs_is_measured_for_all(
     make_measurer: MakeMeasurer, pairs: list[Candidate], tmp_path: Path, option: str
 ) -> None:

@@ -26,6 +26,7 @@ def tasks_of(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     return {task["name"]: task for task in result_of(folder, name)["tasks"]}
 
 
+@pytest.mark.slow
 @pytest.mark.promise(
     "two processes tune two networks with a common task into one database at once",
     "both end, no record is lost or there twice, and each is built from the records of both",

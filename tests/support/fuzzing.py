@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 REFUSALS = (TypeError, ValueError, OverflowError, MemoryError)
 
-CASES = int(os.environ.get("AUTOTUNE_FUZZ_CASES", "400"))
+CASES = int(os.environ.get("AUTOTUNE_FUZZ_CASES", "250"))
 """Seeds of every fuzz test; the sanitizers' environment sets more."""
 
 SIMD_LEVELS = ("best", "baseline", "avx2", "avx512")

@@ -1,4 +1,4 @@
-"""Many cases of one law: some are tried at every change, the others by ``make test-slow``."""
+"""Many cases of one law: some are tried at every change, more by ``make test-slow``, all later."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import pytest
 __all__ = ["thinned"]
 
 
-def thinned(cases: Iterable[Any], step: int) -> list[Any]:
-    """Parameters for pytest, of which all but the first of every ``step`` are slow.
+def thinned(cases: Iterable[Any], step: int, slow_step: int = 1) -> list[Any]:
+    """Parameters for pytest: the first of every ``step`` is tried at every change.
 
+    Of the others, the first of every ``slow_step`` is slow, and those that are left are long.
     A case of several parameters is a tuple.
     """
-    return [
-        pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            marks=[pytest.mark.slow] if at % step else [],
-        )
-        for at, case in enumerate(cases)
-    ]
+    found, others = [], 0
+    for at, case in enumerate(cases):
+        mark = []
+        if at % step:
+            mark = [pytest.mark.long if others % slow_step else pytest.mark.slow]
+            others += 1
+        found.append(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark))
+    return found

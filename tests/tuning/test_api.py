@@ -161,6 +161,7 @@ def test_options_that_a_pruning_model_refuses(
         tune(SQUARE, tmp_path, parts={"pruning_model": options})
 
 
+@pytest.mark.slow
 def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Path) -> None:
     def run(prefers: str) -> tuple[str, float]:
         events: list[Event] = []
@@ -231,6 +232,7 @@ def large_only(context: Context) -> SearchSpace:
     return toy_space(context)
 
 
+@pytest.mark.slow
 def test_a_task_that_is_refused_is_named_or_left_out(tmp_path: Path) -> None:
     small = gemm(m=4, n=4, k=4)
     parts = {"search_space": f"{__name__}:large_only", "cost_model": "random"}

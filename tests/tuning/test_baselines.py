@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from slow_untuned import LEAST_SECONDS, SLOW_UNTUNED
+from thinning import thinned
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
@@ -80,7 +81,7 @@ def built_name(record: Record) -> str:
     return DEFAULT if is_default(request.candidate) else ""
 
 
-@pytest.mark.parametrize(("latencies", "used"), CASES)
+@pytest.mark.parametrize(("latencies", "used"), thinned(CASES, 2))
 def test_everything_that_applies_records_gives_the_same_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, latencies: dict[str, float], used: str
 ) -> None:
@@ -176,6 +177,7 @@ def test_one_more_program_is_built_for_a_task_and_no_more(
     assert builds(WITH_DEFAULT) <= builds(REFERENCE_BACKEND) + 1
 
 
+@pytest.mark.slow
 def test_known_baselines_are_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +209,7 @@ def test_what_others_claim_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
         assert not result.require_best().outcome.imported
 
 
-@pytest.mark.parametrize("fault", ["invalid", "build_error", "wrong", "crash"])
+@pytest.mark.parametrize("fault", thinned(["invalid", "build_error", "wrong", "crash"], 2))
 def test_a_default_schedule_that_fails_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:

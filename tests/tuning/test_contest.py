@@ -83,6 +83,7 @@ def test_the_faster_backend_wins_and_the_other_is_told_of(competition: Competiti
     assert compared.contest.over == {SLOW: rival.comparison}
 
 
+@pytest.mark.slow
 def test_a_budget_that_leaves_a_backend_without_a_round(
     tmp_path: Path, competition: Competition
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_forged_latency_is_timed_first_and_spreads_to_nothing(
     assert best == result.best
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_beside_a_forged_latency_agrees_with_its_confirmation(
     tmp_path: Path, others: list[Record]
 ) -> None:
@@ -118,6 +119,7 @@ def test_the_best_that_was_imported_wins_by_what_it_takes_here(
     assert result.best.latency == pytest.approx(true_latency(others[0].candidate), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_imported_records_answer_no_trial(tmp_path: Path, others: list[Record]) -> None:
     path = tmp_path / "records.db"
     plain, _ = tune(tmp_path / "plain.db", seed=99)

@@ -125,6 +125,7 @@ def test_a_program_uses_the_threads_that_it_was_built_for() -> None:
         assert printed == found
 
 
+@pytest.mark.slow
 @needs_openmp
 @needs_two_cpus
 def test_nothing_runs_after_parking() -> None:

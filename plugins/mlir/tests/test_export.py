@@ -23,6 +23,7 @@ from autotune_mlir.transform_library import (
     library_text,
 )
 from mlir_modules import product
+from thinning import thinned
 
 from autotune.backends import InvalidSchedule, ProgramFile
 from autotune.cli.app import run
@@ -158,7 +159,7 @@ def stock_mlir_opt(library: str, payload: str, entry: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", thinned(WORKLOADS, 3))
 def test_every_schedule_is_applied_by_the_interpreter_pass(
     name: str, backend: MLIRBackend, tmp_path: Path
 ) -> None:
@@ -184,7 +185,7 @@ def test_every_schedule_is_applied_by_the_interpreter_pass(
 
 
 @pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", thinned(WORKLOADS, 3))
 def test_stock_mlir_opt_applies_schedules(name: str, backend: MLIRBackend, tmp_path: Path) -> None:
     workload = WORKLOADS[name]
     records = records_of(workload, backend, 1, 1)

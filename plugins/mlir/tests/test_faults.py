@@ -38,6 +38,7 @@ def test_patterns_that_undo_each_other_end_at_the_deadline(target: Target) -> No
     assert "Attempted to vectorize, but failed" in outcomes[1].message
 
 
+@pytest.mark.slow
 def test_patterns_that_eat_all_memory_are_a_failure(target: Target) -> None:
     """LLVM ends the process when it gets no memory."""
     protocol = MeasureProtocol(memory_bytes=256 << 20, deadlines={"build": 60.0})

@@ -302,7 +302,7 @@ def compare_buffers(candidate: Candidate, lowered: LoweredNest) -> None:
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize("workload", thinned(ALIGNED_WORKLOADS, 3))
+@pytest.mark.parametrize("workload", thinned(ALIGNED_WORKLOADS, 3, 2))
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:

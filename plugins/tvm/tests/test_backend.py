@@ -72,6 +72,7 @@ def test_tensor_intrinsics_are_never_imported(target: Target) -> None:
     assert printed == "True False"
 
 
+@pytest.mark.slow
 def test_importing_tvm_leaves_the_garbage_collector_as_it_was() -> None:
     for switch in ("enable", "disable"):
         text = f"import gc; gc.{switch}(); from autotune_tvm import runtime; runtime.load()"

@@ -35,6 +35,7 @@ def tiled(limit: int, tile: int, parameter: str = "limit") -> Candidate:
     return Candidate(Sketch("tiled", SMALL, params, (), steps), (limit,))
 
 
+@pytest.mark.slow
 def test_limits_on_unrolling_that_unroll_the_same(backend: TVMBackend, target: Target) -> None:
     without, none, one, still_one, two = (
         digests(backend, target, tiled(limit, 4)) for limit in (0, 16, 64, 1024, 4096)

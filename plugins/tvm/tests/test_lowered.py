@@ -107,7 +107,7 @@ def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize("workload", thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3))
+@pytest.mark.parametrize("workload", thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2))
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:
@@ -120,7 +120,7 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 @pytest.mark.parametrize("cores", [1, 4, 256])
 @pytest.mark.parametrize(
     "workload",
-    thinned((*SPLIT_REDUCTIONS, transpose(64, 48), *UNEVEN_ROWS, transposed_pair(40, 32)), 3),
+    thinned((*SPLIT_REDUCTIONS, transpose(64, 48), *UNEVEN_ROWS, transposed_pair(40, 32)), 3, 2),
 )
 def test_reductions_in_parts_are_those_of_the_lowered_program(
     workload: Workload, cores: int
@@ -180,7 +180,7 @@ GPU_WORKLOADS = (
 
 
 @pytest.mark.parametrize("target", ["a100", "t4"])
-@pytest.mark.parametrize("workload", thinned(GPU_WORKLOADS, 3))
+@pytest.mark.parametrize("workload", thinned(GPU_WORKLOADS, 3, 2))
 def test_gpu_programs_are_those_of_the_lowered_program(workload: Workload, target: str) -> None:
     space = SketchSpace(workload, preset(target), TVMBackend().limits(preset(target)))
     module = module_for(workload)

@@ -9,6 +9,7 @@ import pytest
 from autotune_tvm import untuned
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.scheduled import program_of
+from thinning import thinned
 from tvm import te, topi
 from tvm.s_tir import Schedule
 
@@ -50,7 +51,9 @@ def test_a_sum_whose_loops_are_not_the_innermost_ones_says_nothing() -> None:
     assert untuned.of_function(schedule.mod["main"]) == 0.0
 
 
-@pytest.mark.parametrize("workload", [gemm(m=96, n=96, k=320), conv2d(h=14, w=14, ci=48, co=48)])
+@pytest.mark.parametrize(
+    "workload", thinned([gemm(m=96, n=96, k=320), conv2d(h=14, w=14, ci=48, co=48)], 2)
+)
 def test_no_untuned_program_is_faster(workload: Workload) -> None:
     backend, target = TVMBackend(), detect_cpu()
     least = backend.least_untuned(workload)

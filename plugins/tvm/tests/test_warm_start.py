@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import autotune
 from autotune.tuning.events import TrialFinished
 
 
+@pytest.mark.slow
 def test_the_next_run_begins_with_the_best_of_this_one_and_a_like_task_with_its_schedule(
     tmp_path: Path,
 ) -> None:

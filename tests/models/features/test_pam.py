@@ -70,7 +70,7 @@ def check(candidate: Candidate, target: Target, fidelity: str) -> None:
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 6), ids=label)
 def test_every_sketch_of_every_builder(workload: Workload, fidelity: str) -> None:
     space = SketchSpace(workload, CPU, LIMITS)
     for candidate in space.sample(len(space.sketches()), np.random.default_rng(3)):
