@@ -41,7 +41,7 @@ ROOMS = (
 # Modules that import a package which the rest of the core does without.
 ASKED_FOR = (
     ("nest/relaxed/torch_function.py", "torch"),
-    ("measure/vendor_torch.py", "torch"),
+    ("measure/torch_routines.py", "torch"),
     ("networks/bench/torch_runtimes.py", "torch"),
     *(
         (f"networks/zoo/{module}.py", "torch")

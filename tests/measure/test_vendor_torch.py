@@ -19,7 +19,8 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.measure import MeasureProtocol
-from autotune.measure.vendor_torch import has_routine, measure_here, torch_latency
+from autotune.measure.torch_routines import measure_here
+from autotune.measure.vendor_torch import has_routine, torch_latency
 from autotune.targets import detect_cuda, preset
 
 WORKLOADS = [

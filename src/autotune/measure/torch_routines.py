@@ -1,0 +1,224 @@
+"""What torch computes of workloads, and how long it takes, in a process of its own: it is large.
+
+Started by :func:`autotune.measure.vendor_torch.torch_latency`; nothing imports it. What torch
+computes is checked like a candidate's results, in the same precision: TF32 is off.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+
+from autotune.backends.backend import Array
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.workloads import Workload, random_inputs, reference_outputs
+from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.timing import time_call
+from autotune.measure.validation import expectations, mismatch
+from autotune.process import Message
+from autotune.process.child import connect, serve
+from autotune.store.records import Outcome
+from autotune.targets import Target, load_driver, matching_device
+
+__all__ = ["measure_here", "torch_calls"]
+
+_CHANNELS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "depthwise_conv2d": 2}
+_MOST_IN_GRAPH = 64
+
+Call = Callable[[], Any]
+"""Computes the output in the workload's own shape."""
+
+
+def torch_calls(workload: Workload, tensors: Mapping[str, Any]) -> list[Call]:
+    """The ways in which torch computes a workload.
+
+    Args:
+        workload: One that :func:`~autotune.measure.vendor_torch.has_routine` accepts.
+        tensors: Its inputs by name.
+    """
+    import torch
+    from torch.nn import functional
+
+    p, t = workload.parameters, tensors
+    name = workload.name
+    if name in _CHANNELS:
+        return _convolutions(name, p, t)
+    if name in ("gemm", "batch_matmul"):
+        return [lambda: torch.matmul(t["A"], t["B"])]
+    if name == "dense":
+        bias = t.get(_bias_of(workload))
+
+        def dense() -> Any:
+            result = functional.linear(t["X"], t["W"], bias)
+            return torch.relu_(result) if p["relu"] else result
+
+        return [dense]
+    if name == "softmax":
+        return [lambda: torch.softmax(t["X"], 1)]
+    if name == "attention":
+        # Fused kernels take batches of heads.
+        query, key, value = (t[each].unsqueeze(0) for each in "QKV")
+        attend, causal = functional.scaled_dot_product_attention, bool(p["causal"])
+        return [lambda: attend(query, key, value, is_causal=causal)[0]]
+    if name == "elementwise":
+        return [lambda: torch.addcmul(t["X"], t["X"], t["Z"]).relu_().mul_(0.5)]
+    raise UnsupportedWorkload(f"torch has no routine for {name!r}")
+
+
+def _convolutions(name: str, p: Mapping[str, Any], t: Mapping[str, Any]) -> list[Call]:
+    """Images with their channels first, and last."""
+    import torch
+    from torch.nn import functional
+
+    dimensions = _CHANNELS[name]
+    convolve: Any = (functional.conv1d, functional.conv2d, functional.conv3d)[dimensions - 1]
+    images = t["X"].movedim(-1, 1)
+    weights, groups = t["W"], 1
+    if name == "depthwise_conv2d":
+        weights, groups = weights.unsqueeze(-2), p["c"]
+    weights = weights.movedim((-1, -2), (0, 1))
+    bias = next((t[key] for key in t if key not in ("X", "W")), None)
+    settings = {"stride": p["stride"], "padding": p["pad"], "dilation": p["dilation"]}
+    formats: list[Any] = [torch.contiguous_format]
+    last = {2: torch.channels_last, 3: torch.channels_last_3d}.get(dimensions)
+    formats += [] if last is None else [last]
+
+    def call_on(order: Any) -> Call:
+        data, filters = (it.contiguous(memory_format=order) for it in (images, weights))
+
+        def call() -> Any:
+            result = convolve(data, filters, bias, groups=groups, **settings)
+            return (torch.relu_(result) if p.get("relu") else result).movedim(1, -1)
+
+        return call
+
+    return [call_on(order) for order in formats]
+
+
+def _bias_of(workload: Workload) -> str:
+    return next((it.name for it in workload.inputs if it.name not in ("X", "W")), "")
+
+
+@define(eq=False)
+class _DeviceTimer:
+    """Times a call of torch as programs are timed: CUDA graphs of many, between two events."""
+
+    call: Call
+    _graphs: dict[int, Any] = field(factory=dict)
+
+    def time(self, number: int) -> float:
+        """Seconds per call over ``number`` calls or a few more."""
+        import torch
+
+        size = min(number, _MOST_IN_GRAPH)
+        turns = -(-number // size)
+        if size not in self._graphs:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(size):
+                    self.call()
+            self._graphs[size] = graph
+            graph.replay()
+            torch.cuda.synchronize()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(turns):
+            self._graphs[size].replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e-3 / (size * turns)
+
+
+@define(eq=False)
+class _HostTimer:
+    """Times a call of torch on a CPU, where tests have no other device."""
+
+    call: Call
+
+    def time(self, number: int) -> float:
+        """Seconds per call."""
+        begin = time.perf_counter()
+        for _ in range(number):
+            self.call()
+        return (time.perf_counter() - begin) / number
+
+
+def measure_here(workload: Workload, device: str, protocol: MeasureProtocol, seed: int) -> Outcome:
+    """Check and time torch in this process.
+
+    Args:
+        workload: One that :func:`~autotune.measure.vendor_torch.has_routine` accepts.
+        device: Torch's name of the device: ``cuda:0``, or ``cpu``.
+        protocol: How.
+        seed: Of the inputs.
+
+    Raises:
+        UnsupportedWorkload: torch has no routine for the workload.
+    """
+    import torch
+
+    # As programs compute: no rounding of float32 to 10 bits.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    inputs = random_inputs(workload, np.random.default_rng(seed))
+    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    tensors = {it.name: _tensor(inputs[it.name], it.dtype).to(device) for it in workload.inputs}
+    found: list[tuple[float, tuple[float, ...]]] = []
+    with torch.inference_mode():
+        for call in torch_calls(workload, tensors):
+            wrong = mismatch(expected, [_array(call())])
+            if wrong is not None:
+                return Outcome("wrong_result", message=f"torch: {wrong}")
+            timer = _HostTimer(call) if device == "cpu" else _DeviceTimer(call)
+            timer.time(1)
+            samples = time_call(timer, protocol)
+            found.append((statistics.median(samples), samples))
+    latency, samples = min(found)
+    return Outcome("ok", latency, samples)
+
+
+def _tensor(array: Array, dtype: str) -> Any:
+    import torch
+
+    tensor = torch.from_numpy(array.copy())
+    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+
+
+def _array(tensor: Any) -> Array:
+    import torch
+
+    tensor = tensor.contiguous().cpu()
+    found: Array = (
+        tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+    ).numpy()
+    return found
+
+
+def _answer(question: Message) -> Message:
+    try:
+        import torch
+    except ImportError as error:
+        raise InvalidValueError(f"torch is not installed here ({error})") from error
+    if not torch.cuda.is_available():
+        raise InvalidValueError(f"torch {torch.__version__} finds no CUDA device")
+    target = Target.from_json(question["target"])
+    device = f"cuda:{matching_device(target, load_driver()).index}"
+    torch.cuda.set_device(device)
+    workload = Workload.from_json(question["workload"])
+    protocol = MeasureProtocol.from_json(question["protocol"])
+    return measure_here(workload, device, protocol, question["seed"]).to_json()
+
+
+def main() -> None:
+    """Answer :func:`~autotune.measure.vendor_torch.torch_latency`, which starts it."""
+    connection, _ = connect("autotune.measure.torch_routines")
+    serve(connection, {"measure": _answer})
+
+
+if __name__ == "__main__":
+    main()
