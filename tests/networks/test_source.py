@@ -169,3 +169,20 @@ def test_passes_are_read_from_texts() -> None:
 def test_what_is_no_pass_is_refused(texts: list[str], message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         read_passes(texts)
+
+
+def test_a_function_that_imports_torch_itself_is_called_with_a_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "torch")
+    (tmp_path / "imports_torch.py").write_text(
+        "import sys, types\n"
+        "seeds = []\n"
+        "def model():\n"
+        "    fresh = types.SimpleNamespace(manual_seed=seeds.append)\n"
+        "    sys.modules.setdefault('torch', fresh)\n"
+        "    return len(seeds), (1,)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert read_source("imports_torch:model").model == 1

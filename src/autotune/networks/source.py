@@ -146,8 +146,13 @@ def _called(text: str) -> Source:
     """
     found = imported_function(text, "returns a model and its example inputs")
     _seed()
+    was_seeded = "torch" in sys.modules
     try:
         made = found()
+        if not was_seeded and "torch" in sys.modules:
+            # The function itself imports torch, which had no seed then.
+            _seed()
+            made = found()
     except (Exception, SystemExit) as error:
         raise InvalidValueError(f"{text} failed: {describe(error)}") from error
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)

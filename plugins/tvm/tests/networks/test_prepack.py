@@ -15,11 +15,13 @@ from autotune_tvm.networks.apply import (
 )
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.frontend import RelaxFrontend
-from autotune_tvm.networks.prepack import prepack_weights
+from autotune_tvm.networks.graph import array_of
+from autotune_tvm.networks.prepack import _Packer, prepack_weights
 from autotune_tvm.networks.program import RelaxProgram
 from autotune_tvm.packing import split_module, split_packing
 from autotune_tvm.scheduled import scheduled_module
 from relax_networks import const, network, op, weights
+from tvm import relax
 from tvm_ffi import structural_equal
 
 from autotune.backends import BuildRequest, InvalidSchedule
@@ -154,3 +156,12 @@ def test_a_function_that_does_more_than_pack_is_named(target: Target) -> None:
         InvalidSchedule, match=f"task {task.name!r}: nothing packs all of 'param_0'"
     ):
         prepack_weights(module, target, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_no_statement_writes_is_zero(dtype: str) -> None:
+    kind = relax.TensorType((2, 4), dtype)
+    packer = _Packer(lambda operand, result: None, (kind,), 1)
+    (found,) = packer.packed(relax.const(np.ones((2, 4), np.float32)))
+    assert str(found.value.dtype) == dtype
+    assert not array_of(found).astype(np.float32).any()

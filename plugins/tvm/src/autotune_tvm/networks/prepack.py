@@ -45,10 +45,17 @@ class _Packer:
         ]
         for result in results:
             # Elements that no statement writes are read by none that matters, and are no NaN.
-            np.from_dlpack(result)[...] = 0
+            _bits(result)[...] = 0
         runtime.use_threads(self.threads)
         self.function(operand.value, *results)
         return [relax.const(result) for result in results]
+
+
+def _bits(tensor: Any) -> Any:
+    """A tensor as an array in place; of bfloat16, which numpy does not have, its bits."""
+    if str(tensor.dtype) == "bfloat16":
+        tensor = tensor._create_view(tensor.shape, "uint16")
+    return np.from_dlpack(tensor)
 
 
 def prepack_weights(
