@@ -21,11 +21,11 @@ from autotune.measure.measurer import (
     OnKnown,
     OnLeaderTimed,
 )
-from autotune.measure.pinning import confined
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.task_client import TaskClient, TaskInputs
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial, mark_duplicates
+from autotune.measure.undisturbed import undisturbed
 from autotune.measure.workers import (
     MeasureWorkers,
     SharedWorkers,
@@ -44,8 +44,6 @@ from autotune.targets import Target
 _CHUNK_PER_WORKER = 8
 # And how many per machine that times: built programs wait for machines, not the other way round.
 _AHEAD_PER_LANE = 4
-# How often to ask whether another process has ended its turn.
-_TURN_SECONDS = 0.02
 
 
 class LocalMeasurer(Measurer):
@@ -470,33 +468,9 @@ class LocalMeasurer(Measurer):
 
     @contextmanager
     def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
-        """Time is taken inside: whatever would share CPUs with it waits.
-
-        Other processes that time on these CPUs are waited for, and wait.
-
-        Args:
-            trials: What is timed.
-            later: What may be timed next: the workers that hold it begin nothing that would have
-                to be waited for then.
-        """
-        client, workers = self._started(), self._workers
-        pool = workers.pool
-        with self._timed("run"):
-            try:
-                while not workers.timing_lock.acquire():
-                    client.dispatcher.pump(0.0)
-                    time.sleep(_TURN_SECONDS)
-                leader = client.timing.leader
-                timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
-                soon = {trial.place[0] for trial in later if trial.place is not None}
-                pool.reserve(timed if workers.overlaps else range(workers.count), soon)
-                client.dispatcher.settle_down()
-                builders = [pid for index, pid in pool.pids().items() if index not in timed]
-                with confined(builders if workers.overlaps else [], workers.free_cpus):
-                    yield
-            finally:
-                pool.reserve(())
-                workers.timing_lock.release()
+        """See :func:`undisturbed`; this is accounted as running."""
+        with self._timed("run"), undisturbed(self._started(), self._workers, trials, later):
+            yield
 
     def _give_up(self) -> None:
         """Cancel what was begun and is not done, because of an error or an interrupt."""
