@@ -206,8 +206,9 @@ def _within_limit(plan: StagePlan) -> list[str]:
     found: list[str] = []
     statements = 1
     for loop in reversed(plan.order):
-        if loop == plan.vector:
-            continue
+        axis = loop.rpartition(".")[0]
+        if loop == plan.vector or axis not in {*plan.factors, *plan.stage.extents}:
+            continue  # lanes of partial results, too, are one vector
         statements *= plan.extent(loop)
         if statements > plan.unroll_limit or loop in plan.parallel:
             break
