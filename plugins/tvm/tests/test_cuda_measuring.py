@@ -205,7 +205,7 @@ def test_intermediates_are_the_launchers(cuda: FakeCuda) -> None:
 
 @pytest.mark.slow
 def test_a_program_of_several_kernels_and_cold_caches(cuda: FakeCuda) -> None:
-    workload = softmax(m=4, n=32)
+    workload = softmax(m=2, n=32)
     protocol = MeasureProtocol(cold=True, deadlines=DEADLINES, min_sample_seconds=1e-4)
     target = resolve("cuda")
     with LocalMeasurer("tvm", target, 1, workload, workers=1, protocol=protocol) as local:

@@ -295,7 +295,7 @@ class Lanes:
                         break
                     session.screen(trial)
                 session.release_lost()
-                session.settle(on_comparison)
+                session.settle(on_comparison, repeats_lost=True)
             elif session.is_held(trials[0]):
                 lane.unable = leader.number
         except BaseException as error:  # raised again by the host's thread

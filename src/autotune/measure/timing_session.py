@@ -268,11 +268,18 @@ class TimingSession:
         waiting = self._contenders
         self._contenders = [it for it in waiting if it.outcome is not None or self.is_held(it)]
 
-    def settle(self, on_comparison: OnComparison | None = None) -> None:
+    def settle(
+        self, on_comparison: OnComparison | None = None, *, repeats_lost: bool = False
+    ) -> None:
         """Time those that may be the best one in turns with it, and end them all.
 
         At first those that are near it; then, as long as there are any, those that seem faster
         still. What has not won its turns is never recorded as faster.
+
+        Args:
+            on_comparison: See :data:`OnComparison`.
+            repeats_lost: Whether those that are lost without their fault, or whose turns end as
+                the best one is, have no outcome then: they are to be timed again.
         """
         near = _NEAR
         while (leader := self.leader) is not None and self.is_held(leader):
@@ -285,6 +292,10 @@ class TimingSession:
             if not self._race(leader, challengers, on_comparison):
                 break
             near = 1.0
+        if repeats_lost:
+            if self.leader is not None and not self.is_held(self.leader):
+                self._contenders = [it for it in self._contenders if it.outcome is not None]
+            self.release_lost()
         self.finish_all()
 
     def finish_early(self) -> None:
