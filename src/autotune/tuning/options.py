@@ -143,8 +143,8 @@ class TuneOptions:
     """How to tune. Every value is checked on construction, before anything starts or is written.
 
     Attributes:
-        target: The machine to tune for: ``cpu`` for this one, ``cuda`` or ``cuda:1`` for a GPU in it,
-            a preset by name, or a JSON file.
+        target: The machine to tune for: ``cpu`` for this one, ``cuda`` or ``cuda:1`` for a GPU in
+            it, a preset by name, or a JSON file.
         threads: Threads that the program runs on; by default one per core of the target.
         backend: The compiler that builds and runs candidates; by default the installed one, of
             several the one that imports the program, or ``tvm``. Several, such as ``tvm,mlir``,
