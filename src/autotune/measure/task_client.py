@@ -24,7 +24,7 @@ __all__ = ["TaskClient", "TaskInputs"]
 
 @frozen
 class TaskInputs:
-    """A task as workers are told of it.
+    """A task as it is described to workers.
 
     Attributes:
         workload: What candidates compute.
@@ -43,7 +43,7 @@ class TaskClient:
 
     Attributes:
         workers: The workers.
-        task: What they are told.
+        task: Its description.
         dispatcher: Gives them the jobs of the task.
         building: Has them build.
         new_session: Starts another session of timing with them.

@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this is a program that nobody has tuned."""
+        """Whether this is a program that a user has without tuning."""
         return is_baseline(self.candidate)
 
     @property

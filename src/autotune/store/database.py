@@ -155,7 +155,7 @@ class Database(ABC):
 
     @abstractmethod
     def append_baseline(self, baseline: Baseline) -> None:
-        """Store the outcome of a program that nobody has tuned."""
+        """Store the outcome of a program that a user has without tuning."""
 
     @abstractmethod
     def baselines(self, where: RecordFilter | None = None) -> list[Baseline]:
