@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,13 @@ def room_of(module: str) -> str:
 
 def test_every_module_has_a_room() -> None:
     assert {room_of(module) for module in MODULES} - {""} == set(ROOMS)
+
+
+def test_the_rooms_are_those_of_the_map() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = page.split("| room | content |")[1].split("\n\n")[0]
+    rooms = re.findall(r"^\| `(\w+)(?:\.py)?` \|", table, re.MULTILINE)
+    assert rooms == [room for room in ROOMS if room != "__main__"]
 
 
 def test_imports_go_down_the_rooms_only() -> None:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from attrs import evolve
 from autotune_mlir import openmp
@@ -38,11 +37,11 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.spaces.sketch_space import SketchSpace
-from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.targets import detect_cpu
 from autotune.testing.programs import check_executable
+from autotune.testing.sample_records import candidate_records
 
 MLIR_OPT = shutil.which("mlir-opt-22")
 NO_MLIR_OPT = "there is no mlir-opt-22: apt install mlir-22-tools, or scripts/fetch_mlir_opt.sh"
@@ -114,25 +113,7 @@ def records_of(
     program: str | None = None,
 ) -> list[Record]:
     """Random candidates of every sketch, as if measured: the first is the fastest."""
-    target = detect_cpu()
-    space = SketchSpace(workload, target, backend.limits(target))
-    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
-    version = backend.compiler_version()
-    key = MeasureKey(target.fingerprint, "mlir", "1", version, threads, "warm-1")
-    return [
-        Record(
-            "run",
-            trial,
-            candidate,
-            key,
-            target.to_json(),
-            "sketch-1",
-            Outcome("ok", 1.25e-6 * (trial + 1), (1e-6,)),
-            1e9,
-            program=program,
-        )
-        for trial, candidate in enumerate(drawn)
-    ]
+    return candidate_records(workload, detect_cpu(), backend, count, program, threads)
 
 
 def numbers_are_right(payload: str, workload: Workload) -> None:

@@ -40,10 +40,10 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.sketches import UNTUNED, Candidate, PadExtent, Sketch, is_default
-from autotune.spaces.sketch_space import SketchSpace
 from autotune.store.jsonl import read_lines, record_line
-from autotune.store.records import Baseline, MeasureKey, Outcome, Record
+from autotune.store.records import Baseline, Outcome, Record
 from autotune.targets import Target, preset
+from autotune.testing.sample_records import candidate_records
 
 BUILT = {
     "gemm": gemm(m=20, n=37, k=24),
@@ -55,29 +55,6 @@ BUILT = {
     "softmax": softmax(m=9, n=64),
     "elementwise": elementwise(m=9, n=50),
 }
-
-
-def records_of(
-    workload: Workload, target: Target, backend: TVMBackend, count: int, program: str | None = None
-) -> list[Record]:
-    """Random candidates of every sketch, as if measured: the first is the fastest."""
-    space = SketchSpace(workload, target, backend.limits(target))
-    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
-    key = MeasureKey(target.fingerprint, "tvm", "1", backend.compiler_version(), 1, "warm-1")
-    return [
-        Record(
-            "run",
-            trial,
-            candidate,
-            key,
-            target.to_json(),
-            "sketch-1",
-            Outcome("ok", 1.25e-6 * (trial + 1), (1e-6,)),
-            1e9,
-            program=program,
-        )
-        for trial, candidate in enumerate(drawn)
-    ]
 
 
 def request(record: Record, target: Target) -> BuildRequest:
@@ -116,7 +93,7 @@ def test_every_candidate_of_a_built_workload_is_exported(
     name: str, backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
     workload = BUILT[name]
-    records = records_of(workload, target, backend, 2 if name == "gemm" else 1)
+    records = candidate_records(workload, target, backend, 2 if name == "gemm" else 1)
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.refused == () and report.exported == len(records)
     assert report.files == tuple(str(tmp_path / "database" / file) for file in FILES)
@@ -138,7 +115,7 @@ def test_tvm_finds_a_baseline_that_no_candidate_beats(
     name: str, baseline: str, backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
     workload = BUILT[name]
-    records = records_of(workload, target, backend, 1)
+    records = candidate_records(workload, target, backend, 1)
     fastest = records[0].latency or 0.0
     outcome = Outcome("ok", 2 * fastest, (2 * fastest,))
     # As slow by its own latency, and as fast in turns.
@@ -159,7 +136,7 @@ def test_tvm_finds_the_best_schedule_of_a_function(
     name: str, backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
     workload = BUILT[name]
-    records = records_of(workload, target, backend, 1)
+    records = candidate_records(workload, target, backend, 1)
     backend.export_records(records, "metaschedule", tmp_path)
     best = replayed(records[0], target)
     schedule = meta_schedule.tir_integration.compile_tir(
@@ -205,7 +182,7 @@ def unscheduled(record: Record) -> Any:
 def test_tvm_applies_schedules_to_built_functions(
     name: str, backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
-    records = records_of(BUILT[name], target, backend, 1)[:2]
+    records = candidate_records(BUILT[name], target, backend, 1)[:2]
     backend.export_records(records, "metaschedule", tmp_path)
     function = only_function(applied(module_for(BUILT[name]), tmp_path, target))
     check_applied(function, records[0], target)
@@ -216,7 +193,7 @@ def test_tvm_applies_schedules_to_an_imported_convolution_with_its_epilogue(
 ) -> None:
     """The function as it stands in Relax's module, 64-bit loops and all."""
     imported = backend.import_program(relax_convolution())
-    records = records_of(imported.workload, target, backend, 1, imported.program)
+    records = candidate_records(imported.workload, target, backend, 1, imported.program)
     fastest = evolve(records[-1], outcome=Outcome("ok", 1e-9, (1e-9,)))
     report = backend.export_records([*records, fastest], "metaschedule", tmp_path)
     assert report.refused == () and report.exported == len(records) + 1
@@ -248,7 +225,7 @@ def test_a_function_is_found_under_its_own_name(
     function = tvm.script.from_source(TRANSPOSED)
     given = function if form == "function" else tvm.IRModule({"named": function})
     imported = backend.import_program(given)
-    records = records_of(imported.workload, target, backend, 2, imported.program)
+    records = candidate_records(imported.workload, target, backend, 2, imported.program)
     report = backend.export_records(records, "metaschedule", tmp_path)
     assert report.refused == ()
     database, described = opened(tmp_path), described_target(target, 1)
@@ -265,7 +242,7 @@ def test_a_record_of_an_imported_function_stands_alone(
 ) -> None:
     """What a file has of it is enough to compile the schedule on the very function."""
     imported = backend.import_program(tvm.script.from_source(TRANSPOSED))
-    (record, *_) = records_of(imported.workload, target, backend, 1, imported.program)
+    (record, *_) = candidate_records(imported.workload, target, backend, 1, imported.program)
     (again,) = read_lines(io.BytesIO(record_line(record)))
     assert isinstance(again, Record) and again == record
     arrays = random_inputs(imported.workload, np.random.default_rng(0))
@@ -279,7 +256,7 @@ def test_records_that_cannot_be_exported_are_named(
     backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
     workload = gemm(m=8, n=8, k=8)
-    good = records_of(workload, target, backend, 1)
+    good = candidate_records(workload, target, backend, 1)
     failed = evolve(good[0], trial=100, outcome=Outcome("crash"))
     sketch = Sketch("wrong", workload, (), (), (PadExtent("C", "i", const(9)),))
     wrong = evolve(good[0], trial=101, candidate=Candidate(sketch, ()))
@@ -298,7 +275,7 @@ def test_schedules_with_calls_that_tvm_does_not_know_are_refused(
 ) -> None:
     target = preset("cascadelake").with_cores(1)
     workload = gemm(m=8, n=16, k=8, dtype="u8s8s32")
-    records = records_of(workload, target, backend, 1)
+    records = candidate_records(workload, target, backend, 1)
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.exported == 0 and len(report.refused) == len(records)
     assert all("calls instructions" in why for _, why in report.refused)
@@ -307,7 +284,7 @@ def test_schedules_with_calls_that_tvm_does_not_know_are_refused(
 def test_partial_results_that_do_not_divide_a_row_are_refused(
     backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
-    records = records_of(softmax(m=9, n=67), target, backend, 1)
+    records = candidate_records(softmax(m=9, n=67), target, backend, 1)
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.exported == 0 and len(report.refused) == len(records)
     assert all("lanes that do not divide their axis" in why for _, why in report.refused)
@@ -322,7 +299,7 @@ def test_schedules_of_blocks_that_are_separated_first_are_refused(
     )
     made = topi.nn.instance_norm(x, scale, shift, 1, [2, 3], 1e-5)
     imported = backend.import_program(te.create_prim_func([x, scale, shift, made]))
-    records = records_of(imported.workload, target, backend, 1, imported.program)
+    records = candidate_records(imported.workload, target, backend, 1, imported.program)
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.exported == 0 and len(report.refused) == len(records)
     assert all("several tensors in one block" in why for _, why in report.refused)
@@ -331,7 +308,7 @@ def test_schedules_of_blocks_that_are_separated_first_are_refused(
 def test_what_metaschedule_cannot_tell_apart_is_not_mixed(
     backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
-    (record, *_) = records_of(gemm(m=8, n=8, k=8), target, backend, 1)
+    (record, *_) = candidate_records(gemm(m=8, n=8, k=8), target, backend, 1)
     for change in ({"threads": 2}, {"protocol": "cold-1"}, {"target": "another"}):
         other = evolve(record, key=evolve(record.key, **change))
         with pytest.raises(InvalidValueError, match="several targets, thread counts"):
@@ -340,7 +317,7 @@ def test_what_metaschedule_cannot_tell_apart_is_not_mixed(
 
 
 def test_mistakes(backend: TVMBackend, target: Target, tmp_path: Path) -> None:
-    records = records_of(gemm(m=8, n=8, k=8), target, backend, 1)
+    records = candidate_records(gemm(m=8, n=8, k=8), target, backend, 1)
     with pytest.raises(UnknownNameError, match="Did you mean 'metaschedule'"):
         backend.export_records(records, "metasched", tmp_path)
     with pytest.raises(InvalidValueError, match="there is no folder"):

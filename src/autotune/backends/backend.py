@@ -131,7 +131,7 @@ class BoundCall(ABC):
     def is_within(self, references: Sequence[Array], bounds: Sequence[Array]) -> bool:
         """Whether outputs are known to be right, and inputs as they were, without fetching them.
 
-        For programs that run far from here. False says nothing: :meth:`outputs` are compared then.
+        For programs that run far from here. Where this is False, :meth:`outputs` are compared.
 
         Args:
             references: What outputs have to be, in the workload's order.

@@ -115,15 +115,7 @@ def command(
         read_study,
     )
 
-    if not workloads:
-        raise InvalidValueError("Missing argument 'WORKLOAD', such as gemm:m=512,n=512,k=512")
-    if shape and len(workloads) > 1:
-        raise InvalidValueError(
-            "--shape is for one WORKLOAD: write the shape of each behind it, as in "
-            "gemm:m=512,n=512,k=512"
-        )
-    if results_path == "-":
-        raise InvalidValueError("--results '-' is standard output; name a file")
+    _check_arguments(workloads, shape, results_path)
     plot = None if plot_path is None else _plotter()
     contenders = read_contenders(
         _names(strategies), _names(presets), texts, None if no_random else BASELINE
@@ -149,6 +141,25 @@ def command(
     if plot is not None and plot_path is not None:
         write_text(plot_path, plot(study, plan.budget.trials is None))
     return OK if study.runs else NOTHING_FOUND
+
+
+def _check_arguments(
+    workloads: Sequence[str], shape: Sequence[str], results_path: str | None
+) -> None:
+    """Refuse what cannot be compared.
+
+    Raises:
+        InvalidValueError: there is no workload, one shape for several, or no file for results.
+    """
+    if not workloads:
+        raise InvalidValueError("Missing argument 'WORKLOAD', such as gemm:m=512,n=512,k=512")
+    if shape and len(workloads) > 1:
+        raise InvalidValueError(
+            "--shape is for one WORKLOAD: write the shape of each behind it, as in "
+            "gemm:m=512,n=512,k=512"
+        )
+    if results_path == "-":
+        raise InvalidValueError("--results '-' is standard output; name a file")
 
 
 def _names(text: str) -> list[str]:

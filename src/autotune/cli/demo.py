@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,11 +9,12 @@ import click
 from autotune.cli.options import (
     json_option,
     progress_options,
-    read_progress_mode,
     tune_options,
+    watched,
 )
 
 if TYPE_CHECKING:
+    from autotune.cli.watching import Watching
     from autotune.tuning.options import TuneOptions
 
 __all__ = ["command"]
@@ -37,10 +37,9 @@ NETWORKS = "A whole network: autotune tune-model --network mobilenet_v2 --time 3
 @tune_options("trials", "backend", "threads", "fresh", "database")
 @progress_options
 @json_option
+@watched
 def command(
-    progress_mode: str | None,
-    quiet: bool,
-    log_path: str | None,
+    watching: Watching,
     json_path: str | None,
     options: TuneOptions,
 ) -> int:
@@ -51,22 +50,17 @@ def command(
     from attrs import evolve
 
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.event_log import event_log
-    from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
-    from autotune.cli.progress import chosen_mode, progress
     from autotune.cli.vendor import VENDOR_NAME, time_vendor
     from autotune.plugins.workload_names import make_workload
     from autotune.report import comparison_table
     from autotune.tuning.api import run_tasks
 
-    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
-    output = Output(json_path, log_path)
+    output = Output(json_path, watching.log_path)
     results = []
     tables = []
     for name, shape in OPERATORS:
-        with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
-            listeners += [*logs, *([] if mode == "quiet" else [BusyWarning()])]
+        with watching.listeners() as listeners:
             asked = evolve(options, listeners=listeners)
             (result,) = run_tasks([make_workload(name, shape)], asked)
         timing = time_vendor(result)

@@ -28,12 +28,12 @@ __all__ = [
     "json_option",
     "progress_options",
     "read_options",
-    "read_progress_mode",
     "read_shape",
     "read_tune_options",
     "shape_option",
     "space_option",
     "tune_options",
+    "watched",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -336,17 +336,18 @@ def progress_options(command: Command) -> Command:
     return command
 
 
-def read_progress_mode(mode: str | None, quiet: bool) -> str:
-    """The mode that ``--progress`` and ``--quiet`` select together.
+def watched(command: Command) -> Command:
+    """Decorates a command itself: it takes what :func:`progress_options` say as ``watching``."""
 
-    Raises:
-        InvalidValueError: one contradicts the other.
-    """
-    if not quiet:
-        return mode or "auto"
-    if mode not in (None, "quiet"):
-        raise InvalidValueError(f"--quiet contradicts --progress {mode}")
-    return "quiet"
+    @functools.wraps(command)
+    def watching(
+        *, progress_mode: str | None, quiet: bool, log_path: str | None, **values: Any
+    ) -> Any:
+        from autotune.cli.watching import Watching
+
+        return command(watching=Watching.read(progress_mode, quiet, log_path), **values)
+
+    return cast(Command, watching)
 
 
 def shape_option(command: Command) -> Command:

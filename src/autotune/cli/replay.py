@@ -141,7 +141,7 @@ def command(
     """
     from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
-    from autotune.evaluation.replay import Budget, Study, compare, load, summarize
+    from autotune.evaluation.replay import Budget, Study, load, summarize
     from autotune.evaluation.replay.views import tables
 
     if not paths and database is None:
@@ -165,10 +165,7 @@ def command(
     except KeyboardInterrupt:
         stopped = True
     summary = summarize(study.tables, runs, study.budget, left_out)
-    labels = [it.strategy for it in summary.strategies]
-    differences = [
-        compare(summary, name, against) for name in labels if against in labels and name != against
-    ]
+    differences = _differences(summary, against)
     for table in tables(summary, differences):
         output.table(table)
         output.say()
@@ -179,6 +176,16 @@ def command(
         notify(f"autotune: interrupted after {len(runs)} of {len(pieces)} runs{kept}")
         return INTERRUPTED
     return OK if runs else NOTHING_FOUND
+
+
+def _differences(summary: Summary, against: str | None) -> list[Difference]:
+    """How much better each strategy is than one of them."""
+    from autotune.evaluation.replay import compare
+
+    labels = [it.strategy for it in summary.strategies]
+    if against is None or against not in labels:
+        return []
+    return [compare(summary, name, against) for name in labels if name != against]
 
 
 def _made(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -13,10 +12,10 @@ from autotune.cli.options import (
     TUNING_PARTS,
     json_option,
     progress_options,
-    read_progress_mode,
     read_shape,
     shape_option,
     tune_options,
+    watched,
 )
 from autotune.cli.programs import (
     asked_program,
@@ -28,6 +27,7 @@ from autotune.cli.programs import (
 if TYPE_CHECKING:
     from autotune.backends import ProgramFile
     from autotune.cli.output import Output
+    from autotune.cli.watching import Watching
     from autotune.ir.workloads import Workload
     from autotune.tuning.options import TuneOptions
     from autotune.tuning.result import Result
@@ -67,6 +67,7 @@ that can be named here.
 )
 @progress_options
 @json_option
+@watched
 def command(
     workload: str | None,
     shape: tuple[str, ...],
@@ -75,9 +76,7 @@ def command(
     function: str | None,
     importer: str | None,
     vendor: bool,
-    progress_mode: str | None,
-    quiet: bool,
-    log_path: str | None,
+    watching: Watching,
     json_path: str | None,
     cold: bool,
     options: TuneOptions,
@@ -87,10 +86,7 @@ def command(
     from attrs import evolve
 
     from autotune.cli.app import INTERRUPTED
-    from autotune.cli.event_log import event_log
-    from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output, notify_interrupted
-    from autotune.cli.progress import chosen_mode, progress
     from autotune.measure import MeasureProtocol
     from autotune.process.interrupts import TuningInterrupted
     from autotune.tuning.api import run_tasks
@@ -105,16 +101,14 @@ def command(
     backend = options.backend
     if program is not None and not backend:
         backend = (importing_backend(program),)
-    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
-    output = Output(json_path, log_path)
-    watchers = [] if mode == "quiet" else [BusyWarning()]
+    output = Output(json_path, watching.log_path)
     try:
-        with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
+        with watching.listeners() as listeners:
             asked = evolve(
                 options,
                 backend=backend,
                 protocol=MeasureProtocol(cold=cold),
-                listeners=[*logs, *watchers, *listeners],
+                listeners=listeners,
             )
             (result,) = run_tasks([made], asked)
     except TuningInterrupted as interrupted:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,13 @@ from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
     json_option,
     progress_options,
-    read_progress_mode,
     tune_options,
+    watched,
 )
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
+    from autotune.cli.watching import Watching
     from autotune.external import ExternalProgram, ExternalResult
     from autotune.spaces.parameters import Parameter, Value
     from autotune.tuning.options import TuneOptions
@@ -64,12 +64,11 @@ TEXTS = {
 @tune_options(*FIELDS, parts=("strategy",), usual={"strategy": "auto"}, texts=TEXTS)
 @progress_options
 @json_option
+@watched
 def command(
     spec: str,
     settings: tuple[str, ...],
-    progress_mode: str | None,
-    quiet: bool,
-    log_path: str | None,
+    watching: Watching,
     json_path: str | None,
     options: TuneOptions,
 ) -> int:
@@ -78,25 +77,20 @@ def command(
     from attrs import evolve
 
     from autotune.cli.app import INTERRUPTED
-    from autotune.cli.event_log import event_log
-    from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output, notify_interrupted, warn
-    from autotune.cli.progress import chosen_mode, progress
     from autotune.external.api import run_external, usual_rounds
     from autotune.external.specs import read_spec
     from autotune.process.interrupts import TuningInterrupted
 
     program = _narrowed(read_spec(spec), settings)
-    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
-    output = Output(json_path, log_path)
-    watchers = [] if mode == "quiet" else [BusyWarning()]
+    output = Output(json_path, watching.log_path)
     for name in program.unused_parameters:
         warn(f"no command has a placeholder {{{name}}}: parameter {name!r} changes nothing")
     try:
-        with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
+        with watching.listeners() as listeners:
             asked = evolve(
                 options,
-                listeners=[*logs, *watchers, *listeners],
+                listeners=listeners,
                 **_not_given(usual_rounds(program)),
             )
             found = run_external(program, asked)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -19,12 +19,13 @@ from autotune.cli.options import (
     TUNING_PARTS,
     json_option,
     progress_options,
-    read_progress_mode,
     tune_options,
+    watched,
 )
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
+    from autotune.cli.watching import Watching
     from autotune.networks.model_result import ModelResult
     from autotune.tuning.options import TuneOptions
 
@@ -74,44 +75,37 @@ builds the network again from the records.
 )
 @progress_options
 @json_option
+@watched
 def command(
     model: AskedModel,
     objective: str | None,
     library_path: str | None,
     totals_path: str | None,
-    progress_mode: str | None,
-    quiet: bool,
-    log_path: str | None,
+    watching: Watching,
     json_path: str | None,
     options: TuneOptions,
 ) -> int:
     from attrs import evolve
 
     from autotune.cli.app import INTERRUPTED
-    from autotune.cli.event_log import event_log
-    from autotune.cli.machine import BusyWarning
     from autotune.cli.network_progress import network_progress, total_latency_log
     from autotune.cli.output import Output, notify, notify_interrupted
-    from autotune.cli.progress import chosen_mode
     from autotune.networks.api import run_model
     from autotune.process.interrupts import TuningInterrupted
 
     began: float = click.get_current_context().meta[BEGAN]
-    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
-    output = Output(json_path, "-" if "-" in (log_path, totals_path) else None)
-    watchers = [] if mode == "quiet" else [BusyWarning()]
+    output = Output(json_path, "-" if "-" in (watching.log_path, totals_path) else None)
     function, weights = read_objective(objective)
     reading = evolve(model.reading(), weights=weights)
     try:
         with (
-            event_log(log_path) as logs,
             total_latency_log(totals_path) as totals,
-            network_progress(sys.stderr, mode, model.verbose) as listeners,
+            watching.listeners(partial(network_progress, verbose=model.verbose)) as listeners,
         ):
             asked = evolve(
                 options,
                 objective=function,
-                listeners=[*logs, *totals, *watchers, *listeners],
+                listeners=[*totals, *listeners],
             )
             source = model.source()
             result = run_model(

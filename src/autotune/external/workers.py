@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import select
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from attrs import define, field
 
 from autotune.process.channel import Message
+from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.interrupts import unless_done
 from autotune.process.memory import default_memory_limit
-from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.worker_process import WorkerDied, WorkerProcess
 
@@ -83,7 +83,7 @@ class JobWorkers:
         self._workers = [_Worker(number) for number in range(count)]
         self._jobs: deque[_Job] = deque()
         self._started = 0
-        self._close = weakref.finalize(self, _clean_up, self._workers, self._folder, os.getpid())
+        self._close = ending_with(self, partial(_end_all, self._workers), self._folder.remove)
 
     @property
     def folder(self) -> Path:
@@ -227,10 +227,7 @@ def _end(worker: _Worker) -> None:
     worker.prepared = False
 
 
-def _clean_up(workers: Sequence[_Worker], folder: PrivateFolder, owner: int) -> None:
-    # A forked copy of the host has these objects too, but not these processes.
-    if os.getpid() == owner:
-        for worker in workers:
-            worker.answer = None
-            _end(worker)
-        folder.remove()
+def _end_all(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.answer = None
+        _end(worker)

@@ -53,6 +53,11 @@ class Batch:
         """Whether every trial has an outcome."""
         return not self.chunk and self._taken == len(self.trials)
 
+    @property
+    def open_chunk(self) -> list[Trial]:
+        """Trials of the chunk that have no outcome yet."""
+        return [trial for trial in self.chunk if trial.outcome is None]
+
     def next_chunk(self, size: int) -> list[Trial]:
         """Make the next trials the chunk, and return them."""
         self.chunk = self.trials[self._taken : self._taken + size]

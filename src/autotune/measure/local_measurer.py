@@ -24,7 +24,7 @@ from autotune.measure.measurer import (
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.task_client import TaskClient, TaskInputs
 from autotune.measure.timing_session import TimingSession
-from autotune.measure.trial import Leader, Trial, mark_duplicates
+from autotune.measure.trial import Leader, Trial, held_together, mark_duplicates
 from autotune.measure.undisturbed import undisturbed
 from autotune.measure.workers import (
     MeasureWorkers,
@@ -390,12 +390,12 @@ class LocalMeasurer(Measurer):
         timing = client.timing
         while group := self._next_group(chunk, collecting):
             self._hold(timing.lost_leader)
-            with self._undisturbed(group, later=_open(chunk)):
+            with self._undisturbed(group, later=batch.open_chunk):
                 self._screen(group, batch, collecting)
             if collecting.enough():
                 break
         self._hold(timing.lost_leader)
-        with self._undisturbed(_open(chunk)):
+        with self._undisturbed(batch.open_chunk):
             timing.settle(collecting.on_comparison)
         for trial in chunk:
             trial.take_from_original()
@@ -433,20 +433,9 @@ class LocalMeasurer(Measurer):
             overlaps = self._workers.overlaps and built
             by_a_few = self._workers.count // 2 * MOST_AHEAD if overlaps else 0
             if len(untimed) - len(built) <= by_a_few:
-                return self._held_together(built)
+                return held_together(built, client.timing.leader)
             with self._timed("build"):
                 client.building.attend(untimed)
-
-    def _held_together(self, built: Sequence[Trial]) -> list[Trial]:
-        """Those that one worker holds; what the best candidate's holds comes last.
-
-        That worker is needed for the others, too, which may build again after their turn.
-        """
-        leader = self._started().timing.leader
-        busy = None if leader is None else leader.place
-        places = [trial.place for trial in built]
-        first = next((place for place in places if place != busy), busy)
-        return [trial for trial in built if trial.place == first]
 
     def _look_up(self, trial: Trial, collecting: Collecting) -> None:
         """Find out whether a candidate's program has been measured, by this run or before."""
@@ -497,8 +486,3 @@ class LocalMeasurer(Measurer):
             yield
         finally:
             self._seconds[activity] += self._clock() - begin
-
-
-def _open(chunk: Sequence[Trial]) -> list[Trial]:
-    """Those that have no outcome yet."""
-    return [trial for trial in chunk if trial.outcome is None]

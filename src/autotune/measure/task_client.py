@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -19,13 +17,14 @@ from autotune.measure.timing_session import Carrier, TimingSession
 from autotune.measure.trial import Trial
 from autotune.measure.validation import write_reference
 from autotune.measure.workers import MeasureWorkers
+from autotune.process.ending import ending_with
 
 __all__ = ["TaskClient", "TaskInputs"]
 
 
 @frozen
 class TaskInputs:
-    """A task as workers are told of it.
+    """A task as it is described to workers.
 
     Attributes:
         workload: What candidates compute.
@@ -44,7 +43,7 @@ class TaskClient:
 
     Attributes:
         workers: The workers.
-        task: What they are told.
+        task: Its description.
         dispatcher: Gives them the jobs of the task.
         building: Has them build.
         new_session: Starts another session of timing with them.
@@ -93,7 +92,7 @@ class TaskClient:
             lambda: None,
             files,
         )
-        client.close = weakref.finalize(client, _release, dispatcher, files, os.getpid())
+        client.close = ending_with(client, dispatcher.release, files.close)
         return client
 
     def give_inputs(self, kind: str) -> None:
@@ -160,10 +159,3 @@ class TaskClient:
 
 def _ignore(_reply: object) -> None:
     """Ignore a reply."""
-
-
-def _release(dispatcher: Dispatcher, files: ExitStack, owner: int) -> None:
-    # A forked copy of the host has these objects too, but not these workers.
-    if os.getpid() == owner:
-        dispatcher.release()
-        files.close()

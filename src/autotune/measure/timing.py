@@ -53,6 +53,26 @@ class CheckedCall:
         raise NotALatency(f"time() returned {shown}, not a finite number of seconds above 0")
 
 
+class RememberingCall:
+    """A call that remembers how often it was repeated the last time.
+
+    Args:
+        call: What to time.
+
+    Attributes:
+        number: How often.
+    """
+
+    def __init__(self, call: Timed) -> None:
+        self._call = call
+        self.number = 1
+
+    def time(self, number: int) -> float:
+        """Seconds per call over ``number`` calls."""
+        self.number = number
+        return self._call.time(number)
+
+
 def time_call(
     call: Timed,
     protocol: MeasureProtocol,

@@ -214,7 +214,7 @@ class TimingSession:
             self._contenders.append(trial)
 
     def screen_baseline(self, trial: Trial, best: float, io_bytes: int) -> None:
-        """Check a program that nobody has tuned, and time it only as long as it still can win.
+        """Check a baseline, and time it only as long as it still can win.
 
         Otherwise it is cut off in its first call, and its outcome says what that exceeds.
 

@@ -14,7 +14,7 @@ from autotune.process.channel import Message
 from autotune.sketches import Candidate, is_baseline
 from autotune.store.records import Outcome
 
-__all__ = ["Leader", "Trial", "mark_duplicates", "outcome_of"]
+__all__ = ["Leader", "Trial", "held_together", "mark_duplicates", "outcome_of"]
 
 _MOST_BUILDS = 3
 
@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this is a program that nobody has tuned."""
+        """Whether this is a program that a user has without tuning."""
         return is_baseline(self.candidate)
 
     @property
@@ -152,6 +152,21 @@ class Trial:
 
     def _complete(self, outcome: Outcome) -> Outcome:
         return evolve(outcome, lowered=self.lowered, binary=self.binary)
+
+
+def held_together(trials: Sequence[Trial], leader: Trial | None) -> list[Trial]:
+    """Those that one worker holds; what the worker of the best candidate holds comes last.
+
+    That worker is needed for the others, too, which may build again after their turn.
+
+    Args:
+        trials: What workers hold, in the order in which it is to be timed.
+        leader: The best candidate, where there is one.
+    """
+    busy = None if leader is None else leader.place
+    places = [trial.place for trial in trials]
+    first = next((place for place in places if place != busy), busy)
+    return [trial for trial in trials if trial.place == first]
 
 
 def mark_duplicates(trials: Sequence[Trial]) -> None:

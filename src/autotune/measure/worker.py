@@ -35,7 +35,7 @@ from autotune.measure.engines.reference_program import reference_seconds
 from autotune.measure.observers import ObserverSet
 from autotune.measure.pinning import pinned, timing_cpus
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import CheckedCall, Timed, time_call
+from autotune.measure.timing import CheckedCall, RememberingCall, Timed, time_call
 from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
 from autotune.plugins.parts import create_part
 from autotune.process.channel import Message
@@ -361,7 +361,7 @@ class Worker:
     def _first_samples(
         self, task: _Task, held: _Held, incumbent: float | None, checked: float
     ) -> tuple[float, ...]:
-        timed = _Remembering(_timed(task, held, 0))
+        timed = RememberingCall(_timed(task, held, 0))
         with _pinned(task) as problem:
             samples = time_call(timed, task.protocol, incumbent, checked)
         self._pin_problem = problem
@@ -451,19 +451,6 @@ class _Cold:
             self._flusher.flush(self._arrays)
             seconds += self._call.time(1)
         return seconds / number
-
-
-class _Remembering:
-    """A call that remembers how often it was repeated the last time."""
-
-    def __init__(self, call: Timed) -> None:
-        self._call = call
-        self.number = 1
-
-    def time(self, number: int) -> float:
-        """Seconds per call over ``number`` calls."""
-        self.number = number
-        return self._call.time(number)
 
 
 def _check_digest(what: str, digest: object) -> None:

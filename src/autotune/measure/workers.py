@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,9 +20,10 @@ from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.validation import ReferenceFiles
 from autotune.plugins.held import create_held_part
 from autotune.process.channel import Message
+from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
-from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
 from autotune.targets import Target
@@ -227,7 +227,7 @@ class Workers:
             is_late=self._is_late,
             device=self.on_device,
         )
-        end = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
+        end = ending_with(self, pool.close, folder.remove)
         self._running = _Running(pool, Dispatcher(pool, setup.observers), end)
         pool.start()
 
@@ -295,10 +295,3 @@ class SharedWorkers:
         """End all of them. Who needs them later starts them again."""
         for workers in self._workers:
             workers.close()
-
-
-def _clean_up(pool: WorkerPool, folder: PrivateFolder, owner: int) -> None:
-    # A forked copy of the host has these objects too, but not these processes.
-    if os.getpid() == owner:
-        pool.close()
-        folder.remove()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import evolve
 
 from autotune.ir.expressions import (
@@ -15,7 +17,7 @@ from autotune.ir.expressions import (
 )
 from autotune.nest.loop_nest import ELEMENT, Loop
 from autotune.nest.stage_schedule import StageSchedule
-from autotune.sketches import SharedLayout
+from autotune.sketches import Interleave, Pack, SharedLayout
 
 
 def body_of_copy(producer: StageSchedule) -> ScalarExpr:
@@ -72,6 +74,43 @@ def parallel_copy(loops: list[Loop]) -> list[Loop]:
         parts.extend(loop.parts)
     fused = Loop("*".join(loop.name for loop in outer[:count]), extent, tuple(parts), "parallel")
     return [fused, *loops[count:]]
+
+
+def packing_loops(
+    label: str, region: Sequence[IntExpr], pack: Pack, group: Interleave | None
+) -> list[Loop]:
+    """The loops of a packed copy over its region.
+
+    Args:
+        label: Of the copy.
+        region: Extents of what is copied.
+        pack: The step that makes the copy.
+        group: How it is laid out in groups of vectors, where it is.
+    """
+    loops = [
+        Loop(f"{label}.{index}", extent, ((f"d{index}", extent),))
+        for index, extent in enumerate(region)
+    ]
+    if group is None:
+        loops = vectorized_copy(loops, pack.lanes)
+    else:
+        loops = interleaved_copy(loops, group.dim, group.size, pack.lanes)
+    return parallel_copy(loops) if pack.at is None else loops
+
+
+def packed_shape(
+    region: Sequence[IntExpr], pack: Pack, group: Interleave | None
+) -> tuple[IntExpr, ...]:
+    """Extents in memory of a packed region: blocks go first, what is in them and groups last."""
+    shape = list(region)
+    if group is not None:
+        shape[group.dim] = shape[group.dim] // group.size
+    if pack.block_dim is not None and pack.block is not None:
+        blocked = shape.pop(pack.block_dim)
+        shape = [blocked // pack.block, *shape, pack.block]
+    if group is not None:
+        shape.append(const(group.size))
+    return tuple(shape)
 
 
 def cooperative_copy(

@@ -25,9 +25,9 @@ from autotune.nest.copies import (
     cooperative_copy,
     corner_steps,
     fragment_loops,
-    interleaved_copy,
     laid_out,
-    parallel_copy,
+    packed_shape,
+    packing_loops,
     vectorized_copy,
     with_axes,
 )
@@ -269,26 +269,9 @@ class _Emission:
                 clipped_hull(form, inside, bound)
                 for form, bound in zip(forms, bounds, strict=True)
             ]
-        allocated = list(region)
         group = schedule.interleaved.get(pack.operand)
-        if group is not None:
-            allocated[group.dim] = allocated[group.dim] // group.size
-        if pack.block_dim is not None and pack.block is not None:
-            blocked = allocated.pop(pack.block_dim)
-            allocated = [blocked // pack.block, *allocated, pack.block]
-        if group is not None:
-            allocated.append(const(group.size))
         label = self._copy_name(schedule, pack.operand)
-        loops = [
-            Loop(f"{label}.{index}", extent, ((f"d{index}", extent),))
-            for index, extent in enumerate(region)
-        ]
-        if group is None:
-            loops = vectorized_copy(loops, pack.lanes)
-        else:
-            loops = interleaved_copy(loops, group.dim, group.size, pack.lanes)
-        if pack.at is None:
-            loops = parallel_copy(loops)
+        loops = packing_loops(label, region, pack, group)
         own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
         write = Access(label, own, tuple(region), write=True)
         body, reads, sources = self._copied(pack.operand, own)
@@ -310,7 +293,7 @@ class _Emission:
         dtype = self.workload.tensors[pack.operand].dtype
         buffer = Buffer(
             label,
-            tuple(allocated),
+            packed_shape(region, pack, group),
             dtype,
             len(path),
             block_dim=pack.block_dim if pack.block is not None else None,

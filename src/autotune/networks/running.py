@@ -34,7 +34,7 @@ TIMING_SECONDS = 2.0
 """How long it takes to time a network that is not slow."""
 
 NAIVE_FLOP_PER_SECOND = 1e9
-"""About what a program without a schedule does: a program that nobody timed is counted so."""
+"""About what a program without a schedule does: one that was not timed is counted so."""
 
 
 SAVED_BYTES_PER_SECOND = 1.5e7

@@ -118,9 +118,9 @@ def _distinct(numbers: Collection[int]) -> tuple[int, ...]:
 class TimingLock:
     """The right to time on some processors, which no other process of this user has meanwhile.
 
-    Whoever has it in one process shares it with all others there. It is asked for again and again,
-    so that what waits can do something else, and be interrupted. After five minutes without it, as
-    beside a process that has been stopped, a warning says so, and nothing waits any more.
+    All of one process share it. It is asked for again and again, so that what waits can do
+    something else, and be interrupted. After five minutes without it, as beside a process that has
+    been stopped, a warning says so, and nothing waits any more.
 
     Attributes:
         processors: Numbers of logical CPUs; none to lock nothing.

@@ -26,17 +26,17 @@ UNTUNED = "naive loop nest"
 
 
 DEFAULT_CONFIGURATION = "default configuration"
-"""What people are told is the untuned program where that is external."""
+"""What the untuned program is shown as where it is external."""
 
 
 def baseline_label(workload: Workload, name: str) -> str:
-    """What people are told a baseline is: a program that is external has no loop nest."""
+    """What a baseline is shown as: an external program has no loop nest."""
     return DEFAULT_CONFIGURATION if workload.external and name == UNTUNED else name
 
 
 @frozen
 class DefaultSchedule(OpenStep):
-    """Whatever the backend does with a program for which nobody has chosen a schedule.
+    """The schedule that the backend itself gives a program without one.
 
     The only step of its sketch. It describes no loops, so that it has no symbolic nest; a
     backend that has a default schedule (``Backend.default_schedule``) knows what it means.
@@ -59,7 +59,7 @@ def baseline_candidate(workload: Workload, name: str) -> Candidate:
 
 
 def is_baseline(candidate: Candidate | None) -> bool:
-    """Whether nobody has tuned this program: the untuned one (None), or the default schedule."""
+    """Whether this is a baseline: the untuned program (None), or the default schedule."""
     return candidate is None or is_default(candidate)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from types import TracebackType
 from typing import Any, TypeVar
 
 from attrs import frozen
@@ -155,7 +154,7 @@ class Database(ABC):
 
     @abstractmethod
     def append_baseline(self, baseline: Baseline) -> None:
-        """Store the outcome of a program that nobody has tuned."""
+        """Store the outcome of a program that a user has without tuning."""
 
     @abstractmethod
     def baselines(self, where: RecordFilter | None = None) -> list[Baseline]:
@@ -240,10 +239,5 @@ class Database(ABC):
     def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()

@@ -12,7 +12,6 @@ Other fixtures may be given too, such as ``candidates`` that are not those of a 
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -43,6 +42,7 @@ from autotune.sketches import STEP_TYPES, Candidate, Sketch, Tile, baseline_cand
 from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, detect_cpu
+from autotune.testing.program_digests import program_digests, program_digests_elsewhere
 from autotune.testing.programs import check_call, check_program
 
 
@@ -393,12 +393,12 @@ class BackendSuite:
     ) -> None:
         requests = [self.request(workload, target, None, program)]
         requests += [self.request(workload, target, c, program) for c in candidates[:2]]
-        found = [_digests(backend, request) for request in requests]
+        found = [program_digests(backend, request) for request in requests]
         for level in zip(*found, strict=True):
             assert all(isinstance(digest, str) for digest in level)
             assert len(set(level)) > 1 or not any(level)
-        assert [_digests(backend, request) for request in requests] == found
-        assert self._digests_elsewhere(backend, requests) == found
+        assert [program_digests(backend, request) for request in requests] == found
+        assert program_digests_elsewhere(backend, requests) == found
 
     def test_parks_at_any_time(self, backend: Backend, target: Target, workload: Workload) -> None:
         backend.park()
@@ -443,28 +443,6 @@ class BackendSuite:
         backend.warm_up()
         backend.warm_up()
 
-    def _digests_elsewhere(
-        self, backend: Backend, requests: list[BuildRequest]
-    ) -> list[tuple[str, str]]:
-        """Digests in a process of its own."""
-        threads = requests[0].threads
-        sent = [
-            f"{type(backend).__module__}:{type(backend).__qualname__}",
-            [requests[0].workload.to_json(), requests[0].target.to_json()],
-            [requests[0].program, threads],
-            [request.candidate and request.candidate.to_json() for request in requests],
-        ]
-        process = subprocess.run(
-            [sys.executable, "-c", "from autotune.testing import backend_suite as s; s.main()"],
-            input=json.dumps(sent),
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=120,
-            check=True,
-            env=worker_environment(threads, backend.worker_environment(threads)),
-        )
-        return [(lowered, compiled) for lowered, compiled in json.loads(process.stdout)]
-
     def _bound(
         self, backend: Backend, request: BuildRequest
     ) -> tuple[BoundCall, dict[str, Array]]:
@@ -493,26 +471,3 @@ class BackendSuite:
 
     def _compare(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
         check_call(call, workload, inputs)
-
-
-def _digests(backend: Backend, request: BuildRequest) -> tuple[str, str]:
-    lowered = backend.lower(request)
-    return lowered.digest, backend.compile(lowered).digest
-
-
-def main() -> None:
-    """Write the digests of programs; what the suite runs in another process.
-
-    Standard input has, in JSON, the backend's import string, the workload and the target, the
-    imported program and the number of threads, and the candidates.
-    """
-    name, (about, described), (program, threads), candidates = json.load(sys.stdin)
-    module, _, attribute = name.partition(":")
-    backend: Backend = getattr(importlib.import_module(module), attribute)()
-    workload, target = Workload.from_json(about), Target.from_json(described)
-    found = []
-    for data in candidates:
-        candidate = None if data is None else Candidate.from_json(data, workload)
-        request = BuildRequest(workload, program, candidate, target, threads)
-        found.append(_digests(backend, request))
-    sys.stdout.write(json.dumps(found))

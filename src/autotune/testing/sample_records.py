@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from attrs import evolve
 
+from autotune.backends import Backend
 from autotune.ir.expressions import var
 from autotune.ir.workloads import Workload, gemm
 from autotune.sketches import AtMost, Candidate, Ordinal, Sketch, Tile
+from autotune.spaces import SketchSpace
 from autotune.store.records import Baseline, MeasureKey, Outcome, Record, Run, run_identity
 from autotune.targets import Target
 
-__all__ = ["KEY", "sample_baseline", "sample_record", "sample_run"]
+__all__ = ["KEY", "candidate_records", "sample_baseline", "sample_record", "sample_run"]
 
 KEY = MeasureKey("fingerprint", "reference", "1", "numpy 1", 2, "warm-1")
 
@@ -52,6 +55,47 @@ def sample_record(
     target = Target("cpu", "test", cores=2).to_json()
     record = Record("run-1", trial, candidate, KEY, target, "toy-1", outcome, 1e9 + trial, 2.5)
     return evolve(record, **changes)
+
+
+def candidate_records(
+    workload: Workload,
+    target: Target,
+    backend: Backend,
+    count: int,
+    program: str | None = None,
+    threads: int = 1,
+) -> list[Record]:
+    """Random candidates of a `SketchSpace` as if they had been measured: the first is the fastest.
+
+    Args:
+        workload: What they compute.
+        target: What they are for.
+        backend: Replays them.
+        count: How many there are for each sketch, on average.
+        program: The imported program's text, when they are for one.
+        threads: Threads of the measurements.
+    """
+    space = SketchSpace(workload, target, backend.limits(target))
+    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
+    compiler = backend.compiler_version()
+    key = MeasureKey(
+        target.fingerprint, backend.name, backend.version, compiler, threads, "warm-1"
+    )
+    about = target.to_json()
+    return [
+        Record(
+            "run",
+            trial,
+            candidate,
+            key,
+            about,
+            "sketch-1",
+            Outcome("ok", 1.25e-6 * (trial + 1), (1e-6,)),
+            1e9,
+            program=program,
+        )
+        for trial, candidate in enumerate(drawn)
+    ]
 
 
 def sample_baseline(latency: float | None = 1.0, **changes: Any) -> Baseline:

@@ -139,7 +139,7 @@ class WarmStarted:
 
 @frozen
 class BaselineMeasured:
-    """A program that nobody has tuned was built and timed, or found in the records.
+    """A baseline was built and timed, or found in the records.
 
     Attributes:
         task: The task.

@@ -252,7 +252,7 @@ class TuneOptions:
     @machine.default
     def _describe(self) -> Target:
         if self.uses_engine and self.chosen["runner"].name != KINDS["runner"]:
-            # Programs run elsewhere: what this process may use says nothing.
+            # Programs run elsewhere: what this process may use does not matter.
             return _described(self.target, self.threads)
         return _check_cores(checked_target(self.target, self.threads))
 

@@ -17,7 +17,6 @@ from autotune.search.window import Window
 from autotune.store.best_record import find_best
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Outcome, Record, Run
-from autotune.store.trial_log import TrialLog
 from autotune.tuning.contest import compare_backends, joined_results, needs_comparison, rivals
 from autotune.tuning.events import (
     BackendsCompared,
@@ -30,13 +29,14 @@ from autotune.tuning.events import (
     WarmStarted,
     WarningRaised,
 )
+from autotune.tuning.give_up import GiveUpRule, is_hopeless, uniform_failure
+from autotune.tuning.open_tasks import OpenTasks
 from autotune.tuning.result import Result
 from autotune.tuning.resume import Checkpoint, Progress, this_process
 from autotune.tuning.run_plan import (
     ALL_FAILED,
     CONVERGED,
     EXHAUSTED,
-    GIVE_UP_AFTER,
     TIME_OVER,
     TRIALS_USED,
     RunPlan,
@@ -47,12 +47,6 @@ from autotune.tuning.time_limit import TimeLimit
 from autotune.tuning.warm_start import find_warm_starts
 
 __all__ = ["RunSession"]
-
-WARN_AFTER = 8
-MOST_POOLS = 2
-"""Measurers with processes of their own that are kept at once; the others are closed."""
-MOST_KEPT_BYTES = 1 << 30
-"""Inputs and outputs of tasks whose measurers are kept."""
 
 
 class RunSession:
@@ -95,8 +89,9 @@ class RunSession:
                 strict=True,
             )
         ]
+        self._give_up_rule = GiveUpRule(plan.spec.options.patience)
         for task in self._tasks:
-            task.given_up = self._is_left(task.log)
+            task.given_up = self._give_up_rule.gives_up(task.log)
         self._search = Search(
             [spec.space for spec in plan.tasks],
             [spec.strategy for spec in plan.tasks],
@@ -111,7 +106,7 @@ class RunSession:
         self._resumed_trials = self._trials
         plan.workers.is_late = self._limit.is_late
         self._outstanding: Round | None = None
-        self._open: list[TaskSession] = []
+        self._open = OpenTasks()
 
     @property
     def _trials(self) -> int:
@@ -152,7 +147,7 @@ class RunSession:
         """Start workers first: they import a compiler while the search thinks."""
         plan = self._plan
         if not self._limit.search_is_over():
-            self._use(self._tasks[0])
+            self._open.use(self._tasks[0])
         with self._watch.timing("startup"):
             self._limit.reserve(plan.prepared())
         if self._is_new and plan.spec.options.warm_start and not self._context.fresh:
@@ -248,9 +243,10 @@ class RunSession:
                 if upcoming is not None and self._spent() is None:
                     self._submit(upcoming)
             current = upcoming
-        if all(is_hopeless(task.log) for task in self._tasks):
+        logs = [task.log for task in self._tasks]
+        if all(is_hopeless(log) for log in logs):
             return ALL_FAILED
-        return CONVERGED if any(self._is_settled(task.log) for task in self._tasks) else EXHAUSTED
+        return CONVERGED if any(map(self._give_up_rule.is_settled, logs)) else EXHAUSTED
 
     def _streams(self, current: Round) -> bool:
         """Whether the search goes on while others are out: one task, and several machines."""
@@ -302,15 +298,6 @@ class RunSession:
             if room > 0:
                 task.submit(asked[:room])
 
-    def _is_left(self, log: TrialLog) -> bool:
-        """Whether a task gets no more trials: all have failed, or none was a gain for long."""
-        return is_hopeless(log) or self._is_settled(log)
-
-    def _is_settled(self, log: TrialLog) -> bool:
-        """Whether a task has had as many trials without a gain as the user has patience for."""
-        patience = self._plan.spec.options.patience
-        return patience is not None and log.trials_without_gain >= patience
-
     def _unless_given_up(self, proposed: Round | None) -> Round | None:
         if proposed is None or self._tasks[proposed.task].given_up:
             return None
@@ -338,7 +325,7 @@ class RunSession:
     def _submit(self, proposed: Round) -> None:
         """Begin to build as much of a round as the budget allows."""
         task = self._tasks[proposed.task]
-        self._use(task)
+        self._open.use(task)
         if not self._plan.times_candidates_first:
             task.find_baselines()
         self._time_claim(task)
@@ -354,7 +341,7 @@ class RunSession:
     def _collect(self, current: Round) -> list[Outcome]:
         """Outcomes of as much of a round as the budget allows."""
         task = self._tasks[current.task]
-        self._use(task)
+        self._open.use(task)
         plan, before = self._plan, len(task.log)
         size = min(len(current.asked), plan.budget.trials - self._trials)
         plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, size))
@@ -404,39 +391,10 @@ class RunSession:
             task: The task.
             before: Trials it had before this round.
         """
-        log = task.log
-        task.given_up = self._is_left(log)
-        if log.best is not None:
-            return
-        statuses = {entry.status for entry in log.entries[:WARN_AFTER]}
-        if before < WARN_AFTER <= len(log) and len(statuses) == 1:
-            (status,) = statuses
-            self._plan.emit(
-                WarningRaised(
-                    task.spec.name,
-                    f"the first {WARN_AFTER} candidates all ended in {status}: "
-                    f"{log.failures[status] or 'no message'}",
-                )
-            )
-
-    def _use(self, task: TaskSession, needed: int = 1) -> None:
-        """Have a task's measurer at hand, and not too many others.
-
-        Args:
-            task: The task.
-            needed: How many are needed at once, this one included.
-        """
-        if task in self._open:
-            self._open.remove(task)
-        self._open.append(task)
-        while len(self._open) > needed and self._keeps_too_much():
-            self._open.pop(0).close()
-        task.start()
-
-    def _keeps_too_much(self) -> bool:
-        owners = sum(not task.shares_workers for task in self._open)
-        kept = sum(task.spec.workload.io_bytes for task in self._open)
-        return owners > MOST_POOLS or kept > MOST_KEPT_BYTES
+        task.given_up = self._give_up_rule.gives_up(task.log)
+        message = uniform_failure(task.log, before)
+        if message is not None:
+            self._plan.emit(WarningRaised(task.spec.name, message))
 
     def _confirm_winners(self) -> str | None:
         """Time the winners again, those first on which most time is spent; why not all, if so."""
@@ -446,7 +404,7 @@ class RunSession:
             for task in waiting:
                 if self._limit.is_over:
                     break
-                self._use(task)
+                self._open.use(task)
                 task.confirm()
         left = [task.spec.name for task in waiting if task.is_to_be_confirmed]
         return self._left_undone("not confirmed", left)
@@ -464,7 +422,7 @@ class RunSession:
                 if self._limit.is_over:
                     break
                 for task in competing:
-                    self._use(task, needed=len(competing))
+                    self._open.use(task, needed=len(competing))
                 rng = np.random.default_rng(plan.spec.options.seed)
                 contest = compare_backends(competing, plan.protocol, rng, self._watch)
                 self._contests[name] = contest
@@ -533,11 +491,6 @@ class RunSession:
                 )
             )
         return joined_results(plan.tasks, results, self._contests)
-
-
-def is_hopeless(log: TrialLog) -> bool:
-    """Whether so much has failed that the rest would too."""
-    return log.best is None and len(log) >= GIVE_UP_AFTER
 
 
 def _records_of(database: Database, run_id: str) -> dict[tuple[MeasureKey, str], Record]:

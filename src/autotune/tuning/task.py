@@ -8,19 +8,15 @@ from contextlib import contextmanager, suppress
 
 from attrs import evolve
 
-from autotune.errors import DatabaseError
 from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
 from autotune.models.cost import Observation
 from autotune.sketches import Candidate
-from autotune.store.best_record import find_record
-from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
     Baseline,
     Comparison,
     Confirmation,
     Outcome,
-    Record,
     standing,
 )
 from autotune.store.trial_log import LogEntry, TrialLog
@@ -37,6 +33,7 @@ from autotune.tuning.events import (
 )
 from autotune.tuning.submitted import Submitted, answered_of
 from autotune.tuning.task_baselines import TaskBaselines
+from autotune.tuning.task_records import TaskRecords
 from autotune.tuning.task_spec import RunContext, TaskSpec
 
 __all__ = ["TaskSession"]
@@ -67,6 +64,7 @@ class TaskSession:
         self.confirmation = confirmation
         self.given_up = False
         self._context = context
+        self._records = TaskRecords(spec, context)
         self._measurer: Measurer | None = None
         self._ready = False
         self._submitted: deque[Submitted] = deque()
@@ -104,7 +102,7 @@ class TaskSession:
 
     def submit(self, batch: Sequence[Candidate]) -> None:
         """Begin to build those of ``batch`` that no record answers, and return at once."""
-        submitted = Submitted(batch, [self._known(candidate) for candidate in batch])
+        submitted = Submitted(batch, [self._records.known(candidate) for candidate in batch])
         self._submitted.append(submitted)
         if submitted.missing:
             with self._accounting(self._prepared()) as measurer:
@@ -126,7 +124,7 @@ class TaskSession:
             with self._context.guard.shield():
                 if current.known[index] is None:
                     candidate = current.batch[index]
-                    self._store(candidate, outcome, first_trial + index)
+                    self._records.append(candidate, outcome, first_trial + index)
                     current.known[index] = (outcome, self._context.run_id)
                 self._log_known(current)
 
@@ -137,7 +135,7 @@ class TaskSession:
                 self._on_comparison,
                 self._on_leader_timed,
                 self._leader(),
-                self._recall,
+                self._records.recall,
                 enough,
             )
             # Without the rest, whatever was known in time is recorded.
@@ -190,11 +188,11 @@ class TaskSession:
         def on_known(candidate: Candidate, outcome: Outcome) -> None:
             if candidate.digest in places:
                 with self._context.guard.shield():
-                    self._store(candidate, outcome, first_trial + len(taken))
+                    self._records.append(candidate, outcome, first_trial + len(taken))
                     log(candidate, outcome, self._context.run_id)
 
-        answered = answered_of(places.values())
-        for candidate, known in sorted(answered, key=self._recorded_at):
+        answered, recorded_at = answered_of(places.values()), self._records.trial_of
+        for candidate, known in sorted(answered, key=lambda found: recorded_at(found[0])):
             log(candidate, *known)
         if places and len(taken) < count:
             collecting = Collecting(
@@ -202,7 +200,7 @@ class TaskSession:
                 self._on_comparison,
                 self._on_leader_timed,
                 self._leader(),
-                self._recall,
+                self._records.recall,
                 enough,
             )
             before = len(taken)
@@ -212,11 +210,6 @@ class TaskSession:
         while self._submitted and not self._submitted[0].unlogged:
             self._submitted.popleft()
         return taken
-
-    def _recorded_at(self, answered: tuple[Candidate, object]) -> int:
-        """When this run has recorded a candidate, as the number of a trial; -1 if it has not."""
-        record = self._context.own.get((self.spec.key, answered[0].digest))
-        return -1 if record is None else record.trial
 
     def _note_timed(self, outcomes: Mapping[str, Outcome]) -> None:
         """Remember which candidates, by digest, or their equals, were timed in this session."""
@@ -242,17 +235,7 @@ class TaskSession:
         None where there is none, where something that was timed here is as fast, or where this
         run has begun already or ignores records.
         """
-        context, spec = self._context, self.spec
-        if context.fresh or len(self.log):
-            return None
-        workload, key = spec.workload.digest, spec.key
-        claim = _first(context.database, RecordFilter(workload=workload, key=key, imported=True))
-        if claim is None or self._known(claim.candidate) is not None:
-            return None
-        best = _first(context.database, RecordFilter(workload=workload, key=key, imported=False))
-        if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
-            return None
-        return claim.candidate.on(spec.workload)
+        return None if len(self.log) else self._records.find_claim()
 
     @property
     def is_to_be_confirmed(self) -> bool:
@@ -291,7 +274,7 @@ class TaskSession:
     def _note_winner(self, winner: str) -> None:
         """Record which leaders were beaten by one with a higher latency; latencies stay."""
         for entry in self.log.leaders(len(self.log)):
-            outcome = self._record_of(entry).outcome
+            outcome = self._records.of(entry).outcome
             if entry.digest == winner:
                 if outcome.beaten_by:
                     self._amend(entry, evolve(outcome, beaten_by=""))
@@ -306,7 +289,7 @@ class TaskSession:
         if over is not None:
             entries = self.log.leaders(len(self.log))
             winner = next(entry for entry in entries if entry.digest == confirmation.winner)
-            latency = self._record_of(winner).latency or 0.0
+            latency = self._records.of(winner).latency or 0.0
             changed = after_turns(baseline, over, latency, context.now())
         elif outcome.ok or outcome.retriable:
             return
@@ -324,7 +307,7 @@ class TaskSession:
 
         None where a leader failed; it is recorded so, and its digest added to ``rejected``.
         """
-        programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
+        programs: list[Candidate | None] = [self._records.of(entry).candidate for entry in leaders]
         if baseline is not None:
             programs.append(program_named(self.spec.workload, baseline.name))
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
@@ -340,7 +323,7 @@ class TaskSession:
         entry = self.log.best
         if entry is None:
             raise RuntimeError(f"{self.spec.name} has no valid candidate to hold")
-        chosen = standing(self._record_of(entry), self.without_tuning.recorded)
+        chosen = standing(self._records.of(entry), self.without_tuning.recorded)
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             return measurer.hold(chosen.scheduled)
 
@@ -352,7 +335,7 @@ class TaskSession:
         """
         while True:
             leaders = self.log.leaders(_LOOKED_AT)
-            found = [(entry, self._record_of(entry).outcome) for entry in leaders]
+            found = [(entry, self._records.of(entry).outcome) for entry in leaders]
             gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
             if not gone:
                 return distinct_programs(
@@ -392,56 +375,19 @@ class TaskSession:
             for message in measurer.take_warnings():
                 self._context.emit(WarningRaised(self.spec.name, message))
 
-    def _known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
-        """The recorded outcome of a candidate, and the run that recorded it."""
-        own = self._context.own.get((self.spec.key, candidate.digest))
-        if own is not None:
-            return own.outcome, own.run_id
-        if self._context.fresh:
-            return None
-        record = self._context.database.lookup(candidate.digest, self.spec.key)
-        return None if record is None else (record.outcome.as_cached(), record.run_id)
-
-    def _recall(self, program: str) -> Outcome | None:
-        """The recorded outcome of another candidate with the same program, by its digest."""
-        context = self._context
-        if context.fresh:
-            return None
-        workload = self.spec.workload.digest
-        record = context.database.lookup_program(program, workload, self.spec.key)
-        if record is None:
-            return None
-        return evolve(record.outcome, duplicate_of=record.candidate.digest)
-
     def _leader(self) -> Leader | None:
         best = self.log.best
         if best is None or best.latency is None:
             return None
         if self._best is None or self._best.digest != best.digest:
-            self._best = self._candidate_of(best)
+            self._best = self._records.of(best).candidate
         return Leader(self._best, best.latency if best.digest in self._timed else None)
-
-    def _candidate_of(self, entry: LogEntry) -> Candidate:
-        return self._record_of(entry).candidate
-
-    def _record_of(self, entry: LogEntry) -> Record:
-        context = self._context
-        record = find_record(context.database, entry, self.spec.key, context.own)
-        if record is None:
-            raise DatabaseError(
-                f"database {context.database.location!r}: the record of candidate "
-                f"{entry.digest} of run {entry.source} is gone"
-            )
-        return record.on(self.spec.workload, self.spec.program)
 
     def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
         """Record what was found out later about a candidate."""
-        context, own = self._context, (self.spec.key, entry.digest)
-        with context.guard.shield():
-            context.database.amend(entry.source, entry.digest, outcome, self.spec.key)
+        with self._context.guard.shield():
+            self._records.amend(entry, outcome)
             self.log.amend(entry.digest, outcome)
-            if own in context.own:
-                context.own[own] = evolve(context.own[own], outcome=outcome)
 
     def _on_leader_timed(self, latency: float) -> None:
         """Take note of what the best candidate of an earlier session takes in this one.
@@ -465,23 +411,6 @@ class TaskSession:
     ) -> None:
         event = LeadersCompared(self.spec.name, leader, challenger, comparison, replaced)
         self._context.emit(event)
-
-    def _store(self, candidate: Candidate, outcome: Outcome, trial: int) -> None:
-        context = self._context
-        record = Record(
-            run_id=context.run_id,
-            trial=trial,
-            candidate=candidate,
-            key=self.spec.key,
-            target=self.spec.target.to_json(),
-            space=context.space,
-            outcome=outcome,
-            created=context.now(),
-            elapsed=context.watch.elapsed,
-            program=self.spec.program,
-        )
-        context.database.append_record(record)
-        context.own[self.spec.key, candidate.digest] = record
 
     def _log_known(self, current: Submitted) -> None:
         """Log the outcomes that are known and next in order."""
@@ -511,8 +440,3 @@ class TaskSession:
                 elapsed=entry.elapsed,
             )
         )
-
-
-def _first(database: Database, where: RecordFilter) -> Record | None:
-    """The fastest candidate of a workload under a key, if there is any."""
-    return next(iter(database.fastest_of_each(where)), None)

@@ -22,7 +22,7 @@ _UNTIMED = "the time of a session was over before it was timed"
 
 
 class TaskBaselines:
-    """The programs of a task that nobody has tuned.
+    """The baselines of a task: what a user has without tuning.
 
     Args:
         spec: The task.

@@ -42,15 +42,7 @@ def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, float]) -> float
     reductions, accumulators, local = last
     warps = math.ceil(threads / gpu["warp"])
     lanes = warps * gpu["warp"]
-    most = min(255, gpu["block_registers"] // lanes // 8 * 8)
-    held = min(most, 8 * math.ceil(max(registers, 16) / 8))
-    resident = min(
-        gpu["blocks_held"],
-        gpu["threads_held"] // lanes,
-        gpu["registers_held"] // (held * lanes),
-        gpu["shared_held"] // (shared + 1024),
-    )
-    resident = max(resident, 1)
+    most, resident = _residency(lanes, registers, shared + 1024, gpu)
     rounds = math.ceil(blocks / gpu["multiprocessors"])
     together = min(resident, rounds)
     sets = 1.0
@@ -72,21 +64,35 @@ def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, float]) -> float
     return math.hypot(cycles / gpu["clock"], from_memory / gpu["bandwidth"])
 
 
+def _residency(
+    lanes: float, registers: float, shared: float, gpu: Mapping[str, float]
+) -> tuple[float, float]:
+    """Most registers that a thread may have, and blocks that a multiprocessor holds at once.
+
+    Args:
+        lanes: Threads of a block, with those that whole warps add.
+        registers: What a thread asks for.
+        shared: Bytes of shared memory that a block takes.
+        gpu: The device.
+    """
+    most = min(255, gpu["block_registers"] // lanes // 8 * 8)
+    held = min(most, 8 * math.ceil(max(registers, 16) / 8))
+    resident = min(
+        gpu["blocks_held"],
+        gpu["threads_held"] // lanes,
+        gpu["registers_held"] // (held * lanes),
+        gpu["shared_held"] // shared,
+    )
+    return most, max(resident, 1)
+
+
 def launch_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, float]) -> float:
     """Time of launches, each with ``LAUNCH_SYMBOLS``: what the analytic cost model estimates."""
     total = 0.0
     for blocks, threads, registers, shared, slots, loads, moved, distinct in symbols:
         warps = math.ceil(threads / gpu["warp"])
         lanes = warps * gpu["warp"]
-        most = min(255, gpu["block_registers"] // lanes // 8 * 8)
-        held = min(most, 8 * math.ceil(max(registers, 16) / 8))
-        resident = min(
-            gpu["blocks_held"],
-            gpu["threads_held"] // lanes,
-            gpu["registers_held"] // (held * lanes),
-            gpu["shared_held"] // max(shared, 1),
-        )
-        resident = max(resident, 1)
+        most, resident = _residency(lanes, registers, max(shared, 1), gpu)
         rounds = math.ceil(blocks / gpu["multiprocessors"])
         together = min(resident, rounds)
         arithmetic = rounds * lanes * slots / gpu["slot_rate"] * max(1, registers / most)

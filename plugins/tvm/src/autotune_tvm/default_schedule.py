@@ -1,4 +1,4 @@
-"""What TVM schedules a program as that nobody has tuned: the rules of its dlight."""
+"""How TVM itself schedules an untuned program: the rules of its dlight."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
 
 
 def fallback_schedule(module: Any, target: Target) -> Any:
-    """What a program for a GPU is that nobody has scheduled: dlight's rule for any program.
+    """How an unscheduled program for a GPU is scheduled: dlight's rule for any program.
 
     Without one, no loop is bound to threads, and nothing runs.
 

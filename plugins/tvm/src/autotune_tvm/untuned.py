@@ -1,4 +1,4 @@
-"""How long a program takes at least that nobody has scheduled, found without running it.
+"""How long an unscheduled program takes at least, found without running it.
 
 A sum of floats is added in the order in which it stands: TVM gives LLVM no leave to reorder it.
 Where the innermost loops are those of a sum, no addition begins before the last one has ended.
@@ -39,7 +39,7 @@ def of_function(function: Any) -> float:
     """Seconds that a call takes at least; 0.0 where nothing can be said.
 
     Args:
-        function: A ``PrimFunc`` that nobody has scheduled.
+        function: An unscheduled ``PrimFunc``.
     """
     return _SECONDS_PER_ADDITION * _dependent_additions(function.body, ())
 

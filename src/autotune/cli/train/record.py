@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
@@ -14,12 +13,13 @@ from autotune.cli.options import (
     database_option,
     json_option,
     progress_options,
-    read_progress_mode,
     tune_options,
+    watched,
 )
 from autotune.cli.query import open_for_reading
 
 if TYPE_CHECKING:
+    from autotune.cli.watching import Watching
     from autotune.models.training import ListedTask, TaskList
     from autotune.report import Table
     from autotune.tuning.events import EventListener
@@ -73,6 +73,7 @@ Example:
 @tune_options("time", "seed", "target", "backend", "threads", parts=("search_space", "cost_model"))
 @progress_options
 @json_option
+@watched
 def record(
     database: str,
     task_list: str,
@@ -80,9 +81,7 @@ def record(
     protocol: str,
     programs: int,
     random_share: float,
-    progress_mode: str | None,
-    quiet: bool,
-    log_path: str | None,
+    watching: Watching,
     json_path: str | None,
     options: TuneOptions,
 ) -> int:
@@ -94,20 +93,18 @@ def record(
 
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.cli.progress import chosen_mode
     from autotune.measure import MeasureProtocol
     from autotune.models.training import TaskList
     from autotune.tuning.recording import record_tasks
 
     listed = TaskList.read(task_list).only(only)
-    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
-    output = Output(json_path, log_path)
+    output = Output(json_path, watching.log_path)
     done = record_tasks(
         listed.tasks,
         evolve(options, database=database, protocol=MeasureProtocol.named(protocol)),
         programs=programs,
         random_share=random_share,
-        watching=_watching(listed, mode, log_path),
+        watching=_watching(listed, watching),
     )
     complete = sum(task.is_complete for task in done)
     output.json(
@@ -128,21 +125,19 @@ def record(
 
 
 def _watching(
-    listed: TaskList, mode: str, log_path: str | None
+    listed: TaskList, asked: Watching
 ) -> Callable[[ListedTask], AbstractContextManager[Sequence[EventListener]]]:
     """Says which task it is, and shows its progress as ``autotune tune`` does."""
-    from autotune.cli.event_log import event_log
     from autotune.cli.output import notify
-    from autotune.cli.progress import progress
 
     places = {task.name: place for place, task in enumerate(listed.tasks, 1)}
 
     @contextmanager
     def watching(task: ListedTask) -> Iterator[Sequence[EventListener]]:
-        if mode != "quiet":
+        if asked.mode != "quiet":
             notify(f"task {places[task.name]} of {len(places)}: {task.name}")
-        with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
-            yield [*logs, *listeners]
+        with asked.listeners(looks_at_machine=False) as listeners:
+            yield listeners
 
     return watching
 

@@ -112,7 +112,7 @@ def prune_by_strategy(
         if len(configs) <= count:
             return configs
         flat = flattened([vars(config) for config in configs])
-        # Lists that programs make may have a configuration twice, which Triton bears.
+        # Lists that programs make may have a configuration twice, which Triton accepts.
         different = {repr(it): it for it in flat}
         originals = dict(zip(map(repr, flat), configs, strict=True))
         search = AskTell(

@@ -17,7 +17,8 @@ from autotune.ir.workloads.builders import (
 from autotune.ir.workloads.inputs import random_inputs
 from autotune.ir.workloads.reference import reference_outputs
 from autotune.ir.workloads.similarity import WorkloadForm, structure_of, without_numbers
-from autotune.ir.workloads.workload import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads.tensor import Tensor
+from autotune.ir.workloads.workload import Axis, Stage, Workload
 
 __all__ = [
     "Axis",

@@ -27,7 +27,8 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.workloads.halves import HALF_DTYPES, stored_in_halves
-from autotune.ir.workloads.workload import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads.tensor import Tensor
+from autotune.ir.workloads.workload import Axis, Stage, Workload
 
 FLOAT_DTYPES = ("float32", "float64")
 # In place of a masked score: its exponential is 0 beside that of any other.

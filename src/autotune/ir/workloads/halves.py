@@ -6,7 +6,8 @@ from attrs import evolve
 
 from autotune.ir.expressions import Cast, Constant, Gather, Load, ScalarExpr, Select, var
 from autotune.ir.expressions.scalar import reads, transform
-from autotune.ir.workloads.workload import Stage, Tensor, Workload
+from autotune.ir.workloads.tensor import Tensor
+from autotune.ir.workloads.workload import Stage, Workload
 
 __all__ = ["HALF_DTYPES", "stored_in_halves"]
 

@@ -22,7 +22,8 @@ from autotune.ir.workloads.reference import (
     stage_grid,
     widened,
 )
-from autotune.ir.workloads.workload import Stage, Tensor, Workload
+from autotune.ir.workloads.tensor import Tensor
+from autotune.ir.workloads.workload import Stage, Workload
 
 __all__ = ["index_inputs", "random_inputs"]
 

@@ -29,7 +29,8 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import children
-from autotune.ir.workloads.workload import Stage, Tensor, Workload
+from autotune.ir.workloads.tensor import Tensor
+from autotune.ir.workloads.workload import Stage, Workload
 
 Array = NDArray[Any]
 

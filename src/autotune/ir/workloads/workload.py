@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.converter import JsonForm, json_forms, list_form, object_form
-from autotune.ir.element_types import ElementType, element_type
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     AffineForm,
     Cast,
@@ -32,6 +32,7 @@ from autotune.ir.expressions import (
 from autotune.ir.expressions.affine import unknown_form
 from autotune.ir.expressions.scalar import reads, renamed_body, walk
 from autotune.ir.workloads.canonical import Names, canonical_order
+from autotune.ir.workloads.tensor import Tensor, validate_dtype, validate_tensor
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -51,44 +52,6 @@ class Axis:
     name: str
     extent: int
     kind: str = "spatial"
-
-
-@frozen
-class Tensor:
-    """A dense row-major array.
-
-    Attributes:
-        name: Name.
-        shape: Extents.
-        dtype: Name of the element type.
-        constant: Of an input: whether it holds the same in all calls of a program, as the weights
-            of a network do. What only rearranges it need not be part of a call.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    constant: bool = False
-
-    def __repr__(self) -> str:
-        """As of old for what is no constant: digests are made from looks, and looks from this."""
-        marked = ", constant=True" if self.constant else ""
-        return f"Tensor(name={self.name!r}, shape={self.shape!r}, dtype={self.dtype!r}{marked})"
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def bytes(self) -> int:
-        """Size in bytes."""
-        return self.elements * self.element.bytes
-
-    @property
-    def element(self) -> ElementType:
-        """What its elements are."""
-        return element_type(self.dtype)
 
 
 @frozen
@@ -388,11 +351,6 @@ def _form_of_value(index: ScalarExpr) -> AffineForm:
 
 @json_forms
 def _forms(converter: Converter) -> None:
-    write_whole, _ = list_form(converter, Tensor)
-    # What is no constant is written as before there were any, and so has the digest of then.
-    converter.register_unstructure_hook(
-        Tensor, lambda tensor: write_whole(tensor)[: None if tensor.constant else -1]
-    )
     list_form(converter, Axis)
     object_form(converter, Stage)
     write, read = object_form(converter, Workload, ignores_others=True, order=_FOR_PEOPLE)
@@ -420,10 +378,10 @@ def _validate(workload: Workload) -> None:
         return
     known: dict[str, Tensor] = {}
     for tensor in workload.inputs:
-        _validate_tensor(tensor, known)
+        validate_tensor(tensor, known)
         known[tensor.name] = tensor
     for stage in workload.stages:
-        _validate_tensor(stage.output, known)
+        validate_tensor(stage.output, known)
         if stage.output.constant:
             raise InvalidValueError(f"stage {stage.name!r} computes what is marked as constant")
         _validate_stage(stage, known)
@@ -436,21 +394,6 @@ def _validate(workload: Workload) -> None:
             raise InvalidValueError(f"output {name!r} is named twice")
     if not workload.stages or not workload.outputs:
         raise InvalidValueError(f"workload {workload.name!r} computes nothing")
-
-
-def _validate_tensor(tensor: Tensor, known: dict[str, Tensor]) -> None:
-    if tensor.name in known:
-        raise InvalidValueError(f"two tensors are called {tensor.name!r}")
-    _validate_dtype(f"tensor {tensor.name!r}", tensor.dtype)
-    if not all(isinstance(extent, int) and extent > 0 for extent in tensor.shape):
-        raise InvalidValueError(f"tensor {tensor.name!r} has shape {tensor.shape}")
-
-
-def _validate_dtype(where: str, dtype: str) -> None:
-    try:
-        element_type(dtype)
-    except UnknownNameError as error:
-        raise InvalidValueError(f"{where}: {error}") from error
 
 
 def _validate_axis(stage: Stage, axis: Axis) -> None:
@@ -497,7 +440,7 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
                 )
     for node in walk(stage.body):
         if isinstance(node, (Cast, Constant)):
-            _validate_dtype(f"stage {stage.name!r}", node.dtype)
+            validate_dtype(f"stage {stage.name!r}", node.dtype)
         indices = node.indices if isinstance(node, Load) else ()
         if isinstance(node, IndexValue):
             indices = (node.index,)

@@ -22,7 +22,7 @@ from autotune.measure.devices.calls import DeviceCall
 from autotune.measure.devices.checking import CHECK_SOURCE, DeviceChecker
 from autotune.measure.devices.device import Device, open_device
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import CheckedCall, time_call
+from autotune.measure.timing import CheckedCall, RememberingCall, time_call
 from autotune.measure.validation import expectations, read_arrays
 from autotune.process.channel import Message
 from autotune.process.child import Connection, Handler, connect, describe, serve
@@ -186,7 +186,7 @@ class DeviceWorker:
     def _first_samples(
         self, task: _Task, held: _Held, incumbent: float | None, checked: float
     ) -> tuple[float, ...]:
-        timed = _Remembering(task.call(held))
+        timed = RememberingCall(task.call(held))
         self._warm(task.call(held), checked)
         samples = time_call(CheckedCall(timed), task.protocol, incumbent, checked)
         held.number = timed.number
@@ -230,19 +230,6 @@ class DeviceWorker:
         if task.arrays is None:
             raise RuntimeError("the arrays of a task are not loaded")
         return task.arrays
-
-
-class _Remembering:
-    """A call that remembers how often it was repeated the last time."""
-
-    def __init__(self, call: DeviceCall) -> None:
-        self._call = call
-        self.number = 1
-
-    def time(self, number: int) -> float:
-        """Seconds per call over ``number`` calls."""
-        self.number = number
-        return self._call.time(number)
 
 
 def _checker_on(device: Device) -> DeviceChecker:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +18,9 @@ from autotune.measure.plausibility import SHORTEST_CALL, Plausibility
 from autotune.measure.validation import ReferenceFiles
 from autotune.measure.workers import WorkerSetup
 from autotune.process.channel import Message
+from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
-from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
 
@@ -120,7 +119,7 @@ class EngineWorkers:
             clock=self._clock,
             is_late=self._is_late,
         )
-        end = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
+        end = ending_with(self, pool.close, folder.remove)
         dispatcher = Dispatcher(pool, self.setup.observers)
         self._running = _Running(pool, store, dispatcher, end)
         self._engine.start(store)
@@ -162,10 +161,3 @@ class EngineWorkers:
         if self._running is None:
             raise WorkerStartFailed("the runner has not been started, or was closed")
         return self._running
-
-
-def _clean_up(pool: EnginePool, folder: PrivateFolder, owner: int) -> None:
-    # A forked copy of the host has these objects too, but not these processes.
-    if os.getpid() == owner:
-        pool.close()
-        folder.remove()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from operator import itemgetter
-from typing import Any
 
 from attrs import define, frozen
 
@@ -33,6 +31,7 @@ from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
 from autotune.plugins.options import option, read_options
 from autotune.process.channel import Message
+from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
@@ -65,7 +64,7 @@ class _Running:
 
     pool: WorkerPool
     folder: PrivateFolder
-    end: weakref.finalize[Any, Any]
+    end: Callable[[], object]
 
 
 class LocalEngine(MeasureEngine):
@@ -134,7 +133,7 @@ class LocalEngine(MeasureEngine):
             clock=time.monotonic,
             hello=lambda index: {"artefacts": store, "only_times": index == _TIMER},
         )
-        end = weakref.finalize(self, _end, pool, folder, os.getpid())
+        end = ending_with(self, pool.close, folder.remove)
         self._running = _Running(pool, folder, end)
         pool.reserve((), (_TIMER,))
         pool.start()
@@ -315,10 +314,3 @@ def make_local_engine(context: Context) -> LocalEngine:
         InvalidValueError: an option is unknown or has no such value.
     """
     return LocalEngine(context)
-
-
-def _end(pool: WorkerPool, folder: PrivateFolder, owner: int) -> None:
-    # A forked copy of the host has these objects too, but not these processes.
-    if os.getpid() == owner:
-        pool.close()
-        folder.remove()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import select
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from autotune.process import ATTACHMENTS, Message, WorkerDied, WorkerProcess
+from autotune.process.ending import ending_with
 from autotune.process.memory import default_memory_limit
-from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.private_folder import make_private_folder
 from autotune.process.worker_process import THREAD_VARIABLES
 
 __all__ = ["Clock", "ModelFailed", "ModelProcess"]
@@ -55,7 +56,7 @@ class ModelProcess:
         self._answers: deque[Message] = deque()
         self._running: list[WorkerProcess] = []
         # Also runs when the interpreter exits or the object is forgotten.
-        self._finish = weakref.finalize(self, _clean_up, self._running, self._folder, os.getpid())
+        self._finish = ending_with(self, partial(_end_all, self._running), self._folder.remove)
 
     @property
     def pid(self) -> int | None:
@@ -153,10 +154,7 @@ def _content(answer: Message) -> Message:
     return done
 
 
-def _clean_up(running: list[WorkerProcess], folder: PrivateFolder, owner: int) -> None:
-    # A forked copy of the host has these objects too, but not these processes.
-    if os.getpid() == owner:
-        for process in running:
-            process.end()
-        running.clear()
-        folder.remove()
+def _end_all(running: list[WorkerProcess]) -> None:
+    for process in running:
+        process.end()
+    running.clear()

@@ -15,7 +15,7 @@ __all__ = ["Baseline", "best_baseline", "standing"]
 
 @frozen
 class Baseline:
-    """The outcome of a program that nobody has tuned.
+    """The outcome of a program that a user has without tuning.
 
     Attributes:
         run_id: The run that measured it.

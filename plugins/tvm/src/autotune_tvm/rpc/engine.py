@@ -6,9 +6,9 @@ import os
 import select
 import socket
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from attrs import define, evolve
 
@@ -28,6 +28,7 @@ from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
 from autotune.process.channel import Message
+from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import PrivateFolder, make_private_folder
@@ -139,7 +140,7 @@ class RPCEngine(MeasureEngine):
         builders = worker_pool(
             self._context, self._options, folder, artefacts, workers=self._builders
         )
-        end = weakref.finalize(self, _end, builders, slots, folder, os.getpid())
+        end = ending_with(self, partial(_end, slots), builders.close, folder.remove)
         self._running = _Running(builders, folder, artefacts, slots, end)
         builders.start()
         self._looked = self._last_seen = time.monotonic()
@@ -477,14 +478,7 @@ def make_rpc_engine(context: Context) -> RPCEngine:
     return RPCEngine(context)
 
 
-def _end(
-    builders: WorkerPool, slots: Sequence[ServerSlot], folder: PrivateFolder, owner: int
-) -> None:
-    # A forked copy of the host has these objects too, but not these processes.
-    if os.getpid() != owner:
-        return
+def _end(slots: Sequence[ServerSlot]) -> None:
     for slot in slots:
         slot.finish(_FINISHING_SECONDS)
         slot.end("")
-    builders.close()
-    folder.remove()

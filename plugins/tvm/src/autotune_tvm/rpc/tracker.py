@@ -11,7 +11,6 @@ import socket
 import struct
 import time
 from difflib import get_close_matches
-from types import TracebackType
 from typing import Any
 
 from attrs import define, field, frozen
@@ -118,12 +117,7 @@ class Tracker:
     def __enter__(self) -> Tracker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
