@@ -42,8 +42,8 @@ def test_every_candidate_scans_in_order(
 
 def test_columns_are_continued_in_vectors() -> None:
     (sketch,) = sketches(cumsum(m=64, n=256, axis=0))
-    assert Order("Y", ("j.0", "i.0", "j.1")) in sketch.steps
-    assert Parallel("Y", ("j.0",)) in sketch.steps and Vectorize("Y", "j.1") in sketch.steps
+    assert Order("Y", ("j.0", "i.0", "j.1", "j.2")) in sketch.steps
+    assert Parallel("Y", ("j.0",)) in sketch.steps and Vectorize("Y", "j.2") in sketch.steps
 
 
 def test_rows_are_continued_in_turns() -> None:
