@@ -227,7 +227,7 @@ def _roundings(workload: Workload, stage: Stage) -> float:
         computed = max(computed, stored)
     counts = operation_counts(stage.body)
     functions = sum(counts.get(name, 0) for name in _INEXACT)
-    terms = math.prod(axis.extent for axis in stage.reduce_axes)
+    terms = math.prod(axis.extent for axis in stage.axes if axis.kind != "spatial")
     summed = math.sqrt(terms) if stage.combiner in ("add", "mul") else 0.0
     once = max(stored, computed, narrowed)
     return once + computed * (summed + _FUNCTION_WEIGHT * functions)

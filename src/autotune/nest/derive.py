@@ -23,6 +23,7 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads import Stage
 from autotune.nest.emission import emit_nest
 from autotune.nest.loop_nest import Loop, LoopNest
+from autotune.nest.scans import check_scan
 from autotune.nest.stage_schedule import StageSchedule
 from autotune.sketches import (
     BIND_ROLES,
@@ -104,6 +105,7 @@ class _Derivation:
         self.schedules[stage.name] = StageSchedule(stage, stage.body, extents, loops, list(loops))
 
     def apply(self, step: Any) -> None:
+        check_scan(step, self.workload)
         if isinstance(step, OpenStep):
             step.derive(self.schedules)
             return

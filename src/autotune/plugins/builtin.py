@@ -141,6 +141,7 @@ def autotune_parts() -> list[PluginSpec]:
                 ("softmax", "Softmax over the last axis"),
                 ("attention", "Softmax of scaled products of queries and keys, times values"),
                 ("elementwise", "Element-wise operation"),
+                ("cumsum", "Running sums along an axis"),
             )
         ),
         *(

@@ -53,6 +53,7 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "accumulate.inside_reduction": "`at` is a reduce loop, or inside one.",
         "fuse_consumer.padded": "The producer's extents are padded.",
         "fuse_producer.reduction": "The stage that moves into the loop is a reduction.",
+        "order.scan": "Each result of the stage continues the one before it along an axis.",
         "bind.across_threads": "Loops of a reduce axis are bound to threads.",
     }
 )
@@ -95,6 +96,8 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
         return {"uneven"} if is_uneven(workload, step) else set()
     if isinstance(step, ChunkReduction):
         return {"results"} if workload.stage(step.stage).output.elements > 1 else set()
+    if isinstance(step, Order):
+        return {"scan"} if workload.stage(step.stage).scan_axis is not None else set()
     if isinstance(step, Pack):
         return _packed(step, workload.stage(step.stage), workload)
     if isinstance(step, Accumulate):

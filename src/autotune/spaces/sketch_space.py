@@ -20,6 +20,7 @@ from autotune.spaces.rules import (
     InlineRule,
     MultiLevelTilingRule,
     RowFusionRule,
+    ScanRule,
     SketchRule,
     SplitReductionRule,
     TensorTilingRule,
@@ -30,6 +31,7 @@ from autotune.targets import Target
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
     InlineRule(),
+    ScanRule(),
     RowFusionRule(),
     EpilogueRule(),
     TensorTilingRule(),
@@ -41,6 +43,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
 
 GPU_RULES: tuple[SketchRule, ...] = (
     InlineRule(),
+    ScanRule(),
     GpuRowFusionRule(),
     EpilogueRule(),
     GpuTilingRule(),

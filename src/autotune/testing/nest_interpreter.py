@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autotune.ir.expressions import AffineForm
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.reference import evaluate_body
 from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
 from autotune.sketches import Candidate
@@ -59,6 +59,16 @@ def _unknown(dtype: np.dtype[Any]) -> float | int:
     if dtype.kind == "b":
         return True
     return float("nan") if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
+def _scan(stage: Stage, target: Array, where: tuple[Array, ...], values: Array) -> None:
+    """Results in the order of the points, each from what the one before it holds by then."""
+    along = [axis.kind for axis in stage.spatial_axes].index("scan")
+    combine = _COMBINE[str(stage.combiner)]
+    for value, *point in zip(values, *where, strict=True):
+        before = tuple(at - (place == along) for place, at in enumerate(point))
+        start = target[before] if point[along] else stage.identity()
+        target[tuple(point)] = combine(start, value)
 
 
 @define(eq=False)
@@ -187,7 +197,9 @@ class _Interpreter:
         value = np.broadcast_to(self._value(statement, axes), shape)[inside]
         value = self._known(statement, axes, me, value, inside)
         self._own(write.buffer, where, me[inside])
-        if statement.role == "compute" and stage.combiner is not None:
+        if statement.role == "compute" and stage.scan_axis is not None:
+            _scan(stage, target, where, value.astype(target.dtype))
+        elif statement.role == "compute" and stage.combiner is not None:
             _COMBINE[stage.combiner].at(target, where, value.astype(target.dtype))
         else:
             target[where] = value.astype(target.dtype)

@@ -42,6 +42,8 @@ EXAMPLES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("attention", {"h": 2, "n": 5, "d": 3, "m": 7}),
     ("attention", {"h": 1, "n": 4, "d": 3, "causal": 1, "dtype": "float64"}),
     ("elementwise", {"m": 5, "n": 7}),
+    ("cumsum", {"m": 5, "n": 7}),
+    ("cumsum", {"m": 5, "n": 7, "axis": 0, "exclusive": 1, "dtype": "int32"}),
 )
 
 

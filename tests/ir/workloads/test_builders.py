@@ -30,6 +30,7 @@ BUILDERS = (
     "softmax",
     "attention",
     "elementwise",
+    "cumsum",
 )
 
 

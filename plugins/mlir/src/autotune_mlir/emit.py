@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
+from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import AffineForm, Load, affine_form
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune_mlir.padding import Padding, padding_of_stage
@@ -201,6 +202,11 @@ class _Program:
         )
 
     def _generic(self, stage: Stage) -> str:
+        if stage.scan_axis is not None:
+            raise UnsupportedWorkload(
+                f"stage {stage.name!r} scans along {stage.scan_axis.name!r}, for which linalg has "
+                "no structured operation"
+            )
         axes = iterator_axes(stage)
         numbers = {axis.name: number for number, axis in enumerate(axes)}
         reads = self._reads(stage, numbers)

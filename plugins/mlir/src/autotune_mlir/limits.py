@@ -40,6 +40,7 @@ LIMITS = ScheduleLimits(
     without=frozenset(
         {
             "chunk_reduction.results",
+            "order.scan",
             "pack.reversed",
             "pack.whole_transposed",
         }

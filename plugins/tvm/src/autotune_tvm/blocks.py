@@ -1,7 +1,8 @@
 """Reads the blocks of a TIR function as stages.
 
 A function is accepted when every block stands in a loop nest of its own, is bound to its loops
-one to one, and writes one element of one tensor at its spatial axes.
+one to one, and writes one element of one tensor at its spatial axes, which may continue the
+element before it (:mod:`autotune_tvm.scans`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
@@ -20,6 +21,7 @@ from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import ScalarExpr
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_tvm.scalar_import import BodyReader, Unsupported, dtype_of
+from autotune_tvm.scans import continuation
 
 __all__ = [
     "Block",
@@ -90,7 +92,7 @@ def read_function(function: tirx.PrimFunc) -> FunctionReading:
     parameters = []
     for parameter in function.params:
         where = f"parameter {_name_of(parameter)!r}"
-        parameters.append(_tensor(parameter, where, taken))
+        parameters.append(_tensor(parameter, where, taken, is_given=True))
         names[parameter] = parameters[-1].name
     written = _written(nests)
     known = {buffer: name for buffer, name in names.items() if buffer not in written}
@@ -124,6 +126,7 @@ def nests_of(function: tirx.PrimFunc) -> tuple[Nest, ...]:
     body = root.block.body
     statements = body.seq if isinstance(body, tirx.SeqStmt) else [body]
     name = str(root.block.name_hint)
+    _check_no_scatter(body, name)
     return tuple(_nest(statement, name) for statement in statements)
 
 
@@ -162,6 +165,7 @@ def _written(nests: tuple[Nest, ...]) -> set[Any]:
     for nest in nests:
         store = nest.realize.block.body
         if not isinstance(store, tirx.BufferStore):
+            _check_no_scatter(store, nest.name)
             holds = "an opaque block" if isinstance(store, SBlockRealize) else _kind(store)
             raise UnsupportedWorkload(f"block {nest.name!r} holds {holds}, not one store")
         if store.buffer in written:
@@ -182,8 +186,11 @@ def _output(
     return _tensor(buffer, f"block {nest.name!r}", taken)
 
 
-def _tensor(buffer: Any, where: str, taken: set[str]) -> Tensor:
-    """A buffer as a tensor with a name of its own, which is added to ``taken``."""
+def _tensor(buffer: Any, where: str, taken: set[str], *, is_given: bool = False) -> Tensor:
+    """A buffer as a tensor with a name of its own, which is added to ``taken``.
+
+    Where it begins may be left to the caller, where the caller gives it.
+    """
     if not tirx.is_buffer_var(buffer):
         raise UnsupportedWorkload(f"{where} is not a tensor")
     shape = []
@@ -191,7 +198,8 @@ def _tensor(buffer: Any, where: str, taken: set[str]) -> Tensor:
         if not isinstance(extent, tirx.IntImm):
             raise UnsupportedWorkload(f"{where} has a dynamic shape: {_shape_text(buffer)}")
         shape.append(int(extent.value))
-    plain_offset = isinstance(buffer.elem_offset, tirx.IntImm) and buffer.elem_offset.value == 0
+    offset = buffer.elem_offset
+    plain_offset = _constant(offset) == 0 or (is_given and isinstance(offset, Var))
     if len(buffer.strides) != 0 or not plain_offset:
         raise UnsupportedWorkload(f"{where} is strided or has an offset")
     if str(buffer.scope()) != "global":
@@ -230,6 +238,10 @@ class _BlockReader:
     def __init__(self, nest: Nest, tensor: Tensor, known: dict[Any, str]) -> None:
         self._nest = nest
         self._block: SBlock = nest.realize.block
+        self._scan = continuation(self._block)
+        self._scanned = (
+            None if self._scan is None else self._block.body.indices[self._scan[0].along]
+        )
         self._tensor = tensor
         self._known = known
 
@@ -284,6 +296,8 @@ class _BlockReader:
             if _constant(variable.dom.min) != 0 or _constant(variable.dom.extent) != extent:
                 raise Unsupported(f"{name!r} does not range over its whole loop")
             kinds = {tirx.IterVar.DataPar: "spatial", tirx.IterVar.CommReduce: "reduce"}
+            if self._scan is not None and variable.var.same_as(self._scanned):
+                kinds[tirx.IterVar.Ordered] = "spatial"
             if int(variable.iter_type) not in kinds:
                 raise Unsupported(f"{name!r} is carried by its loop, neither spatial nor reduced")
             axis = Axis(names[position], extent, kinds[int(variable.iter_type)])
@@ -310,6 +324,9 @@ class _BlockReader:
             raise Unsupported(f"spatial axis {missing[0]!r} does not index what it writes")
         if tuple(axis.extent for axis in order) != self._tensor.shape:
             raise Unsupported(f"it writes a part of {self._tensor.name!r} only")
+        if self._scan is not None:
+            along = self._scan[0].along
+            order[along] = evolve(order[along], kind="scan")
         return tuple(order)
 
     def _body(self, reader: BodyReader, reduces: bool) -> tuple[ScalarExpr, str | None]:
@@ -317,6 +334,8 @@ class _BlockReader:
         if not reduces:
             if self._block.init is not None:
                 raise Unsupported("it has T.init() and reduces nothing")
+            if self._scan is not None and not self._reads_output(self._scan[1]):
+                return reader.scalar(self._scan[1]), self._scan[0].combiner
             if self._reads_output(value):
                 raise Unsupported(f"it reads what it writes, {self._tensor.name!r}: loop-carried")
             return reader.scalar(value), None
@@ -343,6 +362,10 @@ class _BlockReader:
 
     def _check_identity(self, stage: Stage) -> None:
         init = self._block.init
+        if self._scan is not None:
+            init = tirx.BufferStore(
+                self._block.body.buffer, self._scan[0].start, self._block.body.indices
+            )
         value = init.value if isinstance(init, tirx.BufferStore) else None
         if isinstance(init, tirx.BufferStore) and not init.buffer.same_as(self._block.body.buffer):
             value = None
@@ -381,6 +404,32 @@ def walk(node: Any) -> Iterator[Any]:
         parts += list(node.args)
     for part in parts:
         yield from walk(part)
+
+
+def _check_no_scatter(statement: Any, name: str) -> None:
+    """Refuse a block whose loops store where data says: nothing proves that places differ."""
+    for store in _bare_stores(statement):
+        for position, index in enumerate(store.indices):
+            if any(isinstance(node, TensorLoad) for node in walk(index)):
+                raise UnsupportedWorkload(
+                    f"block {name!r} scatters: index {position} of its write of "
+                    f"{_name_of(store.buffer)!r} depends on data, and nothing says that no two "
+                    "iterations write one element"
+                )
+
+
+def _bare_stores(statement: Any) -> Iterator[Any]:
+    """The stores in a statement that are in no block in it."""
+    if isinstance(statement, tirx.BufferStore):
+        yield statement
+    elif isinstance(statement, tirx.SeqStmt):
+        for part in statement.seq:
+            yield from _bare_stores(part)
+    elif isinstance(statement, tirx.IfThenElse):
+        for part in (statement.then_case, statement.else_case):
+            yield from _bare_stores(part)
+    elif hasattr(statement, "body") and not isinstance(statement, SBlockRealize):
+        yield from _bare_stores(statement.body)
 
 
 def _extent(loop: Any, name: str) -> int:

@@ -23,6 +23,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.expressions.scalar import loads
 from autotune.ir.workloads import Stage, Workload
+from autotune_tvm.scans import Continuation, with_scans
 
 __all__ = ["ENTRY", "module_for", "prim_func"]
 
@@ -98,7 +99,16 @@ def prim_func(workload: Workload) -> tirx.PrimFunc:
         tensors[stage.name] = _compute(stage, tensors)
     arguments = [tensors[tensor.name] for tensor in workload.inputs]
     arguments += [tensors[name] for name in workload.outputs]
-    return te.create_prim_func(arguments).with_attr("global_symbol", ENTRY)
+    function = te.create_prim_func(arguments).with_attr("global_symbol", ENTRY)
+    # Tensor expressions have no scans: there those stages are what each element adds of its own.
+    scans = [stage for stage in workload.stages if stage.scan_axis is not None]
+    return with_scans(function, {stage.name: _continuation(stage) for stage in scans})
+
+
+def _continuation(stage: Stage) -> Continuation:
+    along = [axis.kind for axis in stage.axes].index("scan")
+    start = tirx.const(stage.identity(), stage.output.dtype)
+    return Continuation(along, str(stage.combiner), start)
 
 
 def _check_used(workload: Workload, stage: Stage) -> None:
@@ -110,6 +120,8 @@ def _check_used(workload: Workload, stage: Stage) -> None:
 
 
 def _compute(stage: Stage, tensors: Mapping[str, Any]) -> Any:
+    if stage.scan_axis is not None and stage.output.dtype == "bool":
+        raise UnsupportedWorkload(f"stage {stage.name!r} scans truth values: cast them to numbers")
     reduce_axes = {
         axis.name: te.reduce_axis((0, axis.extent), name=axis.name) for axis in stage.reduce_axes
     }
@@ -121,7 +133,7 @@ def _compute(stage: Stage, tensors: Mapping[str, Any]) -> Any:
         body = _Body(stage, env, tensors).scalar(stage.body)
         if _dtype(body) != stage.output.dtype:
             body = tirx.Cast(stage.output.dtype, body)
-        if stage.combiner is None:
+        if stage.combiner is None or stage.scan_axis is not None:
             return body
         reducers = _BOOL_REDUCERS if stage.output.dtype == "bool" else _REDUCERS
         return reducers[stage.combiner](body, axis=list(reduce_axes.values()))

@@ -157,11 +157,12 @@ class _Writer:
             )
         workload = record.candidate.sketch.workload
         modules = self._modules(workload, record.program)
-        if separated(modules[0]) is not modules[0]:
+        scans = any(stage.scan_axis is not None for stage in workload.stages)
+        if scans or separated(modules[0]) is not modules[0]:
             raise InvalidValueError(
-                "its program reduces truth values, to several tensors in one block, or over "
-                "windows of different sizes, and this package schedules other blocks for them, "
-                "which TVM alone does not know"
+                "its program scans, or reduces truth values, to several tensors in one block, or "
+                "over windows of different sizes, and this package schedules other blocks for "
+                "them, which TVM alone does not know"
             )
         schedule = _schedule(modules[0], record)
         arguments = ArgInfo.from_entry_func(modules[0], remove_preproc=True)

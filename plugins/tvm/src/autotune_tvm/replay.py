@@ -53,6 +53,7 @@ from autotune_tvm.blocks import Block
 from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.passes import LANES, STREAM
+from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
 from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
@@ -70,7 +71,7 @@ def schedule(
 
     Everything is done by schedule primitives that survive in the trace, so that the trace alone
     replays it on ``module``; but for split reductions whose lanes do not divide the axis
-    (:mod:`autotune_tvm.pad_reduction`).
+    (:mod:`autotune_tvm.pad_reduction`), and for scans (:mod:`autotune_tvm.scans`).
 
     Args:
         module: One function ``main``; blocks are found by the names of the stages.
@@ -89,7 +90,9 @@ def schedule(
         raise InvalidSchedule(conflict)
     state = ScheduleState(workload, candidate.config, dict(blocks or {}))
     try:
-        state.start(with_padded_reductions(module, candidate, workload, state.known))
+        padded = with_padded_reductions(module, candidate, workload, state.known)
+        scans = not opaque and any(stage.scan_axis for stage in workload.stages)
+        state.start(opened(padded) if scans else padded)
         note_groups(state, candidate.sketch.core_steps)
         pad_stages(state, candidate.sketch.core_steps)
         lay_out_fragments(state, candidate.sketch.core_steps)

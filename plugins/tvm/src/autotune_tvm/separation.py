@@ -7,7 +7,8 @@ own. So can an extreme value and its index (``argmax``), in this order: see
 is scheduled; the program itself stays as it came. A reduction of truth values becomes one of bytes
 and a comparison: see :mod:`autotune_tvm.logical_reductions`. A reduction over windows of different
 sizes (adaptive pooling) becomes one over windows of one size: see
-:mod:`autotune_tvm.varying_windows`.
+:mod:`autotune_tvm.varying_windows`. Scans become blocks of single elements: see
+:mod:`autotune_tvm.scan_loops`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from autotune_tvm.emit import ENTRY
 from autotune_tvm.logical_reductions import as_numbers
 from autotune_tvm.passes.statements import at, region_at, store_at
 from autotune_tvm.scalar_import import Unsupported
+from autotune_tvm.scan_loops import as_scan
 from autotune_tvm.varying_windows import with_equal_windows
 
 __all__ = ["separated"]
@@ -52,7 +54,7 @@ def separated(module: IRModule) -> IRModule:
         return module
     body = root.block.body
     nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    numbers = _Numbers(function, nests)
+    numbers = _Numbers(function, nests, str(root.block.name_hint))
     parts = [numbers.parts(nest) for nest in nests]
     if all(part[0] is nest for part, nest in zip(parts, nests, strict=True)):
         return module
@@ -78,11 +80,13 @@ class _Numbers:
     Args:
         function: Names of its parameters are taken.
         nests: Its loop nests; names of their blocks and of what these store to are taken.
+        name: Of the block around them.
     """
 
-    def __init__(self, function: Any, nests: list[Any]) -> None:
+    def __init__(self, function: Any, nests: list[Any], name: str) -> None:
         self.allocated: list[Any] = []
-        self._taken = {str(parameter.name) for parameter in function.params}
+        self._name = name
+        self._taken = {name, *(str(parameter.name) for parameter in function.params)}
         for nest in nests:
             _, inner = _loops_around(nest)
             if isinstance(inner, SBlockRealize):
@@ -93,7 +97,13 @@ class _Numbers:
         """A loop nest of its own for every tensor that the block of a nest reduces to."""
         loops, inner = _loops_around(nest)
         if not isinstance(inner, SBlockRealize):
-            return [nest]
+            # A block without variables that is a function's only one is its outermost.
+            made = as_scan(nest, self._unique(f"{self._name}_elements"))
+            return [nest] if made is None else [made]
+        if not loops and len(inner.block.iter_vars) == 0:
+            made = as_scan(inner.block.body, str(inner.block.name_hint))
+            if made is not None:
+                return [made]
         nest = _in_equal_windows(nest, loops, inner)
         loops, inner = _loops_around(nest)
         found = as_numbers(inner, self._unique(f"{inner.block.name_hint}_number"))

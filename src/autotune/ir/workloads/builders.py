@@ -7,9 +7,8 @@ made it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, ParamSpec
+from collections.abc import Sequence
+from typing import Any
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.element_types import ELEMENT_TYPES, element_type
@@ -26,7 +25,7 @@ from autotune.ir.expressions import (
     const,
     var,
 )
-from autotune.ir.workloads.halves import HALF_DTYPES, stored_in_halves
+from autotune.ir.workloads.halves import HALF_DTYPES, also_in_halves
 from autotune.ir.workloads.tensor import Tensor
 from autotune.ir.workloads.workload import Axis, Stage, Workload
 
@@ -42,24 +41,9 @@ _PRODUCTS = {
     "int32": ("int32", "int32", "int32"),
 }
 BYTE_DTYPES = ("int8", "u8s8s32")
-_Shape = ParamSpec("_Shape")
 
 
-def _also_in_halves(build: Callable[_Shape, Workload]) -> Callable[_Shape, Workload]:
-    """The builder for halves too: inputs and outputs are, what is between them is float32."""
-
-    @wraps(build)
-    def built(*arguments: _Shape.args, **shape: _Shape.kwargs) -> Workload:
-        dtype = shape.get("dtype")
-        if not isinstance(dtype, str) or dtype not in HALF_DTYPES:
-            return build(*arguments, **shape)
-        shape["dtype"] = "float32"
-        return stored_in_halves(build(*arguments, **shape), dtype)
-
-    return built
-
-
-@_also_in_halves
+@also_in_halves
 def gemm(*, m: int, n: int, k: int, requantize: int = 0, dtype: str = "float32") -> Workload:
     """``C[m, n] = sum over k of A[m, k] * B[k, n]``.
 
@@ -80,7 +64,7 @@ def gemm(*, m: int, n: int, k: int, requantize: int = 0, dtype: str = "float32")
     return Workload("gemm", (a, b), tuple(stages), (stages[-1].name,), parameters)
 
 
-@_also_in_halves
+@also_in_halves
 def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
     """``C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n]``; types as of :func:`gemm`."""
     parameters = _checked(
@@ -94,7 +78,7 @@ def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> W
     return Workload("batch_matmul", inputs, (stage,), ("C",), parameters)
 
 
-@_also_in_halves
+@also_in_halves
 def dense(
     *, m: int, n: int, k: int, bias: int = 1, relu: int = 1, dtype: str = "float32"
 ) -> Workload:
@@ -109,7 +93,7 @@ def dense(
     return Workload("dense", tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
 
 
-@_also_in_halves
+@also_in_halves
 def conv1d(
     *,
     n: int = 1,
@@ -127,7 +111,7 @@ def conv1d(
     return _convolution("conv1d", shape, ("w",), _window("conv1d", stride, pad, dilation), dtype)
 
 
-@_also_in_halves
+@also_in_halves
 def conv2d(
     *,
     n: int = 1,
@@ -156,7 +140,7 @@ def conv2d(
     return _convolution("conv2d", shape, ("h", "w"), window, dtype, after, requantize)
 
 
-@_also_in_halves
+@also_in_halves
 def conv3d(
     *,
     n: int = 1,
@@ -214,7 +198,7 @@ def _convolution(
     return Workload(name, tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
 
 
-@_also_in_halves
+@also_in_halves
 def depthwise_conv2d(
     *,
     n: int = 1,
@@ -250,7 +234,7 @@ def depthwise_conv2d(
     return Workload("depthwise_conv2d", inputs, tuple(stages), ("Y",), parameters)
 
 
-@_also_in_halves
+@also_in_halves
 def softmax(*, m: int, n: int, dtype: str = "float32") -> Workload:
     """Row-wise ``exp(X - max) / sum(exp(X - max))`` of an ``[m, n]`` matrix."""
     parameters = _checked("softmax", {"m": m, "n": n}, dtype, FLOAT_DTYPES)
@@ -266,7 +250,7 @@ def softmax(*, m: int, n: int, dtype: str = "float32") -> Workload:
     return Workload("softmax", (Tensor("X", (m, n), dtype),), stages, ("Y",), parameters)
 
 
-@_also_in_halves
+@also_in_halves
 def attention(
     *, h: int, n: int, d: int, m: int = 0, causal: int = 0, dtype: str = "float32"
 ) -> Workload:
@@ -313,7 +297,7 @@ def attention(
     return Workload("attention", inputs, stages, ("Y",), parameters)
 
 
-@_also_in_halves
+@also_in_halves
 def elementwise(*, m: int, n: int, dtype: str = "float32") -> Workload:
     """A chain on two ``[m, n]`` matrices: ``relu(X * Z + X) * 0.5``, three stages."""
     parameters = _checked("elementwise", {"m": m, "n": n}, dtype, FLOAT_DTYPES)
@@ -331,6 +315,28 @@ def elementwise(*, m: int, n: int, dtype: str = "float32") -> Workload:
     )
     inputs = (Tensor("X", (m, n), dtype), Tensor("Z", (m, n), dtype))
     return Workload("elementwise", inputs, stages, ("Y",), parameters)
+
+
+@also_in_halves
+def cumsum(
+    *, m: int, n: int, axis: int = 1, exclusive: int = 0, dtype: str = "float32"
+) -> Workload:
+    """Running sums of ``X[m, n]`` along ``axis``; exclusive ones leave an element itself out."""
+    parameters = _checked("cumsum", {"m": m, "n": n}, dtype, (*FLOAT_DTYPES, "int32"))
+    parameters.update(_flags("cumsum", axis=axis, exclusive=exclusive))
+    extents = {"i": m, "j": n}
+    along = list(extents)[axis]
+    axes = tuple(
+        Axis(name, extent, "scan" if name == along else "spatial")
+        for name, extent in extents.items()
+    )
+    value: ScalarExpr = _load("X", "i", "j")
+    if exclusive:
+        has_one_before = Binary("ge", IndexValue(var(along)), IndexValue(const(1)))
+        before = (var(name) - 1 if name == along else var(name) for name in extents)
+        value = Select(has_one_before, Load("X", tuple(before)), _zero(dtype))
+    stage = Stage(Tensor("Y", (m, n), dtype), axes, value, "add")
+    return Workload("cumsum", (Tensor("X", (m, n), dtype),), (stage,), ("Y",), parameters)
 
 
 def _load(tensor: str, *axes: str) -> Load:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
 from attrs import evolve
 
 from autotune.ir.expressions import Cast, Constant, Gather, Load, ScalarExpr, Select, var
@@ -9,12 +13,27 @@ from autotune.ir.expressions.scalar import reads, transform
 from autotune.ir.workloads.tensor import Tensor
 from autotune.ir.workloads.workload import Stage, Workload
 
-__all__ = ["HALF_DTYPES", "stored_in_halves"]
+__all__ = ["HALF_DTYPES", "also_in_halves", "stored_in_halves"]
 
 HALF_DTYPES = ("float16", "bfloat16")
 """Element types of 16 bits for storage; sums of them are float32."""
 
 _COMPUTED = "float32"
+_Shape = ParamSpec("_Shape")
+
+
+def also_in_halves(build: Callable[_Shape, Workload]) -> Callable[_Shape, Workload]:
+    """The builder for halves too: inputs and outputs are, what is between them is float32."""
+
+    @wraps(build)
+    def built(*arguments: _Shape.args, **shape: _Shape.kwargs) -> Workload:
+        dtype = shape.get("dtype")
+        if not isinstance(dtype, str) or dtype not in HALF_DTYPES:
+            return build(*arguments, **shape)
+        shape["dtype"] = "float32"
+        return stored_in_halves(build(*arguments, **shape), dtype)
+
+    return built
 
 
 def stored_in_halves(workload: Workload, dtype: str) -> Workload:
@@ -85,6 +104,6 @@ def _widened(body: ScalarExpr, halves: set[str]) -> ScalarExpr:
 
 
 def _rounded(stage: Stage, dtype: str) -> Stage:
-    axes = stage.spatial_axes
+    axes = tuple(evolve(axis, kind="spatial") for axis in stage.spatial_axes)
     value = Load(stage.name, tuple(var(axis.name) for axis in axes))
     return Stage(Tensor("O", stage.output.shape, dtype), axes, Cast(dtype, value))

@@ -69,15 +69,16 @@ def widened(tensor: Tensor, array: Array) -> Array:
 
 def evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
     """What a stage writes, from arrays as :func:`widened` makes them."""
-    element = stage.output.element
-    dtype = np.dtype(np.float64) if element.is_float else element.dtype
-    if stage.combiner == "add":
+    dtype = _result_dtype(stage)
+    if stage.combiner == "add" and stage.scan_axis is None:
         contracted = _contract(stage, arrays)
         if contracted is not None:
             return contracted.astype(dtype)
     result = np.empty(stage.output.shape, dtype=dtype)
     extent = stage.spatial_axes[0].extent if stage.spatial_axes else 1
     step = max(1, _CHUNK_POINTS * extent // max(stage.points, 1))
+    if stage.scan_axis is not None and stage.scan_axis is stage.spatial_axes[0]:
+        step = extent
     for start in range(0, extent, step):
         stop = min(extent, start + step)
         target = result[start:stop] if stage.spatial_axes else result
@@ -92,9 +93,23 @@ def _evaluate_chunk(stage: Stage, arrays: Mapping[str, Array], start: int, stop:
     value = np.broadcast_to(evaluate_body(stage.body, grid, arrays), shape)
     if stage.combiner is None:
         return value
-    reduced = tuple(p for p, axis in enumerate(stage.axes) if axis.kind == "reduce")
     combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    if stage.scan_axis is not None:
+        return np.asarray(
+            combine[stage.combiner].accumulate(
+                value.astype(_result_dtype(stage), copy=False),
+                axis=stage.axes.index(stage.scan_axis),
+                dtype=_result_dtype(stage),
+            )
+        )
+    reduced = tuple(p for p, axis in enumerate(stage.axes) if axis.kind == "reduce")
     return np.asarray(combine[stage.combiner].reduce(value, axis=reduced))
+
+
+def _result_dtype(stage: Stage) -> np.dtype[Any]:
+    """What numbers of the stage's result are computed in."""
+    element = stage.output.element
+    return np.dtype(np.float64) if element.is_float else np.dtype(element.dtype)
 
 
 def stage_grid(stage: Stage, start: int = 0, stop: int | None = None) -> dict[str, Array]:

@@ -37,7 +37,7 @@ from autotune.ir.workloads.tensor import Tensor, validate_dtype, validate_tensor
 if TYPE_CHECKING:
     from cattrs import Converter
 
-AXIS_KINDS = ("spatial", "reduce")
+AXIS_KINDS = ("spatial", "reduce", "scan")
 COMBINERS = ("add", "mul", "max", "min")
 _FOR_PEOPLE = ("name", "parameters")
 # Functions of whole numbers that are whole.
@@ -47,7 +47,7 @@ _NOT_FLOP = ("cast", "select", "and", "or", "not")
 
 @frozen
 class Axis:
-    """An iteration axis of a stage; ``kind`` is ``"spatial"`` or ``"reduce"``."""
+    """An iteration axis of a stage; ``kind`` is ``"spatial"``, ``"reduce"`` or ``"scan"``."""
 
     name: str
     extent: int
@@ -58,8 +58,10 @@ class Axis:
 class Stage:
     """One statement: ``output[spatial axes] = combine over reduce axes of body``.
 
-    The output is written at the spatial axes in their order. Without a ``combiner`` there are
-    no reduce axes. The stage is called after the tensor that it writes.
+    The output is written at the spatial axes in their order. A ``combiner`` goes with reduce axes,
+    or with one scan axis: that indexes the output, and each result combines the body at its own
+    position and at all before it, in their order. The stage is called after the tensor that it
+    writes.
     """
 
     output: Tensor
@@ -74,13 +76,18 @@ class Stage:
 
     @property
     def spatial_axes(self) -> tuple[Axis, ...]:
-        """Axes that index the output, in the output's order."""
-        return tuple(axis for axis in self.axes if axis.kind == "spatial")
+        """Axes that index the output, in the output's order; a scan axis is among them."""
+        return tuple(axis for axis in self.axes if axis.kind != "reduce")
 
     @property
     def reduce_axes(self) -> tuple[Axis, ...]:
         """Axes that are reduced over."""
         return tuple(axis for axis in self.axes if axis.kind == "reduce")
+
+    @property
+    def scan_axis(self) -> Axis | None:
+        """The axis along which each result continues the one before; None of other stages."""
+        return next((axis for axis in self.axes if axis.kind == "scan"), None)
 
     @property
     def extents(self) -> dict[str, int]:
@@ -418,8 +425,16 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
         )
     if len(stage.extents) != len(stage.axes):
         raise InvalidValueError(f"stage {stage.name!r} repeats an axis name")
-    if (stage.combiner is None) == bool(stage.reduce_axes):
-        raise InvalidValueError(f"stage {stage.name!r}: reduce axes and combiner go together")
+    scans = [axis for axis in stage.axes if axis.kind == "scan"]
+    if len(scans) > 1 or (scans and stage.reduce_axes):
+        raise InvalidValueError(
+            f"stage {stage.name!r} has one scan axis, and no reduce axis beside it, or none"
+        )
+    if (stage.combiner is None) == bool(stage.reduce_axes or scans):
+        raise InvalidValueError(
+            f"stage {stage.name!r}: reduce axes and combiner go together, and so do a scan axis "
+            "and a combiner"
+        )
     if stage.combiner is not None and stage.combiner not in COMBINERS:
         raise InvalidValueError(
             f"stage {stage.name!r} combines by {stage.combiner!r}; allowed: {', '.join(COMBINERS)}"

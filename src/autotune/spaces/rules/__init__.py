@@ -14,6 +14,7 @@ from autotune.spaces.rules.intrinsic_tiles import intrinsic_sketch
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_fusion import RowFusionRule
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.scan import ScanRule
 from autotune.spaces.rules.split_reduction import SplitReductionRule
 from autotune.spaces.rules.tensor_tiling import TensorTilingRule
 
@@ -26,6 +27,7 @@ __all__ = [
     "InlineRule",
     "MultiLevelTilingRule",
     "RowFusionRule",
+    "ScanRule",
     "SketchDraft",
     "SketchRule",
     "SplitReductionRule",

@@ -20,6 +20,11 @@ def is_pointwise(stage: Stage) -> bool:
     return stage.combiner is None
 
 
+def is_scan(stage: Stage) -> bool:
+    """Whether each output element continues one computed before it."""
+    return stage.scan_axis is not None
+
+
 def is_expensive(stage: Stage) -> bool:
     """Whether recomputing the stage's body for every use would cost more than a buffer."""
     return any(op in EXPENSIVE_OPERATIONS for op in operation_counts(stage.body))

@@ -7,6 +7,7 @@ from autotune.sketches import Inline
 from autotune.spaces.rules.access import (
     is_expensive,
     is_pointwise,
+    is_scan,
     producer_stage,
     reads_at_own_point,
 )
@@ -54,6 +55,8 @@ class EpilogueRule(SketchRule):
         if producer.name in draft.workload.outputs:
             return None
         if len(draft.workload.consumers(producer.name)) != 1:
+            return None
+        if is_scan(producer):
             return None
         if not is_pointwise(producer):
             return producer

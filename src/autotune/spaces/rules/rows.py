@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.ir.workloads import Stage
-from autotune.spaces.rules.access import depends_on, is_pointwise
+from autotune.spaces.rules.access import depends_on, is_pointwise, is_scan
 from autotune.spaces.rules.draft import SketchDraft
 
 
@@ -41,7 +41,8 @@ def _producers(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int]:
         if not {user.name for user in users} <= within:
             continue
         rows = min(_rows_in_step(user, candidate) for user in users)
-        if rows and (is_pointwise(candidate) or is_without_reuse(candidate)):
+        in_step = rows and not is_scan(candidate)
+        if in_step and (is_pointwise(candidate) or is_without_reuse(candidate)):
             within.add(candidate.name)
             found.insert(0, candidate)
             shared = min(shared, rows)

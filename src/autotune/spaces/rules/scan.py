@@ -1,0 +1,147 @@
+"""Rule: a scan as a loop nest of its own, in order along its axis."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import const, var
+from autotune.ir.workloads import Axis, Stage
+from autotune.sketches import (
+    AtLeast,
+    Factor,
+    Order,
+    Parallel,
+    ProductEquals,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+)
+from autotune.spaces.rules.access import largest_divisor
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.vector_levels import is_covered, vector_levels
+
+__all__ = ["ScanRule"]
+
+# Rows that are continued in turns: an addition takes four cycles, and two can begin in each.
+_ROWS = range(1, 17)
+# Widths of what is continued at once, in vectors.
+_VECTORS = (1, 2, 4)
+
+
+class ScanRule(SketchRule):
+    """The other axes in parallel; inside their tiles the axis of the scan, in its order.
+
+    What is inside that continues several results in a round: a searched number of vectors where
+    a scan runs along another axis than the last, of rows where it runs along them. What feeds a
+    scan is computed before it.
+    """
+
+    name = "scan"
+
+    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        axis = stage.scan_axis
+        if axis is None:
+            return None
+        if draft.target.kind != "cpu":
+            raise UnsupportedWorkload(
+                f"stage {stage.name!r} scans along {axis.name!r}: there are no sketches of scans "
+                f"for targets of kind {draft.target.kind!r}"
+            )
+        others = [other for other in stage.axes if other is not axis]
+        if not others:
+            return [_serial(draft, stage, axis)]
+        if stage.axes[-1] is axis:
+            return [_of_rows(draft, stage, axis, others)]
+        return [_of_columns(draft, stage, axis, others)]
+
+
+def _serial(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
+    """One sequence: nothing to choose."""
+    return draft.extended(settled=[stage.name], steps=[Order(stage.name, (f"{axis.name}.0",))])
+
+
+def _of_rows(draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]) -> SketchDraft:
+    """Sums of neighbours wait for each other, those of several rows do not."""
+    *outer, row = others
+    name = f"{stage.name}.{row.name}"
+    counts = tuple(count for count in _ROWS if row.extent % count == 0)
+    shared = (*(f"{other.name}.0" for other in outer), f"{row.name}.0")
+    steps: list[Step] = [
+        Tile(stage.name, row.name, (var(f"{name}.0"), var(f"{name}.1"))),
+        Order(stage.name, (*shared, f"{axis.name}.0", f"{row.name}.1")),
+        Parallel(stage.name, shared),
+        Unroll(stage.name, (f"{row.name}.1",)),
+    ]
+    return draft.extended(
+        settled=[stage.name],
+        params=[Factor(f"{name}.0"), Factor(f"{name}.1", counts)],
+        constraints=[
+            ProductEquals((f"{name}.0", f"{name}.1"), const(row.extent)),
+            *_enough(draft, outer, row, 1, f"{name}.0"),
+        ],
+        steps=steps,
+    )
+
+
+def _of_columns(draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]) -> SketchDraft:
+    """Vectors of neighbours, as many in a round as stay in a cache until the next one."""
+    *outer, inner = others
+    if is_covered(draft, stage, inner):
+        return _of_uneven_columns(draft, stage, axis, others)
+    lanes = draft.target.lanes(stage.output.dtype)
+    widths = tuple(
+        width for count in _VECTORS if inner.extent % (width := count * lanes) == 0
+    ) or (largest_divisor(inner.extent, lanes),)
+    names = tuple(f"{stage.name}.{inner.name}.{level}" for level in range(3))
+    shared = (*(f"{other.name}.0" for other in outer), f"{inner.name}.0")
+    order = (*shared, f"{axis.name}.0", f"{inner.name}.1", f"{inner.name}.2")
+    return draft.extended(
+        settled=[stage.name],
+        params=[Factor(names[0]), Factor(names[1]), Factor(names[2], widths)],
+        constraints=[
+            ProductEquals(names, const(inner.extent)),
+            *_enough(draft, outer, inner, widths[0], names[0]),
+        ],
+        steps=[
+            Tile(stage.name, inner.name, tuple(map(var, names))),
+            Order(stage.name, order),
+            Parallel(stage.name, shared),
+            Vectorize(stage.name, f"{inner.name}.2"),
+        ],
+    )
+
+
+def _of_uneven_columns(
+    draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]
+) -> SketchDraft:
+    """Vectors that are whole but for the last, which a loop of its own ends with."""
+    *outer, inner = others
+    lanes = draft.target.lanes(stage.output.dtype)
+    levels = vector_levels(draft, stage, tuple(count * lanes for count in _VECTORS))
+    rows = tuple(f"{other.name}.0" for other in outer)
+    order = (*rows, f"{inner.name}.0", f"{axis.name}.0", f"{inner.name}.1")
+    shared: list[Step] = [Parallel(stage.name, rows)] if rows else []
+    return draft.extended(
+        settled=[stage.name],
+        params=levels.params,
+        constraints=levels.constraints,
+        steps=[
+            levels.tile(stage.name, inner.name),
+            Order(stage.name, order),
+            *shared,
+            Vectorize(stage.name, f"{inner.name}.1"),
+        ],
+    )
+
+
+def _enough(
+    draft: SketchDraft, outer: list[Axis], tiled: Axis, least: int, parallel: str
+) -> list[AtLeast]:
+    """Work for every core, as far as there is any in tiles of at least so many results."""
+    rows, cores = math.prod(axis.extent for axis in outer), draft.target.cores
+    if rows * (tiled.extent // least) < cores:
+        return []
+    return [AtLeast(var(parallel) * rows, cores, "every core gets work", hard=False)]

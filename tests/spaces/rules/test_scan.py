@@ -1,0 +1,74 @@
+"""Scans in loop nests of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rule_sketches import LIMITS, TARGET, sketches
+from scanned import ACCUMULATED, scan, scanned_between
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.workloads import Workload, cumsum, random_inputs, reference_outputs
+from autotune.sketches import Inline, Order, Parallel, Unroll, Vectorize
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
+from autotune.testing.nest_interpreter import run_candidate
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.sampled_from((1, 2, 3, 5, 8, 16, 37)), min_size=1, max_size=3).map(tuple),
+    axis=st.integers(0, 2),
+    combiner=st.sampled_from(tuple(ACCUMULATED)),
+    dtype=st.sampled_from(("float32", "int32")),
+    between=st.booleans(),
+)
+def test_every_candidate_scans_in_order(
+    shape: tuple[int, ...], axis: int, combiner: str, dtype: str, between: bool
+) -> None:
+    along = axis % len(shape)
+    workload = scanned_between(shape, along) if between else scan(shape, along, combiner, dtype)
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(workload, rng)
+    wanted = reference_outputs(workload, inputs)
+    space = SketchSpace(workload, TARGET, LIMITS)
+    for candidate in space.sample(2, rng):
+        for name, found in run_candidate(candidate, inputs).items():
+            np.testing.assert_allclose(found, wanted[name], rtol=1e-5, atol=1e-6)
+
+
+def test_columns_are_continued_in_vectors() -> None:
+    (sketch,) = sketches(cumsum(m=64, n=256, axis=0))
+    assert Order("Y", ("j.0", "i.0", "j.1", "j.2")) in sketch.steps
+    assert Parallel("Y", ("j.0",)) in sketch.steps and Vectorize("Y", "j.2") in sketch.steps
+
+
+def test_rows_are_continued_in_turns() -> None:
+    (sketch,) = sketches(cumsum(m=64, n=256))
+    assert Order("Y", ("i.0", "j.0", "i.1")) in sketch.steps
+    assert Parallel("Y", ("i.0",)) in sketch.steps and Unroll("Y", ("i.1",)) in sketch.steps
+
+
+def test_what_is_around_a_scan_is_computed_before_and_after() -> None:
+    (sketch,) = sketches(scanned_between((16, 32), 0))
+    assert not any(isinstance(step, Inline) for step in sketch.steps)
+
+
+@pytest.mark.parametrize("cores", [1, 256])
+@pytest.mark.parametrize("workload", [scan((64,), 0), cumsum(m=3, n=8), cumsum(m=3, n=8, axis=0)])
+def test_no_space_of_a_scan_is_empty(workload: Workload, cores: int) -> None:
+    assert SketchSpace(workload, TARGET.with_cores(cores), LIMITS).count() > 0
+
+
+def test_there_are_none_for_gpus() -> None:
+    with pytest.raises(UnsupportedWorkload, match="'Y' scans along 'j': .* kind 'cuda'"):
+        SketchSpace(cumsum(m=64, n=64), preset("a100"), LIMITS)
+
+
+def test_a_backend_may_lack_them() -> None:
+    limits = evolve(LIMITS, without=frozenset({"order.scan"}))
+    with pytest.raises(UnsupportedWorkload, match="plain needs order.scan"):
+        SketchSpace(cumsum(m=64, n=64), TARGET, limits)
