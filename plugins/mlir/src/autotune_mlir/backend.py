@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,7 +17,7 @@ from autotune.backends import (
     park_threads,
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
-from autotune.sketches import is_default
+from autotune.sketches import is_default, prepacked_operands
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -134,18 +134,30 @@ class MLIRBackend(Backend):
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Apply the candidate's script and run MLIR's passes.
 
+        What packs constants ahead, as the candidate says, becomes programs of its own.
+
         Raises:
             InvalidSchedule: a step cannot be applied.
             BuildFailed: one of MLIR's passes rejected the scheduled program.
             UnsupportedTarget: this machine cannot run programs for the target.
         """
+        names = [tensor.name for tensor in request.workload.inputs]
+        operands = prepacked_operands(request.candidate)
+        return self._lower(request, [names.index(operand) for operand in operands])
+
+    def _lower_whole(self, request: BuildRequest) -> LoweredProgram:
+        """As :meth:`lower`; the program packs its constants in every call."""
+        return self._lower(request, ())
+
+    def _lower(self, request: BuildRequest, packed: Sequence[int]) -> LoweredProgram:
         host.check_measuring(request.target, request.threads)
         lowered = compiler.lower(
-            program_of(request.workload, request.program),
+            program_of(request),
             schedule_of(request),
             threads=request.threads,
             disabled=host.disabled_features(request.target),
             by_default=is_default(request.candidate),
+            packed=packed,
         )
         return LoweredProgram(request, lowered, lowered.digest)
 
@@ -155,9 +167,14 @@ class MLIRBackend(Backend):
         Raises:
             BuildFailed: LLVM rejected the program.
         """
-        from autotune_mlir.executable import MLIRExecutable
+        from autotune_mlir.executable import MLIRExecutable, PackedOperand
 
-        return MLIRExecutable(compiler.generate(lowered.program), lowered.request.workload)
+        made: compiler.Lowered = lowered.program
+        packers = [
+            PackedOperand(it.position, it.shape, compiler.generate(it.program))
+            for it in made.packers
+        ]
+        return MLIRExecutable(compiler.generate(made), lowered.request.workload, packers)
 
     def show(self, request: BuildRequest) -> str:
         """The scheduled program as MLIR's text, before the passes that lower it.
@@ -191,4 +208,4 @@ class MLIRBackend(Backend):
             raise UnknownNameError("export format", format, _FORMATS)
         from autotune_mlir.export import export
 
-        return export(records, format, path, self.lower)
+        return export(records, format, path, self._lower_whole)

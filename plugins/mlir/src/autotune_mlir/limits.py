@@ -25,6 +25,7 @@ LIMITS = ScheduleLimits(
             "pack",
             "pad_extent",
             "parallel",
+            "prepack",
             "split_reduction",
             "stream",
             "tile",
@@ -41,7 +42,6 @@ LIMITS = ScheduleLimits(
         {
             "chunk_reduction.results",
             "pack.reversed",
-            "pack.whole_transposed",
         }
     ),
     empty_tiles=False,

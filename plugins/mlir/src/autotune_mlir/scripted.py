@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload
 from autotune.sketches import is_default
 
 __all__ = ["program_of", "schedule_of", "scheduled_text"]
 
 
-def program_of(workload: Workload, program: str | None) -> str:
-    """The program before scheduling: the imported one, or one made from the workload.
+def program_of(request: BuildRequest) -> str:
+    """The program that is scheduled: the imported one, or one made from the workload.
+
+    Operands that the request's candidate packs as a whole with another dimension innermost are
+    transposed in it.
 
     Raises:
         UnsupportedWorkload: MLIR has no form for the workload.
     """
-    if program is not None:
-        return program
     from autotune_mlir.emit import payload
+    from autotune_mlir.transposition import (
+        transpose_program,
+        transposed_operands,
+        with_transposed,
+    )
 
-    return payload(workload)
+    workload = request.workload
+    transposed = transposed_operands(request.candidate, workload)
+    if request.program is not None:
+        return transpose_program(request.program, workload, transposed)
+    return payload(with_transposed(workload, transposed))
 
 
 def schedule_of(request: BuildRequest) -> str | None:
@@ -35,9 +44,10 @@ def schedule_of(request: BuildRequest) -> str | None:
     from autotune_mlir.operands import operands_of
     from autotune_mlir.schedule import schedule
 
-    workload, program = request.workload, request.program
-    operands = None if program is None else operands_of(workload, program)
-    return schedule(request.candidate, workload, operands)
+    if request.program is None:
+        return schedule(request.candidate, request.workload)
+    operands = operands_of(request.workload, program_of(request))
+    return schedule(request.candidate, request.workload, operands)
 
 
 def scheduled_text(request: BuildRequest) -> str:
@@ -49,7 +59,7 @@ def scheduled_text(request: BuildRequest) -> str:
     """
     from autotune_mlir.compiler import apply_schedule, fuse_elementwise, parse_payload
 
-    module = parse_payload(program_of(request.workload, request.program))
+    module = parse_payload(program_of(request))
     script = schedule_of(request)
     if script is not None:
         apply_schedule(module, script)

@@ -15,7 +15,7 @@ from autotune_mlir.compiler import Generated, brief, generate, lower
 from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.linking import kernel_text, unit_symbol
 from autotune_mlir.passes import DEFAULT_SCHEDULE
-from autotune_mlir.scripted import schedule_of
+from autotune_mlir.scripted import program_of, schedule_of
 
 __all__ = ["Unit", "compile_kernel", "compile_unit"]
 
@@ -64,7 +64,7 @@ def compile_unit(
         request = _request(function, record, target, threads)
         schedule = schedule_of(request)
         lowered = lower(
-            function.imported.program,
+            program_of(request),
             schedule,
             threads=threads,
             disabled=disabled,

@@ -21,6 +21,7 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
+    Prepack,
     SplitReduction,
     Step,
     Stream,
@@ -31,6 +32,7 @@ from autotune.sketches.steps import (
     Vectorize,
 )
 from autotune_mlir.padding import padding_of_stage
+from autotune_mlir.transposition import TransposedOperand, transposed_operands
 
 __all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
 
@@ -176,6 +178,11 @@ class Plan:
 def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     """Sort the steps of a candidate.
 
+    Args:
+        candidate: The candidate.
+        workload: What is computed, with what transposes operands (see
+            :func:`~autotune_mlir.transposition.with_transposed`).
+
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
@@ -192,6 +199,8 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
             evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
         ]
         plan.unrolled = (*plan.unrolled, *_within_limit(plan))
+    for transposed in transposed_operands(candidate, workload):
+        _compute_before(plans[transposed.name])
     for plan in list(plans.values()):
         for operand in _computed_before(workload, plan, plans):
             _compute_before(plans[operand])
@@ -303,7 +312,7 @@ def _note(
         _split_lanes(plan, step)
     elif isinstance(step, OpenStep):
         step.replay("mlir", plan, config)
-    else:
+    elif not isinstance(step, Prepack):  # which is about the program that is scheduled
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
 
 
@@ -326,10 +335,13 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
     last = len(workload.tensors[step.operand].shape) - 1
     innermost = None if step.block_dim == last else step.block_dim
     if step.at is None:
-        if innermost is not None:
-            raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+        operand, lanes = step.operand, step.lanes
         block = None if step.block is None else int(evaluate(step.block, config))
-        plan.whole.append(WholeOperand(step.operand, block, step.lanes))
+        if innermost is not None and block is not None:
+            operand = TransposedOperand(step.stage, step.operand, innermost).name
+            # As wide as what was transposed allows, which was not contiguous before.
+            lanes = math.gcd(block, _VECTOR_BYTES // workload.tensors[operand].element.bytes)
+        plan.whole.append(WholeOperand(operand, block, lanes))
         return
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
 

@@ -19,6 +19,7 @@ from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
 from autotune_mlir.schedule.vectors import lower_to_vectors
 from autotune_mlir.streams import mark_of
+from autotune_mlir.transposition import transposed_operands, with_transposed
 
 __all__ = ["schedule"]
 
@@ -38,11 +39,13 @@ def schedule(
         candidate: The steps and their parameters.
         workload: What the program computes.
         operands: For each stage the tensors that its operation reads, in the order of its
-            operands; by default those of a program that was made from the workload.
+            operands; by default those of a program that was made from the workload. Operands that
+            the candidate has transposed are among them.
 
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
+    workload = with_transposed(workload, transposed_operands(candidate, workload))
     plan = plan_of(candidate, workload)
     order = operand_names(workload) if operands is None else operands
     structure = Script()
