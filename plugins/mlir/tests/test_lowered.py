@@ -13,6 +13,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
+from autotune_mlir.scripted import program_of
 from made_workloads import ALIGNED_WORKLOADS
 from mlir_lowered import COMPUTED, LoweredBuffer, LoweredNest, LoweredStatement, lowered_nest
 from mlir_schedules import candidates
@@ -307,9 +308,8 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:
     space = SketchSpace(workload, preset(target), MLIRBackend().limits(preset(target)))
-    program = payload(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
-        script = schedule(candidate, workload)
+        program, script = program_of(workload, None, candidate), schedule(candidate, workload)
         compare_statements(candidate, lowered_nest(program, script))
         compare_buffers(candidate, lowered_nest(program, script, MAIN))
 
@@ -320,9 +320,8 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 )
 def test_padded_columns_and_partial_results_are_those_of_the_nest(workload: Workload) -> None:
     target = preset("haswell-2core")
-    program = payload(workload)
     for candidate in candidates(workload, target, 1):
-        script = schedule(candidate, workload)
+        program, script = program_of(workload, None, candidate), schedule(candidate, workload)
         compare_statements(candidate, lowered_nest(program, script))
         compare_buffers(candidate, lowered_nest(program, script, MAIN))
 

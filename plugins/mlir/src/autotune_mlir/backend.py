@@ -12,12 +12,13 @@ from autotune.backends import (
     Executable,
     ExportReport,
     ImportedProgram,
+    InvalidSchedule,
     LoweredProgram,
     ProgramFile,
     park_threads,
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
-from autotune.sketches import is_default, prepacked_operands
+from autotune.sketches import Prepack, is_default, is_prepackable
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -141,9 +142,7 @@ class MLIRBackend(Backend):
             BuildFailed: one of MLIR's passes rejected the scheduled program.
             UnsupportedTarget: this machine cannot run programs for the target.
         """
-        names = [tensor.name for tensor in request.workload.inputs]
-        operands = prepacked_operands(request.candidate)
-        return self._lower(request, [names.index(operand) for operand in operands])
+        return self._lower(request, _packed_positions(request))
 
     def _lower_whole(self, request: BuildRequest) -> LoweredProgram:
         """As :meth:`lower`; the program packs its constants in every call."""
@@ -152,7 +151,7 @@ class MLIRBackend(Backend):
     def _lower(self, request: BuildRequest, packed: Sequence[int]) -> LoweredProgram:
         host.check_measuring(request.target, request.threads)
         lowered = compiler.lower(
-            program_of(request),
+            program_of(request.workload, request.program, request.candidate),
             schedule_of(request),
             threads=request.threads,
             disabled=host.disabled_features(request.target),
@@ -209,3 +208,21 @@ class MLIRBackend(Backend):
         from autotune_mlir.export import export
 
         return export(records, format, path, self._lower_whole)
+
+
+def _packed_positions(request: BuildRequest) -> list[int]:
+    """Positions of the inputs that a candidate's program takes packed.
+
+    Raises:
+        InvalidSchedule: one is no constant that only its stage reads.
+    """
+    workload, candidate = request.workload, request.candidate
+    steps = () if candidate is None else candidate.sketch.core_steps
+    names = [tensor.name for tensor in workload.inputs]
+    positions = []
+    for step in steps:
+        if isinstance(step, Prepack):
+            if not is_prepackable(workload, workload.stage(step.stage), step.operand):
+                raise InvalidSchedule(f"{step}: it is no constant that only this stage reads, once")
+            positions.append(names.index(step.operand))
+    return positions

@@ -64,7 +64,7 @@ def compile_unit(
         request = _request(function, record, target, threads)
         schedule = schedule_of(request)
         lowered = lower(
-            program_of(request),
+            program_of(request.workload, request.program, request.candidate),
             schedule,
             threads=threads,
             disabled=disabled,

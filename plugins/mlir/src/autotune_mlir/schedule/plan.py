@@ -32,7 +32,7 @@ from autotune.sketches.steps import (
     Vectorize,
 )
 from autotune_mlir.padding import padding_of_stage
-from autotune_mlir.transposition import TransposedOperand, transposed_operands
+from autotune_mlir.transposition import TransposedOperand, transposed_operands, with_transposed
 
 __all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
 
@@ -62,15 +62,17 @@ class WholeOperand:
     """An operand that is copied as a whole, before the stage.
 
     Attributes:
-        operand: Its name.
+        operand: Its name, or that of the stage which transposes it.
         block: Extent of the blocks that the operand's last dimension is split into; None keeps
             the layout.
         lanes: Elements of a vector of the copy.
+        source: The operand that is transposed, if it is.
     """
 
     operand: str
     block: int | None
     lanes: int
+    source: str | None = None
 
 
 @define
@@ -91,6 +93,7 @@ class StagePlan:
         accumulated_at: The loop inside of which the result is kept.
         consumer: The stage that is computed inside ``accumulated_at``, if any.
         inlined: Whether it is computed inside its consumers.
+        in_copy: Whether it transposes an operand, and is a part of the copy of that.
         inside: Consumer and its loop that the stage is computed in.
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
         chunks: Partial results of neighbours along a reduced axis: axis and their number.
@@ -112,6 +115,7 @@ class StagePlan:
     accumulated_at: str | None = None
     consumer: str | None = None
     inlined: bool = False
+    in_copy: bool = False
     inside: tuple[str, str] | None = None
     partial_lanes: tuple[str, int] | None = None
     chunks: tuple[str, int] | None = None
@@ -180,14 +184,17 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
 
     Args:
         candidate: The candidate.
-        workload: What is computed, with what transposes operands (see
-            :func:`~autotune_mlir.transposition.with_transposed`).
+        workload: What is computed. That of the plan also has what transposes operands.
 
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
     config = candidate.config
+    transposed = transposed_operands(candidate, workload)
+    workload = with_transposed(workload, transposed)
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
+    for operand in transposed:
+        plans[operand.name].in_copy = True
     scheduled = workload
     for step in candidate.sketch.core_steps:
         if isinstance(step, (SplitReduction, ChunkReduction)):
@@ -199,8 +206,6 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
             evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
         ]
         plan.unrolled = (*plan.unrolled, *_within_limit(plan))
-    for transposed in transposed_operands(candidate, workload):
-        _compute_before(plans[transposed.name])
     for plan in list(plans.values()):
         for operand in _computed_before(workload, plan, plans):
             _compute_before(plans[operand])
@@ -335,13 +340,12 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
     last = len(workload.tensors[step.operand].shape) - 1
     innermost = None if step.block_dim == last else step.block_dim
     if step.at is None:
-        operand, lanes = step.operand, step.lanes
         block = None if step.block is None else int(evaluate(step.block, config))
-        if innermost is not None and block is not None:
-            operand = TransposedOperand(step.stage, step.operand, innermost).name
-            # As wide as what was transposed allows, which was not contiguous before.
-            lanes = math.gcd(block, _VECTOR_BYTES // workload.tensors[operand].element.bytes)
-        plan.whole.append(WholeOperand(operand, block, lanes))
+        whole = WholeOperand(step.operand, block, step.lanes)
+        if innermost is not None:
+            transposed = TransposedOperand(step.stage, step.operand, innermost).name
+            whole = evolve(whole, operand=transposed, source=step.operand)
+        plan.whole.append(whole)
         return
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
 

@@ -19,7 +19,6 @@ from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
 from autotune_mlir.schedule.vectors import lower_to_vectors
 from autotune_mlir.streams import mark_of
-from autotune_mlir.transposition import transposed_operands, with_transposed
 
 __all__ = ["schedule"]
 
@@ -45,8 +44,8 @@ def schedule(
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
-    workload = with_transposed(workload, transposed_operands(candidate, workload))
     plan = plan_of(candidate, workload)
+    workload = plan.workload
     order = operand_names(workload) if operands is None else operands
     structure = Script()
     for name, own in plan.stages.items():
@@ -113,6 +112,7 @@ def _roots(plan: Plan) -> list[str]:
         name
         for name, stage in plan.stages.items()
         if not stage.inlined
+        and not stage.in_copy
         and stage.inside is None
         and stage.partial_of is None
         and name not in consumers

@@ -18,6 +18,7 @@ _ANY = "!transform.any_op"
 _GENERIC = '!transform.op<"linalg.generic">'
 _PACK = '!transform.op<"linalg.pack">'
 _UNPACK = '!transform.op<"linalg.unpack">'
+_FOLD = "tensor.fold_into_pack_and_unpack"
 _LOWERED = ("tensor.pad", "tensor.expand_shape", "linalg.transpose")
 
 
@@ -50,7 +51,12 @@ def copy_whole_operands(
         if whole.block is None:
             script.annotate(copy, "pack", _name(own, whole))
         else:
+            if whole.source is not None:
+                _name_transposition(script, whole)
             pack = _block(script, own, whole, copy)
+            if whole.source is not None:
+                # What blocks transposes, too.
+                script.patterns(script.match_kind("func.func"), [_FOLD])
             if is_padded(own, whole.operand):
                 _pad_blocks(script, own, whole)
                 continue
@@ -85,7 +91,13 @@ def read_blocks(script: Script) -> None:
 
 
 def _name(own: StagePlan, whole: WholeOperand) -> str:
-    return f"{own.stage.name}.{whole.operand}"
+    return f"{own.stage.name}.{whole.source or whole.operand}"
+
+
+def _name_transposition(script: Script, whole: WholeOperand) -> None:
+    """Write what transposes an operand as the operation that MLIR knows for it."""
+    operation = script.match(tag("stage", whole.operand))
+    script.apply("transform.structured.specialize {}", [operation])
 
 
 def _block(script: Script, own: StagePlan, whole: WholeOperand, copy: str) -> str:
@@ -139,7 +151,7 @@ def _pad_blocks(script: Script, own: StagePlan, whole: WholeOperand) -> None:
     """
     function = script.match_kind("func.func")
     # Without padding, what makes blocks and what takes them apart would be simplified away.
-    script.patterns(function, ["tensor.fold_into_pack_and_unpack"])
+    script.patterns(function, [_FOLD])
     script.clean(function)
     pack = script.producer(script.match(tag("unpack", _name(own, whole))), 0)
     blocks = script.tile_parallel(pack, [1] * len(_vector_sizes(own, whole)))
