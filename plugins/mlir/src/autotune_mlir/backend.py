@@ -223,6 +223,8 @@ def _packed_positions(request: BuildRequest) -> list[int]:
     for step in steps:
         if isinstance(step, Prepack):
             if not is_prepackable(workload, workload.stage(step.stage), step.operand):
-                raise InvalidSchedule(f"{step}: it is no constant that only this stage reads, once")
+                raise InvalidSchedule(
+                    f"{step}: it is no constant that only this stage reads, once"
+                )
             positions.append(names.index(step.operand))
     return positions

@@ -47,6 +47,36 @@ _CAUSAL = function(
 )
 
 
+def _filled(name: str, kind: str) -> str:
+    return (
+        f"%{name}e = tensor.empty() : {kind}\n"
+        f"%{name} = linalg.fill ins(%zero : f32) outs(%{name}e : {kind}) -> {kind}\n"
+    )
+
+
+_SCORES, _RESULT = "tensor<5x7xf32>", "tensor<5x4xf32>"
+# Of queries 5x4, keys 4x7, values 7x4, and a mask.
+_ATTENTION = function(
+    "%zero = arith.constant 0.0 : f32\n%low = arith.constant dense<-1.0e+30> : tensor<5x7xf32>\n"
+    + _filled("s", _SCORES)
+    + f"%0 = linalg.matmul ins(%q, %k : tensor<5x4xf32>, tensor<4x7xf32>) outs(%s : {_SCORES}) "
+    f"-> {_SCORES}\n%1 = arith.select %m, %0, %low : tensor<5x7xi1>, {_SCORES}\n"
+    f"%pe = tensor.empty() : {_SCORES}\n%2 = linalg.softmax dimension(1) ins(%1 : {_SCORES}) "
+    f"outs(%pe : {_SCORES}) -> {_SCORES}\n"
+    + _filled("r", _RESULT)
+    + f"%3 = linalg.matmul ins(%2, %v : {_SCORES}, tensor<7x4xf32>) outs(%r : {_RESULT}) "
+    f"-> {_RESULT}\nreturn %3 : {_RESULT}",
+    "%q: tensor<5x4xf32>, %k: tensor<4x7xf32>, %v: tensor<7x4xf32>, %m: tensor<5x7xi1>",
+    _RESULT,
+)
+
+
+def _attention(q: Array, k: Array, v: Array, m: Array) -> Array:
+    scores = np.where(m, q @ k, np.float32(-1e30))
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True) @ v)
+
+
 def _inserted_at(a: Array, c: Array, n: Array) -> Array:
     result = a.copy()
     if 0 <= n < len(a):
@@ -63,6 +93,11 @@ ASSEMBLED = {
         ),
         ["select"],
         lambda m, a, b: np.where(m, a, b),
+    ),
+    "masked-attention": Program(
+        _ATTENTION,
+        ["matmul", "select", "max", "exp", "sum", "div", "matmul_1"],
+        _attention,
     ),
     "truth-result": Program(
         function(
