@@ -6,10 +6,9 @@ What is computed at a position says which of the tensors it is read from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
-from math import prod
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from autotune_mlir.bindings import Bindings
@@ -194,20 +193,22 @@ def replace_slice(mlir: Bindings, operation: Any) -> None:
 
 
 def _covers(parts: Sequence[_Part], shape: Sequence[int]) -> bool:
-    """Whether parts leave out no element, and none of them overlaps with another one."""
+    """Whether parts, which may overlap, leave out no element."""
     if any(not isinstance(offset, int) for part in parts for offset in part.offsets):
         return False
-    overlap = any(_overlap(one, other) for one, other in combinations(parts, 2))
-    return not overlap and sum(prod(part.sizes) for part in parts) == prod(shape)
-
-
-def _overlap(one: _Part, other: _Part) -> bool:
-    return all(
-        max(first, second) < min(first + size, second + extent)
-        for first, size, second, extent in zip(
-            one.offsets, one.sizes, other.offsets, other.sizes, strict=True
-        )
-    )
+    # Of each dimension, where a part begins or ends: what is between two cuts is one cell.
+    cuts = [{0, int(extent)} for extent in shape]
+    for part in parts:
+        for found, first, size in zip(cuts, part.offsets, part.sizes, strict=True):
+            found |= {first, first + size}
+    places = [sorted(found) for found in cuts]
+    covered = np.zeros([len(found) - 1 for found in places], bool)
+    for part in parts:
+        box = zip(places, part.offsets, part.sizes, strict=True)
+        covered[
+            tuple(slice(cut.index(first), cut.index(first + size)) for cut, first, size in box)
+        ] = True
+    return bool(covered.all())
 
 
 class _Elementwise:
