@@ -283,7 +283,8 @@ def compare_buffers(candidate: Candidate, lowered: LoweredNest) -> None:
     """
     tape = Tape(candidate)
     where = f"{candidate.sketch.name} {candidate.config}"
-    known = list(tape.buffers())
+    # One whose extents are computed is the smallest that it may be: a part of a tile.
+    known = sorted(tape.buffers(), key=lambda it: math.prod(it[0]))
     buffers = Counter(
         next(
             ((shape, kind) for shape, kind in known if is_of(buffer, shape, kind)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
@@ -18,6 +19,7 @@ _ANY = "!transform.any_op"
 _GENERIC = '!transform.op<"linalg.generic">'
 _PACK = '!transform.op<"linalg.pack">'
 _UNPACK = '!transform.op<"linalg.unpack">'
+_LANES = 16
 _FOLD = "tensor.fold_into_pack_and_unpack"
 _LOWERED = ("tensor.pad", "tensor.expand_shape", "linalg.transpose")
 
@@ -66,11 +68,11 @@ def copy_whole_operands(
 
 def vectorize_whole(script: Script, own: StagePlan, whole: WholeOperand) -> None:
     """Turn the copy of a whole operand into vectors, of which lanes in margins are masked."""
-    copy = script.match(tag("pack", _name(own, whole)))
     if is_padded(own, whole.operand):
-        script.vectorize(copy, f" vector_sizes {_vector_sizes(own, whole)}")
+        padding = script.match(tag(_pad_kind(whole), _name(own, whole)))
+        script.vectorize(padding, f" vector_sizes {_vector_sizes(own, whole)}")
     else:
-        script.vectorize(copy)
+        script.vectorize(script.match(tag("pack", _name(own, whole))))
 
 
 def unpack_tags(own: StagePlan) -> list[str]:
@@ -156,9 +158,13 @@ def _pad_blocks(script: Script, own: StagePlan, whole: WholeOperand) -> None:
     pack = script.producer(script.match(tag("unpack", _name(own, whole))), 0)
     blocks = script.tile_parallel(pack, [1] * len(_vector_sizes(own, whole)))
     script.patterns(blocks, ["linalg.decompose_pack_unpack"])
-    pads = script.match_kind("tensor.pad", blocks)
-    script.annotate(pads, "pack", _name(own, whole))
-    _split_margins(script, own, whole, tag("pack", _name(own, whole)), parallel=False)
+    script.annotate(script.match_kind("tensor.pad", blocks), _pad_kind(whole), _name(own, whole))
+    if whole.source is None:
+        _split_margins(script, own, whole, tag("pack", _name(own, whole)), parallel=False)
+    else:
+        made = script.match_kind("linalg.transpose", blocks)
+        script.annotate(made, "pack", _name(own, whole))
+        _split_transposed(script, own, whole)
 
 
 def _split_margins(
@@ -175,9 +181,30 @@ def _split_margins(
     assume_inside(script)
 
 
+def _split_transposed(script: Script, own: StagePlan, whole: WholeOperand) -> None:
+    """Make the loops of what transposes a block, around vectors that are read and padded."""
+    name = _name(own, whole)
+    *outer, lanes = _vector_sizes(own, whole)
+    loop = script.tile(script.match(tag("pack", name)), [*outer[1:], lanes, 1])[-1]
+    script.annotate(loop, "loop", name)
+    script.fuse_into(script.match(tag("margin", name)), script.match(tag("loop", name)))
+    assume_inside(script)
+
+
+def _pad_kind(whole: WholeOperand) -> str:
+    """What pads an operand is its copy, or, where that transposes, comes before it."""
+    return "pack" if whole.source is None else "margin"
+
+
 def _vector_sizes(own: StagePlan, whole: WholeOperand) -> list[int]:
+    """What a copy that pads reads at once; of one that transposes, in the operand's own order."""
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == whole.operand)
-    return [*[1] * (rank - 1), whole.lanes]
+    lanes = whole.lanes
+    if whole.source is not None and own.accumulated_at is not None:
+        # The operand's last dimension is the last one before that which became the innermost.
+        axis = _axes_of(own.stage, whole.operand)[-2]
+        lanes = math.gcd(own.extent_inside(own.accumulated_at, axis), _LANES)
+    return [*[1] * (rank - 1), lanes]
 
 
 def _transposed(
