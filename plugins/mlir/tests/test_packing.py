@@ -12,7 +12,11 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import parse_payload
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
+from autotune.ir.expressions import Load, Unary, var
 from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
     conv2d,
     dense,
     gemm,
@@ -22,7 +26,7 @@ from autotune.ir.workloads import (
 from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate, Prepack, names_used, prepacked_operands
 from autotune.targets import Target
-from autotune.testing.programs import check_program, sample_candidates
+from autotune.testing.programs import check_candidate, check_program, sample_candidates
 
 WORKLOADS = {
     "gemm": gemm(m=20, n=40, k=24).with_constants("B"),
@@ -97,6 +101,29 @@ def test_operands_are_packed_with_another_dimension_innermost(
     for candidate in ahead(sample_candidates(backend, workload, target)):
         assert "pack.whole_transposed" in names_used(candidate.sketch)
         check_program(backend, in_every_call(candidate, target))
+
+
+def test_what_is_inlined_into_a_transposed_copy_has_loops_of_its_own(
+    backend: MLIRBackend, target: Target
+) -> None:
+    """It is computed before, as what is inlined into other copies of whole operands is."""
+    plain = dense(m=16, n=40, k=32, bias=0, relu=0)
+    axes = (Axis("a", 40), Axis("b", 32))
+    body = Unary("exp", Load("V", (var("a"), var("b"))))
+    weights = Stage(Tensor("W", (40, 32), "float32"), axes, body)
+    inputs = (plain.inputs[0], Tensor("V", (40, 32), "float32"))
+    workload = evolve(plain, inputs=inputs, stages=(weights, *plain.stages))
+    wanted = {"inline.into_whole_copy", "pack.whole_transposed"}
+    found = [
+        candidate
+        for candidate in sample_candidates(backend, workload, target)
+        if wanted <= names_used(candidate.sketch)
+    ]
+    assert found
+    for candidate in found:
+        check_candidate(backend, candidate, target)
+        text = backend.show(BuildRequest(workload, None, candidate, target, 1))
+        assert "linalg.generic" not in text and "math.exp" in text
 
 
 def test_bindings_to_the_same_constants_share_what_is_packed(

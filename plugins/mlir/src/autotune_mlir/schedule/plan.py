@@ -239,8 +239,10 @@ def _computed_before(
     These are copies of whole operands, and those that pad something else than an operand of the
     program: only the running program would know how much of a tile there is to compute.
     """
-    inlined = {name for name in plan.stage.reads if name in plans and plans[name].inlined}
-    whole = inlined & {whole.operand for whole in plan.whole}
+    sources = {whole.source or whole.operand for whole in plan.whole}
+    reads = {*plan.stage.reads, *sources}
+    inlined = {name for name in reads if name in plans and plans[name].inlined}
+    whole = inlined & sources
     copied = inlined & {packed.operand for packed in plan.packed}
     margins = {name for name in copied if padding_of_stage(plans[name].stage, workload)}
     behind = {
