@@ -172,9 +172,11 @@ def tune(
 ) -> tuple[dict[str, Any], float]:
     """Tune in a fresh process; returns the result's JSON and the wall seconds of the command.
 
+    Modules of this folder can be named in what it is given.
+
     Args:
-        workload: Name of the builder.
-        shape: Its arguments.
+        workload: Name of the builder, or what an importer of the arguments reads.
+        shape: Arguments of the builder; an importer is given none.
         trials: Trial budget.
         seed: Seed of the run.
         database: Where the records go.
@@ -188,18 +190,27 @@ def tune(
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "-m", "autotune", "tune", workload]
-        command += ["--shape", shape_text(shape), "--trials", str(trials), "--seed", str(seed)]
+        command += ["--trials", str(trials), "--seed", str(seed)]
+        command += ["--shape", shape_text(shape)] if shape else []
         command += ["--database", str(database), "--quiet", "--json", str(result)]
         command += ["--backend", backend]
         command += [] if threads is None else ["--threads", str(threads)]
         command += arguments
         begin = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "PYTHONPATH": with_this_folder()}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment
+        )
         seconds = time.perf_counter() - begin
         if done.returncode != 0:
             raise TuningFailed(f"tuning failed: {done.stderr.strip()}")
         data: dict[str, Any] = json.loads(result.read_text())
         return data, seconds
+
+
+def with_this_folder() -> str:
+    """``PYTHONPATH`` of processes that import modules of this folder."""
+    return os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def metaschedule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,12 +12,13 @@ from autotune.backends import (
     Executable,
     ExportReport,
     ImportedProgram,
+    InvalidSchedule,
     LoweredProgram,
     ProgramFile,
     park_threads,
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
-from autotune.sketches import is_default
+from autotune.sketches import Prepack, is_default, is_prepackable
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -134,18 +135,28 @@ class MLIRBackend(Backend):
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Apply the candidate's script and run MLIR's passes.
 
+        What packs constants ahead, as the candidate says, becomes programs of its own.
+
         Raises:
             InvalidSchedule: a step cannot be applied.
             BuildFailed: one of MLIR's passes rejected the scheduled program.
             UnsupportedTarget: this machine cannot run programs for the target.
         """
+        return self._lower(request, _packed_positions(request))
+
+    def _lower_whole(self, request: BuildRequest) -> LoweredProgram:
+        """As :meth:`lower`; the program packs its constants in every call."""
+        return self._lower(request, ())
+
+    def _lower(self, request: BuildRequest, packed: Sequence[int]) -> LoweredProgram:
         host.check_measuring(request.target, request.threads)
         lowered = compiler.lower(
-            program_of(request.workload, request.program),
+            program_of(request.workload, request.program, request.candidate),
             schedule_of(request),
             threads=request.threads,
             disabled=host.disabled_features(request.target),
             by_default=is_default(request.candidate),
+            packed=packed,
         )
         return LoweredProgram(request, lowered, lowered.digest)
 
@@ -155,9 +166,14 @@ class MLIRBackend(Backend):
         Raises:
             BuildFailed: LLVM rejected the program.
         """
-        from autotune_mlir.executable import MLIRExecutable
+        from autotune_mlir.executable import MLIRExecutable, PackedOperand
 
-        return MLIRExecutable(compiler.generate(lowered.program), lowered.request.workload)
+        made: compiler.Lowered = lowered.program
+        packers = [
+            PackedOperand(it.position, it.shape, compiler.generate(it.program))
+            for it in made.packers
+        ]
+        return MLIRExecutable(compiler.generate(made), lowered.request.workload, packers)
 
     def show(self, request: BuildRequest) -> str:
         """The scheduled program as MLIR's text, before the passes that lower it.
@@ -191,4 +207,24 @@ class MLIRBackend(Backend):
             raise UnknownNameError("export format", format, _FORMATS)
         from autotune_mlir.export import export
 
-        return export(records, format, path, self.lower)
+        return export(records, format, path, self._lower_whole)
+
+
+def _packed_positions(request: BuildRequest) -> list[int]:
+    """Positions of the inputs that a candidate's program takes packed.
+
+    Raises:
+        InvalidSchedule: one is no constant that only its stage reads.
+    """
+    workload, candidate = request.workload, request.candidate
+    steps = () if candidate is None else candidate.sketch.core_steps
+    names = [tensor.name for tensor in workload.inputs]
+    positions = []
+    for step in steps:
+        if isinstance(step, Prepack):
+            if not is_prepackable(workload, workload.stage(step.stage), step.operand):
+                raise InvalidSchedule(
+                    f"{step}: it is no constant that only this stage reads, once"
+                )
+            positions.append(names.index(step.operand))
+    return positions

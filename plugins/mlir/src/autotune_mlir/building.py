@@ -172,16 +172,19 @@ def is_identity(combiner: str, attribute: Any, element: Any) -> bool:
     For max and min so are the finite limits of a type, which many programs write for it, and NaN,
     which the operations that prefer numbers to NaN start from.
     """
-    value = attribute.value
-    neutral = _neutral(combiner, dtype_of(element))
+    dtype = dtype_of(element)
+    value = bool(attribute.value) if dtype == "bool" else attribute.value
+    neutral = _neutral(combiner, dtype)
     if value == neutral:
         return True
     if not isinstance(neutral, float) or not math.isinf(neutral):
         return False
-    limit = element_type(dtype_of(element)).largest
+    limit = element_type(dtype).largest
     return math.isnan(value) or bool(value == math.copysign(limit, neutral))
 
 
 def _neutral(combiner: str, dtype: str) -> float | int:
+    if dtype == "bool":
+        return int(combiner == "min")
     axes = (Axis("k", 1, "reduce"),)
     return Stage(Tensor("result", (), dtype), axes, Constant(0, dtype), combiner).identity()

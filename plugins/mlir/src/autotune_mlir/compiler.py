@@ -13,13 +13,14 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.bfloat16 import as_bits
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
+from autotune_mlir.packing import split_packing
 from autotune_mlir.passes import bufferization, fusion, lowering
 from autotune_mlir.rewrites import rewrite
 from autotune_mlir.streams import stream_stores
@@ -28,6 +29,7 @@ __all__ = [
     "OPT_LEVEL_VARIABLE",
     "Generated",
     "Lowered",
+    "Packer",
     "apply_schedule",
     "brief",
     "compiler_version",
@@ -59,11 +61,28 @@ class Lowered:
         module: The ``ir.Module``.
         threads: Threads that its parallel loops use.
         digest: Of its text: programs with one digest are one program.
+        packers: What packs the constants that it takes packed.
     """
 
     module: Any
     threads: int
     digest: str
+    packers: tuple[Packer, ...] = ()
+
+
+@frozen(eq=False)
+class Packer:
+    """A program that packs a constant, which another one takes packed.
+
+    Attributes:
+        position: Of the constant among the arguments of the other one.
+        shape: Extents of what is packed.
+        program: From the constant to what is packed.
+    """
+
+    position: int
+    shape: Shape
+    program: Lowered
 
 
 @frozen(eq=False)
@@ -216,6 +235,7 @@ def lower(
     threads: int,
     disabled: Sequence[str] = (),
     by_default: bool = False,
+    packed: Sequence[int] = (),
 ) -> Lowered:
     """Schedule a program and bring it into LLVM's dialect.
 
@@ -227,33 +247,70 @@ def lower(
         disabled: Features of this machine that the program must not use, by LLVM's names.
         by_default: Whether MLIR's own passes fuse operations and make loops parallel; see
             :data:`autotune_mlir.passes.DEFAULT_SCHEDULE`.
+        packed: Positions of arguments that the program is to take packed.
 
     Raises:
-        InvalidSchedule: the schedule cannot be applied.
+        InvalidSchedule: the schedule cannot be applied, or does not pack these arguments.
         BuildFailed: the program does not parse, or a pass rejected it.
     """
     module = parse_payload(payload)
-    shapes = _shapes(module)
     if schedule is not None:
         apply_schedule(module, schedule)
-    loaded = bindings.load()
+    passes = bindings.load().passmanager.PassManager
+    finish = _Finisher(threads, tuple(disabled), by_default, bfloat16="bf16" in payload)
     with _here(module.context) as ir:
         try:
-            parse = loaded.passmanager.PassManager.parse
-            parse(bufferization(threads, by_default)).run(module.operation)
-            rewrite(ir, module)
-            bfloat16 = "bf16" in payload
-            passes = lowering(loaded.distribution, threads, by_default, bfloat16)
-            parse(passes).run(module.operation)
-            if bfloat16:
-                module = ir.Module.parse(as_bits(str(module)))
+            passes.parse(bufferization(threads, by_default)).run(module.operation)
+            packings = [split_packing(ir, module, position) for position in packed]
+            made = finish(ir, module)
+            packers = tuple(
+                Packer(it.position, it.shape, finish(ir, it.module)) for it in packings
+            )
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
+    if not packers:
+        return made
+    digests = "".join([made.digest, *(it.program.digest for it in packers)])
+    return evolve(made, digest=_digest(digests), packers=packers)
+
+
+@frozen
+class _Finisher:
+    """From a program on buffers to LLVM's dialect.
+
+    Attributes:
+        threads: Threads that parallel loops use.
+        disabled: Features that the program must not use.
+        by_default: Whether MLIR's own passes make loops parallel.
+        bfloat16: Whether there are numbers of that type.
+    """
+
+    threads: int
+    disabled: tuple[str, ...]
+    by_default: bool
+    bfloat16: bool
+
+    def __call__(self, ir: Any, module: Any) -> Lowered:
+        """The program with its entry; ``module`` is not to be used any more.
+
+        Raises:
+            MLIRError: a pass rejected it.
+        """
+        loaded = bindings.load()
+        shapes = _shapes(module)
+        rewrite(ir, module)
+        passes = lowering(loaded.distribution, self.threads, self.by_default, self.bfloat16)
+        loaded.passmanager.PassManager.parse(passes).run(module.operation)
+        if self.bfloat16:
+            module = ir.Module.parse(as_bits(str(module)))
         stream_stores(ir, module, _kernel(module), shapes)
         _add_entry(ir, module, shapes)
-        _disable(ir, module, disabled)
-        text = str(module)
-    return Lowered(module, threads, hashlib.sha256(text.encode()).hexdigest()[:16])
+        _disable(ir, module, self.disabled)
+        return Lowered(module, self.threads, _digest(str(module)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({})) -> Generated:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.backends import (
     BoundCall,
     Executable,
     NativeCall,
+    aligned_empty,
     check_arguments,
     poison_array,
     time_native_call,
@@ -19,9 +23,24 @@ from autotune.backends import (
 from autotune.ir.workloads import Workload
 from autotune_mlir.compiler import Generated
 
-__all__ = ["MLIRBoundCall", "MLIRExecutable"]
+__all__ = ["MLIRBoundCall", "MLIRExecutable", "PackedOperand"]
 
 Array = NDArray[Any]
+
+
+@frozen(eq=False)
+class PackedOperand:
+    """A constant that a program takes packed.
+
+    Attributes:
+        position: Among the inputs of the workload.
+        shape: Extents of what is packed.
+        packer: What packs: its arguments are the constant and what is packed.
+    """
+
+    position: int
+    shape: tuple[int, ...]
+    packer: Generated
 
 
 class MLIRExecutable(Executable):
@@ -30,21 +49,53 @@ class MLIRExecutable(Executable):
     Args:
         generated: Its machine code.
         workload: Its inputs and outputs, which are the arguments of its entry in this order.
+        packed: Constants that it takes packed.
     """
 
-    def __init__(self, generated: Generated, workload: Workload) -> None:
+    def __init__(
+        self, generated: Generated, workload: Workload, packed: Sequence[PackedOperand] = ()
+    ) -> None:
         self.digest = generated.digest
         self._generated = generated
         self._workload = workload
+        self._packed = tuple(packed)
+        # By position: what was packed last, and its digest.
+        self._copies: dict[int, tuple[bytes, Array]] = {}
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
-        """Run on these arrays, where they lie.
+        """Run on these arrays, where they lie; constants that the program takes packed are packed.
 
         Raises:
             InvalidValueError: the arrays are not those of the workload, or not aligned.
         """
         check_arguments(self._workload, inputs, outputs)
-        return MLIRBoundCall(self._generated, inputs, outputs)
+        given = list(inputs)
+        for operand in self._packed:
+            given[operand.position] = self._pack(operand, inputs[operand.position])
+        copies = [given[operand.position] for operand in self._packed]
+        return MLIRBoundCall(self._generated, given, outputs, copies)
+
+    def _pack(self, operand: PackedOperand, given: Array) -> Array:
+        """A packed constant; bindings to the same numbers share it, for weights may be large."""
+        digest = hashlib.blake2b(given.reshape(-1).view(np.uint8).data).digest()
+        known = self._copies.get(operand.position)
+        if known is None or known[0] != digest:
+            made = aligned_empty(operand.shape, given.dtype)
+            # Elements that nothing writes are read by none that matters, and are no NaN.
+            made.reshape(-1).view(np.uint8).fill(0)
+            time_native_call(_call_of(operand.packer, [given, made]), 1)
+            known = self._copies[operand.position] = digest, made
+        return known[1]
+
+
+def _call_of(generated: Generated, arrays: Sequence[Array]) -> NativeCall:
+    """A run of a program on arrays."""
+    pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    return NativeCall(
+        address=generated.address,
+        arguments=(ctypes.addressof(pointers),),
+        keeps=(generated, tuple(arrays), pointers),
+    )
 
 
 class MLIRBoundCall(BoundCall):
@@ -54,19 +105,19 @@ class MLIRBoundCall(BoundCall):
         generated: Its machine code.
         inputs: Arrays that it reads.
         outputs: Arrays that it writes.
+        copies: Those that it reads which hold packed inputs.
     """
 
     def __init__(
-        self, generated: Generated, inputs: Sequence[Array], outputs: Sequence[Array]
+        self,
+        generated: Generated,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        copies: Sequence[Array] = (),
     ) -> None:
+        self._copies = tuple(copies)
         self._outputs = tuple(outputs)
-        arrays = (*inputs, *outputs)
-        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        self._call = NativeCall(
-            address=generated.address,
-            arguments=(ctypes.addressof(pointers),),
-            keeps=(generated, arrays, pointers),
-        )
+        self._call = _call_of(generated, (*inputs, *outputs))
 
     def native(self) -> NativeCall:
         """The program's entry with the addresses of the arrays."""
@@ -83,6 +134,10 @@ class MLIRBoundCall(BoundCall):
     def outputs(self) -> list[Array]:
         """Copies of the outputs, in the workload's order."""
         return [output.copy() for output in self._outputs]
+
+    def copies(self) -> list[Array]:
+        """The packed constants that it reads."""
+        return list(self._copies)
 
     def poison(self) -> None:
         """Fill the outputs with NaN, or with the smallest integer."""

@@ -106,7 +106,7 @@ def _named(record: Record, threads: bool) -> _Named:
     workload = record.candidate.sketch.workload
     target = Target.from_json(record.target)
     request = BuildRequest(workload, record.program, record.scheduled, target, record.key.threads)
-    program = program_of(workload, record.program)
+    program = program_of(workload, record.program, request.candidate)
     # A baseline has no steps: of the untuned program no sequence is applied.
     script = schedule_of(request) or module_of({})
     distinct = [

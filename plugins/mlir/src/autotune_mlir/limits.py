@@ -25,6 +25,7 @@ LIMITS = ScheduleLimits(
             "pack",
             "pad_extent",
             "parallel",
+            "prepack",
             "split_reduction",
             "stream",
             "tile",
@@ -42,7 +43,6 @@ LIMITS = ScheduleLimits(
             "chunk_reduction.results",
             "order.scan",
             "pack.reversed",
-            "pack.whole_transposed",
         }
     ),
     empty_tiles=False,

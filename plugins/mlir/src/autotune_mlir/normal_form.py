@@ -10,15 +10,25 @@ become constants in the body.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from autotune.errors import UnsupportedWorkload
 from autotune_mlir.bindings import Bindings
 from autotune_mlir.building import Builder, is_identity, spreads_a_constant
 from autotune_mlir.emit import INIT, STAGE
+from autotune_mlir.generic_form import maps_of, part_multiply_add, put_in_order
+from autotune_mlir.joining import JOINS, replace_join, replace_slice
 from autotune_mlir.locations import at
 from autotune_mlir.reshaping import RESHAPES, replace_reshapes
-from autotune_mlir.scalar_import import Unsupported, combination, defining, producer_of_yield
+from autotune_mlir.scalar_import import (
+    BODY_OPERATIONS,
+    Unsupported,
+    combination,
+    defining,
+    producer_of_yield,
+)
+from autotune_mlir.scalars import is_number, replace_splats, sink_numbers
 from autotune_mlir.separation import separate
 
 __all__ = ["BESIDE_LINALG", "bring_into_form", "check_operations", "decompose", "simplify"]
@@ -40,6 +50,8 @@ BESIDE_LINALG = (
     "arith.constant",
     "tensor.empty",
     "tensor.extract_slice",
+    "tensor.splat",
+    *JOINS,
     *RESHAPES,
     "tensor.pad",
     "func.return",
@@ -78,17 +90,26 @@ def check_operations(mlir: Bindings, block: Any, file: str) -> None:
     for view in block.operations:
         operation = view.operation
         known = operation.name in BESIDE_LINALG or operation.name.startswith("linalg.")
-        if not known:
+        if not known and not _computes_number(mlir.ir, operation):
             raise UnsupportedWorkload(
                 f"operation {operation.name} is not supported{at(operation, file)}; supported are "
-                f"those of linalg on tensors, arithmetic on tensors, {', '.join(BESIDE_LINALG)}"
+                "those of linalg on tensors, arithmetic on tensors and on numbers, "
+                f"{', '.join(BESIDE_LINALG)}"
             )
         for result in operation.results:
             if isinstance(result.type, mlir.ir.RankedTensorType):
                 _check_static(operation, result.type, file)
-        computing += operation.name.startswith(("linalg.", "tensor.pad", *RESHAPES))
+        computing += operation.name.startswith(
+            ("linalg.", "tensor.pad", "tensor.splat", *JOINS, *RESHAPES)
+        ) or (operation.name == "tensor.extract_slice" and len(operation.operands) > 1)
     if not computing:
         raise UnsupportedWorkload("the function has no linalg operation: nothing can be tuned")
+
+
+def _computes_number(ir: Any, operation: Any) -> bool:
+    """Whether an operation of a function is one that bodies have, too."""
+    numbers = [is_number(ir, result.type) for result in operation.results]
+    return operation.name in BODY_OPERATIONS and all(numbers)
 
 
 def _check_static(operation: Any, kind: Any, file: str) -> None:
@@ -113,22 +134,27 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
         UnsupportedWorkload: an operation has no form as a stage; says which one and why.
     """
     replace_reshapes(mlir, block)
+    replace_splats(mlir, block)
+    for view in list(block.operations):
+        if view.operation.name in JOINS:
+            _apply(replace_join, mlir, view.operation, file)
+        elif view.operation.name == "tensor.extract_slice":
+            _apply(replace_slice, mlir, view.operation, file)
     for operation in _computing(block):
         if operation.name == "linalg.generic":
-            try:
-                separate(mlir, operation)
-            except Unsupported as reason:
-                where = at(operation, file)
-                raise UnsupportedWorkload(f"operation linalg.generic{where}: {reason}") from None
+            _apply(separate, mlir, operation, file)
     for operation in _computing(block):
         if operation.name == "linalg.generic":
-            _part_multiply_add(mlir.ir, operation)
+            part_multiply_add(mlir.ir, operation)
     names = [_unique(_name_for(found), taken) for found in _computing(block)]
     mlir.passmanager.PassManager.parse(_GENERALIZE).run(module.operation)
     # Generalised operations stand where the named ones stood; not every release of MLIR hands
     # attributes on.
     for operation, stage in zip(_computing(block), names, strict=True):
         operation.attributes[STAGE] = mlir.ir.StringAttr.get(stage)
+    for operation in _computing(block):
+        if operation.name == "linalg.generic":
+            _apply(sink_numbers, mlir, operation, file)
     rewriter = _Rewriter(mlir, block, taken)
     for view in list(block.operations):
         operation = view.operation
@@ -146,6 +172,21 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
         rewriter.finish()
     except Unsupported as reason:
         raise UnsupportedWorkload(str(reason)) from None
+
+
+def _apply(
+    rewrite: Callable[[Bindings, Any], Any], mlir: Bindings, operation: Any, file: str
+) -> None:
+    """Rewrite one operation.
+
+    Raises:
+        UnsupportedWorkload: it cannot be rewritten; says where it stands and why.
+    """
+    name, where = operation.name, at(operation, file)
+    try:
+        rewrite(mlir, operation)
+    except Unsupported as reason:
+        raise UnsupportedWorkload(f"operation {name}{where}: {reason}") from None
 
 
 def _computing(block: Any) -> list[Any]:
@@ -226,7 +267,7 @@ class _Rewriter:
             raise Unsupported(f"it has {outputs} results, not one")
         if spreads_a_constant(operation):
             return  # Folded into what reads it, or made a stage when all is known.
-        _put_in_order(self._ir, operation)
+        put_in_order(self._ir, operation)
         values, maps = self._operands(operation, inputs)
         reduced = sum("reduction" in str(kind) for kind in operation.attributes["iterator_types"])
         with self._ir.InsertionPoint(operation), operation.location:
@@ -244,7 +285,7 @@ class _Rewriter:
         Of one at quotients or remainders the elements are extracted: MLIR makes no vectors of it.
         """
         body = operation.regions[0].blocks[0]
-        operands, maps = list(operation.operands), _maps(operation)
+        operands, maps = list(operation.operands), maps_of(operation)
         values: list[Any] = [None] * inputs
         for position in range(inputs):
             value, argument = operands[position], body.arguments[position]
@@ -292,19 +333,36 @@ class _Rewriter:
     def finish(self) -> None:
         """Make stages of constant tensors that are still read; drop what is not read.
 
+        What the function returns is then the result of a stage, and of another one each time.
+
         Raises:
             Unsupported: a constant tensor has many values.
         """
+        self._copy_returned()
         for view in reversed(list(self._block.operations)):
             operation = view.operation
             for result in operation.results:
                 if isinstance(result.type, self._ir.RankedTensorType) and _is_used(result):
                     self._keep_constant(operation, result)
-            droppable = operation.name in ("arith.constant", "tensor.empty") or (
+            droppable = operation.name in ("tensor.empty", *BODY_OPERATIONS) or (
                 spreads_a_constant(operation) and INIT not in operation.attributes
             )
             if droppable and not any(_is_used(result) for result in operation.results):
                 operation.erase()
+
+    def _copy_returned(self) -> None:
+        """Copy arguments, parts of tensors, and results of before, where they are returned."""
+        end = list(self._block.operations)[-1].operation
+        returned: list[Any] = []
+        for number, value in enumerate(list(end.operands)):
+            producer = defining(value)
+            is_part = producer is None or producer.name == "tensor.extract_slice"
+            if is_part or value in returned:
+                with self._ir.InsertionPoint(end), end.location:
+                    name = _unique("copy", self._taken)
+                    value = self._build.pointwise(name, [value], value.type, None)
+                end.operands[number] = value
+            returned.append(value)
 
     def _keep_constant(self, operation: Any, result: Any) -> None:
         if INIT in operation.attributes:
@@ -381,27 +439,6 @@ class _Rewriter:
         return new.results[0]
 
 
-def _part_multiply_add(ir: Any, operation: Any) -> None:
-    """Write a fused multiply-add onto what was there before as product and sum.
-
-    That is the form that the vectoriser knows as a reduction.
-    """
-    body = operation.regions[0].blocks[0]
-    yielded = list(list(body.operations)[-1].operation.operands)
-    fused = defining(yielded[0])
-    if len(yielded) != 1 or fused is None or fused.name != "math.fma":
-        return
-    left, right, before = fused.operands
-    if before != list(body.arguments)[-1]:
-        return
-    create, kinds = ir.Operation.create, [fused.results[0].type]
-    with ir.InsertionPoint(fused), fused.location:
-        product = create("arith.mulf", results=kinds, operands=[left, right]).results[0]
-        total = create("arith.addf", results=kinds, operands=[before, product])
-    fused.results[0].replace_all_uses_with(total.results[0])
-    fused.erase()
-
-
 def _is_divided(item: Any) -> bool:
     """Whether a result of a map has a quotient or a remainder."""
     return any(word in str(item) for word in (" floordiv ", " mod ", " ceildiv "))
@@ -409,53 +446,3 @@ def _is_divided(item: Any) -> bool:
 
 def _is_used(value: Any) -> bool:
     return any(True for _ in value.uses)
-
-
-def _maps(operation: Any) -> list[Any]:
-    return [item.value for item in operation.attributes["indexing_maps"]]
-
-
-def _put_in_order(ir: Any, operation: Any) -> None:
-    """Put the iterators of a generic in the order of a stage's axes: the output's, then reduced.
-
-    Raises:
-        Unsupported: it does not write each element of its output once.
-    """
-    maps = _maps(operation)
-    kinds = [str(kind) for kind in operation.attributes["iterator_types"]]
-    order = []
-    for position, expression in enumerate(maps[-1].results):
-        is_axis = isinstance(expression, ir.AffineDimExpr)
-        if (
-            not is_axis
-            or expression.position in order
-            or "parallel" not in kinds[expression.position]
-        ):
-            raise Unsupported(
-                f"index {position} of its write is {expression}, "
-                "not a parallel iterator of its own"
-            )
-        order.append(expression.position)
-    rest = [position for position in range(len(kinds)) if position not in order]
-    for position in rest:
-        if "reduction" not in kinds[position]:
-            raise Unsupported(
-                f"iterator d{position} is parallel but does not index what it writes"
-            )
-    order += rest
-    if order == list(range(len(kinds))):
-        return
-    place = ir.AffineMap.get_permutation([order.index(old) for old in range(len(kinds))])
-    moved = [
-        ir.AffineMap.get(len(kinds), 0, [item.compose(place) for item in old.results])
-        for old in maps
-    ]
-    iterators = list(operation.attributes["iterator_types"])
-    attributes = operation.attributes
-    attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(item) for item in moved])
-    attributes["iterator_types"] = ir.ArrayAttr.get([iterators[old] for old in order])
-    for view in operation.regions[0].blocks[0].operations:
-        inner = view.operation
-        if inner.name == "linalg.index":
-            dim = inner.attributes["dim"]
-            inner.attributes["dim"] = ir.IntegerAttr.get(dim.type, order.index(dim.value))

@@ -26,6 +26,7 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.inputs import index_inputs
 from autotune_mlir.emit import STAGE
+from autotune_mlir.joining import kept_dimensions
 from autotune_mlir.locations import at
 from autotune_mlir.scalar_import import (
     BodyReader,
@@ -94,14 +95,22 @@ class _View:
     Attributes:
         value: The value.
         tensor: Name of the tensor.
-        offsets: Where the part begins.
-        strides: Distances of its elements.
+        offsets: Where the part begins, in each dimension of the tensor.
+        strides: Distances of its elements, in each dimension of the tensor.
+        kept: The tensor's dimension that each dimension of the value is; others are dropped.
     """
 
     value: Any
     tensor: str
     offsets: tuple[int, ...]
     strides: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it begins with the tensor and leaves out nothing between its elements."""
+        whole = len(self.kept) == len(self.offsets)
+        return whole and not any(self.offsets) and all(stride == 1 for stride in self.strides)
 
 
 class _ProgramReader:
@@ -124,7 +133,7 @@ class _ProgramReader:
             self.inputs.append(tensor)
             self._name(operation.results[0], tensor)
         elif operation.name == _OUTPUT:
-            self.outputs.append(self._stage_of(operation.operands[0]))
+            self.outputs.append(self._view(operation.operands[0]).tensor)
         elif operation.name == "tensor.extract_slice":
             self._slice(operation)
         elif STAGE in operation.attributes:
@@ -135,7 +144,7 @@ class _ProgramReader:
 
     def _name(self, value: Any, tensor: Tensor) -> None:
         rank = len(tensor.shape)
-        self._views.append(_View(value, tensor.name, (0,) * rank, (1,) * rank))
+        self._views.append(_View(value, tensor.name, (0,) * rank, (1,) * rank, tuple(range(rank))))
 
     def _view(self, value: Any) -> _View:
         for view in self._views:
@@ -143,21 +152,8 @@ class _ProgramReader:
                 return view
         raise Unsupported("it reads a tensor that no operation before it computes")
 
-    def _stage_of(self, value: Any) -> str:
-        found = [stage for stage in self.stages if stage.name == self._view(value).tensor]
-        whole = found and self._view(value).value.type.shape == list(found[0].output.shape)
-        if not whole:
-            raise Unsupported("the function returns an argument or a part of a tensor")
-        if found[0].name in self.outputs:
-            raise Unsupported(f"the function returns the result of {found[0].name!r} twice")
-        return found[0].name
-
     def _slice(self, operation: Any) -> None:
         sizes = list(operation.attributes["static_sizes"])
-        if len(operation.operands) != 1:
-            raise Unsupported("its offsets, sizes or strides are dynamic")
-        if sizes != list(operation.results[0].type.shape):
-            raise Unsupported("it drops dimensions")
         source = self._view(operation.operands[0])
         offsets = list(operation.attributes["static_offsets"])
         steps = list(operation.attributes["static_strides"])
@@ -166,12 +162,15 @@ class _ProgramReader:
             last = first + (size - 1) * step
             if min(first, last) < 0 or max(first, last) >= extent:
                 raise Unsupported(f"it reads from {first} to {last}, of {extent} elements")
-        begins = tuple(
-            begin + offset * stride
-            for begin, offset, stride in zip(source.offsets, offsets, source.strides, strict=True)
+        begins, strides = list(source.offsets), list(source.strides)
+        for dimension, offset, step in zip(source.kept, offsets, steps, strict=True):
+            begins[dimension] += offset * strides[dimension]
+            strides[dimension] *= step
+        kept = tuple(
+            source.kept[place] for place in kept_dimensions(sizes, operation.results[0].type.shape)
         )
-        strides = tuple(old * new for old, new in zip(source.strides, steps, strict=True))
-        self._views.append(_View(operation.results[0], source.tensor, begins, strides))
+        view = _View(operation.results[0], source.tensor, tuple(begins), tuple(strides), kept)
+        self._views.append(view)
 
     def _extracted(
         self, axes: Sequence[Axis], value: Any, indices: Sequence[ScalarExpr]
@@ -194,14 +193,16 @@ class _ProgramReader:
             places.append(place)
         if len(places) == len(indices):
             return self._load(value, places)
-        if any(view.offsets) or any(stride != 1 for stride in view.strides):
+        if not view.is_whole:
             raise Unsupported(f"it reads a part of {view.tensor!r} where data says")
         return Gather(view.tensor, tuple(indices))
 
     def _load(self, value: Any, indices: Sequence[IntExpr]) -> Load:
         view = self._view(value)
-        parts = zip(view.offsets, view.strides, indices, strict=True)
-        return Load(view.tensor, tuple(index * stride + begin for begin, stride, index in parts))
+        places: list[IntExpr] = [const(begin) for begin in view.offsets]
+        for dimension, index in zip(view.kept, indices, strict=True):
+            places[dimension] = index * view.strides[dimension] + view.offsets[dimension]
+        return Load(view.tensor, tuple(places))
 
     def _pad(self, operation: Any) -> Stage:
         """A select between the tensor and the constant, by the position."""

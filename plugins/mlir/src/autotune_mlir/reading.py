@@ -13,6 +13,8 @@ from autotune_mlir.locations import diagnostic_text
 from autotune_mlir.normal_form import bring_into_form, check_operations, simplify
 from autotune_mlir.payload_import import input_name, read_program, tensor_of
 from autotune_mlir.scalar_import import Unsupported
+from autotune_mlir.scalars import is_number, lift_arguments, number_tensor
+from autotune_mlir.truth_values import store_as_bytes
 
 __all__ = ["check_argument", "import_function", "name_of", "parse_text", "read_text"]
 
@@ -39,7 +41,7 @@ def read_text(text: str, file: str, function: str | None = None) -> tuple[Worklo
     with new_context(), mlir.ir.Location.unknown():
         module = parse_text(mlir, text, file)
         name = name_of(_choose(mlir, module, function, file))
-        return import_function(mlir, module, name, file)[:2]
+        return import_function(mlir, module, name, file, numbers=True)[:2]
 
 
 def parse_text(mlir: bindings.Bindings, text: str, file: str) -> Any:
@@ -55,7 +57,7 @@ def parse_text(mlir: bindings.Bindings, text: str, file: str) -> Any:
 
 
 def import_function(
-    mlir: bindings.Bindings, module: Any, name: str, file: str
+    mlir: bindings.Bindings, module: Any, name: str, file: str, *, numbers: bool = False
 ) -> tuple[Workload, str, str]:
     """The workload of a function, its program in normal form, and that form on tensors.
 
@@ -64,6 +66,7 @@ def import_function(
         module: Changed, and not to be used any more.
         name: Of its one function that is not private.
         file: What to call the text in messages.
+        numbers: Whether arguments may be numbers; the workload has tensors of rank 0 for them.
 
     Raises:
         UnsupportedWorkload: an operation cannot be expressed; says where and why.
@@ -76,16 +79,21 @@ def import_function(
     kind = function.attributes["function_type"].value
     for noun, types in (("argument", kind.inputs), ("result", kind.results)):
         for position, item in enumerate(types):
-            check_argument(mlir, item, f"{noun} {position} of function @{name}")
+            takes_number = numbers and noun == "argument" and is_number(mlir.ir, item)
+            tensor = number_tensor(mlir.ir, item) if takes_number else item
+            check_argument(mlir, tensor, f"{noun} {position} of function @{name}")
     try:
         simplify(mlir, module)
         function, block = _only_block(module, name)
+        lift_arguments(mlir, function)
         check_operations(mlir, block, file)
         taken = {input_name(position) for position in range(len(block.arguments))}
         bring_into_form(mlir, module, block, taken, file)
         on_tensors = str(function)
         wrapped = _wrap(mlir, block)
-        workload = read_program(wrapped.body.operations[0].operation, name, file)
+        kernel = wrapped.body.operations[0].operation
+        workload = read_program(kernel, name, file)
+        store_as_bytes(mlir, kernel)
         wrapped.operation.verify()
         return workload, str(wrapped), on_tensors
     except mlir.ir.MLIRError as error:

@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 DTYPES = {
+    "i1": "bool",
     "i8": "int8",
     "i32": "int32",
     "i64": "int64",
@@ -46,10 +47,7 @@ DTYPES = {
     "f32": "float32",
     "f64": "float64",
 }
-"""Element types of tensors, and what workloads call them; those of 8 bits are taken to be signed.
-
-Truth values are missing: vectors of them are stored in another form than numbers of one bit.
-"""
+"""Element types of tensors, and what workloads call them; bytes are taken to be signed."""
 
 _BINARY = {
     "arith.addf": "add",
@@ -123,6 +121,8 @@ BODY_OPERATIONS = frozenset(
 """Operations that may stand in the body of an operation of linalg."""
 
 _COMBINERS = ("add", "mul", "max", "min")
+# Of truth values: true is the greater one.
+_TRUTH_COMBINERS = {"arith.ori": "max", "arith.andi": "min"}
 # Predicates by their numbers, as the attribute of the operations holds them. Ordered and unordered
 # comparisons of floats differ for NaN only.
 _INTEGER_PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -186,18 +186,18 @@ def combination(block: Any) -> tuple[str, Any, Any]:
         Unsupported: the body is of another form.
     """
     accumulator = list(block.arguments)[-1]
-    dtype_of(accumulator.type)
+    known = _TRUTH_COMBINERS if dtype_of(accumulator.type) == "bool" else _BINARY
     operation = producer_of_yield(block)
     name = "" if operation is None else operation.name
-    if operation is not None and _BINARY.get(name) in _COMBINERS:
+    if operation is not None and known.get(name) in _COMBINERS:
         operands = list(operation.operands)
         uses = sum(1 for _ in accumulator.uses)
         if accumulator in operands and uses == 1:
             other = operands[1] if operands[0] == accumulator else operands[0]
-            return _BINARY[name], operation, other
+            return known[name], operation, other
     raise Unsupported(
-        "its body is not a reduction of the form output = output (+, *, max or min) expression"
-        + (f"; it yields the result of {name}" if name else "")
+        "its body is not a reduction of the form output = output (+, *, max or min; and, or of "
+        "truth values) expression" + (f"; it yields the result of {name}" if name else "")
     )
 
 
@@ -260,7 +260,7 @@ class BodyReader:
         if operation is None:
             return self._argument(value)
         if str(value.type) == "index":
-            return IndexValue(self.index(value))
+            return self._place(value)
         name = operation.name
         operands = list(operation.operands)
         if name == "arith.constant":
@@ -302,14 +302,14 @@ class BodyReader:
             raise Unsupported(
                 f"operation {name} in its body takes {operand.type} for an unsigned number"
             )
-        return Cast(_value_dtype(value.type), self.scalar(operand))
+        return Cast(dtype_of(value.type), self.scalar(operand))
 
     def _extract(self, operation: Any) -> Load | Gather:
         tensor, *indices = operation.operands
         return self._extracted(tensor, [self._place(index) for index in indices])
 
     def _place(self, value: Any) -> ScalarExpr:
-        """An index of an extracted element, which may be computed from data."""
+        """A number of type index, which may be computed from data."""
         operation = defining(value)
         if operation is not None and operation.name in _INDEX_CASTS:
             return self.scalar(operation.operands[0])
@@ -362,12 +362,7 @@ def comparison_of(operation: Any, truth: bool = False) -> str | None:
     return known.get(number) or None
 
 
-def _value_dtype(kind: Any) -> str:
-    """The workload language's name for the type of a value, which may be a truth value."""
-    return "bool" if str(kind) == "i1" else dtype_of(kind)
-
-
 def _constant(operation: Any) -> Constant:
     attribute = operation.attributes["value"]
-    dtype = _value_dtype(list(operation.results)[0].type)
+    dtype = dtype_of(list(operation.results)[0].type)
     return Constant(bool(attribute.value) if dtype == "bool" else attribute.value, dtype)

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
-from autotune.sketches import is_default
+from autotune.sketches import Candidate, is_default
 
 __all__ = ["program_of", "schedule_of", "scheduled_text"]
 
 
-def program_of(workload: Workload, program: str | None) -> str:
-    """The program before scheduling: the imported one, or one made from the workload.
+def program_of(workload: Workload, program: str | None, candidate: Candidate | None) -> str:
+    """The program that is scheduled: the imported one, or one made from the workload.
+
+    Operands that the candidate packs as a whole with another dimension innermost are transposed
+    in it.
+
+    Args:
+        workload: What is computed.
+        program: The imported program, in normal form.
+        candidate: The schedule; None is the untuned program.
 
     Raises:
         UnsupportedWorkload: MLIR has no form for the workload.
     """
-    if program is not None:
-        return program
     from autotune_mlir.emit import payload
+    from autotune_mlir.transposition import (
+        transpose_program,
+        transposed_operands,
+        with_transposed,
+    )
 
-    return payload(workload)
+    transposed = transposed_operands(candidate, workload)
+    if program is not None:
+        return transpose_program(program, workload, transposed)
+    return payload(with_transposed(workload, transposed))
 
 
 def schedule_of(request: BuildRequest) -> str | None:
@@ -35,9 +49,11 @@ def schedule_of(request: BuildRequest) -> str | None:
     from autotune_mlir.operands import operands_of
     from autotune_mlir.schedule import schedule
 
-    workload, program = request.workload, request.program
-    operands = None if program is None else operands_of(workload, program)
-    return schedule(request.candidate, workload, operands)
+    workload, candidate = request.workload, request.candidate
+    if request.program is None:
+        return schedule(candidate, workload)
+    operands = operands_of(workload, program_of(workload, request.program, candidate))
+    return schedule(candidate, workload, operands)
 
 
 def scheduled_text(request: BuildRequest) -> str:
@@ -49,7 +65,8 @@ def scheduled_text(request: BuildRequest) -> str:
     """
     from autotune_mlir.compiler import apply_schedule, fuse_elementwise, parse_payload
 
-    module = parse_payload(program_of(request.workload, request.program))
+    program = program_of(request.workload, request.program, request.candidate)
+    module = parse_payload(program)
     script = schedule_of(request)
     if script is not None:
         apply_schedule(module, script)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from autotune_mlir import compiler
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
+from autotune_mlir.scripted import program_of
 
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
@@ -33,6 +33,6 @@ def candidates(
 def scheduled(candidate: Candidate) -> Any:
     """The module of a candidate, before the passes that lower it."""
     workload = candidate.sketch.workload
-    module = compiler.parse_payload(payload(workload))
+    module = compiler.parse_payload(program_of(workload, None, candidate))
     compiler.apply_schedule(module, schedule(candidate, workload))
     return module

@@ -84,11 +84,8 @@ def write_library(
     """
     if not path.parent.is_dir():
         raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
-    scheduled = [
-        _checked(_named(unit), program.text)
-        for unit in units.values()
-        if unit.schedule is not None
-    ]
+    tuned = [unit for unit in units.values() if unit.schedule is not None]
+    scheduled = [_checked(_named(unit), program.text) for unit in tuned if not _has_truth(unit)]
     prepared = path.with_name(f"{path.stem}.payload.mlir")
     if prepared.exists() and not prepared.read_bytes().startswith(_PREPARED.encode()):
         raise InvalidValueError(
@@ -102,10 +99,20 @@ def write_library(
     for file, text in texts.items():
         with replacing(file) as stream:
             stream.write(text.encode())
-    return tuple(_remarks(path, prepared, scheduled))
+    left = [f"@{unit.function.name}" for unit in tuned if _has_truth(unit)]
+    return tuple(_remarks(path, prepared, scheduled, left))
 
 
-def _remarks(path: Path, prepared: Path, scheduled: Sequence[_Scheduled]) -> list[str]:
+def _has_truth(unit: Unit) -> bool:
+    """Whether a function has tensors of truth values, of which MLIR's vectors are bits."""
+    imported = unit.function.imported
+    assert imported is not None
+    return any(tensor.dtype == "bool" for tensor in imported.workload.tensors.values())
+
+
+def _remarks(
+    path: Path, prepared: Path, scheduled: Sequence[_Scheduled], left: Sequence[str]
+) -> list[str]:
     lines = [
         f"{path}: schedules of {len(scheduled)} functions, applied by mlir-opt MODULE "
         f"--transform-preload-library=transform-library-paths={path} --transform-interpreter"
@@ -116,18 +123,24 @@ def _remarks(path: Path, prepared: Path, scheduled: Sequence[_Scheduled]) -> lis
             f"{path}: the operations of {', '.join(others)} are not those that were scheduled, "
             f"such as a product added to an argument: take {prepared} in place of the module"
         )
+    if left:
+        lines.append(
+            f"{path}: nothing for {', '.join(left)}: schedules of truth values are for tensors of "
+            "bytes, and these are of i1"
+        )
     return lines
 
 
 def _named(unit: Unit) -> _Scheduled:
     function, record = unit.function, unit.record
     assert function.imported is not None and unit.schedule is not None and record is not None
-    distinct = f"{function.imported.program}\0{unit.schedule}"
+    program = unit.prepared(function.imported.program)
+    distinct = f"{program}\0{unit.schedule}"
     digest = hashlib.sha256(distinct.encode()).hexdigest()[:8]
     latency = f"{record.latency:.4g} s, " if record.latency is not None else ""
     comment = f"@{function.name}: {latency}record {record.name}"
     name = f"{identifier(function.name)}_{digest}"
-    return _Scheduled(unit, NamedSchedule(name, unit.schedule, function.imported.program, comment))
+    return _Scheduled(unit, NamedSchedule(name, unit.schedule, program, comment))
 
 
 def _distinct(scheduled: Sequence[_Scheduled]) -> list[NamedSchedule]:
@@ -197,13 +210,18 @@ def _entry_text(scheduled: Sequence[_Scheduled]) -> str:
 def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
     """The module, its scheduled functions in the form that schedules are for."""
     mlir = bindings.load()
+    # In a context of their own.
+    texts = {
+        it.unit.function.name: it.unit.prepared(it.unit.function.imported.on_tensors)
+        for it in scheduled
+        if it.unit.function.imported is not None
+    }
     with new_context(), mlir.ir.Location.unknown():
         prepared = mlir.ir.Module.parse(module)
         for it in scheduled:
             function = it.unit.function
-            assert function.imported is not None
             before = _find(prepared, function.name)
-            made = mlir.ir.Module.parse(function.imported.on_tensors)
+            made = mlir.ir.Module.parse(texts[it.unit.function.name])
             after = made.body.operations[0].operation
             prepared.body.append(after)
             after.move_before(before)

@@ -15,7 +15,12 @@ from autotune_mlir.compiler import Generated, brief, generate, lower
 from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.linking import kernel_text, unit_symbol
 from autotune_mlir.passes import DEFAULT_SCHEDULE
-from autotune_mlir.scripted import schedule_of
+from autotune_mlir.scripted import program_of, schedule_of
+from autotune_mlir.transposition import (
+    TransposedOperand,
+    transpose_program,
+    transposed_operands,
+)
 
 __all__ = ["Unit", "compile_kernel", "compile_unit"]
 
@@ -29,12 +34,19 @@ class Unit:
         record: What it was scheduled by; None for the default schedule.
         schedule: The script that it was scheduled by; None where there is none.
         generated: Its code.
+        transposed: Operands that the schedule needs transposed.
     """
 
     function: ModuleFunction
     record: Record | None
     schedule: str | None
     generated: Generated
+    transposed: tuple[TransposedOperand, ...] = ()
+
+    def prepared(self, program: str) -> str:
+        """The function in a form of :class:`ImportedFunction` as the schedule needs it."""
+        assert self.function.imported is not None
+        return transpose_program(program, self.function.imported.workload, self.transposed)
 
 
 def compile_unit(
@@ -64,13 +76,14 @@ def compile_unit(
         request = _request(function, record, target, threads)
         schedule = schedule_of(request)
         lowered = lower(
-            function.imported.program,
+            program_of(request.workload, request.program, request.candidate),
             schedule,
             threads=threads,
             disabled=disabled,
             by_default=is_default(request.candidate),
         )
-        return Unit(function, record, schedule, generate(lowered))
+        transposed = transposed_operands(request.candidate, request.workload)
+        return Unit(function, record, schedule, generate(lowered), transposed)
     except (BuildFailed, InvalidSchedule) as error:
         raise type(error)(f"task {function.name!r}: {error}") from error
 

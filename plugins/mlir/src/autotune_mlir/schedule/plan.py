@@ -21,6 +21,7 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
+    Prepack,
     SplitReduction,
     Step,
     Stream,
@@ -31,6 +32,7 @@ from autotune.sketches.steps import (
     Vectorize,
 )
 from autotune_mlir.padding import padding_of_stage
+from autotune_mlir.transposition import TransposedOperand, transposed_operands, with_transposed
 
 __all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
 
@@ -60,15 +62,17 @@ class WholeOperand:
     """An operand that is copied as a whole, before the stage.
 
     Attributes:
-        operand: Its name.
+        operand: Its name, or that of the stage which transposes it.
         block: Extent of the blocks that the operand's last dimension is split into; None keeps
             the layout.
         lanes: Elements of a vector of the copy.
+        source: The operand that is transposed, if it is.
     """
 
     operand: str
     block: int | None
     lanes: int
+    source: str | None = None
 
 
 @define
@@ -89,6 +93,7 @@ class StagePlan:
         accumulated_at: The loop inside of which the result is kept.
         consumer: The stage that is computed inside ``accumulated_at``, if any.
         inlined: Whether it is computed inside its consumers.
+        in_copy: Whether it transposes an operand, and is a part of the copy of that.
         inside: Consumer and its loop that the stage is computed in.
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
         chunks: Partial results of neighbours along a reduced axis: axis and their number.
@@ -110,6 +115,7 @@ class StagePlan:
     accumulated_at: str | None = None
     consumer: str | None = None
     inlined: bool = False
+    in_copy: bool = False
     inside: tuple[str, str] | None = None
     partial_lanes: tuple[str, int] | None = None
     chunks: tuple[str, int] | None = None
@@ -176,11 +182,19 @@ class Plan:
 def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     """Sort the steps of a candidate.
 
+    Args:
+        candidate: The candidate.
+        workload: What is computed. That of the plan also has what transposes operands.
+
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
     config = candidate.config
+    transposed = transposed_operands(candidate, workload)
+    workload = with_transposed(workload, transposed)
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
+    for operand in transposed:
+        plans[operand.name].in_copy = True
     scheduled = workload
     for step in candidate.sketch.core_steps:
         if isinstance(step, (SplitReduction, ChunkReduction)):
@@ -225,8 +239,10 @@ def _computed_before(
     These are copies of whole operands, and those that pad something else than an operand of the
     program: only the running program would know how much of a tile there is to compute.
     """
-    inlined = {name for name in plan.stage.reads if name in plans and plans[name].inlined}
-    whole = inlined & {whole.operand for whole in plan.whole}
+    sources = {whole.source or whole.operand for whole in plan.whole}
+    reads = {*plan.stage.reads, *sources}
+    inlined = {name for name in reads if name in plans and plans[name].inlined}
+    whole = inlined & sources
     copied = inlined & {packed.operand for packed in plan.packed}
     margins = {name for name in copied if padding_of_stage(plans[name].stage, workload)}
     behind = {
@@ -303,7 +319,7 @@ def _note(
         _split_lanes(plan, step)
     elif isinstance(step, OpenStep):
         step.replay("mlir", plan, config)
-    else:
+    elif not isinstance(step, Prepack):  # which is about the program that is scheduled
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
 
 
@@ -326,10 +342,12 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
     last = len(workload.tensors[step.operand].shape) - 1
     innermost = None if step.block_dim == last else step.block_dim
     if step.at is None:
-        if innermost is not None:
-            raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
         block = None if step.block is None else int(evaluate(step.block, config))
-        plan.whole.append(WholeOperand(step.operand, block, step.lanes))
+        whole = WholeOperand(step.operand, block, step.lanes)
+        if innermost is not None:
+            transposed = TransposedOperand(step.stage, step.operand, innermost).name
+            whole = evolve(whole, operand=transposed, source=step.operand)
+        plan.whole.append(whole)
         return
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
 

@@ -38,12 +38,14 @@ def schedule(
         candidate: The steps and their parameters.
         workload: What the program computes.
         operands: For each stage the tensors that its operation reads, in the order of its
-            operands; by default those of a program that was made from the workload.
+            operands; by default those of a program that was made from the workload. Operands that
+            the candidate has transposed are among them.
 
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
     plan = plan_of(candidate, workload)
+    workload = plan.workload
     order = operand_names(workload) if operands is None else operands
     structure = Script()
     for name, own in plan.stages.items():
@@ -110,6 +112,7 @@ def _roots(plan: Plan) -> list[str]:
         name
         for name, stage in plan.stages.items()
         if not stage.inlined
+        and not stage.in_copy
         and stage.inside is None
         and stage.partial_of is None
         and name not in consumers

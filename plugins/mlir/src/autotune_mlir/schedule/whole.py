@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
@@ -18,6 +19,8 @@ _ANY = "!transform.any_op"
 _GENERIC = '!transform.op<"linalg.generic">'
 _PACK = '!transform.op<"linalg.pack">'
 _UNPACK = '!transform.op<"linalg.unpack">'
+_LANES = 16
+_FOLD = "tensor.fold_into_pack_and_unpack"
 _LOWERED = ("tensor.pad", "tensor.expand_shape", "linalg.transpose")
 
 
@@ -50,7 +53,12 @@ def copy_whole_operands(
         if whole.block is None:
             script.annotate(copy, "pack", _name(own, whole))
         else:
+            if whole.source is not None:
+                _name_transposition(script, whole)
             pack = _block(script, own, whole, copy)
+            if whole.source is not None:
+                # What blocks transposes, too.
+                script.patterns(script.match_kind("func.func"), [_FOLD])
             if is_padded(own, whole.operand):
                 _pad_blocks(script, own, whole)
                 continue
@@ -60,11 +68,11 @@ def copy_whole_operands(
 
 def vectorize_whole(script: Script, own: StagePlan, whole: WholeOperand) -> None:
     """Turn the copy of a whole operand into vectors, of which lanes in margins are masked."""
-    copy = script.match(tag("pack", _name(own, whole)))
     if is_padded(own, whole.operand):
-        script.vectorize(copy, f" vector_sizes {_vector_sizes(own, whole)}")
+        padding = script.match(tag(_pad_kind(whole), _name(own, whole)))
+        script.vectorize(padding, f" vector_sizes {_vector_sizes(own, whole)}")
     else:
-        script.vectorize(copy)
+        script.vectorize(script.match(tag("pack", _name(own, whole))))
 
 
 def unpack_tags(own: StagePlan) -> list[str]:
@@ -85,7 +93,13 @@ def read_blocks(script: Script) -> None:
 
 
 def _name(own: StagePlan, whole: WholeOperand) -> str:
-    return f"{own.stage.name}.{whole.operand}"
+    return f"{own.stage.name}.{whole.source or whole.operand}"
+
+
+def _name_transposition(script: Script, whole: WholeOperand) -> None:
+    """Write what transposes an operand as the operation that MLIR knows for it."""
+    operation = script.match(tag("stage", whole.operand))
+    script.apply("transform.structured.specialize {}", [operation])
 
 
 def _block(script: Script, own: StagePlan, whole: WholeOperand, copy: str) -> str:
@@ -139,14 +153,18 @@ def _pad_blocks(script: Script, own: StagePlan, whole: WholeOperand) -> None:
     """
     function = script.match_kind("func.func")
     # Without padding, what makes blocks and what takes them apart would be simplified away.
-    script.patterns(function, ["tensor.fold_into_pack_and_unpack"])
+    script.patterns(function, [_FOLD])
     script.clean(function)
     pack = script.producer(script.match(tag("unpack", _name(own, whole))), 0)
     blocks = script.tile_parallel(pack, [1] * len(_vector_sizes(own, whole)))
     script.patterns(blocks, ["linalg.decompose_pack_unpack"])
-    pads = script.match_kind("tensor.pad", blocks)
-    script.annotate(pads, "pack", _name(own, whole))
-    _split_margins(script, own, whole, tag("pack", _name(own, whole)), parallel=False)
+    script.annotate(script.match_kind("tensor.pad", blocks), _pad_kind(whole), _name(own, whole))
+    if whole.source is None:
+        _split_margins(script, own, whole, tag("pack", _name(own, whole)), parallel=False)
+    else:
+        made = script.match_kind("linalg.transpose", blocks)
+        script.annotate(made, "pack", _name(own, whole))
+        _split_transposed(script, own, whole)
 
 
 def _split_margins(
@@ -163,9 +181,30 @@ def _split_margins(
     assume_inside(script)
 
 
+def _split_transposed(script: Script, own: StagePlan, whole: WholeOperand) -> None:
+    """Make the loops of what transposes a block, around vectors that are read and padded."""
+    name = _name(own, whole)
+    *outer, lanes = _vector_sizes(own, whole)
+    loop = script.tile(script.match(tag("pack", name)), [*outer[1:], lanes, 1])[-1]
+    script.annotate(loop, "loop", name)
+    script.fuse_into(script.match(tag("margin", name)), script.match(tag("loop", name)))
+    assume_inside(script)
+
+
+def _pad_kind(whole: WholeOperand) -> str:
+    """What pads an operand is its copy, or, where that transposes, comes before it."""
+    return "pack" if whole.source is None else "margin"
+
+
 def _vector_sizes(own: StagePlan, whole: WholeOperand) -> list[int]:
+    """What a copy that pads reads at once; of one that transposes, in the operand's own order."""
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == whole.operand)
-    return [*[1] * (rank - 1), whole.lanes]
+    lanes = whole.lanes
+    if whole.source is not None and own.accumulated_at is not None:
+        # The operand's last dimension is the last one before that which became the innermost.
+        axis = _axes_of(own.stage, whole.operand)[-2]
+        lanes = math.gcd(own.extent_inside(own.accumulated_at, axis), _LANES)
+    return [*[1] * (rank - 1), lanes]
 
 
 def _transposed(

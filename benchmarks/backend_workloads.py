@@ -1,0 +1,160 @@
+"""Operators that `backends.py` compares and that have no builder of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    const,
+    var,
+)
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.plugins.importer import Importer
+
+F32 = "float32"
+
+
+class RowImporter(Importer):
+    """Reads an operator of this module: its name and sizes, such as ``argmax m=64 n=32``."""
+
+    def read(self, program: object) -> list[Workload]:
+        """The operator."""
+        name, *sizes = str(program).split()
+        if name not in OPERATORS:
+            raise InvalidValueError(f"{name!r} is not one of {', '.join(OPERATORS)}")
+        given = {key: int(size) for key, _, size in (text.partition("=") for text in sizes)}
+        return [OPERATORS[name](**given)]
+
+
+def layer_norm(*, m: int, n: int) -> Workload:
+    """Rows minus their mean, over their standard deviation, with a scale and a shift."""
+    rows, columns, reduced = Axis("i", m), Axis("j", n), Axis("k", n, "reduce")
+    size = Constant(n, F32)
+    mean = Binary("div", _load("S", "i"), size)
+    centred = Binary("sub", _load("X", "i", "k"), mean)
+    variance = Binary("div", _load("V", "i"), size)
+    root = Unary("rsqrt", Binary("add", variance, Constant(1e-5, F32)))
+    normal = Binary("mul", Binary("sub", _load("X", "i", "j"), mean), root)
+    scaled = Binary("add", Binary("mul", normal, _load("G", "j")), _load("B", "j"))
+    stages = (
+        Stage(Tensor("S", (m,), F32), (rows, reduced), _load("X", "i", "k"), "add"),
+        Stage(Tensor("V", (m,), F32), (rows, reduced), Binary("mul", centred, centred), "add"),
+        Stage(Tensor("Y", (m, n), F32), (rows, columns), scaled),
+    )
+    inputs = (Tensor("X", (m, n), F32), Tensor("G", (n,), F32), Tensor("B", (n,), F32))
+    return Workload("layer_norm", inputs, stages, ("Y",), {"m": m, "n": n})
+
+
+def argmax(*, m: int, n: int) -> Workload:
+    """The place of the largest number of each row, the first of equal ones."""
+    axes = (Axis("i", m), Axis("k", n, "reduce"))
+    is_largest = Binary("eq", _load("X", "i", "k"), _load("M", "i"))
+    place = Select(is_largest, Cast("int32", IndexValue(var("k"))), Constant(n - 1, "int32"))
+    stages = (
+        Stage(Tensor("M", (m,), F32), axes, _load("X", "i", "k"), "max"),
+        Stage(Tensor("I", (m,), "int32"), axes, place, "min"),
+    )
+    return Workload("argmax", (Tensor("X", (m, n), F32),), stages, ("I",), {"m": m, "n": n})
+
+
+def grouped_conv2d(*, h: int, w: int, g: int, ci: int, co: int, kernel: int = 3) -> Workload:
+    """A convolution within each of ``g`` groups, of ``ci`` to ``co`` channels, stride 1.
+
+    Data is ``[h, w, g, channels]``, padded by half of the kernel, and weights are
+    ``[kernel, kernel, g, ci, co]``.
+    """
+    pad = kernel // 2
+    y, x = var("y"), var("x")
+    inside = _inside((y, pad, h + pad), (x, pad, w + pad))
+    shifted = Load("X", (y - pad, x - pad, var("g"), var("c")))
+    padded = (Axis("y", h + 2 * pad), Axis("x", w + 2 * pad), Axis("g", g), Axis("c", ci))
+    axes = (
+        *(Axis("y", h), Axis("x", w), Axis("g", g), Axis("o", co)),
+        *(Axis("ky", kernel, "reduce"), Axis("kx", kernel, "reduce"), Axis("c", ci, "reduce")),
+    )
+    data = Load("P", (y + var("ky"), x + var("kx"), var("g"), var("c")))
+    product = Binary("mul", data, _load("W", "ky", "kx", "g", "c", "o"))
+    stages = (
+        Stage(
+            Tensor("P", tuple(axis.extent for axis in padded), F32),
+            padded,
+            Select(inside, shifted, Constant(0.0, F32)),
+        ),
+        Stage(Tensor("Y", (h, w, g, co), F32), axes, product, "add"),
+    )
+    inputs = (Tensor("X", (h, w, g, ci), F32), Tensor("W", (kernel, kernel, g, ci, co), F32))
+    sizes = {"h": h, "w": w, "g": g, "ci": ci, "co": co, "kernel": kernel}
+    return Workload("grouped_conv2d", inputs, stages, ("Y",), sizes)
+
+
+def transposed_conv2d(*, h: int, w: int, ci: int, co: int, kernel: int = 4) -> Workload:
+    """A transposed convolution of stride 2 and padding 1, which doubles rows and columns.
+
+    Data, ``[h, w, ci]``, is spread with zeros between and around its elements; then it is a
+    convolution with weights ``[kernel, kernel, ci, co]``.
+    """
+    stride, pad = 2, kernel - 2
+    height, width = stride * (h - 1) + 1 + 2 * pad, stride * (w - 1) + 1 + 2 * pad
+    y, x = var("y"), var("x")
+    inside: ScalarExpr = _inside((y, pad, height - pad), (x, pad, width - pad))
+    for place in (y, x):
+        between = IndexValue((place - pad) % stride)
+        inside = Binary("and", inside, Binary("eq", between, Constant(0, "int32")))
+    spread = Load("X", ((y - pad) // stride, (x - pad) // stride, var("c")))
+    padded = (Axis("y", height), Axis("x", width), Axis("c", ci))
+    out = (height - kernel + 1, width - kernel + 1)
+    axes = (
+        *(Axis("y", out[0]), Axis("x", out[1]), Axis("o", co)),
+        *(Axis("ky", kernel, "reduce"), Axis("kx", kernel, "reduce"), Axis("c", ci, "reduce")),
+    )
+    data = Load("P", (y + var("ky"), x + var("kx"), var("c")))
+    product = Binary("mul", data, _load("W", "ky", "kx", "c", "o"))
+    stages = (
+        Stage(
+            Tensor("P", (height, width, ci), F32),
+            padded,
+            Select(inside, spread, Constant(0.0, F32)),
+        ),
+        Stage(Tensor("Y", (*out, co), F32), axes, product, "add"),
+    )
+    inputs = (Tensor("X", (h, w, ci), F32), Tensor("W", (kernel, kernel, ci, co), F32))
+    sizes = {"h": h, "w": w, "ci": ci, "co": co, "kernel": kernel}
+    return Workload("transposed_conv2d", inputs, stages, ("Y",), sizes)
+
+
+OPERATORS: Mapping[str, Callable[..., Workload]] = MappingProxyType(
+    {
+        "argmax": argmax,
+        "grouped_conv2d": grouped_conv2d,
+        "layer_norm": layer_norm,
+        "transposed_conv2d": transposed_conv2d,
+    }
+)
+"""By the name that rows have for them."""
+
+
+def _load(tensor: str, *axes: str) -> Load:
+    return Load(tensor, tuple(map(var, axes)))
+
+
+def _inside(*bounds: tuple[IntExpr, int, int]) -> ScalarExpr:
+    """Whether positions are at least the first number and less than the second."""
+    conditions: list[ScalarExpr] = []
+    for place, low, high in bounds:
+        conditions.append(Binary("ge", IndexValue(place), IndexValue(const(low))))
+        conditions.append(Binary("lt", IndexValue(place), IndexValue(const(high))))
+    found, *rest = conditions
+    for condition in rest:
+        found = Binary("and", found, condition)
+    return found

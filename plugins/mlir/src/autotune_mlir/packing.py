@@ -1,0 +1,227 @@
+"""Programs that are given packed constants: what packs is a program of its own.
+
+A schedule copies an operand into the order in which its loops read it. Where the operand is the
+same in all calls and the schedule says so (:class:`~autotune.sketches.Prepack`), the loops that
+copy leave the scheduled program, which takes the packed operand in the operand's place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from autotune.backends import InvalidSchedule
+from autotune_mlir.entry import KERNEL
+from autotune_mlir.scalar_import import defining
+
+__all__ = ["Packing", "split_packing"]
+
+# What makes another view of a buffer of its first operand.
+_VIEWS = frozenset(
+    {
+        "memref.cast",
+        "memref.collapse_shape",
+        "memref.expand_shape",
+        "memref.reinterpret_cast",
+        "memref.subview",
+        "memref.transpose",
+    }
+)
+_ALLOCATIONS = frozenset({"memref.alloc", "memref.alloca"})
+# Which operand of an operation is the buffer that it writes.
+_WRITES = {
+    "memref.copy": 1,
+    "memref.store": 1,
+    "vector.maskedstore": 0,
+    "vector.store": 1,
+    "vector.transfer_write": 1,
+}
+
+
+@frozen(eq=False)
+class Packing:
+    """What packs an operand.
+
+    Attributes:
+        position: Of the operand among the arguments of the program, which takes it packed.
+        shape: Extents of what is packed.
+        module: A program that takes the operand, and writes what is packed.
+    """
+
+    position: int
+    shape: tuple[int, ...]
+    module: Any
+
+
+def split_packing(ir: Any, module: Any, position: int) -> Packing:
+    """Take the loops that pack an operand out of a scheduled program.
+
+    Args:
+        ir: The ``ir`` module of the bindings; the context of ``module`` is the current one.
+        module: The program, on buffers; it takes the packed operand then.
+        position: Of the operand among its arguments.
+
+    Raises:
+        InvalidSchedule: there are no loops that do nothing but pack the whole operand.
+    """
+    alone = ir.Module.parse(str(module))
+    parts = _Parts(ir, _body(module), position)
+    parts.divide()
+    kind = _body(module).operations[parts.packed].operation.results[0].type
+    _keep_kernel(_body(module), parts, position)
+    _keep_packing(ir, _body(alone), parts, position)
+    for changed in (module, alone):
+        function = _function(changed)
+        kinds = [argument.type for argument in function.regions[0].blocks[0].arguments]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
+    return Packing(position, tuple(int(extent) for extent in kind.shape), alone)
+
+
+def _function(module: Any) -> Any:
+    for view in module.body.operations:
+        attributes = view.operation.attributes
+        if "sym_name" in attributes and attributes["sym_name"].value == KERNEL:
+            return view.operation
+    raise InvalidSchedule(f"the program has no function @{KERNEL}")
+
+
+def _body(module: Any) -> Any:
+    return _function(module).regions[0].blocks[0]
+
+
+class _Parts:
+    """Which operations of a function pack an operand.
+
+    Args:
+        ir: The ``ir`` module of the bindings.
+        block: The body of the function.
+        position: Of the operand among its arguments.
+
+    Attributes:
+        packing: Numbers of the operations that pack, and that free what only they use.
+        packed: Number of the operation that allocates what the others read.
+    """
+
+    def __init__(self, ir: Any, block: Any, position: int) -> None:
+        self._ir = ir
+        self._operations = [view.operation for view in block.operations]
+        self._arguments = list(block.arguments)
+        self._operand = ~position
+        self.packing: set[int] = set()
+        self.packed = -1
+
+    def divide(self) -> None:
+        """Find them.
+
+        Raises:
+            InvalidSchedule: as :func:`split_packing`.
+        """
+        touched = {
+            number: roots
+            for number, operation in enumerate(self._operations)
+            if (roots := self._roots(operation)) and operation.name not in _VIEWS
+        }
+        freeing = {it for it in touched if self._operations[it].name == "memref.dealloc"}
+        made = {self._operand}
+        others = {~number for number in range(len(self._arguments))} - made
+        alone: set[int] = set()
+        for number, roots in touched.items():
+            if number in freeing:
+                continue
+            if roots & made and not roots & others:
+                self.packing.add(number)
+                made |= roots
+            elif roots & others or self._operand in roots:
+                others |= roots - made
+            else:
+                alone.add(number)  # it begins a buffer, and what continues says whose
+        self.packing |= {number for number in alone if touched[number] <= made}
+        computing = touched.keys() - self.packing - freeing
+        read = {root for number in computing for root in touched[number] if root in made}
+        if not self.packing or len(read) != 1 or self._operand in read:
+            raise InvalidSchedule(
+                f"nothing packs all of argument {~self._operand} alone, to be done before the "
+                "program runs"
+            )
+        (self.packed,) = read
+        if any(self._writes(self._operations[number], self.packed) for number in computing):
+            raise InvalidSchedule(f"the packed argument {~self._operand} is written again")
+        own = made - read
+        self.packing |= {number for number in freeing if touched[number] <= own}
+
+    def _root(self, value: Any) -> int | None:
+        """What a buffer is a part of: ~N for argument N, or the number of what allocates it.
+
+        None is of what an operation allocates for itself.
+        """
+        producer = defining(value)
+        if producer is None:
+            return next((~n for n, it in enumerate(self._arguments) if it == value), None)
+        if producer.name in _VIEWS:
+            return self._root(producer.operands[0])
+        return next((n for n, it in enumerate(self._operations) if it == producer), None)
+
+    def _roots(self, operation: Any) -> set[int]:
+        """The buffers that an operation, or one inside it, uses."""
+        found: set[int] = set()
+
+        def visit(inner: Any) -> Any:
+            for value in inner.operands:
+                if isinstance(value.type, self._ir.MemRefType):
+                    root = self._root(value)
+                    if root is not None:
+                        found.add(root)
+            return self._ir.WalkResult.ADVANCE
+
+        operation.walk(visit)
+        return found
+
+    def _writes(self, operation: Any, buffer: int) -> bool:
+        """Whether an operation, or one inside it, writes to a buffer."""
+        found: list[Any] = []
+
+        def visit(inner: Any) -> Any:
+            if inner.name in _WRITES:
+                found.append(inner.operands[_WRITES[inner.name]])
+            elif inner.name.startswith("linalg.") and inner.name != "linalg.yield":
+                inputs = list(inner.attributes["operandSegmentSizes"])[0]
+                found.extend(list(inner.operands)[inputs:])
+            return self._ir.WalkResult.ADVANCE
+
+        operation.walk(visit)
+        return any(self._root(value) == buffer for value in found)
+
+
+def _is_unused(operation: Any) -> bool:
+    return not any(True for result in operation.results for _ in result.uses)
+
+
+def _keep_kernel(block: Any, parts: _Parts, position: int) -> None:
+    """Leave what computes, which takes what is packed as an argument."""
+    operations = [view.operation for view in block.operations]
+    packed, argument = operations[parts.packed].results[0], block.arguments[position]
+    for number, operation in reversed(list(enumerate(operations))):
+        frees = operation.name == "memref.dealloc" and operation.operands[0] == packed
+        is_buffer = operation.name in _VIEWS or operation.name in _ALLOCATIONS
+        left = is_buffer and number != parts.packed and _is_unused(operation)
+        if number in parts.packing or frees or left:
+            operation.erase()
+    argument.set_type(packed.type)
+    packed.replace_all_uses_with(argument)
+    operations[parts.packed].erase()
+
+
+def _keep_packing(ir: Any, block: Any, parts: _Parts, position: int) -> None:
+    """Leave what packs, which takes the operand and what is packed as arguments."""
+    *operations, _ = [view.operation for view in block.operations]
+    packed = operations[parts.packed].results[0]
+    for number, operation in reversed(list(enumerate(operations))):
+        if number not in parts.packing and number != parts.packed and _is_unused(operation):
+            operation.erase()
+    for number in reversed(range(len(block.arguments))):
+        if number != position:
+            block.erase_argument(number)
+    argument = block.add_argument(packed.type, ir.Location.unknown())
+    packed.replace_all_uses_with(argument)
+    operations[parts.packed].erase()
