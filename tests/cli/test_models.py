@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from model_lines import BUILD_MODEL, MODEL_TASKS, TUNE_MODEL
+from python_processes import python_environment
 
 from autotune.cli.network_progress import LiveNetworkProgress, PlainNetworkProgress
 from autotune.store.records import Outcome
@@ -31,6 +35,8 @@ from autotune.testing.reference_frontend import three_layers
 def number(): return 5
 def unsupported(): return attrs.evolve(three_layers()[0], unsupported="scale")
 def short(): return three_layers()[0], three_layers()[1][0][:3]
+def slow():
+    while True: pass
 def dead(): raise ValueError("weights are missing")
 def quits(): raise SystemExit(3)
 """
@@ -111,6 +117,45 @@ def test_a_model_that_cannot_be_read_is_one_line(
     lines = [line for line in done.stderr.splitlines() if "warning" not in line]
     assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
     assert re.search(message.replace("[", r"\[").replace("(", r"\("), lines[0]), lines[0]
+
+
+def test_a_model_that_takes_all_the_time_to_be_made_is_one_line(cli: Any) -> None:
+    Path("given_sources.py").write_text(MODELS)
+    done = cli("tune-model", "given_sources:slow", "--time", "0.3", "--threads", "1", "--quiet")
+    assert done.status == 2 and done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert line.startswith("autotune: error: given_sources:slow: no time was left to tune: 0.3 s")
+    assert "while it was made; give it more time (--time)" in line
+
+
+NATIVE = """
+import hashlib
+def endless(): hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.promise(
+    "native code holds up the import of a network for longer than `--time`",
+    "within five seconds after it one line says what was being done, and the exit status is 2",
+)
+def test_native_code_that_outlasts_the_call_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "native_code.py").write_text(NATIVE)
+    command = ["-m", "autotune", "tune-model", "native_code:endless", "--time", "2", "--quiet"]
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=python_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert time.monotonic() - began < 2 + 5 + 3, "with the start of the process"
+    (line,) = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert "native_code:endless: no time was left to tune: 2 s were over while it was made" in line
 
 
 OBJECTIVES = """

@@ -57,7 +57,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def started(task: str = "gemm", trials: int = 64, **changes: Any) -> RunStarted:
+def started(task: str = "gemm", trials: int | None = 64, **changes: Any) -> RunStarted:
     fields: dict[str, Any] = {
         "run_id": "0123456789ab",
         "task": task,
@@ -126,6 +126,28 @@ def test_plain_lines() -> None:
         "gemm: winner ties the naive loop nest (0.90x to 1.10x)",
         "gemm: done: the time is over",
     ]
+
+
+def test_where_time_alone_limits_a_run_no_number_of_trials_is_promised() -> None:
+    stream = io.StringIO()
+    listener = PlainProgress(stream)
+    listener(started(trials=None, seconds=60.0))
+    listener(trial(0, Outcome("ok", 1e-3), 15.0))
+    listener(CheckpointSaved("0123456789ab", 1, {"run": 15.0}))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "gemm: 2 sketches, 760 configurations, 60 s"
+    assert lines[1].startswith("gemm: 1 trials; best 1.00 ms")
+    assert "15.0 s, about 45 s left" in lines[1]
+
+
+def test_the_bar_shows_the_limit_that_is_nearest() -> None:
+    run = RunState()
+    assert run.share_done == 0.0
+    run.update(started(trials=4, seconds=60.0))
+    run.update(trial(0, Outcome("ok", 1e-3), 6.0))
+    assert run.share_done == 0.25
+    run.update(trial(1, Outcome("ok", 1e-3), 45.0))
+    assert run.share_done == 0.75
 
 
 def test_why_candidates_were_rejected_is_said_when_it_changes() -> None:

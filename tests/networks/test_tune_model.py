@@ -226,6 +226,20 @@ def test_where_import_and_build_take_all_the_time_one_line_says_so(tmp_path: Pat
     assert {task.run_by for task in result.tasks} == {"default schedule"}
 
 
+def test_an_import_that_outlasts_the_call_is_one_line(tmp_path: Path) -> None:
+    def endless(graph: object) -> object:
+        while True:
+            pass
+
+    options = TuneOptions(threads=1, time=0.3, database=tmp_path / "records.db")
+    source = Source(three_layers()[0], None, "layers")
+    for name, doing in (("check", "it was read"), ("number", "prepared, after pass 'check'")):
+        reading = evolve(READING, passes={name: endless})
+        with pytest.raises(InvalidValueError, match=rf"layers: .* 0.3 s were over while.*{doing}"):
+            run_model(source, reading, options)
+    assert not (tmp_path / "records.db").exists()
+
+
 def test_a_weight_counts_in_place_of_calls(tmp_path: Path) -> None:
     parts = {"strategy": "random", "task_scheduler": "gradient"}
     heavy = tuned(tmp_path, weights={"scale": 1e6}, parts=parts, trials=1)

@@ -124,7 +124,7 @@ class Bench:
 
     def tuner(
         self,
-        trials: int,
+        trials: int | None,
         *,
         seconds: float | None = None,
         fresh: bool = False,
@@ -201,7 +201,7 @@ class Bench:
         self.time += 1.0
         self.step()
 
-    def run(self, trials: int, **options: object) -> Result:
+    def run(self, trials: int | None, **options: object) -> Result:
         """Tune one task."""
         (result,) = self.tuner(trials, **options).run()  # type: ignore[arg-type]
         return result

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import pytest
@@ -15,6 +17,7 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import WarningRaised, WinnerConfirmed
+from autotune.tuning.options import TuneOptions
 from autotune.tuning.run_plan import Budget, Reserve
 from autotune.tuning.time_limit import TimeLimit
 
@@ -52,6 +55,26 @@ def test_the_search_ends_when_the_first_limit_is_reached(
     assert limit.search_is_over() == (search_ends == 0)
     clock.now = search_ends
     assert limit.search_is_over() and not limit.is_over
+
+
+@pytest.mark.parametrize(
+    ("given", "trials"),
+    [
+        ({}, 3 * 64),
+        ({"trials": 5}, 5),
+        ({"time": 20.0}, None),
+        ({"trials": 5, "time": 20.0}, 5),
+        # The run goes on with the next call.
+        ({"session_time": 20.0}, 3 * 64),
+    ],
+)
+def test_trials_have_a_default_where_no_time_is_given(
+    given: dict[str, Any], trials: int | None
+) -> None:
+    options = TuneOptions(threads=1, **given)
+    budget = Budget.of(options, programs=3)
+    assert budget == Budget(trials, options.time, options.session_time)
+    assert budget.left(2) == (sys.maxsize if trials is None else trials - 2)
 
 
 def test_a_call_without_a_limit_is_never_late() -> None:

@@ -203,6 +203,19 @@ def test_time_ends_a_run_and_the_same_time_is_answered_from_records(bench: Bench
     assert len(set(bench.measured)) == len(bench.measured)
 
 
+def test_time_alone_is_used_up_whatever_the_number_of_trials(bench: Bench) -> None:
+    first = bench.run(None, seconds=100.0)
+    assert first.reason == "the time is over" and 100 <= first.trials <= 102
+    (started,) = bench.seen(RunStarted)
+    assert isinstance(started, RunStarted) and (started.trials, started.seconds) == (None, 100.0)
+    stored = bench.database.run(first.run_id)
+    assert stored is not None and stored.trials == 0
+    assert bench.run(None, seconds=100.0).from_records and bench.run(16).from_records
+    longer = bench.run(None, seconds=120.0)
+    assert longer.run_id == first.run_id and longer.trials > first.trials
+    assert len(set(bench.measured)) == len(bench.measured)
+
+
 def test_an_exhausted_space_ends_a_run(bench: Bench) -> None:
     bench.space = ToySpace(extent=2)
     bench.space.loosened = {"toy": ("every core gets work",)}

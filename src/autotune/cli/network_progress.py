@@ -115,7 +115,7 @@ class PlainNetworkProgress(PlainProgress):
         calls = f"{facts.facts.occurrences} x " if facts else ""
         latency = facts.latency if facts else state.best
         texts = (
-            f"{run.trials}/{run.budget} trials",
+            run.done_text(run.trials),
             f"{calls}{formats.seconds(latency)}",
             state.count_text,
             total_text(self._totals),

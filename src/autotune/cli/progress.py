@@ -73,7 +73,7 @@ class PlainProgress:
         run = self._state
         for task in sorted(self._dirty):
             state = run.tasks[task]
-            done = f"{state.trials}/{run.budget} trials"
+            done = run.done_text(state.trials)
             gain = state.gain_text and f"{state.gain_text} {baseline_phrase(state.baseline_name)}"
             texts = (done, state.speed_text, state.count_text, run.time_text, run.share_text, gain)
             self._say(task, joined(texts))
@@ -177,8 +177,8 @@ class LiveProgress:
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             Text(tasks, style="bold"),
-            ProgressBar(total=run.budget, completed=run.trials, width=_BAR_WIDTH),
-            Text(f"{run.trials}/{run.budget} trials"),
+            ProgressBar(total=1.0, completed=run.share_done, width=_BAR_WIDTH),
+            Text(run.done_text(run.trials)),
             Text(run.time_text),
         )
         return bar
@@ -238,9 +238,9 @@ def remark(event: Event, run: RunState) -> tuple[str, str] | None:
 def started_text(event: RunStarted) -> str:
     """The start of a run: size of the space, budget, resumption."""
     text = f"{event.sketches} sketches, {event.configurations:,} configurations, "
-    text += f"{event.trials} trials"
-    if event.seconds is not None:
-        text += f" or {event.seconds:g} s"
+    limits = [] if event.trials is None else [f"{event.trials} trials"]
+    limits += [] if event.seconds is None else [f"{event.seconds:g} s"]
+    text += " or ".join(limits)
     # A run that was stopped in its first round has no complete trials, but it is not a new one.
     if event.resumed_seconds > 0:
         text += f"; resuming run {event.run_id} after {event.resumed_trials} trials"

@@ -159,9 +159,22 @@ class RunState:
         return sum(task.trials for task in self.tasks.values())
 
     @property
-    def budget(self) -> int:
-        """Trials that all tasks together may take."""
-        return max((task.started.trials for task in self.tasks.values()), default=0)
+    def budget(self) -> int | None:
+        """Trials that all tasks together may take; None where time alone limits them."""
+        return max((task.started.trials or 0 for task in self.tasks.values()), default=0) or None
+
+    @property
+    def share_done(self) -> float:
+        """Share of the budget that is used up, from 0 to 1."""
+        shares = [self.elapsed / seconds for seconds in self._limits]
+        if self.budget is not None:
+            shares.append(self.trials / self.budget)
+        return min(1.0, max(shares, default=0.0))
+
+    @property
+    def _limits(self) -> list[float]:
+        limits = [task.started.seconds for task in self.tasks.values()]
+        return [seconds for seconds in limits if seconds is not None]
 
     @property
     def remaining(self) -> float | None:
@@ -171,9 +184,8 @@ class RunState:
         """
         done = self.trials - sum(task.started.resumed_trials for task in self.tasks.values())
         passed = max(0.0, self.elapsed - self._resumed_seconds - self._startup)
-        limits = [task.started.seconds for task in self.tasks.values()]
-        left = [seconds - self.elapsed for seconds in limits if seconds is not None]
-        if done > 0:
+        left = [seconds - self.elapsed for seconds in self._limits]
+        if done > 0 and self.budget is not None:
             left.append(passed / done * (self.budget - self.trials))
         return max(0.0, min(left)) if left else None
 
@@ -186,9 +198,13 @@ class RunState:
     def time_text(self) -> str:
         """Seconds used and left."""
         text = f"{self.elapsed:.1f} s"
-        if self.remaining is None or self.finished or self.trials >= self.budget:
+        if self.remaining is None or self.finished or self.trials == self.budget:
             return text
         return f"{text}, about {self.remaining:.0f} s left"
+
+    def done_text(self, trials: int) -> str:
+        """``"12/64 trials"``, or ``"12 trials"`` where time alone limits them."""
+        return f"{trials} trials" if self.budget is None else f"{trials}/{self.budget} trials"
 
     @property
     def share_text(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +27,7 @@ from autotune.cli.options import (
 if TYPE_CHECKING:
     from autotune.cli.output import Output
     from autotune.cli.watching import Watching
+    from autotune.errors import AutotuneError
     from autotune.networks.model_result import ModelResult
     from autotune.tuning.options import TuneOptions
 
@@ -91,6 +93,7 @@ def command(
     from autotune.cli.network_progress import network_progress, total_latency_log
     from autotune.cli.output import Output, notify, notify_interrupted
     from autotune.networks.api import run_model
+    from autotune.networks.import_limit import ImportLimit
     from autotune.process.interrupts import TuningInterrupted
 
     began: float = click.get_current_context().meta[BEGAN]
@@ -107,9 +110,17 @@ def command(
                 objective=function,
                 listeners=[*totals, *listeners],
             )
-            source = model.source()
+            limit = ImportLimit.of(options, model.text, lambda: time.monotonic() - began, _give_up)
+            with limit.during("it was made"):
+                source = model.source()
             result = run_model(
-                source, reading, asked, began=began, builds=True, saves=library_path is not None
+                source,
+                reading,
+                asked,
+                began=began,
+                builds=True,
+                saves=library_path is not None,
+                limit=limit,
             )
     except TuningInterrupted as interrupted:
         notify_interrupted(interrupted, options.fresh)
@@ -128,6 +139,15 @@ def command(
             f"to build, check and time the network took {done - tuned:.0f} s of them"
         )
     return status
+
+
+def _give_up(error: AutotuneError) -> None:
+    """End the process where native code does not return: nothing of the run is written yet."""
+    from autotune.cli.app import ERROR
+    from autotune.cli.output import notify
+
+    notify(f"autotune: error: {error}")
+    os._exit(ERROR)
 
 
 def _report(

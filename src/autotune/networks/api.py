@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.measure.devices.shared import release_unused
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
+from autotune.networks.import_limit import ImportLimit
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
 from autotune.networks.running import (
@@ -153,6 +154,7 @@ def run_model(
     began: float | None = None,
     builds: bool = False,
     saves: bool = False,
+    limit: ImportLimit | None = None,
 ) -> ModelResult:
     """As :func:`tune_model`, from a source and checked options.
 
@@ -164,21 +166,23 @@ def run_model(
         began: When the caller began, by ``clock``.
         builds: Whether the caller builds, checks and times the network within the same time.
         saves: Whether it also writes the network to a file then.
+        limit: Of the import; by default that of ``options``.
     """
-    began = clock() if began is None else began
-    network, tasks, options = _loaded(source, reading, options)
+    start = clock() if began is None else began
+    limit = limit or ImportLimit.of(options, source.text, lambda: clock() - start)
+    network, tasks, options = _loaded(source, reading, options, limit)
 
     def check_import() -> Reserve:
         flop = sum(task.total_flop for task in tasks)
         calls = flop / _TUNED_FLOP_PER_SECOND if reading.check else 0.0
         reserve = Reserve(TIMING_SECONDS + calls, programs=len(network.tasks))
         if reading.check and flop <= MOST_EARLY_FLOP:
-            built, checked = _check_import(network, options, clock)
+            built, checked = _check_import(network, options, clock, limit)
             reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
         copying = network.weight_bytes / _BUILT_BYTES_PER_SECOND
         copying += saves * network.weight_bytes / SAVED_BYTES_PER_SECOND
         reserve = evolve(reserve, seconds=reserve.seconds + copying) if builds else Reserve()
-        _warn_of_time(options, network.name, clock() - began, reserve)
+        _warn_of_time(options, network.name, clock() - start, reserve)
         return reserve
 
     for task in tasks:
@@ -204,7 +208,7 @@ def run_model(
             clock,
             refused=refused,
             fallen=fallen,
-            began=began,
+            began=start,
             meanwhile=check_import,
         )
     else:
@@ -351,34 +355,41 @@ def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> 
 
 
 def _loaded(
-    source: Source, reading: ModelOptions, options: TuneOptions
+    source: Source,
+    reading: ModelOptions,
+    options: TuneOptions,
+    limit: ImportLimit | None = None,
 ) -> tuple[NetworkProgram, tuple[UniqueTask, ...], TuneOptions]:
     """The network, its tasks, and the options with the backend of the network."""
+    limit = limit or ImportLimit(source.text)
 
     def on_pass(report: PassReport) -> None:
+        limit.doing = f"its graph was prepared, after pass {report.name!r}"
         _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
 
-    network = load_network(
-        source,
-        options.machine,
-        options.machine.cores,
-        frontend=reading.frontend,
-        passes=reading.passes,
-        on_pass=on_pass,
-    )
+    with limit.during("it was read"):
+        network = load_network(
+            source,
+            options.machine,
+            options.machine.cores,
+            frontend=reading.frontend,
+            passes=reading.passes,
+            on_pass=on_pass,
+        )
+        limit.doing = "its programs were imported"
+        tasks = unique_tasks(network)
     if options.backend not in ((), (network.backend,)):
         raise InvalidValueError(
             f"the programs of {network.name} are built by backend {network.backend!r}, and not by "
             f"{', '.join(map(repr, options.backend))}; name no backend"
         )
-    tasks = unique_tasks(network)
     facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
     _emit(options, NetworkLoaded(network.name, tuple(facts)))
     return network, tasks, evolve(options, backend=(network.backend,))
 
 
 def _check_import(
-    network: NetworkProgram, options: TuneOptions, clock: Clock
+    network: NetworkProgram, options: TuneOptions, clock: Clock, limit: ImportLimit
 ) -> tuple[float, float]:
     """Run the untuned network, so that a wrong import is found before the budget is spent.
 
@@ -386,9 +397,11 @@ def _check_import(
         Seconds that building it took, and running it beside the model.
     """
     machine, began = options.machine, clock()
-    compiled = build_network(network, {}, machine, machine.cores)
-    built = clock()
-    check_network(network, compiled)
+    with limit.during("it was built without schedules"):
+        compiled = build_network(network, {}, machine, machine.cores)
+        built = clock()
+        limit.doing = "it was compared with the model"
+        check_network(network, compiled)
     return built - began, clock() - built
 
 

@@ -19,7 +19,7 @@ from autotune.process.interrupts import InterruptGuard
 from autotune.process.stopwatch import Clock
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import EventListener, WarningRaised
-from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
+from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, backend_for
 from autotune.tuning.resolve import model_hosts, resolve_run
 from autotune.tuning.result import Result
@@ -149,7 +149,6 @@ def run_tasks(
         if parts is None:
             return []
         stack.callback(parts.workers.close)
-        trials = options.trials or DEFAULT_TRIALS * parts.programs
         warn = _warn_all(options.listeners, [task.name for task in parts.tasks])
         for model in models.values():
             model.on_warning = warn
@@ -160,7 +159,7 @@ def run_tasks(
             spec=parts.spec,
             scheduler=parts.scheduler,
             database=stack.enter_context(open_database(options.database, warn=warn)),
-            budget=Budget(trials, options.time, options.session_time),
+            budget=Budget.of(options, parts.programs),
             fresh=options.fresh,
             listeners=options.listeners,
             guard=guard,

@@ -93,7 +93,7 @@ class RunStarted:
         task: What a person calls the task, such as ``gemm m=512 n=512 k=512 float32``.
         workload: Digest of the workload.
         flop: Arithmetic operations of one execution.
-        trials: The budget in trials, of all tasks of the run together.
+        trials: The budget in trials, of all tasks of the run together, if there is one.
         seconds: The budget in seconds, if there is one.
         resumed_trials: Trials of this run that were done before.
         resumed_outcomes: How they ended: trials by outcome status.
@@ -109,7 +109,7 @@ class RunStarted:
     task: str
     workload: str
     flop: int
-    trials: int
+    trials: int | None
     seconds: float | None
     resumed_trials: int
     resumed_outcomes: Mapping[str, int]

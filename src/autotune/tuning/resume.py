@@ -109,7 +109,7 @@ class RunSpec:
         """A run that is about to start.
 
         Args:
-            trials: The budget.
+            trials: The budget; 0 for one of time alone.
             fresh: Whether records of other runs are to be ignored.
             created: Unix time in seconds.
         """

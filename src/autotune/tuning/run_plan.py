@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,6 +16,7 @@ from autotune.store.database import Database
 from autotune.store.records import Baseline, Record, Run, standing
 from autotune.store.trial_log import TrialLog
 from autotune.tuning.events import Event, EventListener
+from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
 from autotune.tuning.result import HistoryPoint, Result
 from autotune.tuning.resume import RunSpec
 from autotune.tuning.task_spec import TaskSpec
@@ -58,14 +60,32 @@ class Budget:
     """How much may be spent on a run, by all its sessions and all its tasks together.
 
     Attributes:
-        trials: Candidates, those answered from records included.
+        trials: Candidates, those answered from records included; None for as many as the time
+            allows.
         seconds: Wall seconds, or None.
         session_seconds: Wall seconds of one session, whatever came before it; or None.
     """
 
-    trials: int
+    trials: int | None
     seconds: float | None = None
     session_seconds: float | None = None
+
+    @classmethod
+    def of(cls, options: TuneOptions, programs: int) -> Budget:
+        """What a run of so many programs may spend: where only its time is given, all of that."""
+        trials = options.trials
+        if trials is None and options.time is None:
+            trials = DEFAULT_TRIALS * programs
+        return cls(trials, options.time, options.session_time)
+
+    @property
+    def recorded_trials(self) -> int:
+        """The trials as a :class:`Run` has them."""
+        return self.trials or 0
+
+    def left(self, done: int) -> int:
+        """Candidates that may follow ``done`` of them; more than there can be without a limit."""
+        return sys.maxsize if self.trials is None else self.trials - done
 
 
 @frozen(eq=False)

@@ -294,7 +294,7 @@ class RunSession:
             asked = window.add(proposed.asked) if proposed is not None else []
             if not asked:
                 return
-            room = self._plan.budget.trials - self._trials - task.outstanding
+            room = self._plan.budget.left(self._trials + task.outstanding)
             if room > 0:
                 task.submit(asked[:room])
 
@@ -313,12 +313,12 @@ class RunSession:
 
     def _looks_ahead(self, current: Round) -> bool:
         """Whether the next round is proposed before this one is known."""
-        left = self._plan.budget.trials - self._trials
+        left = self._plan.budget.left(self._trials)
         return self._plan.spec.options.lookahead > 0 and len(current.asked) < left
 
     def _spent(self) -> str | None:
         """Why the budget allows nothing more, or None."""
-        if self._trials >= self._plan.budget.trials:
+        if self._plan.budget.left(self._trials) <= 0:
             return TRIALS_USED
         return TIME_OVER if self._limit.search_is_over() else None
 
@@ -329,7 +329,7 @@ class RunSession:
         if not self._plan.times_candidates_first:
             task.find_baselines()
         self._time_claim(task)
-        task.submit(proposed.asked[: self._plan.budget.trials - self._trials])
+        task.submit(proposed.asked[: self._plan.budget.left(self._trials)])
 
     def _time_claim(self, task: TaskSession) -> None:
         """Time the fastest imported record first: it may be the best, and only a claim says so."""
@@ -343,7 +343,7 @@ class RunSession:
         task = self._tasks[current.task]
         self._open.use(task)
         plan, before = self._plan, len(task.log)
-        size = min(len(current.asked), plan.budget.trials - self._trials)
+        size = min(len(current.asked), plan.budget.left(self._trials))
         plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, size))
         outcomes = task.collect(self._trials, self._limit.search_is_over)
         self._look_after(task, before)
@@ -464,7 +464,7 @@ class RunSession:
         self._plan.database.update_run(
             self._run.run_id,
             status=status,
-            trials=self._plan.budget.trials,
+            trials=self._plan.budget.recorded_trials,
             checkpoint=checkpoint.to_json(),
         )
         return dict(checkpoint.progress.seconds)

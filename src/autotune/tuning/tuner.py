@@ -49,13 +49,13 @@ class Tuner(RunPlan):
                 return RunSession(self, earlier, checkpoint).run()
         if earlier is None and not self.fresh and (why := self.spec.older_run(self.database)):
             self.emit(WarningRaised(", ".join(task.name for task in self.tasks), why))
-        run = self.spec.new_run(self.budget.trials, fresh=self.fresh, created=self.now())
+        run = self.spec.new_run(self.budget.recorded_trials, fresh=self.fresh, created=self.now())
         return RunSession(self, run, None).run()
 
     def _is_enough(self, run: Run, progress: Progress) -> bool:
         if progress.reason == TIME_OVER and self._has_left_something(run, progress):
             return False
-        if progress.trials >= self.budget.trials or progress.reason in (EXHAUSTED, CONVERGED):
+        if self.budget.left(progress.trials) <= 0 or progress.reason in (EXHAUSTED, CONVERGED):
             return True
         seconds = self.budget.seconds
         spent = max(sum(progress.seconds.values()), progress.used_up)

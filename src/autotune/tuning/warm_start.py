@@ -49,20 +49,22 @@ class WarmStart:
     training: tuple[Observation, ...] = ()
 
 
-def seed_limit(trials: int, tasks: int) -> int:
+def seed_limit(trials: int | None, tasks: int) -> int:
     """How many seeds each of some tasks may have within a budget of so many trials."""
+    if trials is None:
+        return MOST_SOURCES
     return min(MOST_SOURCES, max(1, trials // (SEED_SHARE * tasks)))
 
 
 def find_warm_starts(
-    database: Database, tasks: Sequence[TaskSpec], trials: int, *, learns: bool
+    database: Database, tasks: Sequence[TaskSpec], trials: int | None, *, learns: bool
 ) -> list[WarmStart]:
     """What each task of a run begins with; nothing is written.
 
     Args:
         database: The records.
         tasks: The tasks.
-        trials: The run's budget.
+        trials: The run's budget; None for one of time alone.
         learns: Whether strategies ask cost models.
     """
     keys = dict.fromkeys(task.key for task in tasks)

@@ -51,7 +51,7 @@ def _as_json(run: Run) -> dict[str, Any]:
         "space": run.space,
         "seed": run.seed,
         "trials": _trials(run),
-        "budget": run.trials,
+        "budget": run.trials or None,
         "status": run.status,
         "note": f"cannot be continued: {why}" if why else "",
         "created": run.created,

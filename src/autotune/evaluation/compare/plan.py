@@ -39,8 +39,6 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 _FOUND = ("wall", "spent", "latency", "schedule", "steps", "history", "seconds")
 _MODEL_FLAG = "--load-cost-model"
-# More than a run can measure.
-_UNLIMITED = 10**9
 
 
 @frozen
@@ -58,8 +56,10 @@ class Budget:
     @property
     def arguments(self) -> tuple[str, ...]:
         """As ``autotune tune`` is given it."""
-        trials = ("--trials", str(self.trials or _UNLIMITED))
-        return trials if self.seconds is None else (*trials, "--time", str(self.seconds))
+        given = {"--trials": self.trials, "--time": self.seconds}
+        return tuple(
+            text for flag, it in given.items() if it is not None for text in (flag, str(it))
+        )
 
     def __str__(self) -> str:
         parts = [] if self.trials is None else [f"{self.trials} trials"]

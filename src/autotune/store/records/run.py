@@ -22,7 +22,8 @@ class Run:
     ``workload`` is the workload's spelling: an equal one under other names is another run, which
     finds the records of this one. ``identity`` names everything that decides which candidates are
     proposed (workload, measure key, space, strategy, options, cost model, seed), but not the
-    budget: a larger budget continues the same run. ``checkpoint`` is the tuner's JSON state after
+    budget: a larger budget continues the same run. ``trials`` is that budget, 0 where time alone
+    limits it. ``checkpoint`` is the tuner's JSON state after
     the last complete round.
     """
 

@@ -20,6 +20,11 @@ from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.converters import CONVERTERS
 from autotune_tvm.networks.sources.decompositions import decompose
+from autotune_tvm.networks.sources.decompositions.complex_pairs import (
+    first_inexpressible,
+    is_complex,
+    with_pairs,
+)
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
@@ -85,9 +90,10 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     from tvm.relax.frontend.torch import from_exported_program
 
     program = _on_cpu(program)
+    real = _real(program, name)
     try:
         with quiet_torch():
-            decomposed = decompose(program, _known_operators())
+            decomposed = decompose(real, _known_operators())
     except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
             f"{name}: torch cannot decompose the model: {brief(error)}; export it again"
@@ -130,6 +136,31 @@ def _known_operators() -> frozenset[str]:
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
     return frozenset(ExportedProgramImporter().create_convert_map()) | frozenset(CONVERTERS)
+
+
+def _real(program: Any, name: str) -> Any:
+    """A program whose complex numbers are pairs of real ones.
+
+    Raises:
+        UnsupportedWorkload: a node does what pairs do not express, such as a Fourier transform.
+    """
+    if not any(map(is_complex, program.graph.nodes)):
+        return program
+    node = first_inexpressible(program)
+    if node is not None:
+        raise UnsupportedWorkload(
+            f"{name}: node {_described(node)}: its complex numbers cannot be imported; let the "
+            "model take and return real ones (torch.view_as_real), and in it add, multiply, or "
+            "move complex ones only"
+        )
+    try:
+        with quiet_torch():
+            return with_pairs(program)
+    except Exception as error:  # whatever torch meets
+        raise UnsupportedWorkload(
+            f"{name}: torch cannot trace the model without complex numbers: {brief(error)}; write "
+            "it with real ones"
+        ) from error
 
 
 def _on_cpu(program: Any) -> Any:

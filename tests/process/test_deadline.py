@@ -1,0 +1,98 @@
+"""What goes on after its time is interrupted, and where that is not possible given up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from autotune.errors import AutotuneError, InvalidValueError
+from autotune.process.deadline import Deadline
+
+SOON = 0.05
+
+
+def over() -> AutotuneError:
+    return InvalidValueError("the time is over")
+
+
+def loop() -> None:
+    while True:
+        pass
+
+
+def sleep() -> None:
+    time.sleep(60)
+
+
+def with_handler() -> None:
+    """As a compiler's binding does: whatever is raised in a call becomes another error."""
+    try:
+        sleep()
+    except BaseException as error:
+        raise ValueError("the call failed") from error
+
+
+@pytest.mark.parametrize("body", [loop, sleep, with_handler])
+def test_what_goes_on_is_interrupted(body: Callable[[], None]) -> None:
+    began = time.monotonic()
+    with pytest.raises(InvalidValueError, match="the time is over"), Deadline(SOON, over):
+        body()
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("seconds", [60.0, float("inf")])
+def test_what_is_done_in_time_is_left_alone(seconds: float) -> None:
+    with Deadline(seconds, over):
+        pass
+    with pytest.raises(ValueError, match="its own"), Deadline(seconds, over):
+        raise ValueError("its own")
+    with pytest.raises(KeyboardInterrupt), Deadline(seconds, over):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_time_that_is_over_already_ends_what_is_inside() -> None:
+    with pytest.raises(InvalidValueError), Deadline(-1.0, over):
+        sleep()
+
+
+def test_code_that_cannot_be_interrupted_is_given_up() -> None:
+    said: list[str] = []
+    given_up = threading.Event()
+
+    def give_up(error: AutotuneError) -> None:
+        said.append(str(error))
+        given_up.set()
+
+    def deaf() -> None:
+        while not given_up.is_set():
+            try:
+                given_up.wait(60)
+            except KeyboardInterrupt:
+                continue
+
+    with (
+        pytest.raises(InvalidValueError, match="the time is over"),
+        Deadline(SOON, over, give_up, grace=SOON),
+    ):
+        deaf()
+    assert said == ["the time is over"]
+
+
+def test_in_another_thread_the_end_is_late_and_nobody_is_interrupted() -> None:
+    found: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            with Deadline(SOON, over):
+                time.sleep(3 * SOON)
+        except InvalidValueError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    thread.join()
+    assert [str(it) for it in found] == ["the time is over"]
