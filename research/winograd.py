@@ -1,7 +1,7 @@
 """Is Winograd's convolution worth it: the 3 x 3 convolutions of ResNet-50, by several tiles.
 
-    python research/winograd.py [--quick] [--threads N] [--trials N] [--only TEXT] [--json FILE]
-                                  [--check]
+    python research/winograd.py [--quick] [--threads N] [--trials N] [--only TEXT]
+                                  [--tiles NAMES] [--json FILE] [--check]
 
 Each convolution with bias and relu, channels last, is a network that is tuned directly and by
 every tile, with as many trials for each program. Then they take turns. `warm` calls follow one
@@ -33,6 +33,8 @@ import autotune
 from autotune.networks import CompiledNetwork
 
 Reals = NDArray[np.float32]
+Form = Callable[[Any], Any] | None
+Forms = Mapping[str, Form]
 
 SHAPES = {
     "56x56x64": (56, 64),
@@ -41,7 +43,7 @@ SHAPES = {
     "7x7x512": (7, 512),
 }
 """Height and width, and channels in and out, by name."""
-TILES = (Tile(1, 2), Tile(1, 4), Tile(2, 2), Tile(4, 4))
+TILES = {f"{high}x{wide}": Tile(high, wide) for high, wide in ((1, 2), (1, 4), (2, 2), (4, 4))}
 DIRECT = "direct"
 WORTH_IT = 1.1
 EVICTED_BYTES = 96 << 20
@@ -83,11 +85,20 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--trials", type=int, default=48, help="of each program")
     parser.add_argument("--only", default="", help="shapes whose name has this")
+    tiles = ",".join(TILES)
+    parser.add_argument("--tiles", default=tiles, help="names of tiles, separated by commas")
     options = parser.parse_args()
+    unknown = set(options.tiles.split(",")) - set(TILES)
+    if unknown:
+        parser.error(f"--tiles {options.tiles}: there are {tiles}")
+    forms: dict[str, Form] = {DIRECT: None}
+    forms |= {name: partial(with_tile, tile=TILES[name]) for name in options.tiles.split(",")}
     names = [name for name in SHAPES if options.only in name]
     names = names[:1] if options.quick else names
     print("{processor}, {cores} cores, load {load:.1f}".format(**machine()), flush=True)
-    found = [it for name in names for it in compare_forms(name, options.threads, options.trials)]
+    found = []
+    for name in names:
+        found += compare_forms(name, forms, options.threads, options.trials)
     bars = []
     for name in names:
         best = max((it for it in found if it.shape == name), key=lambda it: it.speedups[0])
@@ -96,7 +107,7 @@ def main() -> int:
     return finish_with(options, data, bars)
 
 
-def compare_forms(name: str, threads: int, trials: int) -> list[Found]:
+def compare_forms(name: str, forms: Forms, threads: int, trials: int) -> list[Found]:
     """Tune all forms of one convolution, and time them in turns."""
     size, channels = SHAPES[name]
     rng = np.random.default_rng(0)
@@ -105,8 +116,6 @@ def compare_forms(name: str, threads: int, trials: int) -> list[Found]:
     weights = (rng.standard_normal((3, 3, channels, channels)) * scale).astype(np.float32)
     bias = rng.standard_normal(channels).astype(np.float32)
     module = network_of(data.shape, weights, bias)
-    forms: dict[str, Callable[[Any], Any] | None] = {DIRECT: None}
-    forms |= {str(tile): partial(with_tile, tile=tile) for tile in TILES}
     found, built = [], {}
     for form, replaced in forms.items():
         made, built[form] = tuned(module, form, replaced, threads, trials)
@@ -143,7 +152,7 @@ def network_of(shape: tuple[int, ...], weights: Reals, bias: Reals) -> Any:
 def tuned(
     module: Any,
     form: str,
-    replaced: Callable[[Any], Any] | None,
+    replaced: Form,
     threads: int,
     trials: int,
 ) -> tuple[Found, CompiledNetwork]:

@@ -134,6 +134,17 @@ class _Convolution:
         """Multiplications when it is computed directly."""
         return int(np.prod(self.shape)) * int(np.prod(self.weights.shape[:3]))
 
+    def operations_by(self, tile: Tile) -> int:
+        """Multiplications of the transforms and the products when it is computed by a tile."""
+        batch, height, width, features = self.shape
+        rows, columns = tile.axes
+        channels, positions = self.weights.shape[2], len(rows.inputs) * len(columns.inputs)
+        read = batch * rows.tiles(height) * columns.tiles(width) * channels
+        made = batch * -(-height // rows.step) * -(-width // columns.step) * features
+        summed = channels * rows.taps_left * columns.taps_left
+        each = read * rows.window * columns.window + made * (summed + rows.step * columns.step)
+        return positions * each
+
     def alone(self, tile: Tile | None) -> IRModule:
         """A network of this convolution alone; by a tile, or directly."""
         data = relax.Var("data", relax.TensorType(shape_of(self.data), "float32"))
@@ -210,7 +221,9 @@ class _Chooser:
         return self.tiles[key]
 
     def _speedup(self, convolution: _Convolution, tile: Tile) -> float:
-        """How many times as fast a tile is expected to be; 0 where it cannot be expressed."""
+        """How many times as fast a tile is expected to be; 0 where that is not worth asking."""
+        if convolution.operations < _GAIN * convolution.operations_by(tile):
+            return 0.0
         direct = convolution.alone(None)
         key = cost_key(f"winograd {_VERSION} by {tile}", direct, self.costs.machine)
         known = None if self.kept is None else self.kept.find(key)
