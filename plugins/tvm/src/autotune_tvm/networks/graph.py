@@ -169,7 +169,8 @@ def rewrite(module: IRModule, replace: Replace) -> IRModule:
     Args:
         module: Has a function ``main``.
         replace: Given a call, whose arguments are those of the new function, returns what takes
-            its place (of the same type), or None to keep it.
+            its place (of the same type), or None to keep it. Compiled functions that it makes with
+            the builder are part of the module afterwards.
 
     Raises:
         UnsupportedWorkload: ``main`` is no straight line.
@@ -177,7 +178,9 @@ def rewrite(module: IRModule, replace: Replace) -> IRModule:
     old = module[ENTRY]
     bindings = bindings_of(old)
     uses = _uses(bindings, old.body.body)
-    graph = Graph(relax.BlockBuilder())
+    # With the other functions, so that new ones have other names.
+    others = dict(it for it in module.functions_items() if it[0].name_hint != ENTRY)
+    graph = Graph(relax.BlockBuilder(IRModule(others)))
     new: dict[Any, Any] = {}
     with graph.builder.function(ENTRY, list(old.params), attrs=_attributes(old)):
         with graph.builder.dataflow():
@@ -194,7 +197,11 @@ def rewrite(module: IRModule, replace: Replace) -> IRModule:
             result = graph.builder.emit_output(_substituted(old.body.body, new, graph))
         graph.builder.emit_func_output(result)
     changed = module.clone()
-    changed.update_func(changed.get_global_var(ENTRY), graph.builder.finalize()[ENTRY])
+    for variable, function in graph.builder.finalize().functions_items():
+        if variable.name_hint == ENTRY:
+            changed.update_func(changed.get_global_var(ENTRY), function)
+        elif variable not in others:
+            changed.update_func(variable, function)
     return changed
 
 

@@ -12,6 +12,7 @@ PASS_NAMES = (
     "split_transposed",
     "constant_operands",
     "layouts",
+    "winograd",
     "merge_views",
     "sink_views",
     "boolean_operators",

@@ -20,12 +20,14 @@ from autotune_tvm.networks.kept_speedups import KeptSpeedups, user_file
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.passes.constant_operands import constant_operands
+from autotune_tvm.networks.passes.expected_costs import AFTERWARDS
 from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
 from autotune_tvm.networks.passes.fuse import canonicalize
-from autotune_tvm.networks.passes.layouts import AFTERWARDS, choose_layout
+from autotune_tvm.networks.passes.layouts import choose_layout
 from autotune_tvm.networks.passes.split_transposed import split_transposed
+from autotune_tvm.networks.passes.winograd import choose_winograd
 
 __all__ = ["passes_for", "run_passes"]
 
@@ -48,6 +50,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
         split_transposed,
         constant_operands,
         partial(choose_layout, machine=machine, kept=kept),
+        partial(choose_winograd, machine=machine, kept=kept),
         *AFTERWARDS,
     )
     return dict(zip(PASS_NAMES, functions, strict=True))
