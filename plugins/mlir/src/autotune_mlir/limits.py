@@ -40,6 +40,7 @@ LIMITS = ScheduleLimits(
     without=frozenset(
         {
             "chunk_reduction.results",
+            "fuse_producer.tiled",
             "pack.reversed",
             "pack.whole_transposed",
         }
