@@ -37,7 +37,7 @@ def needed_region(
     path: tuple[Loop, ...],
 ) -> dict[str, IntExpr]:
     """Region of the fused producer that everything inside the loop reads, by axis."""
-    needed: dict[str, IntExpr] = {}
+    needed = {axis.name: const(1) for axis in fused.stage.spatial_axes}
     for user in workload.consumers(fused.stage.name):
         schedule = schedules[user.name]
         if schedule is consumer:
@@ -52,6 +52,5 @@ def needed_region(
             forms = user.access_map(load)
             for axis, form in zip(fused.stage.spatial_axes, forms, strict=True):
                 extent = clipped_hull(form, reach, const(axis.extent))
-                known = needed.get(axis.name, extent)
-                needed[axis.name] = extent if known == extent else maximum(known, extent)
+                needed[axis.name] = maximum(needed[axis.name], extent)
     return needed
