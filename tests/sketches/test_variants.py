@@ -5,7 +5,17 @@ from divided_reductions import fractional_convolution
 from split_reductions import reduction
 
 from autotune.ir.expressions import Binary, Constant, Load, const, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    attention,
+    conv2d,
+    dense,
+    gemm,
+    softmax,
+)
 from autotune.sketches import (
     STEP_TYPES,
     STEP_VARIANTS,
@@ -65,6 +75,7 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         conv2d(h=9, w=9, ci=8, co=40, pad=1, bias=1, relu=1),
         softmax(m=8, n=256),
         softmax(m=8, n=197),
+        attention(h=1, n=8, d=16),
         dense(m=8, n=64, k=32),
         dense(m=8, n=37, k=32, bias=0, relu=0),
         product_of_relu(),
@@ -106,6 +117,13 @@ def test_variants_of_a_softmax() -> None:
     made = sketches(softmax(m=8, n=256))
     assert "fuse_producer.reduction" in variants(made["row-fusion"])
     assert variants(made["row-fusion-recompute"]) >= {"inline.into_reduction"}
+
+
+def test_variants_of_an_attention() -> None:
+    made = sketches(attention(h=1, n=8, d=16))
+    assert "fuse_producer.tiled" in variants(made["attention-tiles"])
+    others = {name: sketch for name, sketch in made.items() if name != "attention-tiles"}
+    assert not any("fuse_producer.tiled" in variants(sketch) for sketch in others.values())
 
 
 def test_a_transposed_pack() -> None:

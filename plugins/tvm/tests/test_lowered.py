@@ -30,7 +30,17 @@ from tvm_lowered import LoweredNest, lowered_nest, numbers_of
 from uneven_rows import UNEVEN_ROWS
 
 from autotune.ir.expressions import IntExpr, Load, const, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    attention,
+    conv2d,
+    dense,
+    gemm,
+    softmax,
+)
 from autotune.nest import derive_nest, nest_tape
 from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.sketches import (
@@ -114,6 +124,18 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
     space = SketchSpace(workload, preset(target), LIMITS)
     module = module_for(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
+
+
+@pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
+def test_tiles_of_an_attention_are_those_of_the_lowered_program(target: str) -> None:
+    workload = attention(h=2, n=24, d=32, m=48)
+    space = SketchSpace(workload, preset(target), LIMITS)
+    module = module_for(workload)
+    batch = space.sample(4 * len(space.sketches()), np.random.default_rng(0))
+    tiles = [it for it in batch if it.sketch.name == "attention-tiles"]
+    assert tiles
+    for candidate in tiles:
         compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
 
 

@@ -18,7 +18,7 @@ from tvm.script import tirx as T
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Binary, Constant, IntExpr, Load, const, var
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention, conv2d, gemm
 from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
@@ -46,6 +46,19 @@ def test_scheduled_programs_compute_the_reference(
     workload: Workload, backend: TVMBackend, target: Target, check: Check
 ) -> None:
     for candidate in sample_candidates(backend, workload, target, seed=1):
+        check(workload, candidate=candidate, threads=2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_tiles_of_an_attention_compute_the_reference(
+    causal: int, dtype: str, backend: TVMBackend, target: Target, check: Check
+) -> None:
+    workload = attention(h=2, n=16, d=32, causal=causal, dtype=dtype)
+    candidates = sample_candidates(backend, workload, target, each=2)
+    tiles = [it for it in candidates if it.sketch.name == "attention-tiles"]
+    assert tiles
+    for candidate in tiles:
         check(workload, candidate=candidate, threads=2)
 
 

@@ -66,6 +66,7 @@ class _Emission:
             schedule = self.schedules[stage.name]
             if not schedule.inlined and schedule.attached is None:
                 first = len(self.statements)
+                self._emit_whole_copies(schedule)
                 self._emit(schedule, ())
                 self.statements[first:] = [
                     evolve(statement, unroll_limit=schedule.unroll_limit)
@@ -74,6 +75,19 @@ class _Emission:
         return LoopNest(
             tuple(self.statements), tuple(self.buffers), self.workload, tuple(self.packing)
         )
+
+    def _emit_whole_copies(self, schedule: StageSchedule) -> None:
+        """Copies of whole operands: of a stage, and of those that are attached inside its loops.
+
+        All of them are made before these loops.
+        """
+        for stage in self.workload.stages:
+            inner = self.schedules[stage.name]
+            if inner.attached is not None and inner.attached[0] == schedule.stage.name:
+                self._emit_whole_copies(inner)
+        for pack in schedule.packs:
+            if pack.at is None:
+                self._emit_pack(schedule, pack, ())
 
     def _emit(self, schedule: StageSchedule, outer: tuple[Loop, ...]) -> None:
         """Statements of one stage and of everything attached inside its loops."""
@@ -84,7 +98,6 @@ class _Emission:
             (i for i, loop in enumerate(loops) if any(axis in reduce for axis, _ in loop.parts)),
             len(loops),
         )
-        self._attached_at(schedule, tuple(outer), None)
         after: list[tuple[int, str]] = []
         for depth in range(len(outer), len(loops) + 1):
             path = tuple(loops[:depth])
@@ -101,10 +114,8 @@ class _Emission:
     def _names_of(self, schedule: StageSchedule, loop: Loop) -> list[str]:
         return [name for name in schedule.order if schedule.loops[name] is loop]
 
-    def _attached_at(
-        self, schedule: StageSchedule, path: tuple[Loop, ...], loop: str | None
-    ) -> None:
-        """What runs before the rest of the stage inside ``loop`` (None: before its loops)."""
+    def _attached_at(self, schedule: StageSchedule, path: tuple[Loop, ...], loop: str) -> None:
+        """What runs before the rest of the stage inside ``loop``."""
         for stage in self.workload.stages:
             fused = self.schedules[stage.name]
             if fused.attached == (schedule.stage.name, loop) and not fused.fused_after:
@@ -196,7 +207,12 @@ class _Emission:
         return {axis: schedule.extents[axis] for axis in sorted(schedule.covered)}
 
     def _padding(self, schedule: StageSchedule) -> dict[str, IntExpr]:
-        """Padded axes with their own extents: results beyond these are dropped."""
+        """Padded axes with their own extents: results beyond these are dropped.
+
+        A producer inside another's loop is not padded: its extents are those of what is needed.
+        """
+        if schedule.attached is not None and not schedule.fused_after:
+            return {}
         return {
             axis.name: const(axis.extent)
             for axis in schedule.stage.spatial_axes
@@ -383,7 +399,7 @@ class _Emission:
                 guards=self._padding(schedule),
             )
         )
-        if stage.name not in self.workload.outputs:
+        if stage.name not in self.workload.outputs and schedule.attached is None:
             self.buffers.append(Buffer(stage.name, shape, stage.output.dtype, 0))
 
     def _tile_loops(

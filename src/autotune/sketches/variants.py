@@ -53,6 +53,7 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "accumulate.inside_reduction": "`at` is a reduce loop, or inside one.",
         "fuse_consumer.padded": "The producer's extents are padded.",
         "fuse_producer.reduction": "The stage that moves into the loop is a reduction.",
+        "fuse_producer.tiled": "The stage that moves into the loop has tiles of its own.",
         "order.scan": "Each result of the stage continues the one before it along an axis.",
         "bind.across_threads": "Loops of a reduce axis are bound to threads.",
     }
@@ -109,12 +110,19 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
         )
         return {"padded"} if padded else set()
     if isinstance(step, FuseProducer):
-        return {"reduction"} if workload.stage(step.stage).combiner is not None else set()
+        return _fused(step, workload, steps)
     if isinstance(step, Bind) and step.role == "thread":
         return (
             {"across_threads"} if _has_reduction(workload.stage(step.stage), step.loops) else set()
         )
     return set()
+
+
+def _fused(step: FuseProducer, workload: Workload, steps: Sequence[Step]) -> set[str]:
+    found = {"reduction"} if workload.stage(step.stage).combiner is not None else set[str]()
+    if any(isinstance(other, Accumulate) and other.stage == step.stage for other in steps):
+        found.add("tiled")
+    return found
 
 
 def _padded(step: PadExtent, workload: Workload, steps: Sequence[Step]) -> set[str]:

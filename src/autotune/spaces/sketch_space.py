@@ -12,6 +12,7 @@ from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import (
+    AttentionTilesRule,
     ElementwiseRule,
     EpilogueRule,
     GpuElementwiseRule,
@@ -26,6 +27,7 @@ from autotune.spaces.rules import (
     TensorTilingRule,
     generate_sketches,
 )
+from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
 from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL
 from autotune.targets import Target
 
@@ -34,6 +36,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
     ScanRule(),
     RowFusionRule(),
     EpilogueRule(),
+    AttentionTilesRule(),
     TensorTilingRule(),
     SplitReductionRule(),
     MultiLevelTilingRule(),
@@ -106,7 +109,10 @@ class SketchSpace(FeasibleSpace):
         self.loosened = loosened
         if loosened:
             self.version += "+loosened"
-        if any(TENSOR_LABEL in sketch.name.split("+") for sketch in feasible_sets):
-            # Spaces without them are what they were before there were any.
+        labels = {label for sketch in feasible_sets for label in sketch.name.split("+")}
+        # Spaces without them are what they were before there were any.
+        if TENSOR_LABEL in labels:
             self.version += "+tensor"
+        if ATTENTION_LABEL in labels:
+            self.version += "+attention"
         super().__init__(feasible_sets)

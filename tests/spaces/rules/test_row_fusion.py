@@ -142,8 +142,9 @@ def test_reductions_with_reuse_are_tiled_before_the_rows() -> None:
 
 
 def test_the_softmax_of_an_attention_is_one_loop_over_rows() -> None:
-    made = sketches(attention(h=2, n=64, d=32))
-    assert 1 <= len(made) <= 12
+    found = sketches(attention(h=2, n=64, d=32))
+    assert 2 <= len(found) <= 12
+    made = [sketch for sketch in found if sketch.name != "attention-tiles"]
     for sketch in made:
         # The last product may compute what it packs of its factor.
         packs = any(isinstance(s, Pack) and s.operand == "R" for s in sketch.steps)

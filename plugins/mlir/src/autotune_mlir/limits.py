@@ -41,6 +41,7 @@ LIMITS = ScheduleLimits(
     without=frozenset(
         {
             "chunk_reduction.results",
+            "fuse_producer.tiled",
             "order.scan",
             "pack.reversed",
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.spaces.rules.attention_tiles import AttentionTilesRule
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import ElementwiseRule
 from autotune.spaces.rules.epilogue import EpilogueRule
@@ -19,6 +20,7 @@ from autotune.spaces.rules.split_reduction import SplitReductionRule
 from autotune.spaces.rules.tensor_tiling import TensorTilingRule
 
 __all__ = [
+    "AttentionTilesRule",
     "ElementwiseRule",
     "EpilogueRule",
     "GpuElementwiseRule",

@@ -17,36 +17,26 @@ from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Constraint,
-    FuseProducer,
-    Inline,
     Order,
     Parallel,
-    SplitReduction,
     Step,
     Tile,
-    Unroll,
     Vectorize,
-    lane_axis,
-    partial_name,
 )
-from autotune.spaces.rules.access import (
-    is_pointwise,
-)
+from autotune.spaces.rules.access import is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.row_producers import (
+    PARTIALS,
+    partial_lanes,
+    producer_steps,
+    row_vector_levels,
+)
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.streams import stream_choice
-from autotune.spaces.rules.vector_levels import Levels, split_levels, vector_levels
+from autotune.spaces.rules.vector_levels import Levels, split_levels
 
-# Partial results of a long reduction, in quarters of a vector. A function that the compiler calls
-# element by element (an exponential) runs faster between narrow vectors, which it need not spill;
-# several whole vectors keep a core busy where one chain of dependent additions does not.
-_PARTIALS = {"narrow": 1, "": 4, "wide": 16}
-_WIDTHS = (1, 2, 4, 8)
-_UNROLLED = (1, 4)
 _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
-# Narrower vectors than this gain nothing over a chain of numbers.
-_NARROWEST = 4
 
 
 @frozen
@@ -56,7 +46,7 @@ class _Fusion:
     Attributes:
         blocks: Whether producers are computed for a block of rows, else for one row.
         recompute: Whether pointwise producers are computed again for every use.
-        partials: How many partial results a long reduction has: a key of ``_PARTIALS``.
+        partials: How many partial results a long reduction has: a key of ``PARTIALS``.
     """
 
     blocks: bool
@@ -96,7 +86,7 @@ class RowFusionRule(SketchRule):
     ) -> SketchDraft:
         row_axes, rest = stage.axes[:rows], stage.axes[rows:]
         last, inner = row_axes[-1], rest[-1]
-        blocks, own = _row_levels(stage, choice, rows), _vector_levels(draft, stage)
+        blocks, own = _row_levels(stage, choice, rows), row_vector_levels(draft, stage)
         row_loops = (*(f"{axis.name}.0" for axis in row_axes), f"{last.name}.1")
         inner_loops = (*(f"{axis.name}.0" for axis in rest), f"{inner.name}.1")
         made, levels = self._producer_steps(draft, stage, behind, rows, choice)
@@ -131,32 +121,8 @@ class RowFusionRule(SketchRule):
     ) -> tuple[list[Step], list[Levels]]:
         """Steps and factors of everything that is computed inside the loop over rows."""
         loop = f"{stage.axes[rows - 1].name}.{0 if choice.blocks else 1}"
-        lanes = {
-            producer.name: _partial_lanes(draft, producer, choice.partials) for producer in behind
-        }
-        recomputed = [p for p in behind if is_pointwise(p) and choice.recompute]
-        # What is inlined goes into the partial results, so these have to be there before.
-        steps: list[Step] = [
-            *(
-                SplitReduction(producer.name, producer.reduce_axes[-1].name, lanes[producer.name])
-                for producer in reversed(behind)
-                if lanes[producer.name] > 1
-            ),
-            *(Inline(producer.name) for producer in reversed(recomputed)),
-        ]
-        levels: list[Levels] = []
-        for producer in reversed(behind):
-            if producer in recomputed:
-                continue
-            if lanes[producer.name] > 1:
-                found, made = _split(stage, producer, loop, lanes[producer.name])
-            elif is_pointwise(producer) and len(producer.spatial_axes) > rows:
-                found, made = _pointwise(draft, stage, producer, loop)
-            else:
-                found, made = Levels(), [FuseProducer(producer.name, stage.name, loop, 1)]
-            levels.append(found)
-            steps.extend(made)
-        return steps, levels
+        inlined = [p for p in behind if is_pointwise(p) and choice.recompute]
+        return producer_steps(draft, stage, loop, behind, inlined, rows, choice.partials)
 
 
 def _choices(
@@ -166,8 +132,8 @@ def _choices(
     reductions = [producer for producer in behind if not is_pointwise(producer)]
     several_rows = bool(_rows_of_a_block(stage.axes[rows - 1].extent))
     found: dict[tuple[int, ...], str] = {}
-    for partials in sorted(_PARTIALS, key=bool):  # The plain one names what is the same.
-        lanes = tuple(_partial_lanes(draft, reduction, partials) for reduction in reductions)
+    for partials in sorted(PARTIALS, key=bool):  # The plain one names what is the same.
+        lanes = tuple(partial_lanes(draft, reduction, partials) for reduction in reductions)
         found.setdefault(lanes, partials)
     return [
         _Fusion(blocks, recompute, partials)
@@ -186,63 +152,3 @@ def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Levels:
     axis = stage.axes[rows - 1]
     domain = _rows_of_a_block(axis.extent) if choice.blocks else None
     return split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
-
-
-def _vector_levels(draft: SketchDraft, stage: Stage) -> Levels:
-    """The innermost axis of a pointwise stage: a loop over vectors of a searched width."""
-    lanes = draft.target.lanes(stage.output.dtype)
-    widths = (quarters * lanes // 4 for quarters in _WIDTHS)
-    enough = tuple(width for width in widths if width >= min(lanes, _NARROWEST))
-    return vector_levels(draft, stage, enough)
-
-
-def _partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
-    """Partial results of a reduction: as many as asked for, or the next fewer that divide it.
-
-    As many as asked for also where that makes fewer rounds, and the backend can do with a last
-    round that is not whole. 1 where the axis is too short to be split.
-    """
-    if is_pointwise(producer) or not draft.can("split_reduction"):
-        return 1
-    lanes = draft.target.lanes(producer.output.dtype)
-    extent, least = producer.reduce_axes[-1].extent, min(lanes, _NARROWEST)
-    wanted = max(_PARTIALS[partials] * lanes // 4, least)
-    uneven = draft.can("split_reduction.uneven")
-    widths = (1 << power for power in reversed(range(wanted.bit_length())))
-    known = [width for width in widths if width >= max(least, 2) and extent >= 2 * width]
-    even = [width for width in known if extent % width == 0]
-    if uneven and known and (not even or -(-extent // known[0]) < extent // even[0]):
-        return known[0]
-    return even[0] if even else 1
-
-
-def _split(stage: Stage, producer: Stage, loop: str, lanes: int) -> tuple[Levels, list[Step]]:
-    """A long reduction in vectors of partial results, some iterations of which are unrolled."""
-    axis = producer.reduce_axes[-1]
-    partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
-    rounds = -(-axis.extent // lanes)
-    domain = tuple(count for count in _UNROLLED if rounds % count == 0)
-    levels = split_levels(f"{producer.name}.{axis.name}", rounds, domain)
-    outer = [f"{other.name}.0" for other in producer.axes]
-    inner = f"{axis.name}.1"
-    return levels, [
-        FuseProducer(producer.name, stage.name, loop, 1),
-        FuseProducer(partial, stage.name, loop, 1),
-        Tile(partial, axis.name, levels.factors),
-        Order(partial, (*outer, inner, lane)),
-        Unroll(partial, (inner,)),
-        Vectorize(partial, lane),
-    ]
-
-
-def _pointwise(
-    draft: SketchDraft, stage: Stage, producer: Stage, loop: str
-) -> tuple[Levels, list[Step]]:
-    """A pointwise stage that is kept in a buffer, in vectors along its innermost axis."""
-    levels = _vector_levels(draft, producer)
-    inner = producer.axes[-1].name
-    return levels, [
-        FuseProducer(producer.name, stage.name, loop, 1),
-        levels.tile(producer.name, inner),
-        Vectorize(producer.name, f"{inner}.1"),
-    ]

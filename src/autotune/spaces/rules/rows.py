@@ -40,7 +40,7 @@ def _producers(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int]:
             continue
         if not {user.name for user in users} <= within:
             continue
-        rows = min(_rows_in_step(user, candidate) for user in users)
+        rows = min(rows_in_step(user, candidate) for user in users)
         in_step = rows and not is_scan(candidate)
         if in_step and (is_pointwise(candidate) or is_without_reuse(candidate)):
             within.add(candidate.name)
@@ -49,7 +49,7 @@ def _producers(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int]:
     return found, shared
 
 
-def _rows_in_step(user: Stage, producer: Stage) -> int:
+def rows_in_step(user: Stage, producer: Stage) -> int:
     """Number of leading spatial axes along which ``user`` reads at the point that it computes."""
     if producer.name in {gather.tensor for gather in user.gathers}:
         return 0

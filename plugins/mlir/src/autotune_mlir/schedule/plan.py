@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
-from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
+from autotune.sketches import Candidate, OpenStep, names_used, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
     ChunkReduction,
@@ -189,6 +189,8 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
+    if "fuse_producer.tiled" in names_used(candidate.sketch):
+        raise InvalidSchedule("backend 'mlir' makes no tiles of a stage inside another's loops")
     config = candidate.config
     transposed = transposed_operands(candidate, workload)
     workload = with_transposed(workload, transposed)

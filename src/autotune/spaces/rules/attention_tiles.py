@@ -1,0 +1,384 @@
+"""Rule: attention in tiles of queries, whose scores never leave the caches.
+
+For heads ``b``, queries ``i``, keys ``j`` and a width ``d``, the nest is ``b.0*i.0`` in parallel,
+and inside it one after the other: the scores of a tile of ``i.1 * i.2`` queries and all keys,
+their weights row by row (a softmax), and ``d.0 i.1 | j | i.2 d.1 d.2``, the weighted sums of
+values. Both products have register tiles of ``i.2`` rows, and the keys are packed once, before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.workloads import Stage
+from autotune.sketches import (
+    Accumulate,
+    AtLeast,
+    AtMost,
+    Constraint,
+    Factor,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Order,
+    Pack,
+    Parallel,
+    Param,
+    ProductEquals,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+)
+from autotune.spaces.rules.access import (
+    depends_on,
+    dimension_of,
+    is_affine,
+    is_expensive,
+    is_plain,
+    is_pointwise,
+    largest_divisor,
+    operand_forms,
+    producer_stage,
+)
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
+from autotune.spaces.rules.row_producers import kept_steps, producer_steps
+from autotune.spaces.rules.rows import rows_behind, rows_in_step
+from autotune.spaces.rules.rule import SketchRule
+
+__all__ = ["ATTENTION_LABEL", "AttentionTilesRule"]
+
+ATTENTION_LABEL = "attention-tiles"
+
+_NEEDED = (
+    *("accumulate", "fuse_producer.reduction", "fuse_producer.tiled"),
+    *("inline.into_reduction", "pack.whole", "pack.blocked"),
+)
+# Beyond 16 rows the accumulators of a register tile spill.
+_MOST_ROWS = 16
+# With fewer rows a register tile reads its other operand more than it multiplies.
+_FEWEST_ROWS = 4
+_MOST_UNROLLED = 8
+
+
+@frozen
+class _Attention:
+    """Sums of values, weighted by what is computed row by row from products of two operands.
+
+    Attributes:
+        stage: The weighted sums.
+        values: The tensor that is weighted.
+        scores: The stage with the products.
+        keys: The operand of the scores that all rows share.
+        weights: The point-wise stage with the weights.
+        behind: What it needs row by row that is computed from the scores, in topological order.
+        rows: Number of axes that all these stages share, the leading ones.
+    """
+
+    stage: Stage
+    values: str
+    scores: Stage
+    keys: str
+    weights: Stage
+    behind: tuple[Stage, ...]
+    rows: int
+
+    @property
+    def row(self) -> str:
+        """The axis along which rows are tiled."""
+        return self.stage.spatial_axes[self.rows - 1].name
+
+
+class AttentionTilesRule(SketchRule):
+    """Sums weighted by what is computed row by row from products: all inside one loop over tiles.
+
+    Applies to what multi-level tiling applies to; its sketches are tried, too.
+    """
+
+    name = "attention-tiles"
+
+    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        found = _attention(draft, stage) if draft.can(*_NEEDED) else None
+        if found is None:
+            return None
+        return [*(MultiLevelTilingRule().apply(draft, stage) or []), _Tiling(draft, found).made()]
+
+
+@frozen
+class _Tiling:
+    """The sketch of one attention.
+
+    Attributes:
+        draft: The sketch so far.
+        found: The stages.
+    """
+
+    draft: SketchDraft
+    found: _Attention
+
+    @property
+    def width(self) -> int:
+        """Lanes of a vector of results."""
+        return _vector_width(self.draft, self.found.stage)
+
+    @property
+    def key_width(self) -> int:
+        """Lanes of a vector of scores."""
+        return _vector_width(self.draft, self.found.scores)
+
+    def made(self) -> SketchDraft:
+        """The draft with all these stages inside one parallel loop over tiles of rows."""
+        found = self.found
+        loop = f"{found.row}.0"
+        inlined = [it for it in found.behind if is_pointwise(it) and not is_expensive(it)]
+        own, weight_steps = kept_steps(self.draft, found.stage, found.weights, loop)
+        row = found.weights.spatial_axes[found.rows - 1].name
+        row_steps, levels = producer_steps(
+            self.draft, found.weights, f"{row}.0", found.behind, inlined, found.rows, ""
+        )
+        steps = [
+            *self._sum_steps(),
+            *weight_steps,
+            *row_steps,
+            *self._score_steps(loop),
+            *self._loop_kinds(),
+        ]
+        levels = [own, *levels]
+        params = [*self._params(), *(param for level in levels for param in level.params)]
+        constraints = [
+            *self._products(),
+            *(constraint for level in levels for constraint in level.constraints),
+            *self._limits(),
+        ]
+        settled = [it.name for it in (found.stage, found.scores, found.weights, *found.behind)]
+        packed = [step.operand for step in steps if isinstance(step, Pack)]
+        settled.extend(operand for operand in packed if self._is_inlined(operand))
+        return self.draft.extended(
+            settled=settled,
+            label=ATTENTION_LABEL,
+            params=params,
+            constraints=constraints,
+            steps=steps,
+        )
+
+    def _sum_steps(self) -> list[Step]:
+        """Tiles of the weighted sums."""
+        stage, row = self.found.stage, self.found.row
+        vector, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[0].name
+        outer = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[:-1])
+        walk = (f"{vector}.0", f"{row}.1", f"{reduced}.0", f"{reduced}.1")
+        factors = (*_levels(stage, vector, 2), const(self.width))
+        consumer = self.draft.epilogues.get(stage.name)
+        steps: list[Step] = [
+            Tile(stage.name, row, _levels(stage, row, 3)),
+            Tile(stage.name, vector, factors),
+            Tile(stage.name, reduced, _levels(stage, reduced, 2)),
+            Order(stage.name, (*outer, *walk, f"{row}.2", f"{vector}.1", f"{vector}.2")),
+            Parallel(stage.name, outer),
+        ]
+        if not self._is_contiguous(stage, self.found.values):
+            steps.extend(self._pack_steps(stage, self.found.values, self.width))
+        if consumer is None:
+            steps.append(Accumulate(stage.name, f"{row}.1", factors[1:]))
+        else:
+            steps.append(FuseConsumer(consumer, stage.name, f"{row}.1", factors[1:]))
+        return steps
+
+    def _score_steps(self, loop: str) -> list[Step]:
+        """Tiles of the scores, of the rows that one iteration of ``loop`` has."""
+        found, stage, row = self.found, self.found.scores, self._score_row
+        key, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[-1].name
+        outer = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[: found.rows - 1])
+        others = tuple(f"{axis.name}.0" for axis in stage.reduce_axes[:-1])
+        walk = (f"{key}.0", f"{row}.0", *others, f"{reduced}.0", f"{reduced}.1")
+        factors = (*_levels(stage, key, 2), const(self.key_width))
+        return [
+            *self._pack_steps(stage, found.keys, self.key_width),
+            FuseProducer(stage.name, found.stage.name, loop, 1),
+            Tile(stage.name, row, _levels(found.stage, found.row, 3)[1:]),
+            Tile(stage.name, key, factors),
+            Tile(stage.name, reduced, _levels(stage, reduced, 2)),
+            Order(stage.name, (*outer, *walk, f"{row}.1", f"{key}.1", f"{key}.2")),
+            Accumulate(stage.name, f"{row}.0", factors[1:]),
+        ]
+
+    def _pack_steps(self, stage: Stage, operand: str, width: int) -> list[Step]:
+        """The copy of an operand in panels of a register tile's width, made before the loops."""
+        vector = stage.spatial_axes[-1].name
+        dimension = dimension_of(operand_forms(stage, operand), vector)
+        lanes = width if self._is_contiguous(stage, operand) else 1
+        block = _levels(stage, vector, 2)[1] * width
+        inlined = [Inline(operand)] if self._is_inlined(operand) else []
+        return [Pack(stage.name, operand, None, dimension, block, lanes), *inlined]
+
+    def _is_contiguous(self, stage: Stage, operand: str) -> bool:
+        forms = operand_forms(stage, operand)
+        return dimension_of(forms, stage.spatial_axes[-1].name) == len(forms) - 1
+
+    def _is_inlined(self, operand: str) -> bool:
+        """Whether what is packed is computed point by point where it is packed."""
+        workload = self.draft.workload
+        producer = producer_stage(workload, operand)
+        if producer is None or not is_pointwise(producer) or operand in workload.outputs:
+            return False
+        alone = len(workload.consumers(operand)) == 1
+        return alone and self.draft.can("inline.into_copy", "inline.into_whole_copy")
+
+    def _loop_kinds(self) -> list[Step]:
+        """How the innermost loops of both products are run."""
+        steps: list[Step] = []
+        for stage, row in (
+            (self.found.scores, self._score_row),
+            (self.found.stage, self.found.row),
+        ):
+            vector, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[-1].name
+            level = 2 if stage is self.found.stage else 1
+            steps.append(Vectorize(stage.name, f"{vector}.2"))
+            unrolled = (f"{reduced}.1", f"{row}.{level}", f"{vector}.1")
+            steps.append(Unroll(stage.name, unrolled))
+        return steps
+
+    @property
+    def _score_row(self) -> str:
+        return self.found.scores.spatial_axes[self.found.rows - 1].name
+
+    def _splits(self) -> Iterator[tuple[tuple[str, ...], int, tuple[int, ...] | None]]:
+        """Names of the factors of each axis, their product, and what the innermost may be."""
+        found = self.found
+        extent = found.stage.axis(found.row).extent
+        tiles = _row_tiles(found.stage, found.rows)
+        yield _names(found.stage, found.row, 3), extent, tiles
+        for stage, width in ((found.stage, self.width), (found.scores, self.key_width)):
+            vector, reduced = stage.spatial_axes[-1], stage.reduce_axes[-1]
+            yield _names(stage, vector.name, 2), vector.extent // width, None
+            depth = reduced.extent
+            inner = tuple(n for n in range(1, _MOST_UNROLLED + 1) if depth % n == 0)
+            yield _names(stage, reduced.name, 2), depth, inner
+
+    def _params(self) -> Iterator[Param]:
+        for names, _, inner in self._splits():
+            yield from (Factor(name) for name in names[:-1])
+            yield Factor(names[-1], inner)
+
+    def _products(self) -> Iterator[Constraint]:
+        for names, product, _ in self._splits():
+            yield ProductEquals(names, const(product))
+
+    def _limits(self) -> Iterator[Constraint]:
+        """What backend and machine limit: register tiles, the tile of scores, and shares."""
+        found, target, limits = self.found, self.draft.target, self.draft.limits
+        outer, walked, rows = _levels(found.stage, found.row, 3)
+        tiles = []
+        for stage, width in ((found.stage, self.width), (found.scores, self.key_width)):
+            vectors = var(f"{stage.name}.{stage.spatial_axes[-1].name}.1")
+            unrolled = rows * vectors * var(f"{stage.name}.{stage.reduce_axes[-1].name}.1")
+            tile_bytes = rows * vectors * (width * stage.output.element.bytes)
+            yield AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body")
+            yield AtMost(
+                tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"
+            )
+            tiles.append(rows * vectors + vectors + 1)
+        if target.vector_registers:
+            for live in tiles:
+                yield AtMost(live, target.vector_registers, "vector registers", hard=False)
+        heads = math.prod(axis.extent for axis in found.stage.spatial_axes[: found.rows - 1])
+        if heads * found.stage.axis(found.row).extent >= target.cores:
+            yield AtLeast(outer * heads, target.cores, "every core gets work", hard=False)
+        private = [cache.size_bytes for cache in target.caches if cache.level == 2]
+        if private:
+            row_bytes = sum(
+                stage.output.shape[-1] * stage.output.element.bytes
+                for stage in (found.scores, found.weights)
+            )
+            tile = walked * rows * row_bytes
+            yield AtMost(tile, private[0], "tile of scores in the second cache", hard=False)
+
+
+def _attention(draft: SketchDraft, stage: Stage) -> _Attention | None:
+    """The stages of an attention that ends with ``stage``; None where it is none."""
+    if is_pointwise(stage) or stage.gathers or len(stage.reduce_axes) != 1:
+        return None
+    if len(stage.reads) != 2:
+        return None
+    first, second = stage.reads
+    for tensor, values in ((first, second), (second, first)):
+        weights = producer_stage(draft.workload, tensor)
+        if weights is None or tensor in draft.workload.outputs:
+            continue
+        found = rows_behind(draft, weights)
+        if found is None or draft.workload.consumers(tensor) != (stage,):
+            continue
+        behind, rows = found
+        scores = _scores(draft, [*behind, weights], rows)
+        if scores is None or rows_in_step(stage, weights) < rows or not _row_tiles(stage, rows):
+            continue
+        keys = _shared_operand(draft, scores, rows, scores.spatial_axes[-1].name)
+        shared = _shared_operand(draft, stage, rows, stage.spatial_axes[-1].name)
+        reduced = dimension_of(operand_forms(stage, tensor), stage.reduce_axes[0].name)
+        if keys is not None and shared == values and reduced == rows:
+            return _Attention(stage, values, scores, keys, weights, tuple(behind), rows)
+    return None
+
+
+def _scores(draft: SketchDraft, users: list[Stage], rows: int) -> Stage | None:
+    """The one product that ``users`` alone read, row by row, if there is one."""
+    workload, names = draft.workload, {user.name for user in users}
+    found = []
+    for candidate in workload.stages:
+        consumers = workload.consumers(candidate.name)
+        if candidate.name in names | draft.settled or candidate.name in workload.outputs:
+            continue
+        if is_pointwise(candidate) or not consumers:
+            continue
+        if not {consumer.name for consumer in consumers} <= names:
+            continue
+        if all(rows_in_step(consumer, candidate) >= rows for consumer in consumers):
+            found.append(candidate)
+    return found[0] if len(found) == 1 and found[0].reduce_axes else None
+
+
+def _shared_operand(draft: SketchDraft, stage: Stage, rows: int, vector: str) -> str | None:
+    """The operand of a product that all rows share and in which ``vector`` has a dimension.
+
+    None where the stage is no product of two operands in floating point, over one axis more than
+    the rows have, or where vectors along this axis are short.
+    """
+    if len(stage.spatial_axes) != rows + 1 or len(stage.reads) != 2 or stage.gathers:
+        return None
+    if 2 * _vector_width(draft, stage) < draft.target.lanes(stage.output.dtype):
+        return None
+    if len(stage.loads) != 2 or not stage.output.element.is_float:
+        return None
+    row = stage.spatial_axes[rows - 1].name
+    forms = {tensor: operand_forms(stage, tensor) for tensor in stage.reads}
+    shared = [tensor for tensor in stage.reads if not depends_on(forms[tensor], row)]
+    if len(shared) != 1 or not all(map(is_affine, forms.values())):
+        return None
+    whole = is_plain(forms[shared[0]]) and dimension_of(forms[shared[0]], vector) is not None
+    return shared[0] if whole else None
+
+
+def _names(stage: Stage, axis: str, count: int) -> tuple[str, ...]:
+    """Names of the factors of an axis, outermost first."""
+    return tuple(f"{stage.name}.{axis}.{level}" for level in range(count))
+
+
+def _levels(stage: Stage, axis: str, count: int) -> tuple[IntExpr, ...]:
+    return tuple(map(var, _names(stage, axis, count)))
+
+
+def _row_tiles(stage: Stage, rows: int) -> tuple[int, ...]:
+    """Rows of a register tile; none where all that divide the axis are few."""
+    extent = stage.spatial_axes[rows - 1].extent
+    found = tuple(n for n in range(1, _MOST_ROWS + 1) if extent % n == 0)
+    return found if found[-1] >= min(_FEWEST_ROWS, extent) else ()
+
+
+def _vector_width(draft: SketchDraft, stage: Stage) -> int:
+    lanes = draft.target.lanes(stage.output.dtype)
+    return largest_divisor(stage.spatial_axes[-1].extent, lanes)

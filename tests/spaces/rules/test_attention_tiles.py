@@ -1,0 +1,197 @@
+"""Attention whose scores are computed tile by tile, with everything else, in one parallel loop."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from rule_sketches import LIMITS, TARGET, load, sketches
+
+from autotune.ir.expressions import Binary, Load, ScalarExpr, Unary
+from autotune.ir.expressions.scalar import transform
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention
+from autotune.ir.workloads.inputs import random_inputs
+from autotune.ir.workloads.reference import reference_outputs
+from autotune.nest import derive_nest
+from autotune.sketches import FuseConsumer, FuseProducer, Inline, Pack, Parallel, Sketch
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
+from autotune.targets import preset
+from autotune.testing.nest_interpreter import run_candidate
+
+
+def tiled(workload: Workload, limits: ScheduleLimits = LIMITS) -> Sketch | None:
+    """The sketch with tiles of scores, if there is one; there are always others."""
+    found = {sketch.name.split("+")[0]: sketch for sketch in sketches(workload, limits)}
+    assert set(found) - {ATTENTION_LABEL}
+    return found.get(ATTENTION_LABEL)
+
+
+def transposed(workload: Workload, *names: str) -> Workload:
+    """The workload with the last two dimensions of these inputs exchanged."""
+
+    def swap(node: ScalarExpr) -> ScalarExpr | None:
+        if not isinstance(node, Load) or node.tensor not in names:
+            return None
+        *outer, rows, columns = node.indices
+        return Load(node.tensor, (*outer, columns, rows))
+
+    inputs = tuple(
+        evolve(tensor, shape=(*tensor.shape[:-2], *reversed(tensor.shape[-2:])))
+        if tensor.name in names
+        else tensor
+        for tensor in workload.inputs
+    )
+    stages = tuple(evolve(stage, body=transform(stage.body, swap)) for stage in workload.stages)
+    return evolve(workload, inputs=inputs, stages=stages, parameters={})
+
+
+def with_epilogue(workload: Workload) -> Workload:
+    """The workload with a stage that reads its result point by point."""
+    last = workload.stages[-1]
+    axes = last.spatial_axes
+    body = Unary("tanh", load(last.name, *(axis.name for axis in axes)))
+    stage = Stage(Tensor("T", last.output.shape, last.output.dtype), axes, body)
+    stages = (*workload.stages, stage)
+    return evolve(workload, stages=stages, outputs=("T",), parameters={})
+
+
+def with_bias(workload: Workload) -> Workload:
+    """The workload with an input that is added to the scores."""
+    (scaled,) = (stage for stage in workload.stages if stage.name == "X")
+    body = Binary("add", scaled.body, load("B", *(axis.name for axis in scaled.axes)))
+    stages = tuple(
+        evolve(stage, body=body) if stage is scaled else stage for stage in workload.stages
+    )
+    inputs = (*workload.inputs, evolve(scaled.output, name="B"))
+    return evolve(workload, inputs=inputs, stages=stages, parameters={})
+
+
+def with_computed_keys(workload: Workload) -> Workload:
+    """The workload with keys that a stage computes point by point from an input."""
+    (keys,) = (tensor for tensor in workload.inputs if tensor.name == "K")
+    axes = tuple(Axis(name, extent) for name, extent in zip("xyz", keys.shape, strict=True))
+    stage = Stage(keys, axes, Unary("tanh", load("L", "x", "y", "z")))
+    inputs = tuple(evolve(it, name="L") if it is keys else it for it in workload.inputs)
+    return evolve(workload, inputs=inputs, stages=(stage, *workload.stages), parameters={})
+
+
+def test_everything_but_the_packed_keys_is_inside_one_parallel_loop() -> None:
+    sketch = tiled(attention(h=2, n=64, d=32))
+    assert sketch is not None
+    places = {s.stage: (s.consumer, s.at) for s in sketch.steps if isinstance(s, FuseProducer)}
+    assert {name for name, place in places.items() if place == ("Y", "i.0")} == {"A", "R"}
+    # A row of the softmax is done before the next one begins.
+    row = {name for name, place in places.items() if place == ("R", "i.0")}
+    assert row == {"E", "M", "M_partial", "S", "S_partial"}
+    assert Inline("X") in sketch.steps
+    assert [s for s in sketch.steps if isinstance(s, Parallel)] == [Parallel("Y", ("b.0", "i.0"))]
+    nest = derive_nest(sketch)
+    outside = [it.name for it in nest.statements if it.loops[0].name != "Y.b.0*Y.i.0"]
+    assert outside == ["K.pack"]
+    assert {buffer.name for buffer in nest.buffers if buffer.depth == 0} == {"K.pack"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "packed"),
+    [
+        (attention(h=1, n=8, d=16, m=32), {"K"}),
+        (transposed(attention(h=1, n=8, d=16, m=32), "K"), {"K"}),
+        (transposed(attention(h=1, n=8, d=16, m=32), "V"), {"K", "V"}),
+    ],
+)
+def test_values_are_packed_where_they_are_not_contiguous(
+    workload: Workload, packed: set[str]
+) -> None:
+    sketch = tiled(workload)
+    assert sketch is not None
+    steps = [step for step in sketch.steps if isinstance(step, Pack)]
+    assert {step.operand for step in steps} == packed
+    assert all(step.at is None for step in steps)
+
+
+def test_an_epilogue_is_computed_where_a_tile_is_written() -> None:
+    sketch = tiled(with_epilogue(attention(h=1, n=8, d=16)))
+    assert sketch is not None
+    (step,) = (step for step in sketch.steps if isinstance(step, FuseConsumer))
+    assert (step.stage, step.producer, step.at) == ("T", "Y", "i.1")
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        attention(h=1, n=197, d=64, m=64),  # no tile of rows divides
+        attention(h=1, n=8, d=64, m=197),  # no vector of scores
+        attention(h=1, n=8, d=3, m=64),  # no vector of results
+        evolve(attention(h=1, n=8, d=16), outputs=("A", "Y"), parameters={}),
+        evolve(attention(h=1, n=8, d=16), outputs=("R", "Y"), parameters={}),
+    ],
+)
+def test_other_attentions_are_tiled_stage_by_stage(workload: Workload) -> None:
+    assert tiled(workload) is None
+    assert not SketchSpace(workload, TARGET, LIMITS).version.endswith("+attention")
+
+
+@pytest.mark.parametrize("lacking", ["fuse_producer.tiled", "inline.into_reduction"])
+def test_backends_that_lack_a_step_have_the_other_sketches(lacking: str) -> None:
+    limits = evolve(LIMITS, without=frozenset({lacking}))
+    assert tiled(attention(h=1, n=8, d=16), limits) is None
+
+
+def test_scores_of_a_tile_fit_the_second_cache() -> None:
+    workload = attention(h=2, n=64, d=32, m=4096)
+    space = SketchSpace(workload, TARGET, LIMITS)
+    (sketch,) = (it for it in space.sketches() if it.name == ATTENTION_LABEL)
+    (cache,) = (cache for cache in TARGET.caches if cache.level == 2)
+    configs = islice(space.feasible_set(sketch).enumerate(), 0, None, 997)
+    found = {
+        config["Y.i.1"] * config["Y.i.2"]
+        for config in (dict(zip(sketch.param_names, row, strict=True)) for row in configs)
+    }
+    assert max(found) * 2 * 4096 * 4 <= cache.size_bytes < 2 * max(found) * 2 * 4096 * 4
+
+
+def test_sums_of_halves_are_rounded_where_a_tile_is_written() -> None:
+    workload = attention(h=1, n=4, d=16, m=32, dtype="bfloat16")
+    sketch = tiled(workload)
+    assert sketch is not None
+    assert {s.stage for s in sketch.steps if isinstance(s, FuseConsumer)} == {"O"}
+
+
+def test_keys_are_computed_where_they_are_packed() -> None:
+    sketch = tiled(with_computed_keys(attention(h=1, n=8, d=16)))
+    assert sketch is not None
+    assert Inline("K") in sketch.steps
+
+
+VARIANTS = (lambda workload: workload, with_epilogue, with_bias, with_computed_keys)
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 4), st.integers(1, 5)),
+    st.sampled_from(["Q", "K", "V"]),
+    st.sampled_from(VARIANTS),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_tiles_compute_the_reference(
+    sizes: tuple[int, int, int, int], turned: str, variant: object, causal: bool, seed: int
+) -> None:
+    """Of any number of heads and rows, and of as many vectors of keys and of results."""
+    heads, rows, widths, keys = sizes
+    rows, columns = (8 * keys, 8 * keys) if causal else (rows, 4 * keys)
+    workload = attention(h=heads, n=rows, d=4 * widths, m=columns, causal=int(causal))
+    workload = variant(transposed(workload, turned))  # type: ignore[operator]
+    space = SketchSpace(workload, preset("haswell-2core"), LIMITS)
+    rng = np.random.default_rng(seed)
+    inputs = random_inputs(workload, rng)
+    wanted = reference_outputs(workload, inputs)
+    tiles = [it for it in space.sample(24, rng) if it.sketch.name == ATTENTION_LABEL]
+    assert bool(tiles) == any(it.name == ATTENTION_LABEL for it in space.sketches())
+    for candidate in tiles[:2]:
+        for name, found in run_candidate(candidate, inputs).items():
+            np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
