@@ -179,6 +179,7 @@ GPU_WORKLOADS = (
     softmax(m=3, n=20000),
     one_total(),
     *SPLIT_ACROSS_BLOCKS,
+    *SCANS,
 )
 
 
