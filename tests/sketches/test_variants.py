@@ -5,7 +5,17 @@ from divided_reductions import fractional_convolution
 from split_reductions import reduction
 
 from autotune.ir.expressions import Binary, Constant, Load, const, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    conv2d,
+    cumsum,
+    dense,
+    gemm,
+    softmax,
+)
 from autotune.sketches import (
     STEP_TYPES,
     STEP_VARIANTS,
@@ -70,6 +80,7 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         product_of_relu(),
         fractional_convolution(),
         reduction((600, 40), (0,)),
+        cumsum(m=16, n=40),
     ):
         for target in ("skylake-avx512", "a100"):
             for sketch in sketches(workload, target).values():
