@@ -18,7 +18,7 @@ from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     shape=st.lists(st.sampled_from((1, 2, 3, 5, 8, 16, 37)), min_size=1, max_size=3).map(tuple),
     axis=st.integers(0, 2),
