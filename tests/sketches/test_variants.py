@@ -12,6 +12,7 @@ from autotune.ir.workloads import (
     Workload,
     attention,
     conv2d,
+    cumsum,
     dense,
     gemm,
     softmax,
@@ -81,6 +82,7 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         product_of_relu(),
         fractional_convolution(),
         reduction((600, 40), (0,)),
+        cumsum(m=16, n=40),
     ):
         for target in ("skylake-avx512", "a100"):
             for sketch in sketches(workload, target).values():

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from autotune.ir.expressions import Binary, Load, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, cumsum
 
-__all__ = ["ACCUMULATED", "scan", "scanned_between"]
+__all__ = ["ACCUMULATED", "SCANS", "scan", "scanned_between"]
 
 ACCUMULATED: Mapping[str, Any] = {
     "add": np.add,
@@ -19,6 +19,14 @@ ACCUMULATED: Mapping[str, Any] = {
     "min": np.minimum,
 }
 """The functions of numpy that combine as combiners do."""
+
+
+SCANS = (
+    cumsum(m=12, n=40),
+    cumsum(m=9, n=48, axis=0, exclusive=1),
+    cumsum(m=8, n=37, axis=0),
+)
+"""Along rows, along columns, and along columns of which vectors leave a rest."""
 
 
 def scan(

@@ -24,7 +24,7 @@ from autotune.ir.expressions import (
     const,
     var,
 )
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, cumsum, gemm
 from autotune.sketches import SplitReduction
 from autotune.sketches.rewrites import split_reduction
 from autotune.targets import detect_cpu
@@ -194,6 +194,11 @@ def test_a_constant_that_does_not_fit_is_refused() -> None:
 def test_division_of_an_index_by_another_is_refused() -> None:
     with pytest.raises(UnsupportedWorkload, match="only positive constants"):
         payload(one_stage(Cast("float32", IndexValue(i // (j + 1)))))
+
+
+def test_scans_have_no_operation() -> None:
+    with pytest.raises(UnsupportedWorkload, match="stage 'Y' scans along 'j'"):
+        payload(cumsum(m=4, n=8))
 
 
 def test_programs_do_not_depend_on_the_order_of_anything_but_the_workload() -> None:

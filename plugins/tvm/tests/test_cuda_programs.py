@@ -28,6 +28,7 @@ from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
+    cumsum,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -56,6 +57,8 @@ SMALL = (
     softmax(m=6, n=31),
     softmax(m=12, n=256),
     elementwise(m=9, n=130),
+    cumsum(m=7, n=40, axis=0),
+    cumsum(m=40, n=9, exclusive=1),
 )
 LARGE = (
     gemm(m=512, n=512, k=512),

@@ -22,6 +22,7 @@ from autotune_tvm.packing import split_packing
 from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS
+from scanned import SCANS
 from split_reductions import SPLIT_ACROSS_BLOCKS, SPLIT_REDUCTIONS
 from transposes import transpose, transposed_pair
 from tvm import s_tir, tirx
@@ -117,7 +118,9 @@ def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize("workload", thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2))
+@pytest.mark.parametrize(
+    "workload", [*thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2), *SCANS]
+)
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:
@@ -198,6 +201,7 @@ GPU_WORKLOADS = (
     softmax(m=3, n=20000),
     one_total(),
     *SPLIT_ACROSS_BLOCKS,
+    *SCANS,
 )
 
 

@@ -31,6 +31,7 @@ from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
+    cumsum,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -303,6 +304,15 @@ def test_schedules_of_blocks_that_are_separated_first_are_refused(
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.exported == 0 and len(report.refused) == len(records)
     assert all("several tensors in one block" in why for _, why in report.refused)
+
+
+def test_schedules_of_scans_are_refused(
+    backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    records = records_of(cumsum(m=8, n=32), target, backend, 1)
+    report = backend.export_records(records, "metaschedule", tmp_path / "database")
+    assert report.exported == 0 and len(report.refused) == len(records)
+    assert all("its program scans" in why for _, why in report.refused)
 
 
 def test_what_metaschedule_cannot_tell_apart_is_not_mixed(

@@ -81,6 +81,16 @@ def test_candidates_of_imported_scans_are_right(
         check_candidate(backend, candidate, target, program=text_of(module))
 
 
+def test_a_scan_among_other_operators(backend: TVMBackend, target: Target) -> None:
+    x = te.placeholder((20, 32), "float32", "X")
+    sums = topi.cumsum(topi.nn.relu(x), axis=0)
+    function = te.create_prim_func([x, topi.add(topi.tanh(sums), topi.cumsum(sums, axis=1))])
+    workload, module = import_module(function)
+    assert [stage.scan_axis is not None for stage in workload.stages].count(True) == 2
+    for candidate in sample_candidates(backend, workload, target):
+        check_candidate(backend, candidate, target, program=text_of(module))
+
+
 @pytest.mark.parametrize(
     "workload",
     [

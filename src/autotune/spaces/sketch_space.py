@@ -17,6 +17,7 @@ from autotune.spaces.rules import (
     EpilogueRule,
     GpuElementwiseRule,
     GpuRowFusionRule,
+    GpuScanRule,
     GpuTilingRule,
     InlineRule,
     MultiLevelTilingRule,
@@ -46,7 +47,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
 
 GPU_RULES: tuple[SketchRule, ...] = (
     InlineRule(),
-    ScanRule(),
+    GpuScanRule(),
     GpuRowFusionRule(),
     EpilogueRule(),
     GpuTilingRule(),

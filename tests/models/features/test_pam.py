@@ -16,6 +16,7 @@ from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
+    cumsum,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -48,6 +49,8 @@ WORKLOADS = (
     softmax(m=4, n=32),
     softmax(m=3, n=7),
     elementwise(m=4, n=32),
+    cumsum(m=4, n=16),
+    cumsum(m=4, n=32, axis=0),
 )
 
 

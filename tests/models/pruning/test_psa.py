@@ -19,6 +19,7 @@ from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
+    cumsum,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -233,6 +234,7 @@ SMALL_WORKLOADS = [
     depthwise_conv2d(h=8, w=8, c=4, pad=1),
     softmax(m=16, n=128),
     elementwise(m=32, n=64),
+    cumsum(m=32, n=64, axis=0),
 ]
 
 

@@ -14,6 +14,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import (
     batch_matmul,
     conv2d,
+    cumsum,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -42,6 +43,7 @@ WORKLOADS = {
     "depthwise": depthwise_conv2d(h=14, w=14, c=32, pad=1),
     "softmax": softmax(m=48, n=64),
     "elementwise": elementwise(m=48, n=64),
+    "cumsum": cumsum(m=48, n=64, axis=0),
 }
 SPACES = {name: SketchSpace(workload, TARGET, LIMITS) for name, workload in WORKLOADS.items()}
 

@@ -18,7 +18,7 @@ from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     shape=st.lists(st.sampled_from((1, 2, 3, 5, 8, 16, 37)), min_size=1, max_size=3).map(tuple),
     axis=st.integers(0, 2),
@@ -63,9 +63,21 @@ def test_no_space_of_a_scan_is_empty(workload: Workload, cores: int) -> None:
     assert SketchSpace(workload, TARGET.with_cores(cores), LIMITS).count() > 0
 
 
-def test_there_are_none_for_gpus() -> None:
-    with pytest.raises(UnsupportedWorkload, match="'Y' scans along 'j': .* kind 'cuda'"):
-        SketchSpace(cumsum(m=64, n=64), preset("a100"), LIMITS)
+@pytest.mark.parametrize("shape", [(5, 40), (40, 5), (3, 4, 37), (33, 2, 3)])
+@pytest.mark.parametrize("along", [0, 1])
+def test_threads_of_gpus_continue_a_sequence_each(shape: tuple[int, ...], along: int) -> None:
+    workload = scanned_between(shape, along)
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(workload, rng)
+    wanted = reference_outputs(workload, inputs)
+    for candidate in SketchSpace(workload, preset("a100"), LIMITS).sample(2, rng):
+        found = run_candidate(candidate, inputs)["Z"]
+        np.testing.assert_allclose(found, wanted["Z"], rtol=1e-5, atol=1e-6)
+
+
+def test_one_sequence_has_nothing_for_the_threads_of_a_gpu() -> None:
+    with pytest.raises(UnsupportedWorkload, match="'Y' scans one sequence, along 'a0'"):
+        SketchSpace(scan((64,), 0), preset("a100"), LIMITS)
 
 
 def test_a_backend_may_lack_them() -> None:

@@ -9,6 +9,7 @@ from autotune.spaces.rules.epilogue import EpilogueRule
 from autotune.spaces.rules.generate import generate_sketches
 from autotune.spaces.rules.gpu_elementwise import GpuElementwiseRule
 from autotune.spaces.rules.gpu_row_fusion import GpuRowFusionRule
+from autotune.spaces.rules.gpu_scan import GpuScanRule
 from autotune.spaces.rules.gpu_tiling import GpuTilingRule
 from autotune.spaces.rules.inline import InlineRule
 from autotune.spaces.rules.intrinsic_tiles import intrinsic_sketch
@@ -25,6 +26,7 @@ __all__ = [
     "EpilogueRule",
     "GpuElementwiseRule",
     "GpuRowFusionRule",
+    "GpuScanRule",
     "GpuTilingRule",
     "InlineRule",
     "MultiLevelTilingRule",

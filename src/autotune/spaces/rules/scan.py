@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
@@ -45,11 +44,6 @@ class ScanRule(SketchRule):
         axis = stage.scan_axis
         if axis is None:
             return None
-        if draft.target.kind != "cpu":
-            raise UnsupportedWorkload(
-                f"stage {stage.name!r} scans along {axis.name!r}: there are no sketches of scans "
-                f"for targets of kind {draft.target.kind!r}"
-            )
         others = [other for other in stage.axes if other is not axis]
         if not others:
             return [_serial(draft, stage, axis)]
