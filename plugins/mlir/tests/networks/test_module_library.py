@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,10 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.networks.program import ModuleProgram, load_network
 from autotune_mlir.networks.units import compile_kernel
-from mlir_modules import MIXED, written
+from mlir_modules import MASKED, MIXED, written
 
 from autotune.errors import InvalidValueError
+from autotune.sketches import names_used
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target
 from autotune.testing.programs import sample_candidates
@@ -35,20 +36,49 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def saved(mixed: ModuleProgram, target: Target, folder: Path) -> tuple[str, ...]:
     """Writes the library of the module whose functions all have a schedule; returns remarks."""
     written(folder, MIXED)
-    backend = MLIRBackend()
-    chosen: dict[str, Record | None] = {}
-    key = MeasureKey(target.fingerprint, "mlir", "1", backend.compiler_version(), 1, "warm-1")
-    for number, task in enumerate(mixed.tasks):
-        if task.name in TUNED:
-            workload = backend.import_program(task.program).workload
-            candidate = sample_candidates(backend, workload, target)[-1]
-            outcome = Outcome("ok", 1e-6, (1e-6,))
-            chosen[task.name] = Record(
-                "run", number, candidate, key, target.to_json(), "sketch-1", outcome, 0.0
-            )
+    chosen = records_of(mixed, TUNED, target)
     # The record of one function is used for another that computes the same.
     chosen["again"] = chosen["first"]
     return mixed.build(chosen, target, 1).save(folder / "library.mlir")
+
+
+def records_of(
+    network: ModuleProgram, names: Sequence[str], target: Target, variant: str = ""
+) -> dict[str, Record | None]:
+    """A record of the last sketch of each function, of those with a variant where there is one."""
+    backend = MLIRBackend()
+    chosen: dict[str, Record | None] = {}
+    key = MeasureKey(target.fingerprint, "mlir", "1", backend.compiler_version(), 1, "warm-1")
+    for number, task in enumerate(network.tasks):
+        if task.name in names:
+            workload = backend.import_program(task.program).workload
+            drawn = sample_candidates(backend, workload, target)
+            wanted = [it for it in drawn if variant in names_used(it.sketch)] or drawn
+            outcome = Outcome("ok", 1e-6, (1e-6,))
+            chosen[task.name] = Record(
+                "run", number, wanted[-1], key, target.to_json(), "sketch-1", outcome, 0.0
+            )
+    return chosen
+
+
+def test_transposed_operands_and_truth_values(
+    target: Target, read_here: None, tmp_path: Path
+) -> None:
+    """The first are in the prepared module, and functions with the others are left out."""
+    program = load_network(written(tmp_path, MASKED), None)
+    chosen = records_of(program, ("rows", "masked"), target, "pack.whole_transposed")
+    assert all(chosen.values())
+    network = program.build(chosen, target, 1)
+    inputs = program.example_inputs()
+    (wanted,), (found,) = program.reference(inputs) or (), network.run(inputs)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    path = tmp_path / "library.mlir"
+    first, second, third = network.save(path)
+    assert f"{path}: schedules of 1 functions" in first
+    assert "the operations of @rows are not those that were scheduled" in second
+    assert third.startswith(f"{path}: nothing for @masked: schedules of truth values")
+    prepared = path.with_name("library.payload.mlir").read_text(encoding="utf-8")
+    assert 'autotune.stage = "sum.arg1.transposed"' in prepared
 
 
 def applied(folder: Path, module: str) -> str:

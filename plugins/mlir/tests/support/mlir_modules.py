@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["LAYERS", "MIXED", "product", "written"]
+__all__ = ["LAYERS", "MASKED", "MIXED", "product", "written"]
 
 
 def product(name: str, visibility: str = "private", m: int = 32, n: int = 48, k: int = 16) -> str:
@@ -105,6 +105,39 @@ func.func @main(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf3
 }}
 """
 """Two functions that can be tuned."""
+
+
+MASKED = """
+#left = affine_map<(i, j, k) -> (i, k)>
+#right = affine_map<(i, j, k) -> (j, k)>
+#result = affine_map<(i, j, k) -> (i, j)>
+func.func private @rows(%a: tensor<32x64xf32>, %b: tensor<48x64xf32>) -> tensor<32x48xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<32x48xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<32x48xf32>) -> tensor<32x48xf32>
+  %c = linalg.generic {indexing_maps = [#left, #right, #result],
+    iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %b : tensor<32x64xf32>, tensor<48x64xf32>) outs(%start : tensor<32x48xf32>) {
+  ^bb0(%x: f32, %y: f32, %z: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %z, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<32x48xf32>
+  return %c : tensor<32x48xf32>
+}
+func.func private @masked(%c: tensor<32x48xf32>, %m: tensor<32x48xi1>) -> tensor<32x48xf32> {
+  %low = arith.constant dense<-1.0e+30> : tensor<32x48xf32>
+  %d = arith.select %m, %c, %low : tensor<32x48xi1>, tensor<32x48xf32>
+  return %d : tensor<32x48xf32>
+}
+func.func @main(%a: tensor<32x64xf32>, %b: tensor<48x64xf32>, %m: tensor<32x48xi1>)
+    -> tensor<32x48xf32> {
+  %0 = call @rows(%a, %b) : (tensor<32x64xf32>, tensor<48x64xf32>) -> tensor<32x48xf32>
+  %1 = call @masked(%0, %m) : (tensor<32x48xf32>, tensor<32x48xi1>) -> tensor<32x48xf32>
+  return %1 : tensor<32x48xf32>
+}
+"""
+"""A product with a matrix that is read by rows, and a mask of truth values."""
 
 
 def written(folder: Path, text: str, name: str = "model.mlir") -> Path:

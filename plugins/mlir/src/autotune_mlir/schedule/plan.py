@@ -195,8 +195,8 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     transposed = transposed_operands(candidate, workload)
     workload = with_transposed(workload, transposed)
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
-    for operand in transposed:
-        plans[operand.name].in_copy = True
+    for transposing in transposed:
+        plans[transposing.name].in_copy = True
     scheduled = workload
     for step in candidate.sketch.core_steps:
         if isinstance(step, (SplitReduction, ChunkReduction)):
