@@ -56,6 +56,8 @@ EARLY_RATIO = 1.1
 COVERAGE = 0.99
 # Share of a network's tuning that workers take to start.
 STARTUP_SHARE = 0.1
+# Share of the budget that a network's tuning uses; the rest is kept to build, check and time it.
+TIME_USED = 0.8
 # Its transposed convolutions are run by the compiler's default schedule.
 NOT_COVERED = ("dcgan",)
 WITH_METASCHEDULE = ("resnet_50", "bert_base")
@@ -401,6 +403,8 @@ def all_bars(measured: Sequence[Measured], budgets: Sequence[int]) -> list[Bar]:
         share = None if tuned is None else startup_share(tuned)
         name = f"{one.network}, share of start-up in tuning"
         bars.append(Bar(name, share, STARTUP_SHARE, at_most=True))
+        used = None if tuned is None else tuned["seconds"]["total"] / max(budgets)
+        bars.append(Bar(f"{one.network}, share of {late} s that is used", used, TIME_USED))
         if one.network in WITH_METASCHEDULE:
             name = f"{one.network}, times MetaSchedule in {late} s"
             peak = one.ratio("metaschedule", "peak")

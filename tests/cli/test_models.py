@@ -129,8 +129,17 @@ def test_a_model_that_takes_all_the_time_to_be_made_is_one_line(cli: Any) -> Non
 
 
 NATIVE = """
-import hashlib
-def endless(): hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+import hashlib, pathlib, time
+def endless():
+    pathlib.Path("began").write_text(str(time.time()))
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+
+# Imports are no part of its time here: on a busy machine they take longer than all the rest.
+COMMAND = """
+import autotune.cli.tune_model, autotune.networks.api, autotune.testing.reference_frontend
+from autotune.cli.app import run
+raise SystemExit(run(["tune-model", "native_code:endless", "--time", "5", "--quiet"]))
 """
 
 
@@ -141,21 +150,19 @@ def endless(): hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 )
 def test_native_code_that_outlasts_the_call_ends_with_it(tmp_path: Path) -> None:
     (tmp_path / "native_code.py").write_text(NATIVE)
-    command = ["-m", "autotune", "tune-model", "native_code:endless", "--time", "2", "--quiet"]
-    began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-c", COMMAND],
         cwd=tmp_path,
         env=python_environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2 and done.stdout == ""
-    assert time.monotonic() - began < 2 + 5 + 3, "with the start of the process"
+    assert time.time() - float((tmp_path / "began").read_text()) < 5 + 5
     (line,) = [line for line in done.stderr.splitlines() if "warning" not in line]
-    assert "native_code:endless: no time was left to tune: 2 s were over while it was made" in line
+    assert "native_code:endless: no time was left to tune: 5 s were over while it was made" in line
 
 
 OBJECTIVES = """

@@ -54,9 +54,10 @@ def test_what_is_done_in_time_is_left_alone(seconds: float) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_time_that_is_over_already_ends_what_is_inside() -> None:
-    with pytest.raises(InvalidValueError), Deadline(-1.0, over):
-        sleep()
+def test_a_time_that_is_over_already_is_an_error_at_once() -> None:
+    for seconds in (-1.0, 0.0, 1e-9):
+        with pytest.raises(InvalidValueError), Deadline(seconds, over):
+            sleep()
 
 
 def test_code_that_cannot_be_interrupted_is_given_up() -> None:

@@ -45,13 +45,19 @@ class Deadline:
         self._is_over = False
 
     def __enter__(self) -> Deadline:
+        if self._seconds <= 0:
+            raise self._error()
         if math.isfinite(self._seconds):
             current = threading.current_thread()
-            interrupted = current is threading.main_thread()
+            interrupted = current.ident if current is threading.main_thread() else None
             self._end = time.monotonic() + self._seconds
-            threading.Thread(
-                target=self._watch, args=(current.ident if interrupted else None,), daemon=True
-            ).start()
+            try:
+                threading.Thread(target=self._watch, args=(interrupted,), daemon=True).start()
+            except KeyboardInterrupt:
+                # It may come before there is anything to interrupt.
+                if self._is_over:
+                    raise self._error() from None
+                raise
         return self
 
     def __exit__(

@@ -222,7 +222,10 @@ class _Unrolled:
         states: Sequence[str | None] = first
         order = range(self._steps)
         for step in reversed(order) if is_reversed else order:
-            one = writer.reshape(writer.slice(given, 0, step, step + 1), (self._batch, width))
+            # The place is read: with bounds of its own each step would be another task.
+            place = writer.constant(np.array([step], np.int64))
+            one = writer.op("Gather", given, place, axis=0)
+            one = writer.reshape(one, (self._batch, width))
             states = _CELLS[self._kind](self, one, states, weights)
             steps[step] = str(states[0])
         return steps, list(map(str, states))

@@ -94,7 +94,7 @@ def with_pairs(program: Any) -> Any:
     whole = torch.nn.Module()
     # As a part, so that its weights are weights of the whole.
     whole.network = module
-    whole.forward = forward  # type: ignore[method-assign]
+    whole.forward = forward
     inputs = tuple(_example(node.meta.get("val")) for node in placeholders)
     with torch.no_grad():
         return torch.export.export(whole, inputs)
