@@ -19,7 +19,7 @@ from autotune.backends import (
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
 from autotune.sketches import Prepack, is_default, is_prepackable
-from autotune.spaces import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import compiler, host, openmp
