@@ -22,7 +22,7 @@ from relax_networks import const, network, op, run, weights
 from autotune.targets import Target, preset
 
 LAST = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
-TILES = [Tile(1, 2), Tile(4, 1), *winograd.TILES]
+TILES = [Tile(2, 1), Tile(2, 2), *winograd.TILES]
 
 
 def convolution(
@@ -139,22 +139,46 @@ def test_variable_weights_and_other_types_stay() -> None:
 
 
 class Answers(KeptSpeedups):
-    """Has an answer for every convolution: one tile is fast."""
+    """Has an answer for every convolution."""
+
+    speedups: tuple[float | None, ...] = (None, None, None)
 
     def find(self, key: str) -> tuple[float | None]:
-        return (3.0,) if f"by {Tile(2, 2)}" in key else (None,)
+        """Of the tile in the key."""
+        (place,) = (i for i, tile in enumerate(winograd.TILES) if f"by {tile};" in key)
+        return (self.speedups[place],)
 
 
 def never(self: Any, workload: Any) -> float:
     raise AssertionError("asked for what is known")
 
 
-def test_kept_answers_choose(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("speedups", "chosen"),
+    [
+        ((1.1, None, 1.19), None),
+        ((1.3, 2.0, None), 1),
+        ((None, 2.0, 2.1), 1),
+        ((1.3, 2.0, 2.3), 2),
+    ],
+)
+def test_kept_answers_choose(
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    speedups: tuple[float | None, ...],
+    chosen: int | None,
+) -> None:
+    """The fastest tile; one of less error where that is hardly slower."""
     monkeypatch.setattr(Costs, "of", never)
+    monkeypatch.setattr(Answers, "speedups", speedups)
     module = convolution((1, 28, 28, 128), 128)
     after, note = choose_winograd(module, target, Answers(Path("unused")))
-    assert note == "1 by F(2x2, 3x3); expected to be up to 3.00 times as fast"
-    assert functions(after) == ["winograd_input", "winograd_output"]
+    if chosen is None:
+        assert (after, note) == (module, "")
+    else:
+        tile, speedup = winograd.TILES[chosen], speedups[chosen]
+        assert note == f"1 by {tile}; expected to be up to {speedup:.2f} times as fast"
+        assert "winograd_input" in functions(after)
 
 
 @pytest.mark.parametrize(("size", "channels"), [(8, 8), (256, 1)])

@@ -117,4 +117,4 @@ def along_both(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArr
         rows: Matrix of the first axis.
         columns: Matrix of the second axis.
     """
-    return np.einsum("ik,jl->ijkl", rows, columns)
+    return rows[:, None, :, None] * columns[:, None, :]
