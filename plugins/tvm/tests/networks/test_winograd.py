@@ -129,6 +129,7 @@ def test_what_follows_is_computed_in_the_transform_of_the_output(
         {"strides": 2},
         {"dilation": 2},
         {"groups": 2},
+        {"out_dtype": "float64"},
         {"data_layout": "NCHW", "kernel_layout": "HWIO", "padding": 3},
     ],
 )

@@ -115,6 +115,8 @@ class _Convolution:
         layouts = attributes.data_layout, attributes.kernel_layout, attributes.out_layout
         if tuple(map(str, layouts)) != ("NHWC", "HWIO", "NHWC") or int(attributes.groups) != 1:
             return None
+        if str(attributes.out_dtype) not in ("None", "float32"):
+            return None
         if any(int(it) != 1 for it in (*attributes.strides, *attributes.dilation)):
             return None
         if weights is None or shape_of(call.args[0]) is None or weights.shape[:2] != (TAPS,) * 2:
