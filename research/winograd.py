@@ -49,6 +49,7 @@ WORTH_IT = 1.1
 EVICTED_BYTES = 96 << 20
 ROUNDS = 15
 WARM_CALLS = 20
+COLD_CALLS = 5
 
 
 @dataclass
@@ -62,8 +63,9 @@ class Found:
         flop: Of all its programs.
         tasks: Seconds of its programs, tuned one by one.
         weight_bytes: Of its constants.
-        warm, cold: Seconds of a call, the median over the rounds.
-        speedups: Over the direct one, the medians over the rounds: warm, and cold.
+        traffic_bytes: What its programs read and write, each tensor once a program.
+        warm, cold: Seconds of a call: the median over the rounds, and the least of all.
+        speedups: Over the direct one: warm the median over the rounds, cold of the least.
         error: Largest difference from float64, over the root mean square of the result.
     """
 
@@ -73,6 +75,7 @@ class Found:
     flop: float
     tasks: dict[str, float]
     weight_bytes: int
+    traffic_bytes: int
     warm: float = 0.0
     cold: float = 0.0
     speedups: tuple[float, float] = (1.0, 1.0)
@@ -126,8 +129,8 @@ def compare_forms(name: str, forms: Forms, threads: int, trials: int) -> list[Fo
     want = reference(data, weights, bias)
     size_of = np.sqrt(np.mean(want**2))
     for it in found:
-        it.warm, it.cold = statistics.median(warm[it.form]), statistics.median(cold[it.form])
-        it.speedups = over_direct(warm, it.form), over_direct(cold, it.form)
+        it.warm, it.cold = statistics.median(warm[it.form]), min(cold[it.form])
+        it.speedups = over_direct(warm, it.form), min(cold[DIRECT]) / it.cold
         (output,) = built[it.form](data)
         it.error = float(np.abs(output - want).max() / size_of)
         print_found(it)
@@ -166,7 +169,10 @@ def tuned(
         )
         network = result.build()
     tasks = {task.task.name: task.total or 0.0 for task in result.tasks}
-    return Found("", form, threads, result.flop, tasks, result.network.weight_bytes), network
+    loads = [it.task.workload for it in result.tasks if not it.task.view]
+    traffic = sum(workload.io_bytes for workload in loads if workload is not None)
+    weights = result.network.weight_bytes
+    return Found("", form, threads, result.flop, tasks, weights, traffic), network
 
 
 def turns(
@@ -195,7 +201,7 @@ def cold_seconds(network: CompiledNetwork, data: Reals) -> float:
     """The least of a few calls, before each of which other memory was written."""
     other = np.zeros(EVICTED_BYTES, np.uint8)
     seconds = []
-    for _ in range(3):
+    for _ in range(COLD_CALLS):
         other += 1
         begin = time.perf_counter()
         network(data)
@@ -221,6 +227,7 @@ def print_found(it: Found) -> None:
         f"{it.shape:<10} {it.form:<13} {it.threads} threads  {it.warm * 1e3:7.3f} ms warm "
         f"{it.speedups[0]:5.2f}x  cold {it.cold * 1e3:7.3f} ms {it.speedups[1]:5.2f}x  "
         f"{it.flop / 1e6:6.1f} MFLOP  weights {it.weight_bytes / 2**20:5.1f} MiB  "
+        f"of {it.traffic_bytes / 2**20:5.1f} MiB moved  "
         f"error {it.error:.1e}  tasks {parts}",
         flush=True,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from autotune_tvm.networks.kept_speedups import KeptSpeedups, user_file
-from autotune_tvm.networks.passes import layouts
+from autotune_tvm.networks.passes import expected_costs, layouts
 from autotune_tvm.networks.passes.layouts import choose_layout
 from autotune_tvm.networks.pipeline import passes_for
 from relax_networks import const, network, op, weights
@@ -35,7 +35,7 @@ def test_a_network_is_scored_once_for_a_machine(
     assert len(asked) == 1
     choose_layout(convolution(16), target, kept)
     choose_layout(convolution(8), target.with_cores(target.cores + 1), kept)
-    for part in (layouts.SketchSpace, layouts.PSA, layouts.TVMBackend):
+    for part in (expected_costs.SketchSpace, expected_costs.PSA, expected_costs.TVMBackend):
         with monkeypatch.context() as patch:
             patch.setattr(part, "version", "another")
             choose_layout(convolution(8), target, kept)

@@ -1,4 +1,4 @@
-"""What the choice of layouts expected of networks, kept in a file for the next time."""
+"""What was expected of layouts and convolutions, kept in a file for the next time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["KeptSpeedups", "user_file"]
 _SCHEMA = "autotune.layout_speedups"
 _VERSION = 1
 _MOST = 1000
-"""Networks that are kept; the oldest are forgotten first."""
+"""Answers that are kept; the oldest are forgotten first."""
 
 
 def user_file() -> Path | None:

@@ -53,6 +53,12 @@ class AxisTransform:
         """Taps that the products add up along this axis."""
         return int(self.taps.shape[1])
 
+    @property
+    def growth(self) -> float:
+        """How many times the direct sum's terms those of an output may be, in magnitude."""
+        factors = np.abs(self.taps).sum((1, 2)) * np.abs(self.inputs).sum(1)
+        return float((np.abs(self.outputs) @ factors).max()) / TAPS
+
     def tiles(self, outputs: int) -> int:
         """Tiles of the transformed input for so many outputs, the last one padded."""
         return -(-outputs // self.step) + self.taps_left - 1
@@ -106,6 +112,17 @@ class Tile:
         """How outputs along each axis are computed."""
         return ALONG_AN_AXIS[self.height], ALONG_AN_AXIS[self.width]
 
+    @property
+    def growth(self) -> float:
+        """How many times that of the direct convolution the bound of the rounding error is.
+
+        All magnitudes that are added up for an output are together at most so many times
+        ``9 * channels * max(|inputs|) * max(|taps|)``, those of the direct sum. The bound is that
+        sum times the number of additions that follow one another and half of float32's ``eps``.
+        """
+        rows, columns = self.axes
+        return rows.growth * columns.growth
+
     def __str__(self) -> str:
         return f"F({self.height}x{self.width}, {TAPS}x{TAPS})"
 
@@ -117,4 +134,4 @@ def along_both(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArr
         rows: Matrix of the first axis.
         columns: Matrix of the second axis.
     """
-    return np.einsum("ik,jl->ijkl", rows, columns)
+    return rows[:, None, :, None] * columns[:, None, :]
