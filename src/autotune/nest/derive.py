@@ -32,6 +32,7 @@ from autotune.sketches import (
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
+    Im2col,
     Inline,
     Interleave,
     OpenStep,
@@ -51,6 +52,7 @@ from autotune.sketches import (
     UnrollLimit,
     Vectorize,
     WarpTensorize,
+    im2col,
     is_prepackable,
     partial_name,
     per_sketch,
@@ -114,6 +116,13 @@ class _Derivation:
             self.workload = split_reduction(self.workload, step)
             for name in (partial_name(step.stage), step.stage):
                 self._start(self.workload.stage(name))
+            return
+        if isinstance(step, Im2col):
+            self.workload = im2col(self.workload, step)
+            for stage in self.workload.stages:
+                known = self.schedules.get(stage.name)
+                if known is None or known.stage != stage:
+                    self._start(stage)
             return
         schedule = self.schedules[step.stage]
         if isinstance(step, PadExtent):
