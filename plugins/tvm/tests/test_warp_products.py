@@ -94,12 +94,13 @@ def named(workload: Workload) -> str:
     return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
 
 
-def sampled(workload: Workload, count: int, sketch: str = "tensor-cores") -> list[Candidate]:
-    """Candidates of a sketch on tensor cores."""
+def sampled(workload: Workload, count: int) -> list[Candidate]:
+    """Candidates of the sketch on tensor cores; of a long reduction, of the one that splits it."""
     target = ROUNDING if workload in FLOATS else TARGET
+    wanted = "split-tensor-cores" if workload == LONG else "tensor-cores"
     space = SketchSpace(workload, target, TVMBackend().limits(target))
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
-    return [candidate for candidate in drawn if candidate.sketch.name == sketch]
+    return [candidate for candidate in drawn if candidate.sketch.name == wanted]
 
 
 def source_of(candidate: Candidate) -> str:
@@ -113,20 +114,18 @@ def launches_of(candidate: Candidate) -> tuple[tuple[int, int], ...]:
     return tuple((kernel.blocks, kernel.threads) for kernel in lowered.kernels)
 
 
-def programs_of(workload: Workload, count: int, sketch: str = "tensor-cores") -> Iterator[Program]:
+def programs_of(workload: Workload, count: int) -> Iterator[Program]:
     """Programs that differ in the tiles of warps, with few enough threads for this machine."""
     inputs = random_inputs(workload, np.random.default_rng(7))
     seen: set[tuple[int, ...]] = set()
-    for candidate in sampled(workload, 60, sketch):
+    for candidate in sampled(workload, 60):
         config = candidate.config
         tile = tuple(value for name, value in config.items() if name.endswith((".1", ".2")))
         launches = launches_of(candidate) if tile not in seen else ()
         if launches and sum(blocks * threads for blocks, threads in launches) <= 3000:
             seen.add(tile)
-            with_parts = (
-                derive_nest(candidate.sketch).workload if sketch != "tensor-cores" else workload
-            )
-            yield Program(source_of(candidate), launches, with_parts, inputs)
+            own = derive_nest(candidate.sketch).workload if workload == LONG else workload
+            yield Program(source_of(candidate), launches, own, inputs)
         if len(seen) == count:
             return
 
@@ -139,7 +138,7 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     counts = dict.fromkeys(WORKLOADS[:-1], 3) | dict.fromkeys((*UNEVEN, *CONVOLUTIONS, *FLOATS), 2)
     programs = [it for workload, count in counts.items() for it in programs_of(workload, count)]
     programs += programs_of(WORKLOADS[-1], 1)
-    programs += programs_of(LONG, 2, "split-tensor-cores")
+    programs += programs_of(LONG, 2)
     assert len(programs) == sum(counts.values()) + 3
     assert any("_x2" in program.source for program in programs)
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
@@ -155,7 +154,11 @@ def check(program: Program, found: dict[str, Array]) -> None:
         assert np.all(np.abs(got.astype(np.float64) - wanted) <= bound), named(program.workload)
 
 
-@pytest.mark.parametrize("workload", (*WORKLOADS[:4], *UNEVEN, *CONVOLUTIONS, *FLOATS), ids=named)
+@pytest.mark.parametrize(
+    "workload",
+    thinned((*WORKLOADS[:4], LONG, *UNEVEN, *CONVOLUTIONS, *FLOATS), 2),
+    ids=named,
+)
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
     """But for loops that became calls; what a thread keeps has a dimension for each level."""
     for candidate in sampled(workload, 4):
@@ -180,9 +183,8 @@ def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -
         tape = nest_tape(candidate.sketch)
         row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
         value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
-        (kernel,) = lowered.kernels
-        assert value["shared_bytes"] == kernel.shared_bytes
-        assert value["local_bytes"] == kernel.local_bytes
+        for name in ("shared_bytes", "local_bytes"):
+            assert value[name] == sum(getattr(kernel, name) for kernel in lowered.kernels)
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
@@ -200,7 +202,7 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 @pytest.mark.parametrize(
     "workload",
-    thinned((WORKLOADS[0], WORKLOADS[2], UNEVEN[0], CONVOLUTIONS[0], FLOATS[0]), 2),
+    thinned((WORKLOADS[0], WORKLOADS[2], UNEVEN[0], CONVOLUTIONS[1], FLOATS[0]), 5),
     ids=named,
 )
 def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
@@ -213,10 +215,13 @@ def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
     command = ["nvcc", "-ptx", f"-arch={ARCHITECTURES[0]}", "-w", "-o", str(assembly), str(code)]
     subprocess.run(command, check=True, capture_output=True)
     text = assembly.read_text()
-    kinds = {"float16": "f32.f16.f16.f32", "int8": "s32.s8.s8.s32", "float32": "f32.tf32.tf32.f32"}
-    shape = {"float16": "m16n8k16", "int8": "m16n8k32", "float32": "m16n8k8"}
-    dtype = workload.inputs[0].dtype
-    assert f"mma.sync.aligned.{shape[dtype]}.row.col.{kinds[dtype]}" in text
+    instructions = {
+        "float16": "m16n8k16.row.col.f32.f16.f16.f32",
+        "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
+        "int8": "m16n8k32.row.col.s32.s8.s8.s32",
+        "float32": "m16n8k8.row.col.f32.tf32.tf32.f32",
+    }
+    assert f"mma.sync.aligned.{instructions[workload.inputs[0].dtype]}" in text
     assert "ldmatrix.sync.aligned.m8n8" in text
     assert ".local" not in text
 
