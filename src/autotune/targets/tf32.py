@@ -20,7 +20,7 @@ TF32_EPS = 2.0**-10
 """The distance of 1 to the next number of 10 bits."""
 
 _FEATURE = "tf32"
-# The slower half of what 16-bit factors get, by NVIDIA's data sheets of all models that have it.
+# Of the rate for 16-bit factors, by the data sheets of A100 and H100.
 _RATE_OF_HALVES = 0.5
 
 

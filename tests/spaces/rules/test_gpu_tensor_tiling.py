@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
+from renamed_workloads import respelled
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import Binary, Cast, Load, const, var
@@ -205,7 +206,8 @@ def check(workload: Workload, found: list[Candidate]) -> None:
 @pytest.mark.parametrize("target", ["a100", "h100"])
 def test_candidates_keep_the_limits_of_the_target(target: str) -> None:
     machine = preset(target)
-    for workload in (gemm(m=1024, n=1024, k=1024, dtype="float16"), *MULTIPLIED):
+    large = gemm(m=1024, n=1024, k=1024, dtype="float16")
+    for workload in (large, *MULTIPLIED, UNEVEN[0], CONVOLUTIONS[0]):
         for candidate in candidates(workload, 40, machine):
             (launch,) = launches(derive_nest(candidate.sketch))
             threads = int(evaluate(launch.threads, candidate.config))
@@ -244,6 +246,18 @@ def test_levels_of_a_result_are_those_of_its_fragment() -> None:
     assert [(d.extent, d.stride) for d in result_levels(call, "j")] == [(4, 2), (2, 1)]
     with pytest.raises(InvalidValueError, match="declares no fragment of its result"):
         result_levels(find_intrinsic("wmma-16x16x16"), "i")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_convolution_of_other_names_has_the_same_sketch(seed: int) -> None:
+    """Rows and terms are called so everywhere; the stages that gather are called after theirs."""
+    workload = CONVOLUTIONS[1]
+    other = respelled(workload, seed)
+    sketch = tensor_sketch(workload)
+    assert sketch is not None
+    renamed = sketch.on(other)
+    assert renamed.digest == sketch.digest and renamed.on(workload) == sketch
+    check(other, [Candidate(renamed, candidates(workload, 1)[0].values)])
 
 
 @pytest.mark.parametrize("change", ["extent", "order", "unstaged"])
