@@ -54,6 +54,17 @@ WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "elementwise4096": ("elementwise", {"m": 4096, "n": 4096}),
     "gemm1024-half": ("gemm", {"m": 1024, "n": 1024, "k": 1024, "dtype": "float16"}),
     "dense128-half": ("dense", {"m": 128, "n": 768, "k": 3072, "dtype": "bfloat16"}),
+    "gemm1000-half": ("gemm", {"m": 1000, "n": 1000, "k": 1000, "dtype": "float16"}),
+    "gemm100-int8": ("gemm", {"m": 100, "n": 100, "k": 100, "dtype": "int8"}),
+    "conv14-half": (
+        "conv2d",
+        {"h": 14, "w": 14, "ci": 256, "co": 256, "pad": 1, "dtype": "float16"},
+    ),
+    "conv112-half": (
+        "conv2d",
+        {"h": 224, "w": 224, "ci": 3, "co": 64, "kh": 7, "kw": 7, "stride": 2, "pad": 3}
+        | {"bias": 1, "relu": 1, "dtype": "bfloat16"},
+    ),
     "bmm-int8": ("batch_matmul", {"b": 12, "m": 128, "n": 128, "k": 64, "dtype": "int8"}),
 }
 

@@ -39,7 +39,10 @@ DOCS = ROOT / "docs"
 PLUGIN = ROOT / "plugins" / "tvm" / "src" / "autotune_tvm"
 REPLAY = tuple(
     PLUGIN / f"{name}.py"
-    for name in ("replay", "operand_copies", "schedule_state", "pad", "warp_products")
+    for name in (
+        *("replay", "operand_copies", "schedule_state", "pad"),
+        *("warp_products", "matrix_products"),
+    )
 )
 GOLDEN_RESULT = ROOT / "tests" / "report" / "result_version_1.json"
 

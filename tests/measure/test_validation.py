@@ -23,6 +23,7 @@ from autotune.measure.validation import (
     relative_bound,
     write_reference,
 )
+from autotune.targets import preset, resolve
 
 
 def reference(workload: Workload) -> list[NDArray[np.generic]]:
@@ -195,6 +196,28 @@ def test_halves_are_held_to_the_precision_of_their_sums(dtype: str, k: int) -> N
     assert 8 * eps < relative_bound(workload, "O") < 8 * eps + 1e-3
     if dtype == "bfloat16" and k == 1024:
         assert mismatch(expected, [rounded_sum(workload, "sums of halves")]) is not None
+
+
+def test_tf32_widens_the_bound_of_products_of_floats_where_it_is_allowed() -> None:
+    target = resolve("a100-tf32")
+    workload = gemm(m=64, n=64, k=256)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    rounded = {name: rounded_to_tf32(array) for name, array in inputs.items()}
+    wanted, got = (list(reference_outputs(workload, it).values()) for it in (inputs, rounded))
+    assert mismatch(expectations(workload, wanted), got) is not None
+    assert mismatch(expectations(workload, wanted, preset("a100")), got) is not None
+    assert mismatch(expectations(workload, wanted, target), got) is None
+    missing = [wanted[0] - np.outer(inputs["A"][:, 0], inputs["B"][0])]
+    assert mismatch(expectations(workload, wanted, target), missing) is not None
+    for other in (softmax(m=4, n=16), gemm(m=8, n=8, k=8, dtype="float16")):
+        (name,) = other.outputs
+        assert relative_bound(other, name, target) == relative_bound(other, name)
+
+
+def rounded_to_tf32(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """To nearest, ties away from zero."""
+    bits = array.view(np.uint32)
+    return ((bits + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

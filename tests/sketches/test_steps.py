@@ -20,6 +20,7 @@ from autotune.sketches import (
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
+    Im2col,
     Inline,
     Interleave,
     Order,
@@ -53,6 +54,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     PadExtent: (NAMES, NAMES, EXPRESSIONS),
     SplitReduction: (NAMES, NAMES, SMALL),
     ChunkReduction: (NAMES, NAMES, SMALL),
+    Im2col: (NAMES,),
     Tile: (NAMES, NAMES, EXPRESSION_LISTS),
     Order: (NAMES, NAME_LISTS),
     Pack: (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.targets import detect_cpu, preset, resolve
+from autotune.targets import allows_tf32, detect_cpu, preset, resolve
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,17 @@ def test_an_unknown_gpu_is_answered_with_the_nearest(name: str, nearest: str) ->
 def test_a_gpu_has_a_name_and_no_number_of_cores(name: str) -> None:
     with pytest.raises(UnknownNameError, match=r"GPUs: a100, .*v100\."):
         resolve(name)
+
+
+def test_tf32_is_a_choice_that_the_target_says() -> None:
+    plain, rounded = resolve("h100"), resolve("h100-tf32")
+    assert not allows_tf32(plain) and allows_tf32(rounded)
+    assert rounded.name == "h100-tf32" and rounded.fingerprint != plain.fingerprint
+    assert rounded.tensor_peak_flops["float32"] == plain.tensor_peak_flops["float16"] / 2
+    with pytest.raises(InvalidValueError, match="'haswell-4core' is no GPU"):
+        resolve("haswell-tf32")
+    with pytest.raises(UnknownNameError, match="h10"):
+        resolve("h10-tf32")
 
 
 def test_resolve(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ rounded to halves once are held to float32 but for that rounding. The root mean 
 the size of the terms where the sum happens to cancel, and it covers instructions that take
 denormals for zeros. Twenty times the expected error is far below what one missing term does to a
 sum of thousands; sums of thousands *in* halves have errors of their own size, and say little.
-Integers are compared exactly.
+Integers are compared exactly. Where the target allows TF32, ``e`` has its ``2 ** -10`` as well in
+sums of products of two numbers of float32.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from autotune.ir.expressions import (
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children
 from autotune.ir.workloads import Stage, Workload, random_inputs, reference_outputs
 from autotune.process.errors import WorkerStartFailed
+from autotune.targets import TF32_EPS, Target, allows_tf32
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MARGIN = 8.0
@@ -145,21 +147,44 @@ def read_arrays(paths: Sequence[str]) -> list[Array]:
     return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
 
 
-def expectations(workload: Workload, references: Sequence[Array]) -> list[Expected]:
-    """The expected values of each output."""
+def expectations(
+    workload: Workload, references: Sequence[Array], target: Target | None = None
+) -> list[Expected]:
+    """The expected values of each output.
+
+    Args:
+        workload: What was evaluated.
+        references: Its outputs.
+        target: What programs run on, if it has a part in how they may round.
+    """
     found = []
     for name, reference in zip(workload.outputs, references, strict=True):
         element = workload.tensors[name].element
-        bound = error_bound(element.numbers(reference), relative_bound(workload, name))
+        bound = error_bound(element.numbers(reference), relative_bound(workload, name, target))
         found.append(Expected(name, element, reference, bound))
     return found
 
 
-def relative_bound(workload: Workload, output: str) -> float:
+def relative_bound(workload: Workload, output: str, target: Target | None = None) -> float:
     """The part of the bound that does not depend on the numbers; see the module's description."""
     if not workload.tensors[output].element.is_float:
         return 0.0
-    return _MARGIN * sum(_roundings(workload, stage) for stage in _ancestors(workload, output))
+    stages = _ancestors(workload, output)
+    found = sum(_roundings(workload, stage) for stage in stages)
+    if target is not None and allows_tf32(target):
+        found += TF32_EPS * sum(_multiplies_floats(workload, stage) for stage in stages)
+    return _MARGIN * found
+
+
+def _multiplies_floats(workload: Workload, stage: Stage) -> bool:
+    """Whether a stage adds up products that tensor cores compute of rounded factors."""
+    body = stage.body
+    if stage.combiner != "add" or not isinstance(body, Binary) or body.op != "mul":
+        return False
+    sides = (body.left, body.right)
+    return all(
+        isinstance(it, Load) and workload.tensors[it.tensor].dtype == "float32" for it in sides
+    )
 
 
 def error_bound(reference: Array, relative: float) -> Array:

@@ -98,7 +98,7 @@ class _Task:
         """Read inputs and expected outputs, and lay memory out for them."""
         inputs, outputs = map(self._read, self._files)
         self._data = _Data(
-            expectations(self.workload, outputs),
+            expectations(self.workload, outputs, self.target),
             Arena(self.workload, inputs, placements=self.protocol.placements, seed=self._seed),
             CacheFlusher(self.cpus) if self.protocol.cold else None,
         )

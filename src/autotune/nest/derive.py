@@ -33,6 +33,7 @@ from autotune.sketches import (
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
+    Im2col,
     Inline,
     Interleave,
     OpenStep,
@@ -52,6 +53,7 @@ from autotune.sketches import (
     UnrollLimit,
     Vectorize,
     WarpTensorize,
+    im2col,
     is_prepackable,
     partial_name,
     per_sketch,
@@ -116,6 +118,13 @@ class _Derivation:
             self.workload = split_reduction(self.workload, step)
             for name in (partial_name(step.stage), step.stage):
                 self._start(self.workload.stage(name))
+            return
+        if isinstance(step, Im2col):
+            self.workload = im2col(self.workload, step)
+            for stage in self.workload.stages:
+                known = self.schedules.get(stage.name)
+                if known is None or known.stage != stage:
+                    self._start(stage)
             return
         schedule = self.schedules[step.stage]
         if isinstance(step, PadExtent):

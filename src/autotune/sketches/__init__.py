@@ -13,6 +13,7 @@ from autotune.sketches.baselines import (
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
+from autotune.sketches.im2col import ROWS, TERMS, columns_name, im2col, weights_name
 from autotune.sketches.open_step import STEP_CLASSES, OpenStep
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
 from autotune.sketches.per_sketch import per_sketch
@@ -35,6 +36,7 @@ from autotune.sketches.steps import (
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
+    Im2col,
     Inline,
     Interleave,
     Order,
@@ -58,9 +60,11 @@ from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
 __all__ = [
     "BIND_ROLES",
+    "ROWS",
     "STEP_CLASSES",
     "STEP_TYPES",
     "STEP_VARIANTS",
+    "TERMS",
     "DEFAULT_CONFIGURATION",
     "UNTUNED",
     "Accumulate",
@@ -78,6 +82,7 @@ __all__ = [
     "CooperativeFetch",
     "FuseConsumer",
     "FuseProducer",
+    "Im2col",
     "Inline",
     "Interleave",
     "OneOf",
@@ -104,6 +109,8 @@ __all__ = [
     "added_axis",
     "baseline_candidate",
     "chunk_axis",
+    "columns_name",
+    "im2col",
     "is_baseline",
     "baseline_label",
     "is_default",
@@ -116,4 +123,5 @@ __all__ = [
     "prepacked_operands",
     "split_reduction",
     "step_names",
+    "weights_name",
 ]

@@ -20,8 +20,9 @@ from autotune.ir.expressions import IntExpr, var
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.canonical import Names
 from autotune.sketches.constraints import Constraint, ProductEquals
+from autotune.sketches.im2col import columns_name, weights_name
 from autotune.sketches.rewrites import added_axis, partial_name
-from autotune.sketches.steps import ChunkReduction, SplitReduction, Step
+from autotune.sketches.steps import ChunkReduction, Im2col, SplitReduction, Step
 
 __all__ = ["names_between", "renamed_constraint", "renamed_param_names", "renamed_steps"]
 
@@ -109,7 +110,7 @@ def _renamed_param(param: str, names: Names) -> str:
 
 @frozen
 class _Renaming:
-    """New names; a split reduction adds some."""
+    """New names; a split reduction adds some, as does a product of matrices."""
 
     tensors: dict[str, str]
     axes: dict[str, dict[str, str]]
@@ -119,6 +120,11 @@ class _Renaming:
         """The step under its new names."""
         if isinstance(step, (SplitReduction, ChunkReduction)):
             self._add_partial(step)
+        if isinstance(step, Im2col):
+            for name_of in (columns_name, weights_name):
+                self.tensors[name_of(step.stage)] = name_of(
+                    self.tensors.get(step.stage, step.stage)
+                )
         changes = {
             item.alias: self._value(step, item.name, getattr(step, item.name))
             for item in attrs.fields(type(step))

@@ -76,6 +76,20 @@ class ChunkReduction:
 
 
 @frozen
+class Im2col:
+    """Compute ``stage``, a convolution, as one product of matrices ("implicit GEMM").
+
+    The rows of the product are the results but for their last axis, its terms all that is summed
+    over: axes of the stage and of what follows it are as :func:`~autotune.sketches.im2col` makes
+    them. Two stages gather the elements of its factors; steps that follow compute these in the
+    copies of the factors, so that the matrices are never in memory as wholes. Comes before all
+    other steps.
+    """
+
+    stage: str
+
+
+@frozen
 class Tile:
     """Split ``axis`` into loops with the given extents, outermost first."""
 
@@ -329,6 +343,7 @@ Step = (
     | PadExtent
     | SplitReduction
     | ChunkReduction
+    | Im2col
     | Tile
     | Order
     | Pack
@@ -356,6 +371,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "pad_extent": PadExtent,
     "split_reduction": SplitReduction,
     "chunk_reduction": ChunkReduction,
+    "im2col": Im2col,
     "tile": Tile,
     "order": Order,
     "pack": Pack,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from autotune.ir.workloads import Stage, Workload
+from autotune.sketches.im2col import im2col
 from autotune.sketches.rewrites import is_uneven, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
@@ -20,6 +21,7 @@ from autotune.sketches.steps import (
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
+    Im2col,
     Inline,
     Order,
     Pack,
@@ -68,6 +70,8 @@ def names_used(sketch: Sketch) -> frozenset[str]:
         if isinstance(step, (SplitReduction, ChunkReduction)):
             found |= step_names(step, workload)
             workload = split_reduction(workload, step)
+        elif isinstance(step, Im2col):
+            workload = im2col(workload, step)
     for step in sketch.core_steps:
         if not isinstance(step, (SplitReduction, ChunkReduction)):
             found |= step_names(step, workload, sketch.core_steps)

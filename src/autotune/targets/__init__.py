@@ -24,15 +24,19 @@ from autotune.targets.rates import (
 )
 from autotune.targets.resolution import resolve
 from autotune.targets.target import Cache, Target
+from autotune.targets.tf32 import TF32_EPS, TF32_SUFFIX, allows_tf32, with_tf32
 
 __all__ = [
     "BANDWIDTH_PATTERNS",
     "PEAK_DTYPES",
+    "TF32_EPS",
+    "TF32_SUFFIX",
     "Cache",
     "CudaDevice",
     "CudaDriver",
     "CudaError",
     "Target",
+    "allows_tf32",
     "cuda_devices",
     "detect_cpu",
     "detect_cuda",
@@ -49,4 +53,5 @@ __all__ = [
     "repeat_times",
     "resolve",
     "version_text",
+    "with_tf32",
 ]

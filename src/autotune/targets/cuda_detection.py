@@ -10,6 +10,7 @@ from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.targets.cuda_driver import CudaDriver, load_driver
 from autotune.targets.gpus import GPUS, LINE, WARP, WIDEST_ACCESS, gpu_target
 from autotune.targets.target import Cache, Target
+from autotune.targets.tf32 import TF32_SUFFIX
 
 __all__ = ["CudaDevice", "cuda_devices", "detect_cuda", "is_cuda_name", "matching_device"]
 
@@ -103,7 +104,7 @@ def matching_device(target: Target, driver: CudaDriver) -> CudaDevice:
         UnsupportedTarget: no device of this machine is as the target says; names them.
     """
     devices = cuda_devices(driver)
-    asked = re.search(r":(\d+)$", target.name)
+    asked = re.search(r":(\d+)$", target.name.removesuffix(TF32_SUFFIX))
     for device in devices:
         if asked is not None and device.index != int(asked.group(1)):
             continue

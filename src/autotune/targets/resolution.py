@@ -13,6 +13,7 @@ from autotune.targets.cuda_detection import detect_cuda, is_cuda_name
 from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import gpu_hint, preset, preset_names
 from autotune.targets.target import Target
+from autotune.targets.tf32 import TF32_SUFFIX, with_tf32
 
 __all__ = ["CORE_NAMES", "resolve"]
 
@@ -25,8 +26,9 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
 
     Args:
         spec: `"cpu"` for this machine's CPU, `"cuda"` or `"cuda:N"` for its first or another GPU,
-            the name of a preset, the path of a JSON file that holds `Target.to_json()`, or a
-            target, which is returned as it is.
+            the name of a preset, one of these followed by `"-tf32"` for a GPU that may round
+            factors of float32 products to TF32, the path of a JSON file that holds
+            `Target.to_json()`, or a target, which is returned as it is.
         others: Further names that are allowed, for the message.
 
     Raises:
@@ -36,6 +38,8 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
     """
     if isinstance(spec, Target):
         return spec
+    if isinstance(spec, str) and spec.endswith(TF32_SUFFIX):
+        return with_tf32(resolve(spec.removesuffix(TF32_SUFFIX), others))
     if spec == "cpu":
         return detect_cpu()
     if isinstance(spec, str) and is_cuda_name(spec):

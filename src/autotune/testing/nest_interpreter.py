@@ -49,9 +49,11 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
         interpreter.arrays[tensor.name] = wide
     interpreter.run(nest.packing, 0, {})
     interpreter.run(nest.statements, 0, {})
+    outputs = {name: workload.tensors[name] for name in workload.outputs}
     return {
-        name: workload.tensors[name].element.stored(interpreter.arrays[name])
-        for name in workload.outputs
+        # Rows and columns of a product of matrices lie as the axes that they are made of.
+        name: tensor.element.stored(interpreter.arrays[name].reshape(tensor.shape))
+        for name, tensor in outputs.items()
     }
 
 

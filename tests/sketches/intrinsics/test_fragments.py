@@ -12,7 +12,7 @@ from warp import LANES, Array, load_matrices, multiply
 from autotune.errors import InvalidValueError
 from autotune.sketches.intrinsics import Fragment, Intrinsic, find_intrinsic
 from autotune.sketches.intrinsics.fragment import factor_fragments
-from autotune.targets import preset
+from autotune.targets import preset, with_tf32
 
 # Values of factors that are exact, so that sums are.
 KINDS = {
@@ -119,7 +119,7 @@ def test_fragments_that_contradict_themselves_are_refused() -> None:
 )
 def test_architectures_before_the_first_that_has_it(name: str, oldest: str) -> None:
     gpus = ("k80", "v100", "t4", "a100", "h100")
-    found = [gpu for gpu in gpus if find_intrinsic(name).supported_by(preset(gpu))]
+    found = [gpu for gpu in gpus if find_intrinsic(name).supported_by(with_tf32(preset(gpu)))]
     assert found == list(gpus[gpus.index(oldest) :])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
+from renamed_workloads import respelled
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import Binary, Cast, Load, const, var
@@ -17,7 +18,9 @@ from autotune.ir.workloads import (
     attention,
     batch_matmul,
     conv2d,
+    conv3d,
     dense,
+    depthwise_conv2d,
     gemm,
     random_inputs,
     reference_outputs,
@@ -26,10 +29,17 @@ from autotune.measure.validation import error_bound, relative_bound
 from autotune.models.pruning.launches import launches
 from autotune.models.pruning.psa_gpu import GpuScorer
 from autotune.nest import derive_nest, layout_conflict
-from autotune.sketches import STEP_TYPES, Candidate, Sketch, WarpTensorize
+from autotune.sketches import (
+    STEP_TYPES,
+    Candidate,
+    PadExtent,
+    Sketch,
+    Step,
+    WarpTensorize,
+)
 from autotune.sketches.intrinsics import find_intrinsic, result_levels
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.targets import Target, preset
+from autotune.targets import Target, preset, resolve
 from autotune.testing.nest_interpreter import run_candidate
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1020, 512, "test")
@@ -39,6 +49,19 @@ MULTIPLIED = (
     gemm(m=32, n=48, k=96, dtype="int8"),
     dense(m=64, n=24, k=64, dtype="bfloat16"),
     batch_matmul(b=2, m=32, n=40, k=32, dtype="float16"),
+)
+UNEVEN = (
+    gemm(m=50, n=44, k=52, dtype="float16"),
+    gemm(m=20, n=21, k=40, dtype="int8"),
+    dense(m=33, n=24, k=20, dtype="bfloat16"),
+    batch_matmul(b=2, m=32, n=40, k=19, dtype="float16"),
+)
+CONVOLUTIONS = (
+    conv2d(h=7, w=6, ci=16, co=24, pad=1, dtype="float16"),
+    conv2d(n=2, h=9, w=7, ci=3, co=8, stride=2, bias=1, relu=1, dtype="bfloat16"),
+    conv2d(h=5, w=5, ci=16, co=16, kh=1, kw=1, dtype="float16"),
+    conv2d(h=6, w=6, ci=8, co=16, pad=1, requantize=8, dtype="int8"),
+    conv3d(d=4, h=4, w=4, ci=4, co=8, dtype="float16"),
 )
 
 
@@ -51,10 +74,12 @@ def tensor_sketch(workload: Workload, target: Target = A100) -> Sketch | None:
     return found[0] if found else None
 
 
-def candidates(workload: Workload, count: int, target: Target = A100) -> list[Candidate]:
+def candidates(
+    workload: Workload, count: int, target: Target = A100, sketch: str = "tensor-cores"
+) -> list[Candidate]:
     space = space_of(workload, target)
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(4))
-    return [candidate for candidate in drawn if candidate.sketch.name == "tensor-cores"]
+    return [candidate for candidate in drawn if candidate.sketch.name == sketch]
 
 
 def squares(dtype: str = "float16") -> Workload:
@@ -66,7 +91,11 @@ def squares(dtype: str = "float16") -> Workload:
     return Workload("squares", (Tensor("A", (32, 32), dtype),), (stage,), ("C",))
 
 
-@pytest.mark.parametrize("workload", MULTIPLIED, ids=lambda it: it.name)
+def named(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+@pytest.mark.parametrize("workload", (*MULTIPLIED, *UNEVEN, *CONVOLUTIONS), ids=named)
 def test_products_that_an_instruction_computes_have_the_sketch(workload: Workload) -> None:
     sketch = tensor_sketch(workload)
     assert sketch is not None
@@ -79,19 +108,48 @@ def test_products_that_an_instruction_computes_have_the_sketch(workload: Workloa
     ("workload", "target"),
     [
         (gemm(m=64, n=64, k=64), "a100"),
+        (gemm(m=64, n=64, k=64, dtype="float64"), "a100-tf32"),
         (gemm(m=64, n=64, k=64, dtype="u8s8s32"), "a100"),
-        (gemm(m=24, n=64, k=64, dtype="float16"), "a100"),
-        (gemm(m=64, n=60, k=64, dtype="float16"), "a100"),
-        (gemm(m=64, n=64, k=48, dtype="int8"), "a100"),
+        (gemm(m=7, n=64, k=64, dtype="float16"), "a100"),
+        (gemm(m=64, n=3, k=64, dtype="float16"), "a100"),
+        (gemm(m=64, n=64, k=15, dtype="int8"), "a100"),
         (gemm(m=64, n=64, k=64, dtype="float16"), "t4"),
-        (conv2d(h=16, w=16, ci=16, co=16, dtype="float16"), "a100"),
+        (depthwise_conv2d(h=8, w=8, c=16, dtype="float16"), "a100"),
         (squares(), "a100"),
     ],
-    ids=("float32", "unsigned", "rows", "columns", "reduction", "sm_75", "window", "squares"),
+    ids=(
+        "float32",
+        "float64",
+        "unsigned",
+        "rows",
+        "columns",
+        "reduction",
+        "sm_75",
+        "channels",
+        "squares",
+    ),
 )
 def test_others_have_the_sketches_that_they_had(workload: Workload, target: str) -> None:
-    assert tensor_sketch(workload, preset(target)) is None
-    assert "tensor" not in space_of(workload, preset(target)).version
+    assert tensor_sketch(workload, resolve(target)) is None
+    assert "tensor" not in space_of(workload, resolve(target)).version
+
+
+def test_extents_are_padded_where_no_fragment_divides_them() -> None:
+    sketch = tensor_sketch(UNEVEN[0])
+    assert sketch is not None
+    steps = [step for step in sketch.steps if isinstance(step, PadExtent)]
+    padded = {step.axis: step.extent.value for step in steps}
+    assert padded == {"i": 64, "j": 48, "k": 64}
+    assert not any(isinstance(step, PadExtent) for step in steps_of(MULTIPLIED[0]))
+    lacking = evolve(LIMITS, without=frozenset({"pad_extent.lanes"}))
+    names = [it.name for it in SketchSpace(UNEVEN[0], A100, lacking).sketches()]
+    assert "tensor-cores" not in names
+
+
+def steps_of(workload: Workload) -> tuple[Step, ...]:
+    sketch = tensor_sketch(workload)
+    assert sketch is not None
+    return sketch.steps
 
 
 def test_a_backend_without_the_step_gets_no_such_sketch() -> None:
@@ -100,12 +158,43 @@ def test_a_backend_without_the_step_gets_no_such_sketch() -> None:
     assert names == ["shared", "shared-transposed", "direct"]
 
 
-@pytest.mark.parametrize("workload", MULTIPLIED, ids=lambda it: it.name)
+@pytest.mark.parametrize("workload", (*MULTIPLIED, *UNEVEN, *CONVOLUTIONS), ids=named)
 def test_the_nest_computes_the_reference(workload: Workload) -> None:
     """Each thread writes what it computed itself, whatever the order of its loops."""
+    check(workload, candidates(workload, 3))
+
+
+def test_parts_of_a_long_reduction_are_products_of_their_own() -> None:
+    """A part has as many terms as there are, and none of the next part."""
+    workload = gemm(m=20, n=64, k=1024, dtype="float16")
+    found = candidates(workload, 1, sketch="split-tensor-cores")
+    check(workload, found)
+    assert not any(
+        isinstance(step, PadExtent) and step.axis == "k" for step in found[0].sketch.steps
+    )
+    assert not candidates(
+        gemm(m=20, n=64, k=1032, dtype="float16"), 1, sketch="split-tensor-cores"
+    )
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [gemm(m=40, n=24, k=50), dense(m=32, n=24, k=40), conv2d(h=6, w=6, ci=3, co=8, pad=1)],
+    ids=named,
+)
+def test_floats_are_multiplied_where_the_target_allows_tf32(workload: Workload) -> None:
+    found = candidates(workload, 1, resolve("a100-tf32"))
+    check(workload, found)
+    (step,) = (it for it in found[0].sketch.steps if isinstance(it, WarpTensorize))
+    assert step.intrinsic == "mma-m16n8k8-tf32"
+
+
+def check(workload: Workload, found: list[Candidate]) -> None:
+    """Candidates compute the reference by their nests."""
+    assert found
     inputs = random_inputs(workload, np.random.default_rng(1))
     expected = reference_outputs(workload, inputs)
-    for candidate in candidates(workload, 3):
+    for candidate in found:
         assert layout_conflict(candidate) is None
         for name, got in run_candidate(candidate, inputs).items():
             element = workload.tensors[name].element
@@ -117,7 +206,8 @@ def test_the_nest_computes_the_reference(workload: Workload) -> None:
 @pytest.mark.parametrize("target", ["a100", "h100"])
 def test_candidates_keep_the_limits_of_the_target(target: str) -> None:
     machine = preset(target)
-    for workload in (gemm(m=1024, n=1024, k=1024, dtype="float16"), *MULTIPLIED):
+    large = gemm(m=1024, n=1024, k=1024, dtype="float16")
+    for workload in (large, *MULTIPLIED, UNEVEN[0], CONVOLUTIONS[0]):
         for candidate in candidates(workload, 40, machine):
             (launch,) = launches(derive_nest(candidate.sketch))
             threads = int(evaluate(launch.threads, candidate.config))
@@ -156,6 +246,18 @@ def test_levels_of_a_result_are_those_of_its_fragment() -> None:
     assert [(d.extent, d.stride) for d in result_levels(call, "j")] == [(4, 2), (2, 1)]
     with pytest.raises(InvalidValueError, match="declares no fragment of its result"):
         result_levels(find_intrinsic("wmma-16x16x16"), "i")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_convolution_of_other_names_has_the_same_sketch(seed: int) -> None:
+    """Rows and terms are called so everywhere; the stages that gather are called after theirs."""
+    workload = CONVOLUTIONS[1]
+    other = respelled(workload, seed)
+    sketch = tensor_sketch(workload)
+    assert sketch is not None
+    renamed = sketch.on(other)
+    assert renamed.digest == sketch.digest and renamed.on(workload) == sketch
+    check(other, [Candidate(renamed, candidates(workload, 1)[0].values)])
 
 
 @pytest.mark.parametrize("change", ["extent", "order", "unstaged"])

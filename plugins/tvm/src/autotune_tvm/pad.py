@@ -31,10 +31,12 @@ class PaddedBlock:
     Attributes:
         copies: By operand, the block that fills its zero-extended copy.
         write: The block that copies the result back, without what lies beyond its extents.
+        extents: Extents of the block's axes, padding included.
     """
 
     copies: Mapping[str, Any]
     write: Any
+    extents: Mapping[str, int]
 
 
 def pad_block(
@@ -74,7 +76,7 @@ def pad_block(
         (write,) = sch.get_consumers(block)
     else:
         write = sch.cache_write(block, 0, "global")
-    return PaddedBlock(copies, write)
+    return PaddedBlock(copies, write, full)
 
 
 def _operand_shapes(

@@ -23,6 +23,7 @@ from autotune.sketches import (
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
+    Im2col,
     Inline,
     Interleave,
     OpenStep,
@@ -50,6 +51,7 @@ from autotune.sketches import (
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
+from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.passes import LANES, STREAM
@@ -94,12 +96,15 @@ def schedule(
         scans = not opaque and any(stage.scan_axis for stage in workload.stages)
         state.start(opened(padded) if scans else padded)
         note_groups(state, candidate.sketch.core_steps)
+        make_matrices(state, candidate.sketch.core_steps)
+        split = _split_for_warps(state, candidate.sketch.core_steps)
         pad_stages(state, candidate.sketch.core_steps)
         lay_out_fragments(state, candidate.sketch.core_steps)
         state.name_loops()
         for step in candidate.sketch.core_steps:
             state.current = step
-            _apply(state, step)
+            if step not in split:
+                _apply(state, step)
         if not opaque:
             _finish(state)
     except KeyError as error:
@@ -180,6 +185,21 @@ def _split_reduction(state: ScheduleState, step: SplitReduction | ChunkReduction
         state.loops[step.stage, label] = loop
 
 
+def _split_for_warps(state: ScheduleState, steps: tuple[Step, ...]) -> list[Step]:
+    """Split the reductions whose parts warps compute: blocks of these change before all others."""
+    computed = {step.stage for step in steps if isinstance(step, WarpTensorize)}
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, (SplitReduction, ChunkReduction)):
+            if partial_name(step.stage) not in computed:
+                continue
+            state.current = step
+            state.name_loops()
+            _split_reduction(state, step)
+            found.append(step)
+    return found
+
+
 def _tile(state: ScheduleState, step: Tile | TileCeil) -> None:
     state.split(step.stage, step.axis, [state.value(factor) for factor in step.factors])
 
@@ -200,26 +220,48 @@ def _bind(state: ScheduleState, step: Bind) -> None:
 
 def _accumulate(state: ScheduleState, step: Accumulate) -> None:
     main = state.blocks[step.stage]
+    own = _copies_of_result(state, step.stage)
     if step.stage in state.warps:
         copy = state.warps[step.stage].write
-    elif step.stage in state.padded:
-        copy = state.padded[step.stage].write
+    elif own:
+        copy = own.pop(0)
     else:
         copy = state.sch.cache_write(main, 0, "global")
     _write_back(state, copy, state.loops[step.stage, step.at], step.write_factors)
+    if own:
+        *between, last = own
+        for block in between:
+            state.sch.compute_inline(block)
+        _write_through(state, last)
     state.placed[step.stage] = step.stage, step.at
 
 
 def _fuse_consumer(state: ScheduleState, step: FuseConsumer) -> None:
-    if step.producer in state.padded:
-        state.sch.compute_inline(state.padded[step.producer].write)
+    for copy in _copies_of_result(state, step.producer):
+        state.sch.compute_inline(copy)
+    consumer = state.blocks[step.stage]
     if step.producer in state.warps:
-        # What threads collected is written by one block, which the consumer becomes.
-        state.sch.reverse_compute_inline(state.blocks[step.stage])
         state.blocks[step.stage] = state.warps[step.producer].write
     block = state.blocks[step.stage]
     _write_back(state, block, state.loops[step.producer, step.at], step.write_factors)
+    if step.producer in state.warps:
+        _write_through(state, consumer)
     state.placed[step.producer] = step.producer, step.at
+
+
+def _copies_of_result(state: ScheduleState, stage: str) -> list[Any]:
+    """The blocks that copy a result to where others read it, one after the other."""
+    padded = [state.padded[stage].write] if stage in state.padded else []
+    return [*padded, *([state.matrices[stage]] if stage in state.matrices else [])]
+
+
+def _write_through(state: ScheduleState, consumer: Any) -> None:
+    """Let the block that writes what threads collected compute its one consumer instead.
+
+    The block is where its loops are by then: TVM would forget the condition that nothing is
+    written beyond the consumer's extents while it moves a block.
+    """
+    state.sch.reverse_compute_inline(consumer)
 
 
 def _write_back(state: ScheduleState, copy: Any, loop: Any, factors: tuple[IntExpr, ...]) -> None:
@@ -282,13 +324,14 @@ def _note_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     state.warp_calls.append(step)
 
 
-def _nothing(state: ScheduleState, step: PadExtent | Interleave) -> None:
-    """It is done already: all that is padded before the steps, groups where they are copied."""
+def _nothing(state: ScheduleState, step: PadExtent | Interleave | Im2col) -> None:
+    """It is done already: matrices and what is padded before the steps, groups where copied."""
 
 
 _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Inline: _inline,
     PadExtent: _nothing,
+    Im2col: _nothing,
     SplitReduction: _split_reduction,
     ChunkReduction: _split_reduction,
     Tile: _tile,

@@ -48,7 +48,9 @@ class ScheduleState:
     stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU;
     ``fetched`` which blocks copy operands to shared memory, with the extents of what they copy,
     and ``layouts`` the order of their dimensions where it is another. ``warps`` holds the stages
-    that warps compute together.
+    that warps compute together. ``matrices`` says which block copies the result of a stage that
+    is a product of matrices to where it belongs, and ``reshaped`` which stages have other axes
+    than their blocks.
     """
 
     workload: Workload
@@ -69,6 +71,8 @@ class ScheduleState:
     layouts: dict[tuple[str, str], tuple[int, ...]] = field(factory=dict)
     warps: dict[str, WarpLoops] = field(factory=dict)
     warp_calls: list[WarpTensorize] = field(factory=list)
+    matrices: dict[str, Any] = field(factory=dict)
+    reshaped: set[str] = field(factory=set)
 
     def value(self, expression: IntExpr) -> int:
         """The value of an expression for the candidate's parameters."""
@@ -95,9 +99,10 @@ class ScheduleState:
             self.sch.reorder_block_iter_var(block, order)
 
     def name_loops(self) -> None:
-        """Name the loops of every stage after its axes."""
+        """Name the loops of every stage after its axes, unless they have names already."""
+        named = {stage for stage, _ in self.loops}
         for stage, block in self.blocks.items():
-            if stage not in self.warps:
+            if stage not in named and stage not in self.reshaped:
                 self.name_axes(stage, self.sch.get_loops(block))
 
     def name_axes(self, stage: str, loops: list[Any]) -> None:

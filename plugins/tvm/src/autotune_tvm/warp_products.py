@@ -87,8 +87,10 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     )
     if len(buffers) < 3:
         raise InvalidSchedule(f"{step}: its factors are one tensor")
+    padded = state.padded.get(step.stage)
+    extents = stage.extents if padded is None else padded.extents
     one_row, one_column = (
-        axis.extent == own.extent
+        extents[axis.name] == own.extent
         for axis, own in zip(stage.spatial_axes[-2:], call.spatial_axes, strict=True)
     )
     dims = tuple(dim for dim in range(6) if not (one_row and dim == 0 or one_column and dim == 3))
@@ -192,7 +194,8 @@ def _description(tile: WarpTile, form: _Form) -> Any:
     total = buffers.sums[tuple(place)]
     dtype = call.result.dtype
     factors = [(buffers.left, a), (buffers.right, b)][:: -1 if form.right_first else 1]
-    first, second = (tirx.Cast(dtype, load) for _, load in factors)
+    widened = tile.call.left.dtype != dtype
+    first, second = (tirx.Cast(dtype, load) if widened else load for _, load in factors)
     value = total + first * second
     body = tirx.BufferStore(buffers.sums, value, place)
     loops = [tirx.Var(f"{var.name}_loop", form.index) for var in variables]

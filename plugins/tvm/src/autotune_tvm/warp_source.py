@@ -26,6 +26,8 @@ _PTX = {
     "float32": "f32",
     "int32": "s32",
 }
+# How factors of sums of their own type are taken: rounded, as they are loaded.
+_ROUNDED = {"float32": "tf32"}
 _SUMS = {"float32": ("float", "f"), "int32": ("int", "r")}
 _MATRICES, _MATRIX_ROWS, _GROUP_LANES, _WORD_BYTES = 4, 8, 4, 4
 
@@ -76,6 +78,7 @@ def function_source(tile: WarpTile) -> str:
     lines = [
         _load_source(not tile.left_along_reduction),
         _load_source(not tile.right_along_reduction),
+        *_rounding_source(call),
         _product_source(call),
         f"static __device__ __forceinline__ void {function_name(tile)}(",
         f"    {sums}* sums, const void* left, int left_row, const void* right, int right_row) {{",
@@ -83,6 +86,7 @@ def function_source(tile: WarpTile) -> str:
         f"  unsigned a[{tile.down}][{depth}], b[{tile.across}][{width}];",
         *_loads(tile, call.left, left, "a"),
         *_loads(tile, call.right, right, "b"),
+        *_roundings(tile, depth, width),
         *_products(tile),
         "}",
     ]
@@ -156,6 +160,37 @@ def _loads(
     return lines
 
 
+def _roundings(tile: WarpTile, depth: int, width: int) -> list[str]:
+    """Statements that round what is loaded, where the instruction would cut it off."""
+    kind = _ROUNDED.get(tile.call.left.dtype)
+    if kind is None:
+        return []
+    counts = (("a", tile.down, depth), ("b", tile.across, width))
+    return [
+        line
+        for name, count, held in counts
+        for line in (
+            "#pragma unroll",
+            f"  for (int f = 0; f < {count}; ++f)",
+            "#pragma unroll",
+            f"    for (int r = 0; r < {held}; ++r) {name}[f][r] = autotune_{kind}({name}[f][r]);",
+        )
+    ]
+
+
+def _rounding_source(call: Intrinsic) -> list[str]:
+    """Rounding to nearest of a number in a register, ties away from zero."""
+    kind = _ROUNDED.get(call.left.dtype)
+    if kind is None:
+        return []
+    text = f"""static __device__ __forceinline__ unsigned autotune_{kind}(unsigned value) {{
+  unsigned rounded;
+  asm volatile("cvt.rna.{kind}.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
+  return rounded;
+}}"""
+    return [_once(f"AUTOTUNE_{kind.upper()}", text)]
+
+
 def _own_place(call: Intrinsic, operand: IntrinsicOperand) -> tuple[str, int, str]:
     """The spatial axis of a factor, its extent, and where the lane's own first result is on it."""
     (spatial,) = (axis for axis in call.spatial_axes if axis.name in dict(operand.layout))
@@ -224,7 +259,8 @@ def _product_source(call: Intrinsic) -> str:
     """``mma.sync``: the sums of a lane are two pairs of neighbours, eight rows apart."""
     rows, depth, columns = (axis.extent for axis in call.axes)
     sums, letter = _sum_type(call)
-    factor, result = _PTX[call.left.dtype], _PTX[call.result.dtype]
+    result = _PTX[call.result.dtype]
+    factor = _ROUNDED.get(call.left.dtype, _PTX[call.left.dtype])
     left = _fragment(call, call.left).registers(call.left.dtype)
     right = _fragment(call, call.right).registers(call.right.dtype)
     kept = "{%0, %1, %2, %3}"

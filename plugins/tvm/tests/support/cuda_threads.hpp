@@ -61,12 +61,15 @@ Value __shfl_sync(uint, Value value, int lane, int) {
   return from_lane(value, lane);
 }
 
+using uchar = unsigned char;
+
 #define VECTORS(name, scalar)                                                              \
   struct __attribute__((aligned(2 * sizeof(scalar)))) name##2 { scalar x, y; };            \
   struct __attribute__((aligned(4 * sizeof(scalar)))) name##4 { scalar x, y, z, w; };      \
   inline name##2 make_##name##2(scalar x, scalar y) { return {x, y}; }                     \
   inline name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
 VECTORS(char, signed char)
+VECTORS(uchar, unsigned char)
 VECTORS(int, int)
 VECTORS(uint, unsigned)
 VECTORS(float, float)

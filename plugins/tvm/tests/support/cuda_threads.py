@@ -33,6 +33,7 @@ _TYPES = {
     "bfloat16": "nv_bfloat16",
     "int32": "int",
     "int8": "signed char",
+    "uint8": "unsigned char",
 }
 # Where what the kernels call begins: TVM's own preamble is left out.
 _CALLED = "#ifndef AUTOTUNE_"

@@ -65,6 +65,22 @@ struct __attribute__((aligned(8))) half4 { half x, y, z, w; };
 struct __attribute__((aligned(4))) nv_bfloat162 { nv_bfloat16 x, y; };
 struct __attribute__((aligned(8))) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
 
+inline half __float2half_rn(float value) { return half(value); }
+inline nv_bfloat16 __float2bfloat16_rn(float value) { return nv_bfloat16(value); }
+
+#define HALVES(scalar)                                                                       \
+  inline scalar##2 make_##scalar##2(scalar x, scalar y) { return {x, y}; }                   \
+  inline scalar##4 make_##scalar##4(scalar x, scalar y, scalar z, scalar w) {                \
+    return {x, y, z, w};                                                                     \
+  }
+HALVES(half)
+HALVES(nv_bfloat16)
+
+inline uint __pack_half2(half x, half y) { return x.bits | static_cast<uint>(y.bits) << 16; }
+inline uint __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) {
+  return x.bits | static_cast<uint>(y.bits) << 16;
+}
+
 inline const unsigned char* row_of[1024];
 inline uint left_of[1024][4], right_of[1024][2];
 
@@ -133,6 +149,17 @@ inline void autotune_mma_m16n8k16(float* upper, float* lower, const uint* a, con
 inline void autotune_mma_m16n8k16_bf16(float* upper, float* lower, const uint* a, const uint* b) {
   multiply<float, 16>(upper, lower, a, b, [](uint word, int part) {
     return leading_number(static_cast<uint16_t>(word >> 16 * part));
+  });
+}
+#define AUTOTUNE_TF32
+inline uint autotune_tf32(uint value) { return value + 0x1000 & ~0x1fffu; }
+#define AUTOTUNE_MMA_M16N8K8_TF32
+inline void autotune_mma_m16n8k8_tf32(float* upper, float* lower, const uint* a, const uint* b) {
+  multiply<float, 8>(upper, lower, a, b, [](uint word, int) {
+    if (word & 0x1fffu) std::exit(7);
+    float value;
+    std::memcpy(&value, &word, sizeof value);
+    return value;
   });
 }
 #define AUTOTUNE_MMA_M16N8K32_INT8

@@ -63,7 +63,7 @@ class _Task:
     def load(self, checker: DeviceChecker) -> None:
         """Copy the arrays to the device."""
         inputs, outputs = map(read_arrays, self._files)
-        expected = expectations(self.workload, outputs)
+        expected = expectations(self.workload, outputs, self.target)
         self.arrays = TaskArrays.load(
             checker, self.workload, inputs, expected, cold=self.protocol.cold
         )

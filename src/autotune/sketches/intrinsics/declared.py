@@ -150,7 +150,10 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
             ),
             _mma("", "halves in registers", 16, ("float16", "float32")),
             _mma("-bf16", "bfloat16 in registers", 16, ("bfloat16", "float32")),
-            _mma("-tf32", "floats, rounded to TF32, in registers", 8, ("float32", "float32")),
+            evolve(
+                _mma("-tf32", "floats, rounded to TF32, in registers", 8, ("float32", "float32")),
+                features=("tf32",),
+            ),
             _mma("-int8", "signed bytes in registers", 32, ("int8", "int32")),
             _product(
                 "vta-1x16x16",

@@ -2,12 +2,15 @@
 
 Where results are too few for tiles on every multiprocessor, and each is of many terms, blocks take
 consecutive parts of the longest reduce axis as well ("split-K"). The second kernel adds up the
-partial results, point by point, and computes the epilogue.
+partial results, point by point, and computes the epilogue. Parts of products that tensor cores
+multiply are multiplied by these, too.
 """
 
 from __future__ import annotations
 
 import math
+
+from attrs import evolve
 
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Stage, Workload
@@ -31,11 +34,14 @@ from autotune.spaces.rules.access import is_affine, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_kernel import Kernel, fetchable, tiled_kernel
 from autotune.spaces.rules.gpu_levels import thread_constraints, vector_widths
+from autotune.spaces.rules.gpu_tensor_tiling import tensor_kernel
 from autotune.targets import Target
 
 __all__ = ["SPLIT_LABELS", "chunk_counts", "split_drafts"]
 
-SPLIT_LABELS = ("split-reduction", "split-reduction-wide")
+_LABELS = ("split-reduction", "split-reduction-wide")
+_TENSOR_LABEL = "split-tensor-cores"
+SPLIT_LABELS = (*_LABELS, _TENSOR_LABEL)
 
 # Numbers of parts that are tried; of the two in a space, the larger is four times the other.
 _COUNTS = (64, 32, 16, 8, 4)
@@ -50,8 +56,8 @@ _TERMS = 128
 def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     """Sketches that split a reduction across blocks, by label; none where it has enough results.
 
-    One number of parts, or a smaller and a larger one. Only a workload's one reduction is split:
-    structures of several would multiply.
+    One number of parts, or a smaller and a larger one; on tensor cores the smaller one. Only a
+    workload's one reduction is split: structures of several would multiply.
     """
     counts = chunk_counts(stage, draft.target)
     alone = all(it.name == stage.name or is_pointwise(it) for it in draft.workload.stages)
@@ -61,10 +67,14 @@ def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     if stage.spatial_axes[-1].extent < draft.target.warp_size:
         return {}
     found = {}
-    for label, count in zip(SPLIT_LABELS, counts, strict=False):
+    for label, count in zip(_LABELS, counts, strict=False):
         chunk = _chunk(stage, count)
-        if draft.can(*step_names(chunk, draft.workload)):
-            found[label] = _split(draft, stage, chunk, label)
+        if not draft.can(*step_names(chunk, draft.workload)):
+            continue
+        found[label] = _split(draft, stage, chunk, label)
+        on_tensor_cores = _split_products(draft, stage, chunk) if count == counts[0] else None
+        if on_tensor_cores is not None:
+            found[_TENSOR_LABEL] = on_tensor_cores
     return found
 
 
@@ -105,6 +115,24 @@ def _split(draft: SketchDraft, stage: Stage, chunk: ChunkReduction, label: str) 
         constraints=(*first.constraints, *second.constraints),
         steps=(chunk, *first.steps, *second.steps),
     )
+
+
+def _split_products(draft: SketchDraft, stage: Stage, chunk: ChunkReduction) -> SketchDraft | None:
+    """As :func:`_split`, with the parts on tensor cores; None where these do not multiply them."""
+    workload = split_reduction(draft.workload, chunk)
+    partial = workload.stage(partial_name(stage.name))
+    whole = evolve(draft, workload=workload).extended(settled=(), steps=(chunk,))
+    first = tensor_kernel(whole, partial, _TENSOR_LABEL)
+    if first is None:
+        return None
+    second = _combining(draft, workload, workload.stage(stage.name))
+    both = first.extended(
+        settled=second.settled,
+        params=second.params,
+        constraints=second.constraints,
+        steps=second.steps,
+    )
+    return evolve(both, workload=draft.workload)
 
 
 def _combining(draft: SketchDraft, workload: Workload, stage: Stage) -> Kernel:

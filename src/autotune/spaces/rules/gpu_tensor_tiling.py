@@ -6,18 +6,34 @@ them; ``k.0``, fetch of both factors into shared memory, ``k.1``, and the tile o
 one group of instructions: ``i.2 j.2``, what a lane has of each fragment, and the instruction's own
 steps of ``k``. Lanes and warps are the threads of a block. Results stay in registers over all of
 ``k`` and are written once, through the epilogue if there is one.
+
+Convolutions are such products by step ``im2col``: what is fetched of their left factor is gathered
+from windows. Extents that no fragment divides are padded: what is fetched beyond them is zero, and
+what is computed there is not written. The instructions know nothing of it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from autotune.errors import UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import AffineForm, Binary, Cast, IntExpr, Load, const, product, var
-from autotune.ir.workloads import Stage
+from autotune.ir.expressions import (
+    AffineForm,
+    Binary,
+    Cast,
+    IntExpr,
+    Load,
+    Select,
+    const,
+    product,
+    var,
+)
+from autotune.ir.expressions.scalar import walk
+from autotune.ir.workloads import Axis, Stage
 from autotune.nest.loop_nest import is_axis
 from autotune.sketches import (
     Accumulate,
@@ -28,19 +44,22 @@ from autotune.sketches import (
     CooperativeFetch,
     Factor,
     FuseConsumer,
+    Im2col,
     Inline,
     OneOf,
     Order,
     Ordinal,
+    PadExtent,
     Param,
     ProductEquals,
     Step,
     Tile,
     UnrollLimit,
     WarpTensorize,
+    im2col,
 )
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
-from autotune.spaces.rules.access import operand_forms
+from autotune.spaces.rules.access import operand_forms, producer_stage, round_up
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_kernel import inlined_operand
 from autotune.spaces.rules.gpu_layouts import RowLayout
@@ -52,18 +71,28 @@ from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     vector_widths,
 )
+from autotune.spaces.rules.tile_params import padded_extents
 
-__all__ = ["TENSOR_LABEL", "tensor_drafts"]
+__all__ = ["TENSOR_LABEL", "tensor_drafts", "tensor_kernel"]
 
 TENSOR_LABEL = "tensor-cores"
 
-# Exact products of what the workload says. TF32 is none: it rounds the factors of float32.
-_INSTRUCTIONS = ("mma-m16n8k16", "mma-m16n8k16-bf16", "mma-m16n8k32-int8")
+# Exact products of what the workload says, but for TF32, which a target has to allow: it rounds
+# the factors of float32.
+_INSTRUCTIONS = ("mma-m16n8k16", "mma-m16n8k16-bf16", "mma-m16n8k32-int8", "mma-m16n8k8-tf32")
+# `ldmatrix` transposes elements of two bytes.
+_TRANSPOSED_BYTES = 2
 # Fetches of less than a word per thread only cost instructions.
 _NARROWEST_BYTES = 4
 _WORD_BYTES = 4
 # Where there is too little work for the GPU, results that a warp may have all the same.
 _RESULTS_OF_A_WARP = 1024
+# Fragments whose multiples are worth padding to, where that adds little.
+_USEFUL_CALLS = (1, 2, 4, 8)
+# Padding to whole fragments makes no axis longer than so many times its extent.
+_MOST_PADDED = 2
+# CUDA has no vectors of more bytes to hold what is fetched and what is zero.
+_MOST_PADDED_BYTES = 4
 
 
 @frozen
@@ -85,12 +114,21 @@ class _Factor:
 
 @frozen
 class _Product:
-    """A stage as calls of an instruction."""
+    """A stage as calls of an instruction.
+
+    Attributes:
+        stage: The stage.
+        call: The instruction.
+        left: The factor that moves with the rows of the result.
+        right: The factor that moves with its columns.
+        extents: By axis, what it may be iterated to: multiples of the instruction's extent.
+    """
 
     stage: Stage
     call: Intrinsic
     left: _Factor
     right: _Factor
+    extents: Mapping[str, tuple[int, ...]]
 
     @property
     def axes(self) -> tuple[str, str, str]:
@@ -113,6 +151,19 @@ class _Product:
         own = self.call.spatial_axes[0 if axis == rows else 1]
         return tuple(digit.extent for digit in result_levels(self.call, own.name))
 
+    def calls(self, axis: str) -> IntExpr:
+        """Calls along an axis: one parameter, where there is a choice."""
+        extents = self.extents[axis]
+        if len(extents) > 1:
+            return var(f"{self.stage.name}.{axis}.calls")
+        return const(extents[0] // math.prod(self.inner(axis)))
+
+    def padding(self, axis: str) -> PadExtent | None:
+        """The step that pads an axis; None where its own extent is the only one."""
+        if self.extents[axis] == (self.stage.axis(axis).extent,):
+            return None
+        return PadExtent(self.stage.name, axis, self.calls(axis) * math.prod(self.inner(axis)))
+
     def levels(self, axis: str) -> tuple[IntExpr, ...]:
         """All levels of an axis, outermost first."""
         chosen = 2 if axis == self.axes[2] else 3
@@ -124,18 +175,42 @@ def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     """The sketch on tensor cores by its label; none where no instruction computes the stage.
 
     Applies to a sum over one axis of products of two matrices, or of batches of them, whose
-    element types an instruction of the target multiplies, and whose extents are multiples of those
-    of the instruction.
+    element types an instruction of the target multiplies. Extents that are no multiples of those
+    of the instruction are padded, where the backend can and they become at most twice as long.
+    """
+    found = tensor_kernel(draft, stage, TENSOR_LABEL)
+    step = Im2col(stage.name)
+    matrices = _as_matrices(draft, step) if found is None else None
+    if matrices is not None:
+        found = tensor_kernel(matrices, matrices.workload.stage(stage.name), TENSOR_LABEL)
+        if found is not None:
+            found = evolve(found, workload=draft.workload, steps=(step, *found.steps))
+    return {} if found is None else {TENSOR_LABEL: found}
+
+
+def tensor_kernel(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft | None:
+    """The draft with a stage as a product on tensor cores; None where no instruction computes it.
+
+    Of a stage that is a part of a reduction, an axis of a batch may count the parts.
     """
     if not draft.can("warp_tensorize", "shared_layout", "fetch"):
-        return {}
+        return None
     for name in _INSTRUCTIONS:
         call = find_intrinsic(name)
-        if call.supported_by(draft.target):
-            found = _matched(draft, stage, call)
-            if found is not None:
-                return {TENSOR_LABEL: _sketch(draft, found)}
-    return {}
+        found = _matched(draft, stage, call) if call.supported_by(draft.target) else None
+        if found is not None:
+            return _sketch(draft, found, label)
+    return None
+
+
+def _as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
+    """The draft with a stage as a product of matrices, where it is one and can be replayed."""
+    if not draft.can("im2col", "inline.into_copy"):
+        return None
+    try:
+        return evolve(draft, workload=im2col(draft.workload, step))
+    except InvalidValueError:
+        return None
 
 
 def _matched(draft: SketchDraft, stage: Stage, call: Intrinsic) -> _Product | None:
@@ -145,18 +220,34 @@ def _matched(draft: SketchDraft, stage: Stage, call: Intrinsic) -> _Product | No
         return None
     loads = _factors(stage, call)
     rows, columns = stage.spatial_axes[-2:]
-    reduce = stage.reduce_axes[0]
-    extents = [axis.extent for axis in call.axes]
-    if any(
-        axis.extent % extent for axis, extent in zip((rows, reduce, columns), extents, strict=True)
-    ):
+    own = (rows, stage.reduce_axes[0], columns)
+    extents = {
+        axis.name: _extents(draft, stage, axis, of_call.extent)
+        for axis, of_call in zip(own, call.axes, strict=True)
+    }
+    if not all(extents.values()):
         return None
     for first, second in (loads, loads[::-1]) if loads else ():
         left = _factor(draft, stage, call, first, rows.name)
         right = _factor(draft, stage, call, second, columns.name)
         if left is not None and right is not None and first != second:
-            return _Product(stage, call, left, right)
+            return _Product(stage, call, left, right, extents)
     return None
+
+
+def _extents(draft: SketchDraft, stage: Stage, axis: Axis, of_call: int) -> tuple[int, ...]:
+    """Multiples of a call's extent that an axis may be iterated to; empty where there are none.
+
+    Beyond a part of a reduction are the terms of the next one, and no zeros.
+    """
+    whole = round_up(axis.extent, of_call)
+    reads = [form for load in stage.loads for form in stage.forms(load) if axis.name in form.axes]
+    if not draft.can_pad(stage, axis) or not all(map(is_axis, reads)):
+        return (whole,) if whole == axis.extent else ()
+    if whole > _MOST_PADDED * axis.extent:
+        return ()
+    useful = padded_extents(axis.extent, tuple(of_call * count for count in _USEFUL_CALLS), 0)
+    return tuple(sorted({whole, *(extent for extent in useful if extent % of_call == 0)}))
 
 
 def _factors(stage: Stage, call: Intrinsic) -> tuple[str, ...]:
@@ -165,13 +256,21 @@ def _factors(stage: Stage, call: Intrinsic) -> tuple[str, ...]:
     if not isinstance(body, Binary) or body.op != "mul":
         return ()
     found = []
+    widened = call.left.dtype != call.result.dtype
     for side in (body.left, body.right):
-        if not isinstance(side, Cast) or side.dtype != call.result.dtype:
+        if widened and not (isinstance(side, Cast) and side.dtype == call.result.dtype):
             return ()
-        if not isinstance(side.operand, Load):
+        load = side.operand if isinstance(side, Cast) and widened else side
+        if not isinstance(load, Load):
             return ()
-        found.append(side.operand.tensor)
+        found.append(load.tensor)
     return tuple(found)
+
+
+def _apart(form: AffineForm, batch: set[str]) -> AffineForm:
+    """An index without what is the same for all of a block: the axes of a batch."""
+    kept = {name: value for name, value in form.coefficients.items() if name not in batch}
+    return evolve(form, coefficients=kept)
 
 
 def _factor(
@@ -179,8 +278,9 @@ def _factor(
 ) -> _Factor | None:
     """A factor that moves with one spatial axis and the reduce axis in its last two dimensions.
 
-    Other dimensions move with the axes of a batch. Bytes must lie along the reduction for an
-    instruction to read them, so where they do not, the copy in shared memory is transposed.
+    Other dimensions move with the axes of a batch, and these two may move with one as well. Bytes
+    must lie along the reduction for an instruction to read them, so where they do not, the copy in
+    shared memory is transposed.
     """
     known = draft.workload.tensors[tensor]
     if known.dtype != call.left.dtype:
@@ -190,14 +290,15 @@ def _factor(
     except UnsupportedWorkload:
         return None
     reduce = stage.reduce_axes[0].name
-    moving = [next(iter(form.coefficients), "") for form in forms]
     batch = {other.name for other in stage.spatial_axes[:-2]}
-    if not all(map(is_axis, forms)) or set(moving[-2:]) != {axis, reduce}:
+    inner = [_apart(form, batch) for form in forms]
+    moving = [next(iter(form.coefficients), "") for form in inner]
+    if not all(map(is_axis, inner[-2:])) or set(moving[-2:]) != {axis, reduce}:
         return None
-    if not set(moving[:-2]) <= batch:
+    if any(moving[:-2]) or not all(map(is_axis, forms[:-2])):
         return None
     dims = list(range(len(forms)))
-    if moving[-1] == axis and known.element.bytes == 1:
+    if moving[-1] == axis and known.element.bytes != _TRANSPOSED_BYTES:
         dims[-2:] = dims[:-3:-1]
     name = f"{stage.name}.{tensor}.pad"
     vector = draft.target.vector_bytes // known.element.bytes
@@ -205,7 +306,7 @@ def _factor(
     return _Factor(tensor, forms, axis, layout)
 
 
-def _sketch(draft: SketchDraft, product_: _Product) -> SketchDraft:
+def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
     stage = product_.stage
     rows, columns, reduce = product_.axes
     params, constraints = _levels(product_)
@@ -219,7 +320,9 @@ def _sketch(draft: SketchDraft, product_: _Product) -> SketchDraft:
     threads = (f"{rows}.1", f"{columns}.1", f"{rows}.4", f"{columns}.3")
     tile = (f"{rows}.2", f"{columns}.2", f"{rows}.3", f"{columns}.4", f"{reduce}.2")
     at = f"{reduce}.0"
+    padding = [product_.padding(axis) for axis in product_.axes]
     steps: list[Step] = [
+        *(step for step in padding if step is not None),
         *(Tile(stage.name, axis, product_.levels(axis)) for axis in product_.axes),
         Order(stage.name, (*blocks, *threads, at, f"{reduce}.1", *tile)),
         Bind(stage.name, blocks, "block"),
@@ -232,9 +335,9 @@ def _sketch(draft: SketchDraft, product_: _Product) -> SketchDraft:
         )
         laid_out = it.layout.step(stage.name, it.tensor)
         steps += [] if laid_out is None else [laid_out]
-        if inlined_operand(draft, draft.workload, stage, it.tensor, copied=True):
-            steps.append(Inline(it.tensor))
-            settled.add(it.tensor)
+        inlined = _inlined(draft, stage, it.tensor)
+        steps += map(Inline, inlined)
+        settled.update(inlined)
     pair = product_.inner(columns)[-1]
     written = (product_.factor(columns, 2), const(pair))
     consumer = draft.epilogues.get(stage.name)
@@ -248,11 +351,21 @@ def _sketch(draft: SketchDraft, product_: _Product) -> SketchDraft:
     params.append(Ordinal(unroll, UNROLL_LIMITS))
     return draft.extended(
         settled=settled,
-        label=TENSOR_LABEL,
+        label=label,
         params=params,
         constraints=constraints,
         steps=steps,
     )
+
+
+def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:
+    """What is computed on the way into the copy of a factor, the first stage first."""
+    workload = draft.workload
+    if tensor in draft.settled or not inlined_operand(draft, workload, stage, tensor, copied=True):
+        return []
+    before = workload.stage(tensor)
+    gathered = [it for read in before.reads for it in _inlined(draft, before, read)]
+    return [*gathered, tensor]
 
 
 def _both(product_: _Product) -> tuple[_Factor, _Factor]:
@@ -263,13 +376,17 @@ def _levels(product_: _Product) -> tuple[list[Param], list[Constraint]]:
     params: list[Param] = []
     constraints: list[Constraint] = []
     for axis in product_.axes:
-        calls = product_.stage.axis(axis).extent // math.prod(product_.inner(axis))
+        calls = product_.calls(axis)
+        if calls.value is None:
+            inner = math.prod(product_.inner(axis))
+            counts = tuple(extent // inner for extent in product_.extents[axis])
+            params.append(Ordinal(f"{product_.stage.name}.{axis}.calls", counts))
         names = tuple(
             product_.name(axis, level)
             for level in range(len(product_.levels(axis)) - len(product_.inner(axis)))
         )
         params += [Factor(name) for name in names]
-        constraints.append(ProductEquals(names, const(calls)))
+        constraints.append(ProductEquals(names, calls))
     return params, constraints
 
 
@@ -293,14 +410,44 @@ def _fetch_lanes(
     """Width of the vectors in which a factor is fetched, and that rows have whole ones."""
     tensor = draft.workload.tensors[factor.tensor]
     size = element_type(tensor.dtype).bytes
-    widths = vector_widths(tensor.shape[-1], tensor.dtype, draft.target)
+    widths = vector_widths(_run(draft, tensor.name), tensor.dtype, draft.target)
     if factor.layout.is_turned:
         widths = tuple(width for width in widths if width <= MAX_SCATTERED)
+    if size == 1 and _is_guarded(draft, product_, factor):
+        widths = tuple(width for width in widths if width <= _MOST_PADDED_BYTES)
     wide = tuple(width for width in widths if width * size >= _NARROWEST_BYTES) or widths[-1:]
     name = f"{product_.stage.name}.{factor.tensor}.lanes"
-    (moved,) = factor.forms[-1].coefficients
+    batch = {axis.name for axis in product_.stage.spatial_axes[:-2]}
+    (moved,) = _apart(factor.forms[-1], batch).coefficients
     whole = OneOf(_reach(product_)[moved] % var(name), (0,), "vectors do not cross rows")
     return Ordinal(name, wide), whole, var(name)
+
+
+def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool:
+    """Whether a fetch has conditions: of what lies beyond an extent, or of what it computes."""
+    if any(product_.padding(axis) for form in factor.forms for axis in form.coefficients):
+        return True
+    inlined = _inlined(draft, product_.stage, factor.tensor)
+    bodies = [draft.workload.stage(name).body for name in inlined]
+    return any(isinstance(node, Select) for body in bodies for node in walk(body))
+
+
+def _run(draft: SketchDraft, tensor: str) -> int:
+    """How many neighbours in the rows of a factor are neighbours in memory, too."""
+    extent = draft.workload.tensors[tensor].shape[-1]
+    producer = producer_stage(draft.workload, tensor)
+    if producer is None or not isinstance(producer.body, Load):
+        return extent
+    last = producer.spatial_axes[-1].name
+    form = producer.forms(producer.body)[-1]
+    if is_axis(form) and last in form.coefficients:
+        return extent
+    terms = list(form.terms.values())
+    if len(terms) == len(form.coefficients) == 1 and list(form.coefficients.values()) == [1]:
+        (digit,) = terms
+        if digit.op == "mod" and is_axis(digit.operand) and last in digit.operand.coefficients:
+            return digit.divisor
+    return 1
 
 
 def _limits(draft: SketchDraft, product_: _Product) -> list[Constraint]:
