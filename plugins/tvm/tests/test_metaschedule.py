@@ -309,7 +309,7 @@ def test_schedules_of_blocks_that_are_separated_first_are_refused(
 def test_schedules_of_scans_are_refused(
     backend: TVMBackend, target: Target, tmp_path: Path
 ) -> None:
-    records = records_of(cumsum(m=8, n=32), target, backend, 1)
+    records = candidate_records(cumsum(m=8, n=32), target, backend, 1)
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.exported == 0 and len(report.refused) == len(records)
     assert all("its program scans" in why for _, why in report.refused)
