@@ -171,7 +171,7 @@ def never(self: Any, workload: Any) -> float:
 @pytest.mark.parametrize(
     ("speedups", "chosen"),
     [
-        ((1.3, None, 1.39), None),
+        ((1.2, None, 1.29), None),
         ((1.5, 2.0, None), 1),
         ((None, 2.0, 2.1), 1),
         ((1.5, 2.0, 2.3), 2),
@@ -219,4 +219,4 @@ def test_the_draft_model_chooses_and_its_answer_is_kept(target: Target, tmp_path
     assert "fused_winograd_output_add_relu" in functions(first[0])
     assert functions(first[0]) == functions(second[0])
     answers = json.loads((tmp_path / "speedups.json").read_text())["speedups"]
-    assert len(answers) == len(winograd.TILES) and max(answers.values()) > 1.4
+    assert len(answers) == len(winograd.TILES) and max(answers.values()) > 1.3
