@@ -15,7 +15,7 @@ from autotune.ir.expressions import (
     substitute,
     var,
 )
-from autotune.nest.loop_nest import ELEMENT, Loop
+from autotune.nest.loop_nest import ELEMENT, Loop, hull
 from autotune.nest.stage_schedule import StageSchedule
 from autotune.sketches import Interleave, Pack, SharedLayout
 
@@ -169,3 +169,10 @@ def corner_steps(
         }
         for index, form in enumerate(forms)
     }
+
+
+def stays_within(schedule: StageSchedule, form: AffineForm, bound: IntExpr) -> bool:
+    """Whether an index never passes its bound; bounds grow with padded axes."""
+    whole = hull(form, schedule.extents).value
+    grown = any(axis in schedule.padded for axis in form.coefficients)
+    return grown or (whole is not None and bound.value is not None and whole <= bound.value)

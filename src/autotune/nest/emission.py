@@ -28,6 +28,7 @@ from autotune.nest.copies import (
     laid_out,
     packed_shape,
     packing_loops,
+    stays_within,
     vectorized_copy,
     with_axes,
 )
@@ -198,26 +199,10 @@ class _Emission:
         stage = schedule.stage.name
         access = self._write_access(schedule, self._result_buffer(schedule))
         spatial_names = {axis.name for axis in schedule.stage.spatial_axes}
-        guards = {a: n for a, n in self._guards(schedule).items() if a in spatial_names}
+        guards = {a: n for a, n in schedule.guards.items() if a in spatial_names}
         self.statements.append(
             Statement(f"{stage}.init", stage, "init", path + own, (access,), guards=guards)
         )
-
-    def _guards(self, schedule: StageSchedule) -> dict[str, IntExpr]:
-        return {axis: schedule.extents[axis] for axis in sorted(schedule.covered)}
-
-    def _padding(self, schedule: StageSchedule) -> dict[str, IntExpr]:
-        """Padded axes with their own extents: results beyond these are dropped.
-
-        A producer inside another's loop is not padded: its extents are those of what is needed.
-        """
-        if schedule.attached is not None and not schedule.fused_after:
-            return {}
-        return {
-            axis.name: const(axis.extent)
-            for axis in schedule.stage.spatial_axes
-            if schedule.extents[axis.name].value != axis.extent
-        }
 
     def _emit_compute(self, schedule: StageSchedule, loops: tuple[Loop, ...]) -> None:
         stage = schedule.stage
@@ -239,7 +224,7 @@ class _Emission:
                 operations,
                 schedule.body,
                 self._sources(schedule),
-                guards=self._guards(schedule),
+                guards=schedule.guards,
                 intrinsic=schedule.intrinsic,
             )
         )
@@ -329,7 +314,7 @@ class _Emission:
         bounds = self._bounds(schedule, fetch.operand, forms)
         region = tuple(
             hull(form, inside)
-            if _stays_within(schedule, form, bound)
+            if stays_within(schedule, form, bound)
             else clipped_hull(form, inside, bound)
             for form, bound in zip(forms, bounds, strict=True)
         )
@@ -396,7 +381,7 @@ class _Emission:
                 "write",
                 (*path, *loops),
                 (tile, write),
-                guards=self._padding(schedule),
+                guards=schedule.padding,
             )
         )
         if stage.name not in self.workload.outputs and schedule.attached is None:
@@ -413,7 +398,7 @@ class _Emission:
         loops = []
         for axis in rows:
             extent = inside[axis.name]
-            if axis.name in self._padding(schedule):
+            if axis.name in schedule.padding:
                 extent = minimum(extent, axis.extent)
             loops.append(Loop(f"{name}.{axis.name}", extent, ((axis.name, extent),)))
         for level, factor in enumerate(factors):
@@ -453,7 +438,7 @@ class _Emission:
                 operation_counts(fused.body),
                 fused.body,
                 self._sources(fused),
-                guards=self._padding(fused),
+                guards=fused.padding,
             )
         )
 
@@ -491,10 +476,3 @@ class _Emission:
                     scope_inside(path),
                 )
             )
-
-
-def _stays_within(schedule: StageSchedule, form: AffineForm, bound: IntExpr) -> bool:
-    """Whether an index never passes its bound; bounds grow with padded axes."""
-    whole = hull(form, schedule.extents).value
-    grown = any(axis in schedule.padded for axis in form.coefficients)
-    return grown or (whole is not None and bound.value is not None and whole <= bound.value)

@@ -76,6 +76,25 @@ class StageSchedule:
                 loops.append(loop)
         return loops
 
+    @property
+    def guards(self) -> dict[str, IntExpr]:
+        """Covered axes with their extents: iterations beyond these are skipped."""
+        return {axis: self.extents[axis] for axis in sorted(self.covered)}
+
+    @property
+    def padding(self) -> dict[str, IntExpr]:
+        """Padded axes with their own extents: results beyond these are dropped.
+
+        A producer inside another's loop is not padded: its extents are those of what is needed.
+        """
+        if self.attached is not None and not self.fused_after:
+            return {}
+        return {
+            axis.name: const(axis.extent)
+            for axis in self.stage.spatial_axes
+            if self.extents[axis.name].value != axis.extent
+        }
+
     def split(self, axis: str, factors: Sequence[IntExpr]) -> None:
         """Split the one loop of an axis into ``AXIS.0``, ``AXIS.1``, ..., outermost first."""
         del self.loops[f"{axis}.0"]
