@@ -51,7 +51,7 @@ def product(target: Target, name: str, rows: tuple[int, int, int]) -> Candidate:
     sketch = next(sketch for sketch in space.sketches() if sketch.name == name)
     lanes = next(param for param in sketch.params if param.name == "C.j.3").values
     assert lanes is not None
-    values = {"C.i.extent": 28, "C.j.0": 1, "C.j.1": 64 // lanes[0], "C.j.2": 1}
+    values = {"C.i.extent": 28, "C.j.extent": 64, "C.j.0": 1, "C.j.1": 64 // lanes[0], "C.j.2": 1}
     values |= {f"C.i.{level}": factor for level, factor in enumerate(rows)}
     values |= {"C.j.3": lanes[0], "C.k.0": 8, "C.k.1": 2}
     return Candidate(sketch, tuple(values[param.name] for param in sketch.params))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
@@ -153,3 +155,12 @@ def test_lanes_are_next_to_each_other_in_a_copy(target: Target) -> None:
             text = str(scheduled(candidate))
             counts["pack.whole_transposed" in used].add(text.count("linalg.transpose"))
     assert counts[False] == {1} and counts[True] <= {0, 1}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+def test_casts_of_factors_are_a_part_of_products(dtype: str, target: Target) -> None:
+    """Rows and columns are converted, and not all their pairs, which would be no products then."""
+    for candidate in candidates(gemm(m=8, n=32, k=16, dtype=dtype), target, 1):
+        text = str(scheduled(candidate))
+        assert not re.search(r"vector<\d+x\d+x\d+x\w+>", text)
+        assert re.search(r"arith\.ext\w+ .* : vector<", text)

@@ -28,6 +28,7 @@ _SUBSETS = (
 _CONTRACTIONS = (
     "vector.lower_masked_transfers",
     "vector.reduction_to_contract",
+    "vector.fold_arith_extension",
     "vector.transfer_permutation_patterns",
 )
 _OUTER_PRODUCTS = (
