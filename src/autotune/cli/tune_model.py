@@ -116,8 +116,10 @@ def command(
                 objective=function,
                 listeners=[*logs, *totals, *watchers, *listeners],
             )
-            limit = ImportLimit.of(options, model.text, lambda: time.monotonic() - began, _give_up)
-            with limit.during("it was made"):
+            importing = ImportLimit.of(
+                options, model.text, lambda: time.monotonic() - began, _give_up
+            )
+            with importing.during("it was made"):
                 source = model.source()
             result = run_model(
                 source,
@@ -126,7 +128,7 @@ def command(
                 began=began,
                 builds=True,
                 saves=library_path is not None,
-                limit=limit,
+                limit=importing,
             )
     except TuningInterrupted as interrupted:
         notify_interrupted(interrupted, options.fresh)
