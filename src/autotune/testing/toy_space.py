@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -54,11 +56,7 @@ class ToySpace(SearchSpace):
     def __init__(self, extent: int = 8, limit: int = 16) -> None:
         if extent < 1 or extent & (extent - 1):
             raise InvalidValueError(f"the toy space needs a power of two, not {extent}")
-        self.workload = gemm(m=extent, n=extent, k=extent)
-        self._sketches = tuple(
-            _sketch(self.workload, extent, limit, parallel) for parallel in (False, True)
-        )
-        self._feasible = tuple(_feasible_rows(sketch) for sketch in self._sketches)
+        self.workload, self._sketches, self._tables = _made(extent, limit)
 
     def sketches(self) -> tuple[Sketch, ...]:
         """Sequential, then parallel."""
@@ -69,8 +67,8 @@ class ToySpace(SearchSpace):
         shares = [n // 2 + n % 2, n // 2]
         return CandidateBatch(
             tuple(
-                (sketch, _sampled(rows, share if len(rows) else 0, rng))
-                for sketch, rows, share in zip(self._sketches, self._feasible, shares, strict=True)
+                (sketch, table.sampled(share if len(table.rows) else 0, rng))
+                for sketch, table, share in zip(self._sketches, self._tables, shares, strict=True)
             )
         )
 
@@ -85,7 +83,7 @@ class ToySpace(SearchSpace):
                 places = np.arange(len(moved)), column
                 up = rng.random(len(moved)) < 0.5
                 moved[places] = np.where(up, moved[places] * 2, moved[places] // 2)
-                good = _satisfies(sketch, moved)
+                good = self._satisfies(sketch, moved)
                 result[open_rows[good]] = moved[good]
                 open_rows = open_rows[~good]
             parts.append((sketch, result))
@@ -98,22 +96,22 @@ class ToySpace(SearchSpace):
         parts = []
         for (sketch, one), (_, other) in zip(left.parts, right.parts, strict=True):
             mixed = np.where(rng.random(one.shape) < 0.5, one, other)
-            good = _satisfies(sketch, mixed)
+            good = self._satisfies(sketch, mixed)
             parts.append((sketch, np.where(good[:, None], mixed, one)))
         return CandidateBatch(tuple(parts))
 
     def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
         """Whether each row is in the domains and satisfies the constraints."""
-        masks = [_satisfies(sketch, matrix) for sketch, matrix in batch.parts]
+        masks = [self._satisfies(sketch, matrix) for sketch, matrix in batch.parts]
         return np.concatenate([np.zeros(0, dtype=np.bool_), *masks])
 
     def count(self) -> int:
         """Number of candidates."""
-        return sum(map(len, self._feasible))
+        return sum(len(table.rows) for table in self._tables)
 
     def enumerate(self) -> Iterator[Candidate]:
         """Every candidate, the sketches in turn."""
-        for rows in itertools.zip_longest(*(matrix.tolist() for matrix in self._feasible)):
+        for rows in itertools.zip_longest(*(table.rows.tolist() for table in self._tables)):
             for sketch, row in zip(self._sketches, rows, strict=True):
                 if row is not None:
                     yield Candidate(sketch, tuple(row))
@@ -123,6 +121,72 @@ class ToySpace(SearchSpace):
         if sketch not in self._sketches:
             raise InvalidValueError(f"sketch {sketch.name!r} does not belong to this space")
         return build_feasible_set(sketch)
+
+    def _satisfies(self, sketch: Sketch, matrix: Matrix) -> NDArray[np.bool_]:
+        for own, table in zip(self._sketches, self._tables, strict=True):
+            if own is sketch:
+                return table.contains(matrix)
+        return _satisfies(sketch, matrix)
+
+
+@frozen(eq=False)
+class _Table:
+    """The feasible rows of a sketch, to be looked up: tests of searches ask for little else.
+
+    Attributes:
+        rows: They themselves, [rows, params].
+        exponents: Binary logarithm of each number up to the extent; -1 where there is none.
+        feasible: Whether a row is feasible, by the exponents of its values.
+        by_value: For each column the rows in the order of its values, and where each value begins.
+    """
+
+    rows: Matrix
+    exponents: NDArray[np.int64]
+    feasible: NDArray[np.bool_]
+    by_value: tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]
+
+    @staticmethod
+    def of(sketch: Sketch, extent: int) -> _Table:
+        domains = [param.values or () for param in sketch.params]
+        grid = np.stack(np.meshgrid(*domains, indexing="ij"), axis=-1).astype(np.int64)
+        every = grid.reshape(-1, len(domains))
+        feasible = _satisfies(sketch, every)
+        rows, by_value = every[feasible], []
+        for column in rows.T:
+            values, owners = np.unique(column, return_inverse=True)
+            order = np.argsort(owners, kind="stable")
+            starts = np.searchsorted(owners[order], np.arange(len(values) + 1))
+            by_value.append((order, starts))
+        exponents = np.full(extent + 1, -1)
+        exponents[1 << np.arange(extent.bit_length())] = np.arange(extent.bit_length())
+        return _Table(rows, exponents, feasible.reshape(grid.shape[:-1]), tuple(by_value))
+
+    def contains(self, matrix: Matrix) -> NDArray[np.bool_]:
+        """Whether each row is feasible."""
+        known = (matrix >= 1) & (matrix < len(self.exponents))
+        exponents = self.exponents[np.where(known, matrix, 0)]
+        found = self.feasible[tuple(exponents.T)]
+        return np.asarray(found & (exponents >= 0).all(axis=1))
+
+    def sampled(self, n: int, rng: np.random.Generator) -> Matrix:
+        """Half uniform; half uniform over the values of a random column first."""
+        if not n:
+            return self.rows[:0]
+        chosen = [self.rows[rng.integers(len(self.rows), size=n - n // 2)]]
+        columns = rng.integers(self.rows.shape[1], size=n // 2)
+        for column, (order, starts) in enumerate(self.by_value):
+            wanted = rng.integers(len(starts) - 1, size=int((columns == column).sum()))
+            within = rng.integers(starts[wanted], starts[wanted + 1])
+            chosen.append(self.rows[order[within]])
+        return np.concatenate(chosen)
+
+
+@cache
+def _made(extent: int, limit: int) -> tuple[Workload, tuple[Sketch, ...], tuple[_Table, ...]]:
+    """What equal spaces share: tests make thousands of them."""
+    workload = gemm(m=extent, n=extent, k=extent)
+    sketches = tuple(_sketch(workload, extent, limit, parallel) for parallel in (False, True))
+    return workload, sketches, tuple(_Table.of(sketch, extent) for sketch in sketches)
 
 
 def _sketch(workload: Workload, extent: int, limit: int, parallel: bool) -> Sketch:
@@ -158,29 +222,6 @@ def _satisfies(sketch: Sketch, matrix: Matrix) -> NDArray[np.bool_]:
         if isinstance(constraint, AtMost):
             good &= evaluate(constraint.expression, columns) <= constraint.limit
     return good
-
-
-def _feasible_rows(sketch: Sketch) -> Matrix:
-    domains = [param.values or () for param in sketch.params]
-    grid = np.stack(np.meshgrid(*domains, indexing="ij"), axis=-1).astype(np.int64)
-    rows = grid.reshape(-1, len(domains))
-    return rows[_satisfies(sketch, rows)]
-
-
-def _sampled(rows: Matrix, n: int, rng: np.random.Generator) -> Matrix:
-    """Half uniform; half uniform over the values of a random column first."""
-    if not n:
-        return rows[:0]
-    chosen = [rows[rng.integers(len(rows), size=n - n // 2)]]
-    columns = rng.integers(rows.shape[1], size=n // 2)
-    for column in range(rows.shape[1]):
-        values, owners = np.unique(rows[:, column], return_inverse=True)
-        wanted = rng.integers(len(values), size=int((columns == column).sum()))
-        order = np.argsort(owners, kind="stable")
-        starts = np.searchsorted(owners[order], np.arange(len(values) + 1))
-        within = rng.integers(starts[wanted], starts[wanted + 1])
-        chosen.append(rows[order[within]])
-    return np.concatenate(chosen)
 
 
 def toy_features(batch: CandidateBatch, target: object = None) -> NDArray[np.float64]:
