@@ -17,7 +17,7 @@ from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.ir.workloads import Workload
 from autotune.plugins import Context
 from autotune.sketches import Candidate
-from autotune.spaces import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
 

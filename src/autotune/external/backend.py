@@ -10,7 +10,7 @@ from autotune.external.configuration import configuration_of
 from autotune.external.given import note_given
 from autotune.external.program import ExternalProgram
 from autotune.ir.workloads import Workload
-from autotune.spaces import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target
 
 __all__ = ["ExternalBackend"]

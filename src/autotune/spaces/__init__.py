@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
-from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.search_space import SearchSpace
 from autotune.spaces.sketch_space import (
     BUILT_IN_RULES,

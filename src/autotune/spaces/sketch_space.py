@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Sketch
+from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
-from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import (
     ElementwiseRule,

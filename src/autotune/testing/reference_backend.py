@@ -62,7 +62,7 @@ from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.sketches import STEP_TYPES, Candidate, is_baseline, is_default
-from autotune.spaces import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.misconduct import MISCONDUCT
 from autotune.testing.nest_interpreter import run_candidate

@@ -18,7 +18,7 @@ from autotune.backends import (
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
 from autotune.sketches import is_default
-from autotune.spaces import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import compiler, host, openmp

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.spaces import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 
 __all__ = ["LIMITS"]
 

@@ -24,8 +24,8 @@ from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads import gemm as _gemm
 from autotune.sketches import prepacked_operands
+from autotune.sketches.limits import ScheduleLimits
 from autotune.sketches.steps import STEP_TYPES
-from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler, cuda_measuring, runtime, untuned

@@ -21,8 +21,8 @@ from autotune.sketches import (
     Vectorize,
     step_names,
 )
+from autotune.sketches.limits import ScheduleLimits
 from autotune.sketches.steps import step_name
-from autotune.spaces.limits import ScheduleLimits
 from autotune.targets import Target
 
 # How loops are run, and not what they compute: a sketch is one without these steps, too.

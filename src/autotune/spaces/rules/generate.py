@@ -9,7 +9,7 @@ from attrs import frozen
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import Sketch, names_used
-from autotune.spaces.limits import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
 from autotune.targets import Target

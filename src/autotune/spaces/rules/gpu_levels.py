@@ -32,7 +32,7 @@ from autotune.sketches import (
     Param,
     ProductEquals,
 )
-from autotune.spaces.limits import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.access import depends_on
 from autotune.spaces.rules.gpu_layouts import RowLayout, row_layout, transposable
 from autotune.spaces.rules.tile_params import padded_extents

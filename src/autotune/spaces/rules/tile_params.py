@@ -18,7 +18,7 @@ from autotune.sketches import (
     Param,
     ProductEquals,
 )
-from autotune.spaces.limits import ScheduleLimits
+from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.access import largest_divisor, round_up
 from autotune.spaces.rules.phases import Phases, lanes_inside_groups, phases_of
 from autotune.targets import Target

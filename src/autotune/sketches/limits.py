@@ -1,4 +1,4 @@
-"""Limits of a backend's schedules, for the search space."""
+"""Limits of what a backend can replay: which steps, and how large."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from attrs import Attribute, field, frozen
 
 from autotune.errors import UnknownNameError
-from autotune.sketches import STEP_CLASSES, STEP_TYPES, STEP_VARIANTS
+from autotune.sketches.steps import STEP_CLASSES, STEP_TYPES
+from autotune.sketches.variants import STEP_VARIANTS
 
 
 def _check_variants(_limits: object, _field: Attribute[Any], names: frozenset[str]) -> None:
