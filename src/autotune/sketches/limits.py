@@ -8,7 +8,8 @@ from typing import Any
 from attrs import Attribute, field, frozen
 
 from autotune.errors import UnknownNameError
-from autotune.sketches.steps import STEP_CLASSES, STEP_TYPES
+from autotune.sketches.open_step import STEP_CLASSES
+from autotune.sketches.steps import STEP_TYPES
 from autotune.sketches.variants import STEP_VARIANTS
 
 
