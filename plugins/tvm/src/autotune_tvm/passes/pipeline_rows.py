@@ -134,9 +134,9 @@ def _in_one_place(rows: _Rows) -> _Rows:
     return _Rows(
         rows.loop,
         all_changed(rows.before),
-        *all_changed([rows.host]),
+        replaced(rows.host, changed),
         all_changed(rows.behind),
-        *all_changed([rows.late]),
+        replaced(rows.late, changed),
     )
 
 
