@@ -276,7 +276,9 @@ def _stream(state: ScheduleState, step: Stream) -> None:
 def _prefetch(state: ScheduleState, step: Prefetch) -> None:
     """Marks for a pass that follows the schedule."""
     if state.value(step.choice):
-        state.sch.annotate(state.blocks[step.stage], PREFETCH, state.buffer_of(step.operand))
+        block, buffer = state.blocks[step.stage], state.buffer_of(step.operand)
+        state.read_position(block, buffer)  # Refuses what the block does not read.
+        state.sch.annotate(block, PREFETCH, buffer)
         state.sch.annotate(state.loops[step.consumer, step.at], ROWS, 1)
 
 

@@ -103,9 +103,22 @@ def _rows(node: Any) -> _Rows | None:
     *others, late = list(node.body.seq)
     if node.kind != tirx.ForKind.SERIAL or int(node.extent) < 2 or not _has(late, LATE):
         return None
-    # The initialisation of a reduction has the annotations of its block.
+    others = [each for other in others for each in _apart(other)]
+    # The initialisation of a reduction has the annotations of its block, and comes before.
     position = max(index for index, other in enumerate(others) if _has(other, HOST))
     return _Rows(node, others[:position], others[position], others[position + 1 :], late)
+
+
+def _apart(node: Any) -> list[Any]:
+    """The statements that loops which run once share, without these loops."""
+    values: dict[Any, Any] = {}
+    inner = node
+    while isinstance(inner, tirx.For) and int(inner.extent) == 1:
+        values[inner.loop_var] = inner.min
+        inner = inner.body
+    if not isinstance(inner, tirx.SeqStmt):
+        return [node]
+    return [_copied(each, values, None) for each in inner.seq]
 
 
 def _has(node: Any, annotation: str) -> bool:

@@ -80,7 +80,7 @@ def _prefetches(load: Any, realize: Any, vector: Any | None, row: Any) -> list[A
     numbers = [tirx.const(number, "int32") for number in (_READ, _LOCALITY, _DATA)]
     made = []
     for lane in range(0, 1 if vector is None else int(vector.extent), step):
-        given = [row + 1, *(lane for _ in lanes)]
+        given = [row + 1, *(tirx.const(lane, it.ty.dtype) for it in lanes)]
         values = [at(value, [row, *lanes], given) for value in realize.iter_values]
         indices = [at(index, own, values) for index in load.indices]
         address = tirx.address_of(tirx.BufferLoad(load.source, indices))
