@@ -27,8 +27,10 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    Prefetch,
     Prepack,
     SharedLayout,
+    SoftwarePipeline,
     SplitReduction,
     Step,
     Stream,
@@ -77,6 +79,8 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     TileCeil: (NAMES, NAMES, EXPRESSION_LISTS),
     UnrollLimit: (NAMES, EXPRESSIONS),
     Stream: (NAMES, EXPRESSIONS),
+    SoftwarePipeline: (NAMES, NAMES, NAMES),
+    Prefetch: (NAMES, NAMES, NAMES, NAMES, EXPRESSIONS),
 }
 STEPS = st.one_of([st.builds(step, *arguments) for step, arguments in ARGUMENTS.items()])
 

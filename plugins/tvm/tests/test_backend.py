@@ -88,7 +88,10 @@ def test_limits_name_every_step(backend: TVMBackend, target: Target) -> None:
     limits = backend.limits(target)
     on_gpu = backend.limits(preset("a100"))
     assert limits.steps | on_gpu.steps == frozenset(STEP_TYPES)
-    on_cpus = {"parallel", "interleave", "prepack", "stream", "tensorize"}
+    on_cpus = {
+        *("parallel", "interleave", "prepack", "prefetch", "software_pipeline", "stream"),
+        "tensorize",
+    }
     assert limits.steps - on_gpu.steps == on_cpus
     gained = {"bind", "fetch", "im2col", "shared_layout", "warp_tensorize"}
     assert on_gpu.steps - limits.steps == gained

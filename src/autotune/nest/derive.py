@@ -23,6 +23,7 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads import Stage
 from autotune.nest.emission import emit_nest
 from autotune.nest.loop_nest import Loop, LoopNest
+from autotune.nest.pipelining import check_pipelines
 from autotune.nest.scans import check_scan
 from autotune.nest.stage_schedule import StageSchedule
 from autotune.sketches import (
@@ -41,9 +42,11 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    Prefetch,
     Prepack,
     SharedLayout,
     Sketch,
+    SoftwarePipeline,
     SplitReduction,
     Stream,
     Tensorize,
@@ -83,11 +86,13 @@ def derive_nest(sketch: Sketch) -> LoopNest:
                 f"sketch {sketch.name!r}: {step} names what does not exist: {error}"
             ) from error
     try:
-        return emit_nest(derivation.workload, derivation.schedules)
+        nest = emit_nest(derivation.workload, derivation.schedules)
     except (KeyError, ValueError) as error:
         raise InvalidValueError(
             f"sketch {sketch.name!r}: its steps name what does not exist: {error}"
         ) from error
+    check_pipelines(nest.statements)
+    return nest
 
 
 class _Derivation:
@@ -165,6 +170,10 @@ class _Derivation:
             schedule.covered.add(step.axis)
         elif isinstance(step, Stream):
             self._check_output(step)
+        elif isinstance(step, SoftwarePipeline):
+            schedule.pipelined = schedule.loops[step.loop].name, step.inside
+        elif isinstance(step, Prefetch):
+            self._check_prefetch(step)
         elif isinstance(step, UnrollLimit):
             schedule.unroll_limit = step.limit
         elif isinstance(step, Vectorize):
@@ -182,6 +191,15 @@ class _Derivation:
         """What passes the caches moves the same elements in the same loops."""
         if step.stage not in self.workload.outputs:
             raise ValueError(f"{step.stage!r} is no output, and only outputs pass the caches")
+
+    def _check_prefetch(self, step: Prefetch) -> None:
+        """What is asked for early is read once all the same."""
+        if step.at not in self.schedules[step.consumer].loops:
+            raise ValueError(f"{step.consumer!r} has no loop {step.at!r}")
+        if not any(tensor.name == step.operand for tensor in self.workload.inputs):
+            raise ValueError(f"{step.operand!r} is no input")
+        if step.operand not in self.workload.stage(step.stage).reads:
+            raise ValueError(f"{step.stage!r} reads no {step.operand!r}")
 
     def _prepack(self, schedule: StageSchedule, step: Prepack) -> None:
         if not is_prepackable(self.workload, schedule.stage, step.operand):

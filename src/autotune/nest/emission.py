@@ -208,11 +208,9 @@ class _Emission:
         stage = schedule.stage
         result = self._result_buffer(schedule)
         write = self._write_access(schedule, result)
-        reads = self._accesses(schedule)
+        reads, operations = self._accesses(schedule), operation_counts(schedule.body)
         if stage.combiner is not None:
             reads.append(evolve(write, write=False))
-        operations = operation_counts(schedule.body)
-        if stage.combiner is not None:
             operations[stage.combiner] = operations.get(stage.combiner, 0) + 1
         self.statements.append(
             Statement(
@@ -226,6 +224,7 @@ class _Emission:
                 self._sources(schedule),
                 guards=schedule.guards,
                 intrinsic=schedule.intrinsic,
+                pipelined=schedule.pipelined,
             )
         )
         tile_loop = self._tile_loop(schedule)

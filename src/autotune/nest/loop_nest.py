@@ -100,6 +100,9 @@ class Statement:
             skipped.
         unroll_limit: Statements that the compiler may make by unrolling loops; 0: unrolls none.
         intrinsic: The matrix instruction that the threads of a warp run its innermost loops as.
+        pipelined: Name of the loop of which it runs one iteration late, and of the statement in
+            whose own loops it does. Buffers that are allocated in this loop and that it reads
+            keep what they hold until they are written again.
     """
 
     name: str
@@ -116,6 +119,7 @@ class Statement:
     guards: dict[str, IntExpr] = field(factory=dict)
     unroll_limit: IntExpr = const(0)
     intrinsic: str = ""
+    pipelined: tuple[str, str] | None = None
 
     @property
     def axes(self) -> tuple[str, ...]:

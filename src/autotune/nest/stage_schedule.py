@@ -38,6 +38,7 @@ class StageSchedule:
         covered: Axes whose loops may pass their extent.
         unroll_limit: Statements that the compiler may make by unrolling.
         intrinsic: The matrix instruction that warps run the innermost loops as.
+        pipelined: The loop of which it is one iteration late, and the stage in whose loops it is.
     """
 
     stage: Stage
@@ -60,6 +61,7 @@ class StageSchedule:
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)
     intrinsic: str = ""
+    pipelined: tuple[str, str] | None = None
 
     @property
     def copied(self) -> set[str]:

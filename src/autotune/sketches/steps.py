@@ -335,6 +335,36 @@ class Stream:
     choice: IntExpr
 
 
+@frozen
+class SoftwarePipeline:
+    """Run ``stage`` one iteration of its loop ``loop`` late, inside the loops of ``inside``.
+
+    What the stage reads of the stages that are fused at ``loop`` stays until then: ``inside`` is
+    one of them, before any that overwrites it. Computing one row so overlaps with the stores of
+    the row before.
+    """
+
+    stage: str
+    loop: str
+    inside: str
+
+
+@frozen
+class Prefetch:
+    """Ask for what ``stage`` reads of ``operand`` in the next iteration of loop ``at``.
+
+    ``at`` is a loop of ``consumer``, in which the stage is computed; a stage may be its own. It
+    asks in each iteration of its own loops, where ``choice`` is 1; 0: not at all. For inputs that
+    no cache holds, and stages on what the caches hold by then.
+    """
+
+    stage: str
+    operand: str
+    consumer: str
+    at: str
+    choice: IntExpr
+
+
 BIND_ROLES = ("block", "vthread", "thread")
 """Levels of a GPU that :class:`Bind` binds loops to."""
 
@@ -363,6 +393,8 @@ Step = (
     | TileCeil
     | UnrollLimit
     | Stream
+    | SoftwarePipeline
+    | Prefetch
     | OpenStep
 )
 
@@ -391,6 +423,8 @@ STEP_TYPES: dict[str, type[Any]] = {
     "cover": TileCeil,
     "unroll_limit": UnrollLimit,
     "stream": Stream,
+    "software_pipeline": SoftwarePipeline,
+    "prefetch": Prefetch,
 }
 STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 """Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""

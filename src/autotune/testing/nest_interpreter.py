@@ -22,6 +22,8 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.reference import evaluate_body
 from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
+from autotune.nest.loop_nest import Access
+from autotune.nest.pipelining import kept_buffers
 from autotune.sketches import Candidate
 
 Array = NDArray[Any]
@@ -81,6 +83,7 @@ class _Interpreter:
     arrays: dict[str, Array] = field(factory=dict)
     padded: dict[str, tuple[int, ...]] = field(factory=dict)
     owners: dict[str, NDArray[np.int64]] = field(factory=dict)
+    kept: dict[str, str] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         for buffer in self.nest.buffers:
@@ -143,11 +146,33 @@ class _Interpreter:
             elif (loop := statement.loops[depth]).kind in ("thread", "vthread"):
                 self._enter(depth + 1)
                 self.run(group, depth + 1, outer, (*threads, loop))
+            elif group[-1].pipelined is not None and group[-1].pipelined[0] == loop.name:
+                self._run_pipelined(group, group[-1].pipelined[1], depth, outer)
             else:
                 for value in range(self._extent(loop)):
                     self._enter(depth + 1)
                     self.run(group, depth + 1, {**outer, loop.name: value}, threads)
             position += len(group)
+
+    def _run_pipelined(
+        self, group: list[Statement], host: str, depth: int, outer: dict[str, int]
+    ) -> None:
+        """Iterations of a loop of which the last statement runs late, just before ``host``."""
+        *others, late = group
+        loop = late.loops[depth]
+        position = [statement.name for statement in others].index(host)
+        self.kept = dict.fromkeys(kept_buffers(late, group), loop.name)
+        extent = self._extent(loop)
+        for value in range(extent + 1):
+            self._enter(depth + 1)
+            now, before = {**outer, loop.name: value}, {**outer, loop.name: value - 1}
+            if value < extent:
+                self.run(others[:position], depth + 1, now)
+            if value > 0:
+                self._execute(late, depth + 1, before, ())
+            if value < extent:
+                self.run(others[position:], depth + 1, now)
+        self.kept = {}
 
     def _extent(self, loop: Loop) -> int:
         return int(evaluate(loop.extent, self.config))
@@ -155,7 +180,7 @@ class _Interpreter:
     def _enter(self, depth: int) -> None:
         """A loop's body begins: buffers allocated in it hold nothing yet."""
         for buffer in self.nest.buffers:
-            if buffer.depth >= depth > 0:
+            if buffer.depth >= depth > 0 and buffer.name not in self.kept:
                 self._forget(buffer.name)
 
     def _execute(
@@ -192,6 +217,7 @@ class _Interpreter:
         where = tuple(positions[inside] for positions in index)
         stage = self.workload.stage(statement.stage)
         me = np.broadcast_to(self._thread(own, values), shape)
+        self._overwrite(statement, write, where)
         if statement.role == "init":
             target[where] = stage.identity()
             self._own(write.buffer, where, me[inside])
@@ -205,6 +231,16 @@ class _Interpreter:
             _COMBINE[stage.combiner].at(target, where, value.astype(target.dtype))
         else:
             target[where] = value.astype(target.dtype)
+
+    def _overwrite(self, statement: Statement, write: Access, where: tuple[Array, ...]) -> None:
+        """What is kept for a late statement has room for one iteration: others are lost."""
+        name = self.kept.get(write.buffer)
+        moved = {axis for it in statement.loops if it.name == name for axis, _ in it.parts}
+        target = self.arrays[write.buffer]
+        for dim, form in enumerate(write.forms):
+            if form.axes & moved:
+                others = np.setdiff1d(np.arange(target.shape[dim]), where[dim])
+                target[(slice(None),) * dim + (others,)] = _unknown(target.dtype)
 
     def _thread(self, threads: tuple[Loop, ...], values: Mapping[str, Any]) -> Any:
         """Number of the thread that executes."""

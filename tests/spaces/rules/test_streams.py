@@ -10,7 +10,7 @@ from autotune.errors import AutotuneError
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, elementwise, gemm, softmax
 from autotune.nest import derive_nest
-from autotune.sketches import Ordinal, Sketch, Stream
+from autotune.sketches import Ordinal, Sketch, SoftwarePipeline, Stream
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.targets import Target
@@ -23,10 +23,16 @@ SMALL = evolve(TARGET, caches=(Cache(1, 1 << 10, False), Cache(2, 1 << 16, True)
 def choices(
     workload: Workload, target: Target = SMALL, limits: ScheduleLimits = LIMITS
 ) -> list[bool]:
-    """For each sketch, whether it has the choice, with a parameter of its own."""
+    """For each sketch, whether it has the choice, with a parameter of its own.
+
+    Those that write a row during the next one have none.
+    """
     found = []
     for sketch in generate_sketches(workload, target, limits, BUILT_IN_RULES).sketches:
         steps = [step for step in sketch.core_steps if isinstance(step, Stream)]
+        if any(isinstance(step, SoftwarePipeline) for step in sketch.core_steps):
+            assert steps == [Stream("Y", const(1))]
+            continue
         named = [param for param in sketch.params if param.name.endswith(".stream")]
         assert len(steps) == len(named) <= 1
         assert all(isinstance(it, Ordinal) and it.values == (0, 1) for it in named)

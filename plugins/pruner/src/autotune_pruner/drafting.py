@@ -10,7 +10,7 @@ from autotune.ir.expressions import IntExpr
 from autotune.models.pruning import PruningModel
 from autotune.search.strategies import History, ScoredBatch
 from autotune.search.strategies.sampling import spread
-from autotune.sketches import CandidateBatch, Sketch, Step, Stream, UnrollLimit
+from autotune.sketches import CandidateBatch, Prefetch, Sketch, Step, Stream, UnrollLimit
 from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace
 from autotune_pruner.best_distinct import best_distinct
@@ -180,14 +180,18 @@ class Drafter:
         return looked_at.select(best_distinct(looked_at, order, options.drafts, history))
 
 
+# Steps of which PSA sees nothing.
+_UNSEEN = (Prefetch, Stream, UnrollLimit)
+
+
 def tile_columns(sketch: Sketch) -> NDArray[np.bool_]:
-    """Which parameters say more than how far to unroll or how to store; shape [params].
+    """Which parameters say more than how far to unroll, or how to load and store; shape [params].
 
     PSA gives rows that differ in the others only one score.
     """
     limits, others = set[str](), set[str]()
     for step in sketch.steps:
-        (limits if isinstance(step, (Stream, UnrollLimit)) else others).update(_variables(step))
+        (limits if isinstance(step, _UNSEEN) else others).update(_variables(step))
     return np.array([name not in limits - others for name in sketch.param_names], dtype=np.bool_)
 
 

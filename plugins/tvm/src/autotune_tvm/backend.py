@@ -56,7 +56,10 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 )
 
 _GPU_STEPS = ("bind", "fetch", "im2col", "shared_layout", "warp_tensorize")
-_CPU_STEPS = ("parallel", "interleave", "prepack", "stream", "tensorize")
+_CPU_STEPS = (
+    *("parallel", "interleave", "prepack", "prefetch", "software_pipeline", "stream"),
+    "tensorize",
+)
 
 
 class TVMBackend(Backend):

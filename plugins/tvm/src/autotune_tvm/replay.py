@@ -14,7 +14,7 @@ from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr
 from autotune.ir.workloads import Stage, Workload
-from autotune.nest import layout_conflict
+from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import (
     Accumulate,
     Bind,
@@ -31,8 +31,10 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    Prefetch,
     Prepack,
     SharedLayout,
+    SoftwarePipeline,
     SplitReduction,
     Step,
     Stream,
@@ -54,7 +56,7 @@ from autotune_tvm.blocks import Block
 from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
-from autotune_tvm.passes import LANES, STREAM
+from autotune_tvm.passes import HOST, LANES, LATE, PREFETCH, ROWS, STREAM
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
@@ -103,6 +105,8 @@ def schedule(
         state.name_loops()
         for step in candidate.sketch.core_steps:
             state.current = step
+            if isinstance(step, SoftwarePipeline):
+                derive_nest(candidate.sketch)  # Refuses what would be overwritten too early.
             if step not in split:
                 _apply(state, step)
         if not opaque:
@@ -314,6 +318,21 @@ def _stream(state: ScheduleState, step: Stream) -> None:
         state.sch.annotate(state.blocks[step.stage], STREAM, 1)
 
 
+def _prefetch(state: ScheduleState, step: Prefetch) -> None:
+    """Marks for a pass that follows the schedule."""
+    if state.value(step.choice):
+        block, buffer = state.blocks[step.stage], state.buffer_of(step.operand)
+        state.read_position(block, buffer)  # Refuses what the block does not read.
+        state.sch.annotate(block, PREFETCH, buffer)
+        state.sch.annotate(state.loops[step.consumer, step.at], ROWS, 1)
+
+
+def _software_pipeline(state: ScheduleState, step: SoftwarePipeline) -> None:
+    """As for :func:`_prefetch`."""
+    state.sch.annotate(state.blocks[step.stage], LATE, 1)
+    state.sch.annotate(state.blocks[step.inside], HOST, 1)
+
+
 def _note_call(state: ScheduleState, step: Tensorize) -> None:
     """Calls are made last, of loops that nothing else is done with."""
     state.called.append(step)
@@ -353,6 +372,8 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
     Stream: _stream,
+    SoftwarePipeline: _software_pipeline,
+    Prefetch: _prefetch,
 }
 
 

@@ -30,12 +30,13 @@ TARGET = evolve(detect_cpu(), caches=(Cache(1, 1 << 15, False),))
 
 
 def streamed(workload: Workload, cores: int) -> Iterator[Candidate]:
-    """One candidate of each sketch whose result passes the caches."""
+    """One candidate of each sketch whose result passes the caches, in parallel parts."""
     target = TARGET.with_cores(cores)
     space, seen = SketchSpace(workload, target, BACKEND.limits(target)), set[str]()
     for candidate in space.sample(100, np.random.default_rng(0)):
         chosen = candidate.config.get(f"{workload.outputs[0]}.stream")
-        if chosen and candidate.sketch.name not in seen:
+        shared = candidate.config.get(f"{workload.outputs[0]}.i.0") != 1
+        if chosen and shared and candidate.sketch.name not in seen:
             seen.add(candidate.sketch.name)
             yield candidate
 

@@ -3,7 +3,8 @@
 Sketches differ in three choices: whether what a row needs is computed for one row at a time or
 for a block of rows, whether what is expensive is kept in a buffer or computed again for every
 use, and in how many partial results a long reduction is split. Vector widths of the other
-stages and how far the reductions are unrolled are parameters.
+stages and how far the reductions are unrolled are parameters. Results that no cache holds may
+be written while the next row is computed, which may be asked for early.
 """
 
 from __future__ import annotations
@@ -11,20 +12,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from autotune.ir.expressions import const
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Constraint,
     Order,
     Parallel,
+    Param,
+    SoftwarePipeline,
     Step,
+    Stream,
     Tile,
     Vectorize,
 )
 from autotune.spaces.rules.access import is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.row_pipelines import (
+    pipeline_host,
+    prefetch_choice,
+    rows_of_a_pipeline,
+)
 from autotune.spaces.rules.row_producers import (
     PARTIALS,
     partial_lanes,
@@ -47,18 +57,21 @@ class _Fusion:
         blocks: Whether producers are computed for a block of rows, else for one row.
         recompute: Whether pointwise producers are computed again for every use.
         partials: How many partial results a long reduction has: a key of ``PARTIALS``.
+        host: Where a row is written while the next one is computed: the stage in whose loops.
     """
 
     blocks: bool
     recompute: bool
     partials: str
+    host: str = ""
 
     @property
     def label(self) -> str:
         """Name of the sketch."""
         place = "block-fusion" if self.blocks else "row-fusion"
         recompute = "recompute" if self.recompute else ""
-        return "-".join(part for part in (place, recompute, self.partials) if part)
+        pipelined = "pipelined" if self.host else ""
+        return "-".join(part for part in (place, recompute, self.partials, pipelined) if part)
 
 
 class RowFusionRule(SketchRule):
@@ -77,6 +90,11 @@ class RowFusionRule(SketchRule):
             return None
         behind, rows = found
         choices = _choices(draft, stage, behind, rows)
+        pipelined = _pipelined(draft, stage, behind, rows, choices)
+        if pipelined:
+            # No more than a dozen structures; reductions of few lanes gain least in memory.
+            choices = [it for it in choices if not (it.blocks and it.partials == "narrow")]
+        choices += pipelined
         if draft.workload.consumers(stage.name):
             choices = choices[:1]
         return [self._fused(draft, stage, behind, rows, choice) for choice in choices]
@@ -90,7 +108,7 @@ class RowFusionRule(SketchRule):
         row_loops = (*(f"{axis.name}.0" for axis in row_axes), f"{last.name}.1")
         inner_loops = (*(f"{axis.name}.0" for axis in rest), f"{inner.name}.1")
         made, levels = self._producer_steps(draft, stage, behind, rows, choice)
-        choices, streams = stream_choice(draft, stage)
+        choices, last_steps = _memory_steps(draft, stage, behind, rows, choice)
         steps: list[Step] = [
             Tile(stage.name, last.name, blocks.factors),
             own.tile(stage.name, inner.name),
@@ -98,7 +116,7 @@ class RowFusionRule(SketchRule):
             Parallel(stage.name, row_loops[:-1]),
             *made,
             Vectorize(stage.name, f"{inner.name}.1"),
-            *streams,
+            *last_steps,
         ]
         parallel = blocks.factors[0]
         for axis in row_axes[:-1]:
@@ -143,6 +161,48 @@ def _choices(
     ]
 
 
+def _pipelined(
+    draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choices: Sequence[_Fusion]
+) -> list[_Fusion]:
+    """Structures in which a row is written while the next one is computed.
+
+    For results that may be written past the caches, with reductions in whole vectors.
+    """
+    _, streams = stream_choice(draft, stage)
+    long_enough = rows_of_a_pipeline(stage.axes[rows - 1].extent)
+    if not (streams and long_enough and draft.can("software_pipeline")):
+        return []
+    found = []
+    for choice in choices:
+        if choice.blocks or choice.recompute or choice.partials == "narrow":
+            continue
+        host = pipeline_host(stage, behind, rows, _lanes(draft, behind, choice))
+        if host is not None:
+            found.append(evolve(choice, host=host))
+    return found
+
+
+def _memory_steps(
+    draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
+) -> tuple[list[Param], list[Step]]:
+    """How results that no cache holds are written, and whether what is read is asked for early."""
+    params, steps = stream_choice(draft, stage)
+    if not steps or choice.blocks or choice.recompute:
+        return params, steps
+    loop = f"{stage.axes[rows - 1].name}.1"
+    passes = behind if choice.host else [*behind, stage]
+    more, prefetches = prefetch_choice(draft, stage, passes, _lanes(draft, behind, choice), loop)
+    if not choice.host:
+        return [*params, *more], [*steps, *prefetches]
+    always = Stream(stage.name, const(1))
+    return more, [always, *prefetches, SoftwarePipeline(stage.name, loop, choice.host)]
+
+
+def _lanes(draft: SketchDraft, behind: Sequence[Stage], choice: _Fusion) -> dict[str, int]:
+    """Partial results of each stage."""
+    return {producer.name: partial_lanes(draft, producer, choice.partials) for producer in behind}
+
+
 def _rows_of_a_block(extent: int) -> tuple[int, ...]:
     return tuple(rows for rows in _ROWS_OF_A_BLOCK if extent % rows == 0)
 
@@ -151,4 +211,6 @@ def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Levels:
     """The last row axis: a parallel loop, and the rows that one iteration of it computes."""
     axis = stage.axes[rows - 1]
     domain = _rows_of_a_block(axis.extent) if choice.blocks else None
+    if choice.host:
+        domain = rows_of_a_pipeline(axis.extent)
     return split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)

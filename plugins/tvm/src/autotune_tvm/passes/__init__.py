@@ -17,14 +17,20 @@ from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
 from autotune_tvm.passes.narrow_indices import narrow_indices
 from autotune_tvm.passes.peel_tails import peel_tails
+from autotune_tvm.passes.pipeline_rows import HOST, LATE, pipeline_rows
+from autotune_tvm.passes.prefetch_rows import PREFETCH, ROWS, prefetch_rows
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
 from autotune_tvm.passes.stream_stores import STREAM, note_streams, stream_stores
 from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
+    "HOST",
     "LANES",
+    "LATE",
     "PASSES",
+    "PREFETCH",
+    "ROWS",
     "STREAM",
     "bfloat16_constants",
     "combine_lanes",
@@ -45,6 +51,8 @@ PASSES = (
     uniform_conditions,
     hoist_tile_config,
     hoist_accumulators,
+    pipeline_rows,
+    prefetch_rows,
     note_lanes,
 )
 """From module to module, in this order."""

@@ -12,14 +12,13 @@ from typing import Any
 from attrs import frozen
 from tvm import tirx
 from tvm.ir import Call, IRModule, Op
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
 
 from autotune_tvm.passes.statements import (
     at,
-    region_at,
     replaced,
-    store_at,
     with_bodies,
+    with_store,
 )
 
 __all__ = ["peel_tails"]
@@ -103,7 +102,7 @@ def _condition(realize: Any) -> tuple[tuple[Any, int], Any] | None:
     bounds, value = combined
     own = [item.var for item in block.iter_vars]
     index, limit = bounds
-    free = _with_body(block, own, tirx.BufferStore(store.buffer, value, store.indices))
+    free = with_store(block, own, tirx.BufferStore(store.buffer, value, store.indices))
     return (at(index, own, list(realize.iter_values)), limit), SBlockRealize(
         realize.iter_values, True, free
     )
@@ -227,26 +226,6 @@ def _whole(tail: _Tail, depth: int, values: list[Any]) -> Any:
     realize = tail.realize
     variables = [loop.loop_var for loop in tail.loops]
     own = [item.var for item in realize.block.iter_vars]
-    block = _with_body(realize.block, own, realize.block.body)
+    block = with_store(realize.block, own, realize.block.body)
     placed = [at(value, variables, values) for value in realize.iter_values]
     return SBlockRealize(placed, True, block)
-
-
-def _with_body(block: Any, own: list[Any], store: Any) -> Any:
-    """A block over variables of its own that stores ``store``, over the variables ``own``."""
-    fresh = [tirx.Var(str(var.name), var.ty) for var in own]
-    axes = [
-        tirx.IterVar(item.dom, var, item.iter_type)
-        for item, var in zip(block.iter_vars, fresh, strict=True)
-    ]
-    return SBlock(
-        axes,
-        [region_at(region, own, fresh) for region in block.reads],
-        [region_at(region, own, fresh) for region in block.writes],
-        str(block.name_hint),
-        store_at(store, own, fresh),
-        None,
-        [],
-        [],
-        block.annotations,
-    )

@@ -24,6 +24,7 @@ __all__ = [
     "store_at",
     "with_bodies",
     "with_fields",
+    "with_store",
 ]
 
 _FIELDS = (
@@ -130,6 +131,26 @@ def rebuilt(node: Any, inside: list[Any]) -> Any:
     if isinstance(node, SBlock):
         return with_fields(node, body=inside[0])
     return node
+
+
+def with_store(block: Any, own: list[Any], store: Any) -> Any:
+    """A block over variables of its own that stores ``store``, over the variables ``own``."""
+    fresh = [tirx.Var(str(var.name), var.ty) for var in own]
+    axes = [
+        tirx.IterVar(item.dom, var, item.iter_type)
+        for item, var in zip(block.iter_vars, fresh, strict=True)
+    ]
+    return SBlock(
+        axes,
+        [region_at(region, own, fresh) for region in block.reads],
+        [region_at(region, own, fresh) for region in block.writes],
+        str(block.name_hint),
+        store_at(store, own, fresh),
+        None,
+        [],
+        [],
+        block.annotations,
+    )
 
 
 def with_fields(block: Any, **fields: Any) -> Any:
