@@ -35,15 +35,20 @@ func.func @kernel(%in: memref<2x3xf32>, %out: memref<6x8xf32>, %dense: memref<2x
 """
 
 
-@pytest.fixture
-def text() -> str:
-    """The program after rewriting."""
-    module: Any = compiler.parse_payload(PROGRAM)
+def rewritten(program: str) -> str:
+    """A program after rewriting."""
+    module: Any = compiler.parse_payload(program)
     ir = bindings.load().ir
     with module.context, ir.Location.unknown():
         rewrite(ir, module)
         assert module.operation.verify()
         return str(module)
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    """The program above after rewriting."""
+    return rewritten(PROGRAM)
 
 
 def test_copies_between_buffers_with_strides_are_loops(text: str) -> None:
@@ -68,3 +73,31 @@ def test_functions_that_processors_have_stay(text: str) -> None:
 def test_buffers_begin_where_lines_of_the_cache_do(text: str) -> None:
     aligned = re.findall(r"memref.alloc\(\) {alignment = (\d+)", text)
     assert sorted(map(int, aligned)) == [8, ALIGNMENT]
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_element"), [("bf16", True), ("i8", True), ("f16", False)], ids=str
+)
+def test_elements_of_narrow_numbers_are_widened_where_only_they_are_used(
+    kind: str, by_element: bool
+) -> None:
+    """What is used as a whole, too, stays a vector."""
+    cast, wide = ("arith.extsi", "i32") if kind == "i8" else ("arith.extf", "f32")
+    program = f"""
+func.func @kernel(%in: memref<2x{kind}>, %out: memref<2x{wide}>) {{
+  %i = arith.constant 0 : index
+  %x = vector.load %in[%i] : memref<2x{kind}>, vector<2x{kind}>
+  %part = {cast} %x : vector<2x{kind}> to vector<2x{wide}>
+  %y = vector.extract %part[1] : {wide} from vector<2x{wide}>
+  memref.store %y, %out[%i] : memref<2x{wide}>
+  %whole = {cast} %x : vector<2x{kind}> to vector<2x{wide}>
+  %z = vector.extract %whole[1] : {wide} from vector<2x{wide}>
+  memref.store %z, %out[%i] : memref<2x{wide}>
+  vector.store %whole, %out[%i] : memref<2x{wide}>, vector<2x{wide}>
+  return
+}}
+"""
+    text = rewritten(program)
+    assert text.count(f"{cast} %") == 2
+    assert text.count(f": {kind} to {wide}") == by_element
+    assert text.count(f"vector<2x{kind}> to vector<2x{wide}>") == 2 - by_element

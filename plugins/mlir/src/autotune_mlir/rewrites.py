@@ -16,6 +16,7 @@ _FLAGS = MappingProxyType(
         **dict.fromkeys(("arith.maximumf", "arith.minimumf"), "nsz"),
     }
 )
+_WIDENING = frozenset({"arith.extf", "arith.extsi", "arith.extui"})
 _ALLOCATIONS = frozenset({"memref.alloc", "memref.alloca"})
 _ALIGNED = "alignment"
 
@@ -30,6 +31,8 @@ def rewrite(ir: Any, module: Any) -> None:
       once, as C compilers do and as contractions of vectors are.
     - Of two zeros a maximum or minimum may be either, which saves half of its instructions; where
       one operand is NaN, so is the result.
+    - Elements of narrow numbers that a vector was made of are converted one by one where nothing
+      but they are used again: LLVM would make the vector of them first, and then take it apart.
     - Buffers that a schedule has asked for are aligned like all others, or each vector of a copied
       operand would lie across two lines of the cache.
 
@@ -40,6 +43,7 @@ def rewrite(ir: Any, module: Any) -> None:
     functions: list[Any] = []
     copies: list[Any] = []
     floats: list[Any] = []
+    casts: list[Any] = []
     alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNMENT)
 
     def visit(operation: Any) -> Any:
@@ -50,6 +54,8 @@ def rewrite(ir: Any, module: Any) -> None:
             copies.append(operation.operation)
         elif name in _FLAGS:
             floats.append(operation.operation)
+        elif name in _WIDENING:
+            casts.append(operation.operation)
         elif name in _ALLOCATIONS and _ALIGNED not in operation.attributes:
             operation.attributes[_ALIGNED] = alignment
         return ir.WalkResult.ADVANCE
@@ -61,10 +67,36 @@ def rewrite(ir: Any, module: Any) -> None:
             flag = _FLAGS[operation.name]
             operation.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{flag}>")
     expand_functions(ir, functions)
+    for cast in casts:
+        _widen_elements(ir, cast)
     for copy in copies:
         source, target = copy.operands
         if not (_is_dense(ir, source.type) and _is_dense(ir, target.type)):
             _write_copy(ir, copy, source, target)
+
+
+def _widen_elements(ir: Any, cast: Any) -> None:
+    """Convert the elements of a vector that are used, where it is used by its elements alone."""
+    source, result = cast.operands[0], cast.results[0]
+    # Of float16 the processor converts vectors by one instruction.
+    if not isinstance(source.type, ir.VectorType) or str(source.type.element_type) == "f16":
+        return
+    users = [use.owner.operation for use in result.uses]
+    wide = result.type.element_type
+    if not all(user.name == "vector.extract" and user.results[0].type == wide for user in users):
+        return
+    for user in users:
+        attributes = {"static_position": user.attributes["static_position"]}
+        with ir.InsertionPoint(user), user.location:
+            operands = [source, *list(user.operands)[1:]]
+            create = ir.Operation.create
+            narrow = create(
+                "vector.extract", [source.type.element_type], operands, attributes
+            ).results[0]
+            made = create(cast.name, [wide], [narrow]).results[0]
+        user.results[0].replace_all_uses_with(made)
+        user.erase()
+    cast.erase()
 
 
 def _is_dense(ir: Any, kind: Any) -> bool:
