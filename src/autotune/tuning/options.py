@@ -158,8 +158,9 @@ class TuneOptions:
             trained model that a plugin brings.
         trials: Budget in candidates, including those answered from records; by default 64 for
             each program, and with ``time`` as many as that allows.
-        time: Budget in wall seconds, which bounds the whole call. It is used up, unless ``trials``
-            or the space are before, or no program has gained within ``patience``.
+        time: Budget in wall seconds, which bounds the whole call. All of it is used, unless
+            ``trials`` are used up before, the space is exhausted, or no program has gained within
+            ``patience``.
         session_time: Wall seconds after which this call stops, not counting earlier sessions of
             the run that it resumes.
         patience: Trials without a faster candidate after which a program gets no more; by default
