@@ -119,17 +119,8 @@ class _Derivation:
         if isinstance(step, Inline):
             self._inline(step)
             return
-        if isinstance(step, (SplitReduction, ChunkReduction)):
-            self.workload = split_reduction(self.workload, step)
-            for name in (partial_name(step.stage), step.stage):
-                self._start(self.workload.stage(name))
-            return
-        if isinstance(step, Im2col):
-            self.workload = im2col(self.workload, step)
-            for stage in self.workload.stages:
-                known = self.schedules.get(stage.name)
-                if known is None or known.stage != stage:
-                    self._start(stage)
+        if isinstance(step, (SplitReduction, ChunkReduction, Im2col)):
+            self._rewrite(step)
             return
         schedule = self.schedules[step.stage]
         if isinstance(step, PadExtent):
@@ -186,6 +177,21 @@ class _Derivation:
         elif isinstance(step, WarpTensorize):
             self._mark(schedule, step.loops, "unrolled")
             schedule.intrinsic = step.intrinsic
+
+    def _rewrite(self, step: SplitReduction | ChunkReduction | Im2col) -> None:
+        """Go on with a workload of which some stages are others."""
+        if isinstance(step, Im2col):
+            self.workload = im2col(self.workload, step)
+            changed = [it for it in self.workload.stages if not self._has_begun(it)]
+        else:
+            self.workload = split_reduction(self.workload, step)
+            changed = [self.workload.stage(it) for it in (partial_name(step.stage), step.stage)]
+        for stage in changed:
+            self._start(stage)
+
+    def _has_begun(self, stage: Stage) -> bool:
+        known = self.schedules.get(stage.name)
+        return known is not None and known.stage == stage
 
     def _check_output(self, step: Stream) -> None:
         """What passes the caches moves the same elements in the same loops."""
