@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import UnknownNameError
@@ -230,7 +230,8 @@ PRESETS = sorted(preset_names())
     dtype=st.sampled_from(("u8s8s32", "int8", "float32")),
     m=st.sampled_from((1, 64, 128, 200)),
 )
-@settings(max_examples=40, deadline=None)
+@example(name="a100", cores=1, dtype="int8", m=64)
+@settings(max_examples=20, deadline=None)
 def test_no_number_of_cores_empties_a_space(name: str, cores: int, dtype: str, m: int) -> None:
     target = preset(name)
     if target.kind == "cpu":

@@ -159,7 +159,7 @@ class _Product:
         return const(extents[0] // math.prod(self.inner(axis)))
 
     def padding(self, axis: str) -> PadExtent | None:
-        """The step that pads an axis; None where its own extent is the only one."""
+        """The step that pads one of `axes`; None where its own extent is the only one."""
         if self.extents[axis] == (self.stage.axis(axis).extent,):
             return None
         return PadExtent(self.stage.name, axis, self.calls(axis) * math.prod(self.inner(axis)))
@@ -425,7 +425,8 @@ def _fetch_lanes(
 
 def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool:
     """Whether a fetch has conditions: of what lies beyond an extent, or of what it computes."""
-    if any(product_.padding(axis) for form in factor.forms for axis in form.coefficients):
+    read = {axis for form in factor.forms for axis in form.coefficients}
+    if any(product_.padding(axis) for axis in product_.axes if axis in read):
         return True
     inlined = _inlined(draft, product_.stage, factor.tensor)
     bodies = [draft.workload.stage(name).body for name in inlined]
