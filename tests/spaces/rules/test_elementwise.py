@@ -7,7 +7,7 @@ from rule_sketches import LIMITS, TARGET, sketches
 from transposes import transpose, transposed_pair
 
 from autotune.ir.workloads import Workload, elementwise
-from autotune.sketches import FuseProducer, Inline, Order, Pack, Sketch
+from autotune.sketches import Factor, FuseProducer, Inline, Order, Pack, Sketch
 from autotune.spaces import SketchSpace
 
 
@@ -43,6 +43,19 @@ def test_what_a_tile_reads_is_copied_in_rows_first() -> None:
     (sketch,) = named(transposed_pair(64, 48), "transposed-copies")
     assert FuseProducer("P", "Y", "j.1", 16) in sketch.steps
     assert not any(isinstance(step, Inline) for step in sketch.steps)
+
+
+def test_copied_tiles_may_be_taller() -> None:
+    workload = transpose(48, 512)
+    for name, tallest in (("transposed-tiles", 64), ("transposed-copies", 256)):
+        (sketch,) = named(workload, name)
+        assert values_of(sketch, "Y.i.1")[-1] == tallest
+
+
+def values_of(sketch: Sketch, name: str) -> tuple[int, ...]:
+    (found,) = (it for it in sketch.params if it.name == name)
+    assert isinstance(found, Factor)
+    return found.values or ()
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 8), (64, 24)])

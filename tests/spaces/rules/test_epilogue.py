@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from rule_sketches import (
     COLUMNS,
+    DEPTH,
     ROWS,
     A,
     B,
+    X,
     chain,
     exponential,
     load,
@@ -19,7 +21,7 @@ from rule_sketches import (
 )
 
 from autotune.ir.expressions import Binary, Constant
-from autotune.ir.workloads import Axis, Stage, Workload, dense
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, dense
 from autotune.sketches import Accumulate, FuseConsumer, Inline
 
 
@@ -83,3 +85,38 @@ def test_no_epilogue_over_two_reductions() -> None:
     body = Binary("add", load("C", "i", "j"), load("D", "i", "j"))
     workload = chain(product("C"), product("D"), pointwise("R", body), inputs=(A, B))
     assert fused_consumers(workload) == set()
+
+
+def product_of(source: str) -> Stage:
+    """The product of a stage's matrix with another one."""
+    axes = (Axis("i", ROWS), Axis("n", DEPTH), Axis("j", COLUMNS, "reduce"))
+    body = Binary("mul", load(source, "i", "j"), load("D", "j", "n"))
+    return Stage(Tensor("Y", (ROWS, DEPTH), "float32"), axes, body, "add")
+
+
+D = matrix("D", COLUMNS, DEPTH)
+
+
+def test_what_is_expensive_is_computed_before_a_product_copies_it() -> None:
+    stages = (product(), pointwise("Z", relu("C")), pointwise("E", exponential("Z")))
+    workload = chain(*stages, product_of("E"), inputs=(A, B, D))
+    assert fused_consumers(workload) == {("E", "C")}
+    assert steps_of(workload, Inline) == {Inline("Z")}
+
+
+def test_what_is_cheap_is_computed_where_a_product_copies_it() -> None:
+    workload = chain(product(), pointwise("R", relu("C")), product_of("R"), inputs=(A, B, D))
+    assert fused_consumers(workload) == set()
+
+
+def test_what_reads_no_reduction_is_no_epilogue() -> None:
+    workload = chain(pointwise("E", exponential("X")), product_of("E"), inputs=(X, D))
+    assert fused_consumers(workload) == set()
+
+
+def test_a_computed_bias_is_inlined_into_the_epilogue() -> None:
+    body = Binary("add", load("C", "i", "j"), load("S", "i", "j"))
+    stages = (product(), pointwise("S", relu("X")), pointwise("R", body))
+    workload = chain(*stages, inputs=(A, B, X))
+    assert fused_consumers(workload) == {("R", "C")}
+    assert steps_of(workload, Inline) == {Inline("S")}

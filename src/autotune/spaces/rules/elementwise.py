@@ -33,6 +33,8 @@ from autotune.spaces.rules.vector_levels import is_covered, vector_levels
 
 # Rows of a tile: those of a cache line of the source, or a few.
 _TILE_ROWS = (4, 8, 16, 32, 64)
+# Of a tile that is copied first, which reads so much of a page at once.
+_COPIED_ROWS = (*_TILE_ROWS, 128, 256)
 # Rows for each core above which rows alone are enough to share.
 _ROWS_FOR_CORES = 4
 
@@ -125,7 +127,9 @@ def _in_tiles(draft: SketchDraft, stage: Stage) -> list[SketchDraft]:
         return []
     rows = tuple(count for count in _TILE_ROWS if across.extent % count == 0)
     tiles = [_tiled(draft, stage, across, rows, width)] if rows else []
-    whole = tuple(count for count in rows if count % lanes == 0)
+    whole = tuple(
+        count for count in _COPIED_ROWS if across.extent % count == 0 and count % lanes == 0
+    )
     copy = _copy(draft, stage, load, lanes)
     if whole and copy is not None:
         tiles.append(_tiled(draft, stage, across, whole, width, copy))

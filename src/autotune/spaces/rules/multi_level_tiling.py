@@ -48,6 +48,7 @@ from autotune.spaces.rules.access import (
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
+from autotune.spaces.rules.epilogue import reduction_before
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
@@ -377,7 +378,10 @@ def _operand_steps(
     producer = producer_stage(draft.workload, operand.tensor)
     lone = producer is not None and len(draft.workload.consumers(operand.tensor)) == 1
     pointwise = producer is not None and is_pointwise(producer) and lone
-    kept = operand.tensor in draft.workload.outputs
+    # Or it is computed where what it reads is.
+    kept = operand.tensor in draft.workload.outputs or (
+        producer is not None and reduction_before(draft, producer) is not None
+    )
     lanes = draft.target.lanes(stage.output.dtype)
     if place is None:
         if producer is None or not pointwise or kept:
