@@ -19,6 +19,7 @@ from autotune.networks.import_limit import ImportLimit
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
 from autotune.networks.source import Source, as_inputs, find_frontend
+from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
@@ -392,7 +393,7 @@ def _loaded(
         limit.doing = f"its graph was prepared, after pass {report.name!r}"
         _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
 
-    with limit.during("it was read"):
+    with limit.during("it was read"), no_collection():
         network = load_network(
             source,
             options.machine,
