@@ -154,9 +154,7 @@ def reserve_reference(workload: Workload, seed: int) -> ReferenceFiles:
         on_failure.pop_all()
     paths = [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in descriptors]
     inputs = len(workload.inputs)
-    return ReferenceFiles(
-        tuple(paths[:inputs]), tuple(paths[inputs:]), tuple(descriptors), draw
-    )
+    return ReferenceFiles(tuple(paths[:inputs]), tuple(paths[inputs:]), tuple(descriptors), draw)
 
 
 def _file_in_memory() -> int:

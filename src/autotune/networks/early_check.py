@@ -27,8 +27,9 @@ __all__ = ["EarlyCheck"]
 _MOST_FLOP = 4e9
 """Networks of more are not run before they are tuned: without a schedule that takes too long."""
 _MOST_SHARE = 0.02
-"""Nor are those whose untuned call takes a larger part of the time: the check saves a budget that
-is spent in vain, and is not to be one."""
+"""Nor are those of which the check takes a larger part of the time, which it is there to save."""
+_SECONDS_PER_PROGRAM = 0.05
+"""How long a program without a schedule takes to compile."""
 _TUNED_BUILD = 2.5
 """A tuned network takes at most so many times as long to compile as an untuned one."""
 _BUILT_BYTES_PER_SECOND = 1e8
@@ -86,8 +87,8 @@ class EarlyCheck:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether an untuned call takes little, and little of the time that there is."""
-        expected = self.flop / NAIVE_FLOP_PER_SECOND
+        """Whether building and calling it takes little, and little of the time that there is."""
+        expected = self.flop / NAIVE_FLOP_PER_SECOND + _SECONDS_PER_PROGRAM * len(self.tasks)
         return self.flop <= _MOST_FLOP and expected <= _MOST_SHARE * self._seconds
 
     @property

@@ -218,9 +218,7 @@ def test_the_form_that_is_expected_to_be_faster_is_chosen(
         assert "3 convolutions" in note
 
 
-def test_the_chosen_form_is_not_cut_again(
-    target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_chosen_form_is_not_cut_again(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
 
     def counted(each: Any) -> Any:
