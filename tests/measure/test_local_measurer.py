@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve, frozen
@@ -15,8 +16,8 @@ from patient_clock import PatientClock
 from process_facts import becomes_true
 from thinning import thinned
 
-from autotune.ir.workloads import Workload
-from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol
+from autotune.ir.workloads import Workload, reference_outputs
+from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol, validation
 from autotune.measure import workers as module
 from autotune.measure.jobs import MOST_AHEAD
 from autotune.sketches import Candidate, Ordinal, Sketch
@@ -370,6 +371,28 @@ def test_candidates_are_built_while_nobody_waits(
     noted = measurer.take_build_spans()
     assert len(noted) == 6
     assert all(begin < end < collected for begin, end in noted)
+
+
+def test_what_is_right_is_found_out_while_candidates_are_built(
+    make_measurer: MakeMeasurer,
+    candidates: list[Candidate],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = tmp_path / "log"
+    evaluated: list[bool] = []
+
+    def evaluate(*given: Any) -> Any:
+        evaluated.append(becomes_true(lambda: spans(log, "build"), 20.0))
+        return reference_outputs(*given)
+
+    monkeypatch.setattr(validation, "reference_outputs", evaluate)
+    measurer = make_measurer(log=str(log))
+    measurer.wait_ready()
+    assert not evaluated
+    assert statuses(measurer.measure(candidates[:2])) == ["ok"] * 2
+    assert statuses(measurer.rematch(candidates[:2])) == ["ok"] * 2
+    assert evaluated == [True, True], "once for the search, and once for its winners"
 
 
 def test_the_next_batch_is_built_while_the_search_learns_from_the_last(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from autotune.measure.validation import (
     mismatch,
     read_arrays,
     relative_bound,
+    reserve_reference,
     write_reference,
 )
 from autotune.targets import preset, resolve
@@ -166,6 +170,36 @@ def test_nobody_can_write_to_the_files() -> None:
                 mmap.mmap(file.fileno(), 0)
         assert Path(path).read_bytes() == before
     files.close()
+
+
+def test_files_are_known_before_they_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = softmax(m=4, n=4)
+    files, wanted = reserve_reference(workload, 7), write_reference(workload, 7)
+    paths = [Path(path) for path in (*files.inputs, *files.outputs)]
+    assert not any(path.stat().st_size for path in paths)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        # Between the input, which is written and sealed, and the output.
+        seals = fcntl.fcntl
+        patched.setattr(fcntl, "fcntl", interrupted_after(seals, 2))
+        files.fill()
+    for _ in range(2):
+        files.fill()
+    for path, other in zip(paths, (*wanted.inputs, *wanted.outputs), strict=True):
+        assert path.read_bytes() == Path(other).read_bytes()
+    files.close()
+    wanted.close()
+
+
+def interrupted_after(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
+    """The function, whose calls after so many are interrupted."""
+    left = iter(range(calls))
+
+    def called(*arguments: Any) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return called
 
 
 def rounded_sum(workload: Workload, how: str) -> NDArray[np.generic]:

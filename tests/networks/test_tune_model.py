@@ -10,11 +10,13 @@ import pytest
 from attrs import evolve
 
 import autotune
+from autotune.backends import ImportedProgram
 from autotune.cli.build_model import timed_and_saved
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.builders import gemm
+from autotune.measure.workers import Workers
 from autotune.networks.api import ModelOptions, build_recorded, model_tasks, run_model
 from autotune.networks.model_result import ModelResult
 from autotune.networks.running import WrongOutputs
@@ -23,8 +25,10 @@ from autotune.networks.tables import coverage_table
 from autotune.networks.totals import NetworkTotals
 from autotune.report import formats
 from autotune.store.records import Outcome
+from autotune.testing.reference_backend import ReferenceBackend
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
+    ReferenceFrontend,
     ReferenceLayer,
     ReferenceModel,
     three_layers,
@@ -290,6 +294,47 @@ def test_coverage_counts_calls_and_flop() -> None:
     assert rows["gram"]["tuned"].startswith("no: ") and rows["gram"]["sketches"] == "-"
     assert "2 of 3 tasks, 3 of 4 calls" in table.notes[0]
     assert "100 %" not in table.notes[0]
+
+
+def test_workers_start_before_the_network_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    made: list[Workers] = []
+    start, read = Workers.start, ReferenceFrontend.load
+
+    def started(workers: Workers) -> None:
+        if not workers.is_running:
+            order.append("started")
+            made.append(workers)
+        start(workers)
+
+    def loaded(*given: Any) -> Any:
+        order.append("read")
+        return read(*given)
+
+    monkeypatch.setattr(Workers, "start", started)
+    monkeypatch.setattr(ReferenceFrontend, "load", loaded)
+    assert tuned(tmp_path, trials=2).trials == 2
+    assert order == ["started", "read"]
+    with pytest.raises(UnsupportedWorkload):
+        tuned(tmp_path, evolve(three_layers()[0], unsupported="scale"))
+    assert order == ["started", "read"] * 2
+    assert not any(workers.is_running for workers in made)
+
+
+def test_each_program_is_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[object] = []
+    read = ReferenceBackend.import_program
+
+    def counted(backend: ReferenceBackend, program: object) -> ImportedProgram:
+        imported.append(program)
+        return read(backend, program)
+
+    monkeypatch.setattr(ReferenceBackend, "import_program", counted)
+    assert tuned(tmp_path, trials=1).trials == 1
+    # Two of them are equal, and one is a view.
+    assert len(imported) == len(four_layers().layers) - 1
 
 
 def test_what_is_not_the_model_is_refused_before_the_budget_is_spent(tmp_path: Path) -> None:

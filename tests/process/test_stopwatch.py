@@ -48,3 +48,14 @@ def test_what_is_built_at_the_same_time_counts_once() -> None:
     watch.credit_builds([(1.0, 3.0), (2.0, 4.0), (2.5, 2.6), (9.0, 12.0)])
     assert watch.seconds["build"] == pytest.approx(4.0)
     assert watch.seconds["search"] == pytest.approx(6.0)
+
+
+def test_what_is_claimed_beside_builds_is_theirs_where_they_overlap() -> None:
+    now = [0.0]
+    watch = Stopwatch(lambda: now[0])
+    now[0] = 4.0
+    watch.claim("startup", 3.0, beside_builds=True)
+    watch.claim("run", 1.0)
+    watch.credit_builds([(0.0, 2.0), (3.5, 9.0)])
+    found = watch.seconds
+    assert (found["startup"], found["build"], found["run"]) == pytest.approx((1.5, 1.5, 1.0))

@@ -11,6 +11,7 @@ import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.importer import (
+    CONSTANTS,
     argument_names,
     blocks_of,
     import_module,
@@ -59,6 +60,17 @@ def test_round_trip(workload: Workload) -> None:
     again = module_from_text(text_of(module))
     tvm.ir.assert_structural_equal(again, module)
     assert import_module(again)[0].digest == workload.digest
+
+
+def test_a_function_is_read_once_under_its_name() -> None:
+    text = COPY.format("A[vi, vj]")
+    first, _ = import_module(function(text))
+    assert import_module(function(text))[0] is first
+    other, _ = import_module(function(text).with_attr("global_symbol", "g"))
+    assert (first.name, other.name) == ("f", "g") and other.digest == first.digest
+    constant, module = import_module(function(text).with_attr(CONSTANTS, [0]))
+    assert constant.inputs[0].constant and not first.inputs[0].constant
+    assert CONSTANTS not in module["main"].attrs
 
 
 def test_a_function_and_a_module_are_imported(backend: TVMBackend) -> None:

@@ -40,6 +40,11 @@ class Building:
             self._post(trial)
         self._dispatcher.pump(0.0)
 
+    def begin(self, trials: Sequence[Trial]) -> None:
+        """As :meth:`request`, and workers that wait for something begin now."""
+        self.request(trials)
+        self._dispatcher.pump(0.0)
+
     def await_all(self, trials: Sequence[Trial]) -> None:
         """Wait until each has an outcome, an original, or a living worker that holds it."""
         while not all(map(self.is_settled, trials)):

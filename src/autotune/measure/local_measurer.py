@@ -132,7 +132,7 @@ class LocalMeasurer(Measurer):
             self._client = TaskClient.of(self._workers, self._task)
 
     def wait_ready(self) -> None:
-        """Prepare inputs and reference outputs, and wait until the workers have them.
+        """Wait until the workers can build; inputs and what is right come before something runs.
 
         Raises:
             WorkerStartFailed: the workers cannot be brought up.
@@ -147,6 +147,7 @@ class LocalMeasurer(Measurer):
         trials = {digest: self._trial(candidate) for digest, candidate in unique.items()}
         self._batches.append(Batch([trials[candidate.digest] for candidate in candidates]))
         self._build_ahead()
+        self._fill_inputs()
 
     def collect(self, collecting: Collecting) -> list[Outcome]:
         """See :meth:`Measurer.collect`."""
@@ -352,6 +353,11 @@ class LocalMeasurer(Measurer):
             self._started().give_inputs(inputs)
             self._workers.pool.wait_ready()
 
+    def _fill_inputs(self) -> None:
+        """Have what programs run on, and what is right; best called while workers build."""
+        with self._timed("start"):
+            self._started().fill_inputs()
+
     def _trial(self, candidate: Candidate | None, *, always: bool = False) -> Trial:
         self._trials += 1
         return Trial(self._trials, candidate, always)
@@ -452,12 +458,16 @@ class LocalMeasurer(Measurer):
                 return
 
     def _await_built(self, trials: Sequence[Trial]) -> None:
+        building = self._started().building
+        building.begin(trials)
+        self._fill_inputs()
         with self._timed("build"):
-            self._started().building.await_all(trials)
+            building.await_all(trials)
 
     @contextmanager
     def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
         """See :func:`undisturbed`; this is accounted as running."""
+        self._fill_inputs()
         with self._timed("run"), undisturbed(self._started(), self._workers, trials, later):
             yield
 

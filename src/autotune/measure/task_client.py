@@ -15,7 +15,7 @@ from autotune.measure.jobs import Place
 from autotune.measure.lanes import Lanes
 from autotune.measure.timing_session import Carrier, TimingSession
 from autotune.measure.trial import Trial
-from autotune.measure.validation import write_reference
+from autotune.measure.validation import ReferenceFiles, reserve_reference
 from autotune.measure.workers import MeasureWorkers
 from autotune.process.ending import ending_with
 
@@ -63,6 +63,7 @@ class TaskClient:
     close: Callable[[], object]
     _files: ExitStack
     inputs: str = field(default="", init=False)
+    _reference: ReferenceFiles | None = field(default=None, init=False)
 
     @staticmethod
     def of(workers: MeasureWorkers, task: TaskInputs) -> TaskClient:
@@ -98,7 +99,8 @@ class TaskClient:
     def give_inputs(self, kind: str) -> None:
         """Tell the workers what to run programs on, if they run them on something else.
 
-        They forget then what they hold of this task.
+        They forget then what they hold of this task, and can build; before something runs,
+        :meth:`fill_inputs` has to be called.
 
         Args:
             kind: ``search``, or ``rematch`` for other inputs.
@@ -107,7 +109,7 @@ class TaskClient:
             return
         task, setup = self.task, self.workers.setup
         seed = task.seed + (kind == "rematch")
-        files = write_reference(task.workload, seed)
+        files = reserve_reference(task.workload, seed)
         # To the end: a worker may still be about to read those before these.
         self._files.callback(files.close)
         message = {
@@ -124,7 +126,16 @@ class TaskClient:
             **self.workers.publish(files),
         }
         self.dispatcher.pool.tell(self.dispatcher.task, message, replace=True)
-        self.inputs = kind
+        self.inputs, self._reference = kind, files
+
+    def fill_inputs(self) -> None:
+        """Have the inputs, and what is right. Again, it does nothing.
+
+        Raises:
+            WorkerStartFailed: there is no memory for them.
+        """
+        if self._reference is not None:
+            self._reference.fill()
 
     def holds(self, trial: Trial) -> bool:
         """Whether a living worker has the program of a trial."""

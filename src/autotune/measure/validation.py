@@ -27,11 +27,11 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import numpy as np
-from attrs import frozen
+from attrs import define, field, frozen
 
 from autotune.backends.backend import Array
 from autotune.ir.element_types import ElementType, element_type
@@ -62,12 +62,12 @@ _INEXACT = (
 _EXACT = ("max", "min", "neg", "abs", "floor", "ceil", "round")
 
 
-@frozen
+@define(eq=False)
 class ReferenceFiles:
     """The inputs and the reference outputs, in the workload's order.
 
-    They are in memory of the host that nobody can change any more, this host included. Workers
-    read them by path.
+    They are in memory of the host that nobody can change once it is filled, this host included.
+    Workers read them by path.
 
     Attributes:
         inputs: Paths of the inputs (``.npy``).
@@ -77,7 +77,21 @@ class ReferenceFiles:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    descriptors: tuple[int, ...] = ()
+    descriptors: tuple[int, ...]
+    _draw: Callable[[], Sequence[Array]]
+    _is_filled: bool = field(default=False, init=False)
+
+    def fill(self) -> None:
+        """Draw the inputs, and evaluate the reference. Again, it does nothing.
+
+        Raises:
+            WorkerStartFailed: there is no memory for them.
+        """
+        if self._is_filled:
+            return
+        for descriptor, array in zip(self.descriptors, self._draw(), strict=True):
+            _write_sealed(descriptor, array)
+        self._is_filled = True
 
     def close(self) -> None:
         """Free the memory, once no worker reads it any more."""
@@ -112,34 +126,62 @@ def write_reference(workload: Workload, seed: int) -> ReferenceFiles:
     Raises:
         WorkerStartFailed: there is no memory for them.
     """
-    arrays = random_inputs(workload, np.random.default_rng(seed))
-    results = reference_outputs(workload, arrays)
-    in_order = [arrays[tensor.name] for tensor in workload.inputs]
-    in_order += [results[name] for name in workload.outputs]
+    files = reserve_reference(workload, seed)
+    with ExitStack() as on_failure:
+        on_failure.callback(files.close)
+        files.fill()
+        on_failure.pop_all()
+    return files
+
+
+def reserve_reference(workload: Workload, seed: int) -> ReferenceFiles:
+    """As :func:`write_reference`, but empty: they are to be filled before they are read.
+
+    Workers that know their paths can build meanwhile.
+    """
+
+    def draw() -> list[Array]:
+        arrays = random_inputs(workload, np.random.default_rng(seed))
+        results = reference_outputs(workload, arrays)
+        inputs = [arrays[tensor.name] for tensor in workload.inputs]
+        return [*inputs, *(results[name] for name in workload.outputs)]
+
     with ExitStack() as on_failure:
         descriptors = []
-        for array in in_order:
-            descriptors.append(_sealed(array))
+        for _ in range(len(workload.inputs) + len(workload.outputs)):
+            descriptors.append(_file_in_memory())
             on_failure.callback(os.close, descriptors[-1])
         on_failure.pop_all()
     paths = [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in descriptors]
     inputs = len(workload.inputs)
-    return ReferenceFiles(tuple(paths[:inputs]), tuple(paths[inputs:]), tuple(descriptors))
+    return ReferenceFiles(tuple(paths[:inputs]), tuple(paths[inputs:]), tuple(descriptors), draw)
 
 
-def _sealed(array: Array) -> int:
-    """A descriptor of a file in memory with an array (``.npy``), which cannot be changed."""
+def _file_in_memory() -> int:
+    """A descriptor of an empty file."""
     try:
-        with ExitStack() as on_failure:
-            descriptor = os.memfd_create("reference", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            on_failure.callback(os.close, descriptor)
-            with open(descriptor, "wb", closefd=False) as file:
-                np.save(file, array, allow_pickle=False)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            on_failure.pop_all()
+        return os.memfd_create("reference", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
-        raise WorkerStartFailed(f"no memory for the arrays of a task: {error}") from error
-    return descriptor
+        raise _no_memory(error) from error
+
+
+def _write_sealed(descriptor: int, array: Array) -> None:
+    """Make a file one of an array (``.npy``), which cannot be changed any more."""
+    try:
+        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE:
+            # An interrupt has come before the others were written.
+            return
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        with open(descriptor, "wb", closefd=False) as file:
+            np.save(file, array, allow_pickle=False)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError as error:
+        raise _no_memory(error) from error
+
+
+def _no_memory(error: OSError) -> WorkerStartFailed:
+    return WorkerStartFailed(f"no memory for the arrays of a task: {error}")
 
 
 def read_arrays(paths: Sequence[str]) -> list[Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,13 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.measure.devices.shared import release_unused
+from autotune.networks.early_check import EarlyCheck
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
 from autotune.networks.import_limit import ImportLimit
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
-from autotune.networks.running import (
-    SAVED_BYTES_PER_SECOND,
-    TIMING_SECONDS,
-    build_network,
-    check_network,
-)
-from autotune.networks.source import Source, as_inputs
+from autotune.networks.source import Source, as_inputs, find_frontend
+from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
@@ -32,6 +29,7 @@ from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, tasks_on_backends
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import Reserve
+from autotune.tuning.run_processes import RunProcesses
 
 __all__ = [
     "Coverage",
@@ -43,15 +41,6 @@ __all__ = [
     "run_model",
     "tune_model",
 ]
-
-MOST_EARLY_FLOP = 4e9
-"""Networks of more are not run before they are tuned: without a schedule that takes too long."""
-# A tuned network takes at most so many times as long to compile as an untuned one.
-_TUNED_BUILD = 2.5
-# Weights are copied, and packed for the schedules that take them so, at this rate.
-_BUILT_BYTES_PER_SECOND = 1e8
-# To compare the outputs of a tuned network, it and its model are called, at so much at least.
-_TUNED_FLOP_PER_SECOND = 2e10
 
 
 @frozen(kw_only=True, eq=False)
@@ -170,55 +159,92 @@ def run_model(
     """
     start = clock() if began is None else began
     limit = limit or ImportLimit.of(options, source.text, lambda: clock() - start)
-    network, tasks, options = _loaded(source, reading, options, limit)
+    with ExitStack() as stack:
+        with limit.during("it was read"):
+            early = _early_processes(source, reading, options, stack)
+        network, tasks, options = _loaded(source, reading, options, limit)
+        check = EarlyCheck(
+            network=network,
+            tasks=tasks,
+            options=options,
+            limit=limit,
+            clock=clock,
+            compares=reading.check,
+            builds=builds,
+            saves=saves,
+        )
+        return _run_loaded(check, reading.weights, start, early)
 
-    def check_import() -> Reserve:
-        flop = sum(task.total_flop for task in tasks)
-        calls = flop / _TUNED_FLOP_PER_SECOND if reading.check else 0.0
-        reserve = Reserve(TIMING_SECONDS + calls, programs=len(network.tasks))
-        if reading.check and flop <= MOST_EARLY_FLOP:
-            built, checked = _check_import(network, options, clock, limit)
-            reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
-        copying = network.weight_bytes / _BUILT_BYTES_PER_SECOND
-        copying += saves * network.weight_bytes / SAVED_BYTES_PER_SECOND
-        reserve = evolve(reserve, seconds=reserve.seconds + copying) if builds else Reserve()
-        _warn_of_time(options, network.name, clock() - start, reserve)
-        return reserve
 
+def _early_processes(
+    source: Source, reading: ModelOptions, options: TuneOptions, stack: ExitStack
+) -> RunProcesses | None:
+    """Workers and models that get ready while the model is read; None without a known backend."""
+    backend = find_frontend(source, reading.frontend).backend
+    if not backend or options.backend not in ((), (backend,)):
+        return None
+    processes = stack.enter_context(RunProcesses(evolve(options, backend=(backend,))))
+    processes.start_workers()
+    return processes
+
+
+def _run_loaded(
+    check: EarlyCheck,
+    counts: Mapping[str, float],
+    start: float,
+    early: RunProcesses | None,
+) -> ModelResult:
+    """Tune the tasks of a network that was read.
+
+    Args:
+        check: Of the network, before it is tuned.
+        counts: As :attr:`ModelOptions.weights`.
+        start: When the caller began.
+        early: What was started already.
+    """
+    network, tasks, options = check.network, check.tasks, check.options
     for task in tasks:
         if task.refusal:
             _emit(options, WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
     # The scheduler gives every task its first trials in this order: a budget that ends before it
     # has gone to where most time is expected.
-    weights = _weights(tasks, reading.weights)
+    weights = _weights(tasks, counts)
     tunable = sorted(filter(_is_tunable, tasks), key=lambda it: -weights[it.name] * it.work)
     refused: dict[int, AutotuneError] = {}
     fallen: dict[int, str] = {}
-    given = [Task(task.program, weights[task.name], task.name) for task in tunable]
+    given = [_given(task, weights[task.name], network.backend) for task in tunable]
     results: Sequence[Result] = []
     if given:
+        meanwhile = check.run
         if options.machine.kind == "cuda":
             # Before any worker has the device, whose memory and time are its own then.
-            reserve = check_import()
+            reserve = check.run()
             release_unused()
-            check_import = partial(_known, reserve)
+            meanwhile = partial(_known, reserve)
         results = run_tasks(
             given,
             options,
-            clock,
+            check.clock,
             refused=refused,
             fallen=fallen,
             began=start,
-            meanwhile=check_import,
+            meanwhile=meanwhile,
+            processes=early if early and early.options.backend == options.backend else None,
         )
     else:
-        check_import()
+        check.run()
     fallbacks = {tunable[position].name: reason for position, reason in fallen.items()}
     reasons = {tunable[position].name: str(error) for position, error in refused.items()}
     accepted = [task.name for task in tunable if task.name not in reasons]
     by_name = dict(zip(accepted, results, strict=True))
     found = [_tuned_task(task, by_name, reasons, fallbacks) for task in tasks]
     return _tuned(network, found, options, results[0] if results else None)
+
+
+def _given(task: UniqueTask, weight: float, backend: str) -> Task:
+    """A task for the tuner, which its backend has imported."""
+    imported = {} if task.imported is None else {backend: task.imported}
+    return Task(task.program, weight, task.name, imported)
 
 
 def _known(reserve: Reserve) -> Reserve:
@@ -337,7 +363,7 @@ def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> 
     network, tasks, options = _loaded(source, reading, options)
     tunable = list(filter(_is_tunable, tasks))
     refused: dict[int, AutotuneError] = {}
-    given = [Task(task.program, task.occurrences, task.name) for task in tunable]
+    given = [_given(task, task.occurrences, network.backend) for task in tunable]
     spaces, _ = tasks_on_backends(given, options, refused, {})
     accepted = [task.name for number, task in enumerate(tunable) if number not in refused]
     by_name = {name: one.space for name, one in zip(accepted, spaces, strict=True)}
@@ -367,7 +393,7 @@ def _loaded(
         limit.doing = f"its graph was prepared, after pass {report.name!r}"
         _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
 
-    with limit.during("it was read"):
+    with limit.during("it was read"), no_collection():
         network = load_network(
             source,
             options.machine,
@@ -386,36 +412,6 @@ def _loaded(
     facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
     _emit(options, NetworkLoaded(network.name, tuple(facts)))
     return network, tasks, evolve(options, backend=(network.backend,))
-
-
-def _check_import(
-    network: NetworkProgram, options: TuneOptions, clock: Clock, limit: ImportLimit
-) -> tuple[float, float]:
-    """Run the untuned network, so that a wrong import is found before the budget is spent.
-
-    Returns:
-        Seconds that building it took, and running it beside the model.
-    """
-    machine, began = options.machine, clock()
-    with limit.during("it was built without schedules"):
-        compiled = build_network(network, {}, machine, machine.cores)
-        built = clock()
-        limit.doing = "it was compared with the model"
-        check_network(network, compiled)
-    return built - began, clock() - built
-
-
-def _warn_of_time(options: TuneOptions, name: str, spent: float, reserve: Reserve) -> None:
-    """Say where a network takes as long to import and to build as the whole call may."""
-    limits = [it for it in (options.time, options.session_time) if it is not None]
-    needed = spent + reserve.seconds
-    if limits and needed >= min(limits):
-        then = f", and to build, check and time it about {reserve.seconds:.0f} s"
-        message = (
-            f"to import and check it took {spent:.0f} s{then if reserve.seconds else ''}: nothing "
-            f"is left of {min(limits):g} s to tune it"
-        )
-        _emit(options, WarningRaised(name, message))
 
 
 def _is_tunable(task: UniqueTask) -> bool:

@@ -196,6 +196,9 @@ class Frontend(ABC):
     """Names of the passes that :attr:`LoadOptions.passes` can replace, in order."""
     formats: tuple[str, ...] = ()
     """How the names of the files end that it reads: ``(".onnx",)``."""
+    backend: str = ""
+    """The backend of all networks that it reads, whose workers start while it reads one; "" where
+    that depends on the network."""
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A frontend is made like every other part, and needs nothing."""

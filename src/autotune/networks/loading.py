@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from autotune.backends import Backend
+from autotune.backends import Backend, ImportedProgram
 from autotune.errors import AutotuneError, InvalidValueError, PluginError
 from autotune.ir.workloads import Workload
 from autotune.networks.frontend import LoadOptions, NetworkProgram, NetworkTask, PassReport
@@ -32,7 +32,7 @@ class UniqueTask:
         name: Of the first of them.
         names: Of all of them.
         program: Of the first of them.
-        workload: What they compute; None where the backend cannot say.
+        imported: That program as the backend imports it; None where it cannot.
         occurrences: Calls of all of them in one inference.
         flop: Of one call.
         nodes: Operators of the graph that they came from.
@@ -43,12 +43,17 @@ class UniqueTask:
     name: str
     names: tuple[str, ...]
     program: object
-    workload: Workload | None
+    imported: ImportedProgram | None
     occurrences: int
     flop: float
     nodes: tuple[str, ...]
     view: bool = False
     refusal: str = ""
+
+    @property
+    def workload(self) -> Workload | None:
+        """What they compute; None where the backend cannot say."""
+        return None if self.imported is None else self.imported.workload
 
     @property
     def is_tunable(self) -> bool:
@@ -142,17 +147,17 @@ def unique_tasks(network: NetworkProgram) -> tuple[UniqueTask, ...]:
     backend: Backend = create_held_part("backend", network.backend)
     found: dict[str, UniqueTask] = {}
     for task in network.tasks:
-        workload, refusal = None, ""
+        imported, refusal = None, ""
         if not task.view:
-            workload, refusal = _imported(backend, task)
-        digest = task.name if workload is None else workload.digest
+            imported, refusal = _imported(backend, task)
+        digest = task.name if imported is None else imported.workload.digest
         first = found.get(digest)
         if first is None:
             found[digest] = UniqueTask(
                 task.name,
                 (task.name,),
                 task.program,
-                workload,
+                imported,
                 task.occurrences,
                 task.flop,
                 task.nodes,
@@ -169,9 +174,9 @@ def unique_tasks(network: NetworkProgram) -> tuple[UniqueTask, ...]:
     return tuple(found.values())
 
 
-def _imported(backend: Backend, task: NetworkTask) -> tuple[Workload | None, str]:
-    """What a task computes, or why the backend cannot say it."""
+def _imported(backend: Backend, task: NetworkTask) -> tuple[ImportedProgram | None, str]:
+    """The program of a task as the backend imports it, or why it cannot."""
     try:
-        return backend.import_program(task.program).workload, ""
+        return backend.import_program(task.program), ""
     except AutotuneError as error:
         return None, str(error)

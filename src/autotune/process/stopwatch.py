@@ -61,9 +61,19 @@ class Stopwatch:
         """Seconds of an activity in this session."""
         return self._claimed[activity]
 
-    def claim(self, activity: str, seconds: float) -> None:
-        """Count ``seconds`` that have just passed as ``activity``."""
+    def claim(self, activity: str, seconds: float, *, beside_builds: bool = False) -> None:
+        """Count ``seconds`` that have just passed as ``activity``.
+
+        Args:
+            activity: What they were spent on.
+            seconds: How many.
+            beside_builds: Whether something may have been built meanwhile: then
+                :meth:`credit_builds` counts that as building.
+        """
         self._claimed[activity] += max(0.0, seconds)
+        if beside_builds:
+            now = self._clock()
+            self._spans.append((now - max(0.0, seconds), now, activity))
 
     @contextmanager
     def timing(self, activity: str) -> Iterator[None]:

@@ -116,6 +116,7 @@ class ReferenceFrontend(Frontend):
     name = "reference"
     sources = ("a reference model",)
     passes = ("check", "number")
+    backend = REFERENCE_BACKEND
 
     def __init__(self, context: Context | None = None) -> None:
         """Nothing of the context is used."""

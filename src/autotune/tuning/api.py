@@ -21,9 +21,10 @@ from autotune.store.sqlite import open_database
 from autotune.tuning.events import EventListener, WarningRaised
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, backend_for
-from autotune.tuning.resolve import model_hosts, resolve_run
+from autotune.tuning.resolve import resolve_run
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import Budget, Reserve
+from autotune.tuning.run_processes import RunProcesses
 from autotune.tuning.tuner import Tuner
 
 __all__ = ["run_tasks", "tune", "tune_tasks"]
@@ -112,6 +113,7 @@ def run_tasks(
     fallen: dict[int, str] | None = None,
     began: float | None = None,
     meanwhile: Callable[[], Reserve] = Reserve,
+    processes: RunProcesses | None = None,
 ) -> list[Result]:
     """As :func:`tune_tasks`, from checked options.
 
@@ -127,6 +129,7 @@ def run_tasks(
         began: When the caller began, by ``clock``; what came before is start-up.
         meanwhile: Called while the workers get ready, before anything is recorded; returns what
             to keep of the time of ``options`` for what the caller does afterwards.
+        processes: Those of these options, entered by the caller, which may have started workers.
     """
     began = clock() if began is None else began
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
@@ -135,16 +138,15 @@ def run_tasks(
     backend = options.backend or backend_for([task.program for task in given])
     options = evolve(options, backend=backend)
     # Entered first: a signal that comes while the database is opened must not be lost. Models get
-    # ready in the background, from here on.
+    # ready in the background, from here on at the latest.
     with ExitStack() as stack:
         guard = stack.enter_context(InterruptGuard())
         if threading.current_thread() is threading.main_thread():
             # Elsewhere neither an interrupt nor the end of the process would be ours to cause.
             stack.enter_context(CallWatch())
-        models = model_hosts(options)
-        for model in models.values():
-            stack.enter_context(model)
-        parts = resolve_run(given, options, models, refused, fallen)
+        shared = processes or stack.enter_context(RunProcesses(options))
+        models = shared.models
+        parts = resolve_run(given, options, models, refused, fallen, shared.workers)
         _warn_of_tasks(options.listeners, given, refused or {}, fallen or {})
         if parts is None:
             return []

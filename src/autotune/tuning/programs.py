@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from autotune.backends import Backend, ImportedProgram, ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
@@ -51,11 +52,14 @@ class Task:
         program: A workload, or a program that a backend imports.
         weight: How often it occurs; the scheduler minimises the weighted sum of latencies.
         name: What to call it; by default made from the workload.
+        imported: The program as backends have imported it already, by their names: these are not
+            asked again.
     """
 
     program: object
     weight: float = 1.0
     name: str | None = None
+    imported: Mapping[str, ImportedProgram] = field(factory=dict)
 
 
 @frozen(eq=False)
@@ -209,7 +213,8 @@ def _on_each_backend(
     failures: dict[str, AutotuneError] = {}
     found: list[TaskOnBackend] = []
     title = ""
-    for name, it in import_on_each(task.program, backends, failures, warnings).items():
+    found_by = import_on_each(task.program, backends, failures, warnings, task.imported)
+    for name, it in found_by.items():
         title = title or _title(task, it.workload, titles)
         _check_memory(title, it.workload)
         backend = backends[name]
@@ -415,11 +420,12 @@ def import_on_each(
     backends: Mapping[str, Backend],
     failures: dict[str, AutotuneError],
     warnings: list[str],
+    known: Mapping[str, ImportedProgram] = MappingProxyType({}),
 ) -> dict[str, _Imported]:
     """The program as each backend imports it; errors are added to ``failures``.
 
     A backend that does not import programs of this kind makes one of its own, from what another
-    one has read.
+    one has read. What is ``known`` of a backend, by its name, is not imported again.
     """
     if isinstance(program, Workload):
         return {name: _made_from(program, backend) for name, backend in backends.items()}
@@ -429,7 +435,7 @@ def import_on_each(
     imported: dict[str, _Imported] = {}
     for name in importers:
         try:
-            read = _import(program, name, backends[name])
+            read = known.get(name) or _import(program, name, backends[name])
         except AutotuneError as error:
             failures[name] = error
         else:

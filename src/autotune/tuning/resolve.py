@@ -56,6 +56,7 @@ def resolve_run(
     models: Mapping[str, ModelHost],
     refused: MutableMapping[int, AutotuneError] | None = None,
     fallen: MutableMapping[int, str] | None = None,
+    workers: SharedWorkers | None = None,
 ) -> RunParts | None:
     """Make the parts of a run.
 
@@ -67,6 +68,7 @@ def resolve_run(
         refused: Takes the programs that no backend can take; see :func:`tasks_on_backends`.
         fallen: Takes those that are searched in a space that a backend falls back to, likewise.
             Models of the run do not know such a space: its best candidates are varied without.
+        workers: What measurers take their workers from; by default there are none yet.
 
     Returns:
         The parts; None where every program was refused.
@@ -77,7 +79,7 @@ def resolve_run(
     tasks, warnings = tasks_on_backends(given, options, refused, fallen)
     if not tasks:
         return None
-    workers = SharedWorkers()
+    workers = workers or SharedWorkers()
     tags = {name: machines_tag(options, name, workers) for name in _backends_of(tasks)}
     tasks = [evolve(task, machines=tags[task.backend_name]) for task in tasks]
     programs = tasks[-1].position + 1

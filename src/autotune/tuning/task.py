@@ -105,7 +105,7 @@ class TaskSession:
         submitted = Submitted(batch, [self._records.known(candidate) for candidate in batch])
         self._submitted.append(submitted)
         if submitted.missing:
-            with self._accounting(self._prepared()) as measurer:
+            with self._accounting(self._prepared(), builds_go_on=True) as measurer:
                 measurer.submit([batch[index] for index in submitted.missing])
 
     def collect(self, first_trial: int, enough: Callable[[], bool]) -> list[Outcome]:
@@ -361,17 +361,30 @@ class TaskSession:
 
     @contextmanager
     def _accounting(
-        self, measurer: Measurer, counted: Mapping[str, str] = _COUNTED
+        self,
+        measurer: Measurer,
+        counted: Mapping[str, str] = _COUNTED,
+        *,
+        builds_go_on: bool = False,
     ) -> Iterator[Measurer]:
-        """Count what a measurer says it built and ran inside, as activities of the run."""
+        """Count what a measurer says it built and ran inside, as activities of the run.
+
+        Args:
+            measurer: The measurer.
+            counted: What its seconds count as.
+            builds_go_on: Whether builds that begin inside go on after it; what they overlap is
+                credited to them once they are known.
+        """
         before = dict(measurer.seconds)
         try:
             yield measurer
         finally:
             watch, after = self._context.watch, measurer.seconds
             for activity, name in counted.items():
-                watch.claim(name, after.get(activity, 0.0) - before.get(activity, 0.0))
-            watch.credit_builds(measurer.take_build_spans())
+                seconds = after.get(activity, 0.0) - before.get(activity, 0.0)
+                watch.claim(name, seconds, beside_builds=builds_go_on and activity == "start")
+            if not builds_go_on:
+                watch.credit_builds(measurer.take_build_spans())
             for message in measurer.take_warnings():
                 self._context.emit(WarningRaised(self.spec.name, message))
 

@@ -7,10 +7,11 @@ is refused with the block's name and the reason.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, field, frozen
 from tvm import IRModule, tirx
 from tvm.ir import load_json, save_json
 
@@ -35,6 +36,8 @@ __all__ = [
 
 CONSTANTS = "autotune.constants"
 """Attribute of a function: positions of its parameters that hold the same in all calls."""
+_MOST_REMEMBERED = 256
+"""Programs that are not read again; a network has some dozens."""
 
 
 def import_module(program: object) -> tuple[Workload, IRModule]:
@@ -53,7 +56,24 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
     Raises:
         UnsupportedWorkload: names the block that cannot be expressed, and why.
     """
-    module, name = module_of(program)
+    module, name = _function_of(program)
+    return _read(_Program(text_of(module), name, module))
+
+
+@frozen
+class _Program:
+    """A module with one function ``main``, known by its text and by the function's own name."""
+
+    text: str
+    name: str
+    module: IRModule = field(eq=False)
+
+
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _read(program: _Program) -> tuple[Workload, IRModule]:
+    """As :func:`import_module`: a network's functions are read to choose its layouts, to find
+    those that are equal, and to schedule them."""
+    module = _with_unique_names(program.module, program.text)
     constants = constants_of(module[ENTRY])
     module = IRModule({ENTRY: module[ENTRY].without_attr(CONSTANTS)}) if constants else module
     reading = read_function(separated(module)[ENTRY])
@@ -65,9 +85,9 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
     )
     outputs = tuple(tensor.name for tensor in reading.parameters if tensor.name in written)
     if not outputs:
-        raise UnsupportedWorkload(f"function {name!r} writes none of its parameters")
+        raise UnsupportedWorkload(f"function {program.name!r} writes none of its parameters")
     stages = tuple(block.stage for block in reading.blocks)
-    workload = Workload(name, inputs, stages, outputs)
+    workload = Workload(program.name, inputs, stages, outputs)
     # Says whether there are inputs by which candidates can be validated.
     index_inputs(workload, np.random.default_rng(0))
     return workload, module
@@ -120,6 +140,12 @@ def module_of(program: object) -> tuple[IRModule, str]:
     Raises:
         UnsupportedWorkload: it is no ``PrimFunc`` and no module with just one.
     """
+    module, name = _function_of(program)
+    return _with_unique_names(module, text_of(module)), name
+
+
+def _function_of(program: object) -> tuple[IRModule, str]:
+    """As :func:`module_of`, with the names that there are."""
     function: Any = program
     name = ENTRY
     if isinstance(program, IRModule):
@@ -134,7 +160,7 @@ def module_of(program: object) -> tuple[IRModule, str]:
         raise UnsupportedWorkload(f"{kind} is not a TIR function (PrimFunc)")
     if function.attrs is not None and "global_symbol" in function.attrs:
         name = str(function.attrs["global_symbol"])
-    return _with_unique_names(IRModule({ENTRY: function})), name
+    return IRModule({ENTRY: function}), name
 
 
 def callable_module(module: IRModule) -> IRModule:
@@ -150,15 +176,19 @@ def _function_names(module: IRModule) -> list[str]:
     return [str(variable.name_hint) for variable, _ in module.functions_items()]
 
 
-def _with_unique_names(module: IRModule) -> IRModule:
+def _with_unique_names(module: IRModule, text: str) -> IRModule:
     """The same program with a name of its own for every buffer and every block.
 
     Buffers are then called as the tensors of the workload are.
 
     Names are the only thing that changes; they are changed in the text form, where each object
     stands once.
+
+    Args:
+        module: The program.
+        text: Its text form.
     """
-    data = json.loads(text_of(module))
+    data = json.loads(text)
     nodes = data["nodes"]
     changed = False
     for kind, key in (("ir.Var", "name"), ("s_tir.SBlock", "name_hint")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from autotune.errors import UnsupportedTarget
+from autotune.process.garbage import no_collection
 
 __all__ = ["WORKER_ENVIRONMENT", "environment", "load", "use_threads"]
 
@@ -42,7 +42,7 @@ def load() -> Any:
         UnsupportedTarget: it cannot be imported; says why.
     """
     try:
-        with _no_collection(), _torch_hidden():
+        with no_collection(), _torch_hidden():
             import tvm
     except (ImportError, OSError) as error:
         raise UnsupportedTarget(f"TVM cannot be imported: {error}") from error
@@ -85,18 +85,6 @@ def _configure(configure: Any, threads: int) -> None:
 def _pool_size() -> int:
     said = os.environ.get("TVM_NUM_THREADS", "")
     return int(said) if said.isdigit() and int(said) > 0 else len(os.sched_getaffinity(0))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No search for garbage inside: an import makes none, and searching is a tenth of its time."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 @contextmanager

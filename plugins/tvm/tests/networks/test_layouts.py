@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from autotune_tvm.networks import pipeline
 from autotune_tvm.networks.passes import layouts
 from autotune_tvm.networks.passes.channels_last import channels_last, force_channels_last
@@ -214,6 +216,32 @@ def test_the_form_that_is_expected_to_be_faster_is_chosen(
         chosen, note = choose_layout(module, target)
         assert (chosen is not module) == changes
         assert "3 convolutions" in note
+
+
+def test_the_chosen_form_is_not_cut_again(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(each: Any) -> Any:
+        def run_pass(module: Any) -> Any:
+            calls[each.__name__] += 1
+            return each(module)
+
+        return run_pass
+
+    passes = list(map(counted, pipeline.AFTERWARDS))
+    monkeypatch.setattr(pipeline, "AFTERWARDS", passes)
+    monkeypatch.setattr(pipeline, "user_file", lambda: None)
+    module, _ = pipeline.run_passes(residual(32), target, target.cores)
+    assert set(calls.values()) == {2} and len(calls) == len(passes)
+    plain, _ = pipeline.run_passes(
+        residual(32), target, target.cores, {"layouts": lambda it: chosen_form(it, target)}
+    )
+    assert set(calls.values()) == {3}
+    tvm.ir.assert_structural_equal(module, plain)
+
+
+def chosen_form(module: Any, target: Target) -> Any:
+    return choose_layout(module, target)[0]
 
 
 def test_permutations_count(target: Target) -> None:

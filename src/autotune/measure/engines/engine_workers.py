@@ -132,6 +132,8 @@ class EngineWorkers:
     def publish(self, files: ReferenceFiles) -> Message:
         """Inputs and outputs as machines find them: by the digests of artefacts."""
         store = self._started.store
+        # They are named by their content.
+        files.fill()
 
         def kept(paths: tuple[str, ...]) -> list[str]:
             return [store.add_bytes(Path(path).read_bytes()) for path in paths]

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.process.garbage import no_collection
 
 __all__ = ["NETWORKS", "Network", "create", "names"]
 
@@ -120,8 +121,9 @@ def create(name: str, *, seed: int = 0, **sizes: int) -> tuple[Any, tuple[Any, .
         raise UnknownNameError("network", name, NETWORKS)
     chosen = _checked(name, network, sizes)
     try:
-        building = import_module("autotune.networks.zoo.building")
-        module = import_module(f"autotune.networks.zoo.{network.module}")
+        with no_collection():
+            building = import_module("autotune.networks.zoo.building")
+            module = import_module(f"autotune.networks.zoo.{network.module}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -20,6 +20,7 @@ class MLIRFrontend(Frontend):
     name = "mlir"
     sources = ("an .mlir file", "a module of MLIR's Python bindings")
     formats = (".mlir",)
+    backend = "mlir"
     passes = ()
 
     def accepts(self, source: object) -> bool:

@@ -24,6 +24,7 @@ class RelaxFrontend(Frontend):
         "a Relax module, its .json or its TVMScript in a .py file",
     )
     formats = tuple(SUFFIXES)
+    backend = "tvm"
     passes = PASS_NAMES
 
     def accepts(self, source: object) -> bool:

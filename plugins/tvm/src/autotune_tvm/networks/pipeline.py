@@ -20,7 +20,7 @@ from autotune_tvm.networks.kept_speedups import KeptSpeedups, user_file
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.passes.constant_operands import constant_operands
-from autotune_tvm.networks.passes.expected_costs import AFTERWARDS
+from autotune_tvm.networks.passes.expected_costs import AFTERWARDS, remembering
 from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
@@ -42,6 +42,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
     """
     path = user_file()
     kept = None if path is None else KeptSpeedups(path)
+    afterwards = remembering(AFTERWARDS)
     functions: tuple[Pass, ...] = (
         canonicalize,
         fold_batch_norms,
@@ -49,9 +50,9 @@ def passes_for(machine: Target) -> dict[str, Pass]:
         fold_scales,
         split_transposed,
         constant_operands,
-        partial(choose_layout, machine=machine, kept=kept),
+        partial(choose_layout, machine=machine, kept=kept, passes=afterwards),
         partial(choose_winograd, machine=machine, kept=kept),
-        *AFTERWARDS,
+        *afterwards,
     )
     return dict(zip(PASS_NAMES, functions, strict=True))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from attrs import define, field, frozen
@@ -26,9 +27,11 @@ from autotune_tvm.networks.passes.merge_equal import merge_equal
 from autotune_tvm.networks.passes.merge_views import merge_views
 from autotune_tvm.networks.passes.sink_views import sink_views
 
-__all__ = ["AFTERWARDS", "Costs", "Programs", "cost_key"]
+__all__ = ["AFTERWARDS", "Costs", "Passes", "Programs", "cost_key", "remembering"]
 
-AFTERWARDS: Sequence[Callable[[IRModule], tuple[IRModule, str]]] = (
+Passes = Sequence[Callable[[IRModule], tuple[IRModule, str]]]
+
+AFTERWARDS: Passes = (
     *(merge_views, sink_views, boolean_operators),
     *(legalize, fuse, views, merge_equal),
 )
@@ -55,6 +58,15 @@ def cost_key(question: str, module: IRModule, machine: Target) -> str:
     return "; ".join((f"graph {graph:016x}", f"target {machine.fingerprint}", *versions))
 
 
+def remembering(passes: Passes) -> Passes:
+    """The same passes, of which none runs again on a module that it has just seen.
+
+    The form of a network that is chosen was cut into programs to choose it. They hold the last
+    modules of two forms: keep them no longer than a network is prepared.
+    """
+    return [lru_cache(maxsize=2)(each) for each in passes]
+
+
 @define(eq=False)
 class Programs:
     """What a network is cut into.
@@ -72,9 +84,9 @@ class Programs:
     workloads: dict[str, Workload] = field(factory=dict)
 
     @classmethod
-    def of(cls, module: IRModule) -> Programs:
-        """Those of a network of operators; the target is the current one."""
-        for each in AFTERWARDS:
+    def of(cls, module: IRModule, passes: Passes = AFTERWARDS) -> Programs:
+        """Those that passes make of a network of operators; the target is the current one."""
+        for each in passes:
             module, _ = each(module)
         module = mark_constants(module)
         found = cls()

@@ -13,7 +13,13 @@ from autotune.ir.workloads import Workload
 from autotune.targets import Target
 from autotune_tvm.networks.kept_speedups import KeptSpeedups
 from autotune_tvm.networks.passes.channels_last import channels_last
-from autotune_tvm.networks.passes.expected_costs import Costs, Programs, cost_key
+from autotune_tvm.networks.passes.expected_costs import (
+    AFTERWARDS,
+    Costs,
+    Passes,
+    Programs,
+    cost_key,
+)
 
 __all__ = ["choose_layout", "expected_speedup"]
 
@@ -26,7 +32,10 @@ _VERSION = 1
 
 
 def choose_layout(
-    module: IRModule, machine: Target, kept: KeptSpeedups | None = None
+    module: IRModule,
+    machine: Target,
+    kept: KeptSpeedups | None = None,
+    passes: Passes = AFTERWARDS,
 ) -> tuple[IRModule, str]:
     """Store channels last where that is expected to be faster for the network as a whole.
 
@@ -34,13 +43,17 @@ def choose_layout(
         module: A network of operators.
         machine: What it runs on, with as many cores as it has threads.
         kept: What was expected of networks before; None to expect it anew.
+        passes: What cuts the network into programs.
     """
     changed, note = channels_last(module)
     if changed is module:
         return module, ""
     key = cost_key(f"layouts {_VERSION}", module, machine)
     known = None if kept is None else kept.find(key)
-    speedup = expected_speedup(module, changed, machine) if known is None else known[0]
+    if known is None:
+        speedup = expected_speedup(module, changed, machine, passes)
+    else:
+        speedup = known[0]
     if kept is not None and known is None:
         kept.keep(key, speedup)
     if speedup is None:
@@ -50,7 +63,9 @@ def choose_layout(
     return changed, f"{note} channels last, expected to be {speedup:.2f} times as fast"
 
 
-def expected_speedup(before: IRModule, after: IRModule, machine: Target) -> float | None:
+def expected_speedup(
+    before: IRModule, after: IRModule, machine: Target, passes: Passes = AFTERWARDS
+) -> float | None:
     """How many times as fast one form of a network is as another, as the draft model expects.
 
     Both are cut into programs. The cost of one is that of the best of a few random configurations
@@ -62,11 +77,12 @@ def expected_speedup(before: IRModule, after: IRModule, machine: Target) -> floa
         before: A network of operators.
         after: The same, with its tensors stored in other orders.
         machine: What it runs on.
+        passes: What cuts a form into programs.
 
     Returns:
         The ratio; None where the search space expresses less of the second form.
     """
-    first, second = Programs.of(before), Programs.of(after)
+    first, second = Programs.of(before, passes), Programs.of(after, passes)
     if len(first.reductions) != len(second.reductions) or second.refused > first.refused:
         return None
     pairs = Counter(zip(first.reductions, second.reductions, strict=True))

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -275,6 +275,10 @@ class _Run:
     def __init__(self, program: Any) -> None:
         self._program = program
 
+    @cached_property
+    def _module(self) -> Any:
+        return self._program.module()
+
     def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         import torch
         from torch.utils._pytree import tree_leaves, tree_unflatten
@@ -284,5 +288,5 @@ class _Run:
         if self._program.call_spec.in_spec is not None:
             arguments = tree_unflatten(tensors, self._program.call_spec.in_spec)
         with torch.no_grad(), quiet_torch():
-            found = self._program.module()(*arguments[0], **arguments[1])
+            found = self._module(*arguments[0], **arguments[1])
         return tuple(as_numpy(leaf) for leaf in tree_leaves(found) if hasattr(leaf, "shape"))

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.networks.early_check import EarlyCheck
+from autotune.networks.import_limit import ImportLimit
+from autotune.networks.loading import UniqueTask
+from autotune.tuning.options import TuneOptions
+
+
+@pytest.mark.parametrize(
+    ("flop", "options", "is_affordable"),
+    [
+        (1e9, {}, True),
+        (5e9, {}, False),
+        (1e9, {"time": 54.0}, True),
+        (1e9, {"time": 51.0}, False),
+        (1e9, {"time": 54.0, "session_time": 51.0}, False),
+    ],
+)
+def test_the_check_takes_little_of_the_time(
+    flop: float, options: dict[str, Any], is_affordable: bool
+) -> None:
+    task = UniqueTask("task", ("task",), object(), None, 2, flop / 2, ())
+    network: Any = None
+    check = EarlyCheck(
+        network=network,
+        tasks=[task],
+        options=TuneOptions(threads=1, **options),
+        limit=ImportLimit("network"),
+        clock=lambda: 0.0,
+        compares=True,
+        builds=True,
+        saves=False,
+    )
+    assert check.is_affordable == is_affordable
