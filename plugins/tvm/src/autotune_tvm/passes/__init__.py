@@ -47,6 +47,7 @@ __all__ = [
     "multiply_by_reciprocal",
     "narrow_indices",
     "note_streams",
+    "pipeline_fetches",
     "round_to_bfloat16",
     "stream_stores",
 ]
@@ -60,6 +61,5 @@ PASSES = (
     pipeline_rows,
     prefetch_rows,
     note_lanes,
-    pipeline_fetches,
 )
 """From module to module, in this order."""

@@ -202,8 +202,7 @@ def _stored(block: Any, rounds: _Rounds, within: Sequence[Any], stage: Any) -> A
     buffer = rounds.buffers[block.writes[0].source]
     place = [stage, *(at(index, own, within) for index in block.body.indices)]
     value = at(block.body.value, own, fresh)
-    one = tirx.IntImm(str(buffer.shape[0].ty.dtype), 1)
-    written = BufferRegion(buffer, [Range.from_min_extent(index, one) for index in place])
+    written = BufferRegion(buffer, [_point(index) for index in place])
     annotations = {key: value for key, value in block.annotations.items() if key != AHEAD}
     if _ALIGNMENT in annotations:
         annotations[_ALIGNMENT] = [
@@ -221,6 +220,10 @@ def _stored(block: Any, rounds: _Rounds, within: Sequence[Any], stage: Any) -> A
         [],
         annotations,
     )
+
+
+def _point(index: Any) -> Any:
+    return Range.from_min_extent(index, tirx.IntImm(str(index.ty.dtype), 1))
 
 
 def _reading(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) -> Any:
@@ -244,9 +247,8 @@ def _reading(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) 
         buffer = rounds.buffers.get(found.source)
         if buffer is None:
             return found
-        one = tirx.IntImm(str(buffer.shape[0].ty.dtype), 1)
         ranges = [Range.from_min_extent(at(it.min, names, given), it.extent) for it in found.region]
-        return BufferRegion(buffer, [Range.from_min_extent(stage, one), *ranges])
+        return BufferRegion(buffer, [_point(stage), *ranges])
 
     if isinstance(node, tirx.BufferStore):
         value = structural_map(node.value, (TensorLoad, load))
