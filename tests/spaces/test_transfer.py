@@ -73,9 +73,7 @@ def test_sketches_from_before_rows_were_padded_move_to_those_with_no_padding() -
 def test_sketches_from_before_fetches_were_pipelined_move_to_those_that_wait() -> None:
     def on_a_gpu(size: int, without: str = "") -> SketchSpace:
         limits = ScheduleLimits(frozenset(STEP_TYPES) - {without}, 65536, 512, "test")
-        return SketchSpace(
-            gemm(m=size, n=64, k=64, dtype="float16"), preset("a100"), limits
-        )
+        return SketchSpace(gemm(m=size, n=64, k=64, dtype="float16"), preset("a100"), limits)
 
     before, goal = on_a_gpu(64, "pipeline_fetches"), on_a_gpu(256)
     old = [it for it in before.sample(20, np.random.default_rng(0)) if "tensor" in it.sketch.name]

@@ -121,7 +121,9 @@ def test_a_kernel_that_waits_too_little_is_wrong(tmp_path: Path) -> None:
     (program,) = programs_of(gemm(m=16, n=16, k=96, dtype="float16"), 1)
     _, kernel = program.source.split('extern "C"', 1)
     wait = next(n for n in range(3) if f"autotune_wait_copies_{n}();" in kernel)
-    hasty = kernel.replace(f"autotune_wait_copies_{wait}();", f"autotune_wait_copies_{wait + 1}();")
+    hasty = kernel.replace(
+        f"autotune_wait_copies_{wait}();", f"autotune_wait_copies_{wait + 1}();"
+    )
     other = evolve(program, source=program.source.replace(kernel, hasty))
     right, wrong = run_all([program, other], tmp_path)
     check(program, right)
@@ -132,7 +134,9 @@ def test_a_kernel_that_waits_too_little_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workload", WORKLOADS[:3], ids=named)
 def test_memory_and_barriers_of_the_lowered_program(workload: Workload) -> None:
     """Each fetched part is there once a stage, and threads wait once in an iteration."""
-    for candidate, _ in zip(sampled(workload), range(3), strict=False):
+    for drawn, _ in zip(sampled(workload), range(3), strict=False):
+        whole = {name: 0 for name in drawn.config if name.endswith(".unroll")}
+        candidate = Candidate.from_config(drawn.sketch, drawn.config | whole)
         found = lowered_nest(scheduled_module(request_of(candidate)))
         allocated = [
             (buffer.scope, numbers_of(buffer.extents, candidate))

@@ -273,9 +273,12 @@ def test_imported_programs_with_64_bit_indices() -> None:
     halves = te.compute((m, n), lambda i, j: sums[i, j].astype("float16"), "D")
     backend = TVMBackend()
     imported = backend.import_program(te.create_prim_func([left, right, halves]))
-    (candidate, *_) = sampled(imported.workload, 2)
-    request = BuildRequest(imported.workload, imported.program, candidate, TARGET, threads=1)
-    source = backend.cuda_source(request)
-    _, kernel = source.split('extern "C"', 1)
-    assert "autotune_mma_m16n8k16" in kernel
-    assert "int64" not in kernel
+    drawn = next(it for it in sampled(imported.workload, 9) if it.config["C.k.0"] > 1)
+    for stages in (1, 2):
+        candidate = Candidate.from_config(drawn.sketch, drawn.config | {"C.stages": stages})
+        request = BuildRequest(imported.workload, imported.program, candidate, TARGET, threads=1)
+        source = backend.cuda_source(request)
+        _, kernel = source.split('extern "C"', 1)
+        assert "autotune_mma_m16n8k16" in kernel
+        assert ("autotune_copy_" in kernel) == (stages > 1)
+        assert "int64" not in kernel

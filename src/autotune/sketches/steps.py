@@ -301,7 +301,7 @@ class SharedLayout:
 
 @frozen
 class PipelineFetches:
-    """Fetch what ``stage`` fetches inside loop ``at`` some iterations ahead, by asynchronous copies.
+    """Fetch what ``stage`` fetches inside loop ``at`` ahead of time, by asynchronous copies.
 
     Follows the steps that fetch there. Shared memory holds what ``depth`` iterations read: while
     threads compute on one part, the others are on their way past their registers. 1: everything

@@ -75,7 +75,7 @@ def _pipeline_params(step: Step) -> frozenset[str] | None:
 
 
 def _pad_or_pipeline_params(step: Step) -> frozenset[str] | None:
-    """The parameters of a step that pads rows of shared memory or pipelines; None for any other."""
+    """The parameters of a step that pads rows of shared memory or pipelines; None for others."""
     if isinstance(step, SharedLayout) and list(step.dims) == sorted(step.dims):
         return step.pad.variables
     return _pipeline_params(step)

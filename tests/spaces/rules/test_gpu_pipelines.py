@@ -1,4 +1,4 @@
-"""Fetches ahead of time: which sketches have them, what they keep in memory, what the draft says."""
+"""Fetches ahead of time: which sketches have them, their memory, and what the draft says."""
 
 from __future__ import annotations
 
@@ -94,8 +94,11 @@ def test_stages_that_overflow_shared_memory_are_infeasible() -> None:
     ]
     matrix = np.array(rows)
     sizes = [
-        sum(int(evaluate(buffer.bytes, dict(zip(sketch.param_names, row, strict=True))))
-            for buffer in derive_nest(sketch).buffers if buffer.scope == "shared")
+        sum(
+            int(evaluate(buffer.bytes, dict(zip(sketch.param_names, row, strict=True))))
+            for buffer in derive_nest(sketch).buffers
+            if buffer.scope == "shared"
+        )
         for row in rows
     ]
     assert sizes[0] <= A100.shared_memory_bytes < sizes[1]

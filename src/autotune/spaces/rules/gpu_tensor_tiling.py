@@ -438,9 +438,7 @@ def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool
     return any(isinstance(node, Select) for body in bodies for node in walk(body))
 
 
-def _pipeline(
-    draft: SketchDraft, product_: _Product, lanes: Mapping[str, Param]
-) -> FetchPipeline:
+def _pipeline(draft: SketchDraft, product_: _Product, lanes: Mapping[str, Param]) -> FetchPipeline:
     """How many iterations have their factors in shared memory at once."""
     fetched = {}
     for it in _both(product_):
@@ -454,9 +452,7 @@ def _pipeline(
     return fetch_pipeline(draft, stage, rounds, fetched, inlined)
 
 
-def _limits(
-    draft: SketchDraft, product_: _Product, pipeline: FetchPipeline
-) -> list[Constraint]:
+def _limits(draft: SketchDraft, product_: _Product, pipeline: FetchPipeline) -> list[Constraint]:
     """Threads, shared memory and registers."""
     target, (rows, columns, reduce) = draft.target, product_.axes
     stage, call = product_.stage, product_.call
@@ -476,9 +472,7 @@ def _limits(
     # What rounding every buffer up may take.
     most = target.shared_memory_bytes - 2 * (SHARED_ALIGNMENT - 1)
     found: list[Constraint] = [
-        AtMost(
-            shared * pipeline.depth, most, f"target {target.name}: shared memory of a block"
-        ),
+        AtMost(shared * pipeline.depth, most, f"target {target.name}: shared memory of a block"),
         *pipeline.constraints(product_.factor(reduce, 0)),
         AtMost(threads, target.max_threads_per_block, f"target {target.name}: threads of a block"),
         AtMost(tile, draft.limits.stack_bytes, f"{draft.limits.source}: results of a thread"),

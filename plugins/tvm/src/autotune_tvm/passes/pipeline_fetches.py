@@ -3,8 +3,8 @@
 A loop whose body fetches and then computes has every thread wait twice in each iteration: until
 all have fetched, and until all have computed. Here shared memory holds what several iterations
 read. An iteration waits once, for the oldest part, begins the fetch of the part that the iteration
-before has freed, and computes meanwhile. Fetches are marked: :mod:`autotune_tvm.passes.async_copies`
-makes asynchronous copies of them, once they are vectors.
+before has freed, and computes meanwhile. Fetches are marked: once they are vectors,
+:mod:`autotune_tvm.passes.async_copies` makes asynchronous copies of them.
 
 TVM's own pass for this (``InjectSoftwarePipeline``) leaves the barriers to ``ThreadSync``, which
 takes stages of one buffer for the same memory and keeps both of them.
@@ -247,7 +247,9 @@ def _reading(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) 
         buffer = rounds.buffers.get(found.source)
         if buffer is None:
             return found
-        ranges = [Range.from_min_extent(at(it.min, names, given), it.extent) for it in found.region]
+        ranges = [
+            Range.from_min_extent(at(it.min, names, given), it.extent) for it in found.region
+        ]
         return BufferRegion(buffer, [_point(stage), *ranges])
 
     if isinstance(node, tirx.BufferStore):
