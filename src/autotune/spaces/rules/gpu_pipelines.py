@@ -8,7 +8,7 @@ from attrs import frozen
 
 from autotune.ir.expressions import Constant, IntExpr, Load, ScalarExpr, Select, const, var
 from autotune.ir.workloads import Stage
-from autotune.sketches import Constraint, OneOf, Ordinal, PipelineFetches
+from autotune.sketches import AtLeast, Constraint, Ordinal, PipelineFetches
 from autotune.sketches.intrinsics.intrinsic import compute_capability
 from autotune.spaces.rules.draft import SketchDraft
 
@@ -41,7 +41,7 @@ class FetchPipeline:
         """What a loop of so many iterations allows."""
         if self.param is None:
             return []
-        return [OneOf(self.depth // (rounds + 1), (0,), "as many iterations as stages")]
+        return [AtLeast(rounds - self.depth, 0, "as many iterations as stages")]
 
 
 def fetch_pipeline(
