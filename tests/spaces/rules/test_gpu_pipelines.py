@@ -10,6 +10,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, conv2d, dense, gemm
+from autotune.models.pruning.psa_corrected import corrected_symbols
 from autotune.models.pruning.psa_gpu import GpuScorer
 from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import STEP_TYPES, Candidate, PipelineFetches, Sketch
@@ -110,6 +111,16 @@ def test_the_draft_expects_copies_to_be_hidden_behind_products() -> None:
     assert one < two <= three
     same = GpuScorer(A100, "published").score(sketch, np.array(rows))
     assert len(set(same)) == 1
+
+
+def test_an_asynchronous_copy_is_one_instruction() -> None:
+    """64 x 32 elements of either factor are two vectors of each of the 128 threads, 32 times."""
+    sketch = tensor_sketch(LARGE)
+    names = ("other instructions of a thread", "vectors that a thread copies")
+    ((others, copied),) = corrected_symbols(derive_nest(sketch), A100, names)
+    waiting, ahead = (int(evaluate(others, config_of(stages=depth))) for depth in (1, 2))
+    assert int(evaluate(copied, config_of(stages=2))) == 2 * 2 * 32
+    assert waiting - ahead == 2 * 2 * 32
 
 
 def test_a_pipeline_of_nothing_is_refused() -> None:
