@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from autotune_tvm.scheduled import scheduled_module
 from cuda_threads import Array, Program, find_compiler, run_all
 from tvm_lowered import lowered_nest, numbers_of
 
-from autotune.backends import BuildRequest, InvalidSchedule
+from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
 from autotune.ir.expressions import const
 from autotune.ir.workloads import (
     Workload,
@@ -183,9 +184,10 @@ def test_passes_are_those_of_tvm() -> None:
     tvm.ir.assert_structural_equal(kernel_pipeline()(bound), pipeline(bound))
 
 
-def with_depth(candidate: Candidate, depth: int) -> Candidate:
+def with_steps(candidate: Candidate, kind: type[Any], **changes: Any) -> Candidate:
+    """The candidate with other fields in all steps of a kind."""
     steps = tuple(
-        evolve(step, depth=const(depth)) if isinstance(step, PipelineFetches) else step
+        evolve(step, **changes) if isinstance(step, kind) else step
         for step in candidate.sketch.steps
     )
     return evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
@@ -199,16 +201,10 @@ def refused(candidate: Candidate, message: str) -> None:
 def test_pipelines_that_cannot_be_are_refused() -> None:
     candidate = next(sampled(WORKLOADS[0]))
     for depth in (0, 99):
-        refused(with_depth(candidate, depth), f"iterations has no {depth} stages")
-    scalar, turned = [], []
-    for step in candidate.sketch.steps:
-        if isinstance(step, CooperativeFetch):
-            step = evolve(step, lanes=const(1))
-        scalar.append(step)
-        if isinstance(step, SharedLayout):
-            step = evolve(step, dims=(1, 0))
-        turned.append(step)
-    of_bytes = evolve(candidate, sketch=evolve(candidate.sketch, steps=tuple(scalar)))
-    refused(of_bytes, "vectors of 2 bytes of A are not copied asynchronously; those of 4, 8, 16")
-    of_rows = evolve(candidate, sketch=evolve(candidate.sketch, steps=tuple(turned)))
-    refused(of_rows, "rows of A are turned while they are copied")
+        made = with_steps(candidate, PipelineFetches, depth=const(depth))
+        refused(made, f"iterations has no {depth} stages")
+    scalar = with_steps(candidate, CooperativeFetch, lanes=const(1))
+    refused(scalar, "vectors of 2 bytes of A are not copied asynchronously; those of 4, 8, 16")
+    turned = with_steps(candidate, SharedLayout, dims=(1, 0))
+    with pytest.raises(BuildFailed, match=r"no asynchronous copy: .*A_shared"):
+        TVMBackend().cuda_source(request_of(turned))

@@ -143,8 +143,6 @@ def pipeline(state: ScheduleState, step: PipelineFetches) -> None:
     for (stage, operand), copy in state.fetched.items():
         if (stage, copy.at) != (step.stage, step.at):
             continue
-        if (stage, operand) in state.layouts:
-            raise InvalidSchedule(f"{step}: rows of {operand} are turned while they are copied")
         if copy.vector_bytes not in _ASYNCHRONOUS_BYTES:
             raise InvalidSchedule(
                 f"{step}: vectors of {copy.vector_bytes} bytes of {operand} are not copied "

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import AffineForm, Load, operation_counts
+from autotune.ir.expressions import AffineForm, operation_counts
 from autotune.ir.workloads import Stage, Workload
-from autotune.nest.loop_nest import is_axis
 
 EXPENSIVE_OPERATIONS = (
     *("exp", "log", "sin", "cos", "tanh", "sigmoid", "erf"),
@@ -112,24 +111,6 @@ def producer_stage(workload: Workload, tensor: str) -> Stage | None:
         if stage.name == tensor:
             return stage
     return None
-
-
-def neighbours_in_memory(workload: Workload, tensor: str) -> int:
-    """How many neighbours in the rows of a tensor, computed where it is read, are so in memory."""
-    extent = workload.tensors[tensor].shape[-1]
-    producer = producer_stage(workload, tensor)
-    if producer is None or not isinstance(producer.body, Load):
-        return extent
-    last = producer.spatial_axes[-1].name
-    form = producer.forms(producer.body)[-1]
-    if is_axis(form) and last in form.coefficients:
-        return extent
-    terms = list(form.terms.values())
-    if len(terms) == len(form.coefficients) == 1 and list(form.coefficients.values()) == [1]:
-        (digit,) = terms
-        if digit.op == "mod" and is_axis(digit.operand) and last in digit.operand.coefficients:
-            return digit.divisor
-    return 1
 
 
 def largest_divisor(extent: int, limit: int) -> int:

@@ -59,7 +59,7 @@ from autotune.sketches import (
     im2col,
 )
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
-from autotune.spaces.rules.access import neighbours_in_memory, operand_forms, round_up
+from autotune.spaces.rules.access import operand_forms, producer_stage, round_up
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_kernel import inlined_operand
 from autotune.spaces.rules.gpu_layouts import RowLayout
@@ -71,7 +71,7 @@ from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     vector_widths,
 )
-from autotune.spaces.rules.gpu_pipelines import FetchPipeline, fetch_pipeline
+from autotune.spaces.rules.gpu_pipelines import fetch_pipeline
 from autotune.spaces.rules.tile_params import padded_extents
 
 __all__ = ["TENSOR_LABEL", "tensor_drafts", "tensor_kernel"]
@@ -314,9 +314,6 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
     lanes = {it.tensor: _fetch_lanes(draft, product_, it) for it in _both(product_)}
     params += [param for param, _, _ in lanes.values()]
     params += [it.layout.param for it in _both(product_) if it.layout.param is not None]
-    pipeline = _pipeline(draft, product_, {name: param for name, (param, _, _) in lanes.items()})
-    params += [] if pipeline.param is None else [pipeline.param]
-    constraints += _limits(draft, product_, pipeline)
     constraints += [constraint for _, constraint, _ in lanes.values()]
     batch = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[:-2])
     blocks = (*batch, f"{rows}.0", f"{columns}.0")
@@ -341,7 +338,10 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
         inlined = _inlined(draft, stage, it.tensor)
         steps += map(Inline, inlined)
         settled.update(inlined)
-    steps += pipeline.step(stage.name, at)
+    pipeline = fetch_pipeline(draft, stage, at, params, steps)
+    params += pipeline.params
+    steps += pipeline.steps
+    constraints += [*_limits(draft, product_, pipeline.depth), *pipeline.constraints]
     pair = product_.inner(columns)[-1]
     written = (product_.factor(columns, 2), const(pair))
     consumer = draft.epilogues.get(stage.name)
@@ -414,8 +414,7 @@ def _fetch_lanes(
     """Width of the vectors in which a factor is fetched, and that rows have whole ones."""
     tensor = draft.workload.tensors[factor.tensor]
     size = element_type(tensor.dtype).bytes
-    run = neighbours_in_memory(draft.workload, tensor.name)
-    widths = vector_widths(run, tensor.dtype, draft.target)
+    widths = vector_widths(_run(draft, tensor.name), tensor.dtype, draft.target)
     if factor.layout.is_turned:
         widths = tuple(width for width in widths if width <= MAX_SCATTERED)
     if size == 1 and _is_guarded(draft, product_, factor):
@@ -438,23 +437,27 @@ def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool
     return any(isinstance(node, Select) for body in bodies for node in walk(body))
 
 
-def _pipeline(draft: SketchDraft, product_: _Product, lanes: Mapping[str, Param]) -> FetchPipeline:
-    """How many iterations have their factors in shared memory at once."""
-    fetched = {}
-    for it in _both(product_):
-        size = draft.workload.tensors[it.tensor].element.bytes
-        # Bytes that are transposed are stored one by one.
-        widths = () if it.layout.is_turned else lanes[it.tensor].values or ()
-        fetched[it.tensor] = tuple(width * size for width in widths)
-    stage, reduce = product_.stage, product_.axes[2]
-    inlined = [name for it in _both(product_) for name in _inlined(draft, stage, it.tensor)]
-    rounds = max(product_.extents[reduce]) // math.prod(product_.inner(reduce))
-    return fetch_pipeline(draft, stage, rounds, fetched, inlined)
+def _run(draft: SketchDraft, tensor: str) -> int:
+    """How many neighbours in the rows of a factor are neighbours in memory, too."""
+    extent = draft.workload.tensors[tensor].shape[-1]
+    producer = producer_stage(draft.workload, tensor)
+    if producer is None or not isinstance(producer.body, Load):
+        return extent
+    last = producer.spatial_axes[-1].name
+    form = producer.forms(producer.body)[-1]
+    if is_axis(form) and last in form.coefficients:
+        return extent
+    terms = list(form.terms.values())
+    if len(terms) == len(form.coefficients) == 1 and list(form.coefficients.values()) == [1]:
+        (digit,) = terms
+        if digit.op == "mod" and is_axis(digit.operand) and last in digit.operand.coefficients:
+            return digit.divisor
+    return 1
 
 
-def _limits(draft: SketchDraft, product_: _Product, pipeline: FetchPipeline) -> list[Constraint]:
+def _limits(draft: SketchDraft, product_: _Product, stages: IntExpr) -> list[Constraint]:
     """Threads, shared memory and registers."""
-    target, (rows, columns, reduce) = draft.target, product_.axes
+    target, (rows, columns, _) = draft.target, product_.axes
     stage, call = product_.stage, product_.call
     shared: IntExpr = const(0)
     for it in _both(product_):
@@ -472,8 +475,7 @@ def _limits(draft: SketchDraft, product_: _Product, pipeline: FetchPipeline) -> 
     # What rounding every buffer up may take.
     most = target.shared_memory_bytes - 2 * (SHARED_ALIGNMENT - 1)
     found: list[Constraint] = [
-        AtMost(shared * pipeline.depth, most, f"target {target.name}: shared memory of a block"),
-        *pipeline.constraints(product_.factor(reduce, 0)),
+        AtMost(shared * stages, most, f"target {target.name}: shared memory of a block"),
         AtMost(threads, target.max_threads_per_block, f"target {target.name}: threads of a block"),
         AtMost(tile, draft.limits.stack_bytes, f"{draft.limits.source}: results of a thread"),
         AtMost(kept + fragments, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
