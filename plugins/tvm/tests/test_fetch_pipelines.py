@@ -53,7 +53,6 @@ WORKLOADS = (
     gemm(m=20, n=20, k=52, dtype="bfloat16"),
     conv2d(h=5, w=4, ci=16, co=16, pad=1, bias=1, relu=1, dtype="float16"),
     batch_matmul(b=2, m=16, n=24, k=64, dtype="float16"),
-    dense(m=32, n=24, k=128, dtype="int8"),
     gemm(m=20, n=32, k=1024, dtype="float16"),
     dense(m=32, n=24, k=40),
 )

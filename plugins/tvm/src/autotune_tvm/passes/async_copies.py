@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import DataType, tirx
 from tvm.backend.cuda.op import cuda_func_call
-from tvm.ir import Call, IRModule, TensorLoad
+from tvm.ir import Call, IRModule, Op, TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
 from autotune_tvm.linked_text import with_functions
@@ -20,6 +20,7 @@ from autotune_tvm.linked_text import with_functions
 __all__ = ["async_copies", "copies_ahead", "end_of_group", "marked", "wait_for_group"]
 
 _MARK = "autotune.async_copies"
+_CONDITIONAL = Op.get("prim.if_then_else")
 _BYTES = (4, 8, 16)
 # Sixteen bytes pass the first cache, too; fewer cannot.
 _CACHES = {4: "ca", 8: "ca", 16: "cg"}
@@ -103,7 +104,7 @@ def _chosen(value: Any) -> tuple[Any, Any, Any] | None:
     """Condition, value where it holds, and elsewhere; None where a value has no condition."""
     if isinstance(value, tirx.Select):
         return value.condition, value.true_value, value.false_value
-    if isinstance(value, Call) and getattr(value.op, "name", "") == "tirx.if_then_else":
+    if isinstance(value, Call) and value.op.same_as(_CONDITIONAL):
         condition, first, second = value.args
         return condition, first, second
     return None

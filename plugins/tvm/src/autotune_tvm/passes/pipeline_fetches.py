@@ -19,7 +19,9 @@ from attrs import frozen
 from tvm import tirx
 from tvm.ir import IRModule, Range, TensorLoad
 from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
+from tvm.sym import Analyzer
 from tvm.tirx import BufferRegion, floormod
+from tvm.tirx.op import tvm_storage_sync
 from tvm_ffi import structural_map
 
 from autotune.backends import InvalidSchedule
@@ -30,10 +32,12 @@ from autotune_tvm.passes.statements import (
     blocks,
     rebuilt,
     region_at,
+    replaced,
     statements,
     with_bodies,
     with_fields,
 )
+from autotune_tvm.passes.uniform_conditions import asked_once, once_for_all
 
 __all__ = ["AHEAD", "STAGES", "pipeline_fetches"]
 
@@ -82,7 +86,11 @@ def _is_marked(node: Any) -> bool:
 def _rounds(loop: Any) -> _Rounds:
     stages = int(loop.annotations[STAGES])
     parts = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-    fetches = [part for part in parts if any(AHEAD in it.annotations for it in blocks(part))]
+    fetches = [
+        replaced(part, _whole_vectors)
+        for part in parts
+        if any(AHEAD in it.annotations for it in blocks(part))
+    ]
     buffers = {}
     for part in fetches:
         for block in blocks(part):
@@ -92,6 +100,41 @@ def _rounds(loop: Any) -> _Rounds:
                 shape, str(plain.dtype), str(plain.name), scope=str(plain.scope())
             )
     return _Rounds(loop, stages, fetches, parts[len(fetches) :], buffers)
+
+
+def _whole_vectors(node: Any) -> Any | None:
+    """A loop over lanes of vectors that lie in one row, with one place and one condition of each.
+
+    TVM makes no vector of elements of which it does not see that they are in one row.
+    """
+    if not isinstance(node, tirx.For) or node.kind != tirx.ForKind.VECTORIZED:
+        return None
+    if not isinstance(node.body, SBlockRealize):
+        return None
+    realize, lane, lanes = node.body, node.loop_var, int(node.extent)
+    analyzer = Analyzer()
+
+    def in_row(part: Any) -> Any:
+        if not isinstance(part.b, tirx.IntImm) or int(part.b.value) % lanes:
+            return part
+        first = at(part.a, [lane], [0])
+        place = analyzer.modular_set(first)
+        step = analyzer.simplify(part.a - first)
+        if not step.same_as(lane) or place.coeff % lanes or place.base % lanes:
+            return part
+        of_first = type(part)(first, part.b)
+        return of_first + lane if isinstance(part, tirx.FloorMod) else of_first
+
+    kinds = (tirx.FloorDiv, tirx.FloorMod)
+    values = [structural_map(value, (kinds, in_row)) for value in realize.iter_values]
+    block, store = realize.block, realize.block.body
+    own = [item.var for item in block.iter_vars]
+    value = structural_map(at(store.value, own, values), (kinds, in_row))
+    block = with_fields(block, body=tirx.BufferStore(store.buffer, value, store.indices))
+    predicate = once_for_all(realize.predicate, [], [], node)
+    predicate = realize.predicate if predicate is None else predicate
+    made = SBlockRealize(values, predicate, block)
+    return asked_once(rebuilt(node, [made]), made)
 
 
 def _rewritten(node: Any, loops: Sequence[_Rounds]) -> Any:
@@ -154,7 +197,7 @@ def _ahead(rounds: _Rounds) -> Any:
 
 
 def _barrier() -> Any:
-    return tirx.Evaluate(tirx.tvm_storage_sync("shared"))
+    return tirx.Evaluate(tvm_storage_sync("shared"))
 
 
 def _fetched(rounds: _Rounds, iteration: Any, stage: Any) -> Any:
@@ -186,13 +229,23 @@ def _copied(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) -
     if not isinstance(predicate, tirx.IntImm):
         predicate = at(predicate, names, given)
     # A part of the buffer holds one iteration: of its number nothing is left in the place.
-    given[0] = tirx.const(0, str(names[0].ty.dtype))
-    within = [at(value, names, given) for value in node.iter_values]
-    return SBlockRealize(placed, predicate, _stored(node.block, rounds, within, stage))
+    zero = tirx.const(0, str(names[0].ty.dtype))
+    within = [at(value, names, [zero, *given[1:]]) for value in node.iter_values]
+    return SBlockRealize(placed, predicate, _stored(node.block, rounds, values, within, stage))
 
 
-def _stored(block: Any, rounds: _Rounds, within: Sequence[Any], stage: Any) -> Any:
-    """A block over variables of its own that fills a place of one stage."""
+def _stored(
+    block: Any, rounds: _Rounds, values: Mapping[Any, Any], within: Sequence[Any], stage: Any
+) -> Any:
+    """A block over variables of its own that fills a place of one stage.
+
+    Args:
+        block: The block.
+        rounds: The loop around it.
+        values: By loop around the block; conditions that hold for a vector are in terms of these.
+        within: What the block's variables are in the first iteration.
+        stage: The stage.
+    """
     own = [item.var for item in block.iter_vars]
     fresh = [tirx.Var(str(var.name), var.ty) for var in own]
     axes = [
@@ -201,7 +254,7 @@ def _stored(block: Any, rounds: _Rounds, within: Sequence[Any], stage: Any) -> A
     ]
     buffer = rounds.buffers[block.writes[0].source]
     place = [stage, *(at(index, own, within) for index in block.body.indices)]
-    value = at(block.body.value, own, fresh)
+    value = at(block.body.value, [*own, *values], [*fresh, *values.values()])
     written = BufferRegion(buffer, [_point(index) for index in place])
     annotations = {key: value for key, value in block.annotations.items() if key != AHEAD}
     if _ALIGNMENT in annotations:
