@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kPublishedSymbols = 6;
 constexpr int kPublishedParameters = 7;
-constexpr int kCorrectedSymbols = 17;
+constexpr int kCorrectedSymbols = 18;
 constexpr int kCorrectedParameters = 12;
 
 AUTOTUNE_ALWAYS_INLINE double larger(double a, double b) { return a < b ? b : a; }
@@ -85,6 +85,7 @@ AUTOTUNE_ALWAYS_INLINE void corrected(const double* const* columns, int groups, 
         const double *shared_fronts = symbols[8], *global_fronts = symbols[9], *barriers = symbols[10];
         const double *copied = symbols[11], *global_waits = symbols[12], *shared_waits = symbols[13];
         const double *reductions = symbols[14], *accumulators = symbols[15], *local = symbols[16];
+        const double *stages = symbols[17];
 #pragma GCC ivdep
         for (int i = 0; i < kBlock; ++i) {
             const double warps = std::ceil(threads[i] / warp);
@@ -111,9 +112,15 @@ AUTOTUNE_ALWAYS_INLINE void corrected(const double* const* columns, int groups, 
             const double fetched = moved[i] / blocks[i] / kCacheBytes;
             const double busy = std::sqrt(square(issued) + square(served) + square(fetched));
 
-            const double copies = copied[i] / larger(1.0, barriers[i]) / kCopiesAtOnce;
-            const double copying = barriers[i] * kGlobalLatency * std::sqrt(larger(1.0, copies));
             const double chains = smaller(kChains, larger(1.0, accumulators[i]));
+            const double computing = global_waits[i] * kWaitForGlobal + shared_waits[i] * kWaitForShared +
+                                     slots / chains * kDependentSlot;
+            const double copies = copied[i] / larger(1.0, barriers[i]) / kCopiesAtOnce;
+            const double latency = kGlobalLatency * std::sqrt(larger(1.0, copies));
+            // Copies of all rounds but the first are on their way for as long as the stages between compute.
+            const double round = std::sqrt(square(at_once * busy) + square(computing)) / larger(1.0, barriers[i]);
+            const double hidden = smaller(latency, (stages[i] - 1.0) * round);
+            const double copying = barriers[i] * latency - larger(0.0, barriers[i] - 1.0) * hidden;
             const double waiting = kBlockStart + copying + global_waits[i] * kWaitForGlobal +
                                    shared_waits[i] * kWaitForShared + slots / chains * kDependentSlot +
                                    reductions[i] * steps_of(threads[i]) * kReductionStep;

@@ -70,6 +70,21 @@ def test_sketches_from_before_rows_were_padded_move_to_those_with_no_padding() -
     assert corresponding_sketch(there, before.sketches()) is None
 
 
+def test_sketches_from_before_fetches_were_pipelined_move_to_those_that_wait() -> None:
+    def on_a_gpu(size: int, without: str = "") -> SketchSpace:
+        limits = ScheduleLimits(frozenset(STEP_TYPES) - {without}, 65536, 512, "test")
+        return SketchSpace(gemm(m=size, n=64, k=64, dtype="float16"), preset("a100"), limits)
+
+    before, goal = on_a_gpu(64, "pipeline_fetches"), on_a_gpu(256)
+    old = [it for it in before.sample(20, np.random.default_rng(0)) if "tensor" in it.sketch.name]
+    assert old
+    for candidate in old:
+        moved = moved_candidate(candidate, goal)
+        assert moved is not None and moved.sketch.name == candidate.sketch.name
+        assert goal.contains(CandidateBatch.of([moved])).all()
+        assert moved.config["C.stages"] == 1
+
+
 def test_strides_and_paddings_are_numbers_of_the_same_sketch() -> None:
     source = space_of(conv2d(h=28, w=28, ci=32, co=32, pad=1, bias=1, relu=1))
     goal = space_of(conv2d(h=56, w=56, ci=32, co=64, stride=2, pad=1, bias=1, relu=1))

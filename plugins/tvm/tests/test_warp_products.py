@@ -160,8 +160,13 @@ def check(program: Program, found: dict[str, Array]) -> None:
     ids=named,
 )
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
-    """But for loops that became calls; what a thread keeps has a dimension for each level."""
-    for candidate in sampled(workload, 4):
+    """But for loops that became calls; what a thread keeps has a dimension for each level.
+
+    Stages of fetches are no matter of the schedule: see ``test_fetch_pipelines.py``.
+    """
+    for drawn in sampled(workload, 4):
+        alone = {name: 1 for name in drawn.config if name.endswith(".stages")}
+        candidate = Candidate.from_config(drawn.sketch, drawn.config | alone)
         lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
         nest = derive_nest(candidate.sketch)
         stores = [
@@ -273,9 +278,12 @@ def test_imported_programs_with_64_bit_indices() -> None:
     halves = te.compute((m, n), lambda i, j: sums[i, j].astype("float16"), "D")
     backend = TVMBackend()
     imported = backend.import_program(te.create_prim_func([left, right, halves]))
-    (candidate, *_) = sampled(imported.workload, 2)
-    request = BuildRequest(imported.workload, imported.program, candidate, TARGET, threads=1)
-    source = backend.cuda_source(request)
-    _, kernel = source.split('extern "C"', 1)
-    assert "autotune_mma_m16n8k16" in kernel
-    assert "int64" not in kernel
+    drawn = next(it for it in sampled(imported.workload, 9) if it.config["C.k.0"] > 1)
+    for stages in (1, 2):
+        candidate = Candidate.from_config(drawn.sketch, drawn.config | {"C.stages": stages})
+        request = BuildRequest(imported.workload, imported.program, candidate, TARGET, threads=1)
+        source = backend.cuda_source(request)
+        _, kernel = source.split('extern "C"', 1)
+        assert "autotune_mma_m16n8k16" in kernel
+        assert ("autotune_copy_" in kernel) == (stages > 1)
+        assert "int64" not in kernel

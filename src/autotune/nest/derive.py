@@ -42,6 +42,7 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    PipelineFetches,
     Prefetch,
     Prepack,
     SharedLayout,
@@ -156,6 +157,8 @@ class _Derivation:
             schedule.fetches.append(step)
         elif isinstance(step, SharedLayout):
             self._lay_out(schedule, step)
+        elif isinstance(step, PipelineFetches):
+            self._pipeline(schedule, step)
         elif isinstance(step, TileCeil):
             schedule.split(step.axis, step.factors)
             schedule.covered.add(step.axis)
@@ -221,6 +224,11 @@ class _Derivation:
         if sorted(step.dims) != list(range(rank)):
             raise ValueError(f"{list(step.dims)} is no order of the {rank} dimensions")
         schedule.layouts[step.operand] = step
+
+    def _pipeline(self, schedule: StageSchedule, step: PipelineFetches) -> None:
+        if all(fetch.at != step.at for fetch in schedule.fetches):
+            raise ValueError(f"no step fetches anything inside {step.at!r} before")
+        schedule.fetch_stages[step.at] = step.depth
 
     def _inline(self, step: Inline) -> None:
         schedule = self.schedules[step.stage]

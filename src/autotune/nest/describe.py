@@ -23,7 +23,7 @@ def describe(sketch: Sketch, config: Mapping[str, int] | None = None) -> str:
     for buffer in nest.buffers:
         shape = " x ".join(
             str(evaluate(extent, config)) if config is not None else repr(extent)
-            for extent in buffer.shape
+            for extent in buffer.extents
         )
         scope = "" if buffer.scope == "global" else f" {buffer.scope}"
         lines.append(f"buffer {buffer.name}: {shape} {buffer.dtype}{scope}")

@@ -322,7 +322,8 @@ class _Emission:
         body, reads, sources = self._copied(fetch.operand, own)
         dtype = self.workload.tensors[fetch.operand].dtype
         shape, dims = laid_out(region, schedule.layouts.get(fetch.operand))
-        buffer = Buffer(label, shape, dtype, len(path), "shared", dims=dims)
+        stages = schedule.fetch_stages.get(fetch.at, const(1))
+        buffer = Buffer(label, shape, dtype, len(path), "shared", dims=dims, stages=stages)
         elements = product(region)
         loops = cooperative_copy(label, elements, fetch.threads, fetch.lanes)
         self.statements.append(

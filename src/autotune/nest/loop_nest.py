@@ -271,6 +271,8 @@ class Buffer:
             everything else: the last extent of ``shape`` is that of a group.
         dims: Indices in the order in which ``shape`` has their extents; None: their own order.
             The last extent may be larger than what is touched of it.
+        stages: How many iterations of the loop around the allocation have a part of it each, of
+            extents ``shape``, one after the other in memory.
     """
 
     name: str
@@ -281,11 +283,17 @@ class Buffer:
     block_dim: int | None = None
     group_dim: int | None = None
     dims: tuple[int, ...] | None = None
+    stages: IntExpr = const(1)
+
+    @property
+    def extents(self) -> tuple[IntExpr, ...]:
+        """Allocated extents: ``shape``, behind the number of stages where there are several."""
+        return self.shape if self.stages.value == 1 else (self.stages, *self.shape)
 
     @property
     def elements(self) -> IntExpr:
         """Allocated elements."""
-        return product(self.shape)
+        return product(self.extents)
 
     @property
     def bytes(self) -> IntExpr:

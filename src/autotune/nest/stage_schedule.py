@@ -35,6 +35,7 @@ class StageSchedule:
         padded: Axes with padded extents.
         fetches: Operands that the threads of a block fetch together.
         layouts: How fetched copies are laid out where that is not as they are indexed, by operand.
+        fetch_stages: How many iterations of a loop have what they fetch in memory at once.
         covered: Axes whose loops may pass their extent.
         unroll_limit: Statements that the compiler may make by unrolling.
         intrinsic: The matrix instruction that warps run the innermost loops as.
@@ -58,6 +59,7 @@ class StageSchedule:
     padded: set[str] = field(factory=set)
     fetches: list[CooperativeFetch] = field(factory=list)
     layouts: dict[str, SharedLayout] = field(factory=dict)
+    fetch_stages: dict[str, IntExpr] = field(factory=dict)
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)
     intrinsic: str = ""

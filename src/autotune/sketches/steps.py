@@ -300,6 +300,20 @@ class SharedLayout:
 
 
 @frozen
+class PipelineFetches:
+    """Fetch what ``stage`` fetches inside loop ``at`` ahead of time, by asynchronous copies.
+
+    Follows the steps that fetch there. Shared memory holds what ``depth`` iterations read: while
+    threads compute on one part, the others are on their way past their registers. 1: everything
+    is fetched when it is needed, as without the step. ``depth`` is at most the iterations.
+    """
+
+    stage: str
+    at: str
+    depth: IntExpr
+
+
+@frozen
 class TileCeil:
     """Split ``axis`` into loops whose product is at least its extent, outermost first.
 
@@ -390,6 +404,7 @@ Step = (
     | Bind
     | CooperativeFetch
     | SharedLayout
+    | PipelineFetches
     | TileCeil
     | UnrollLimit
     | Stream
@@ -420,6 +435,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "bind": Bind,
     "fetch": CooperativeFetch,
     "shared_layout": SharedLayout,
+    "pipeline_fetches": PipelineFetches,
     "cover": TileCeil,
     "unroll_limit": UnrollLimit,
     "stream": Stream,

@@ -80,7 +80,7 @@ class SketchSpace(FeasibleSpace):
     """
 
     name = "sketch"
-    version = "8"
+    version = "9"
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from attrs import evolve
@@ -12,7 +12,15 @@ from autotune.errors import InvalidValueError
 from autotune.ir.converter import to_json
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import without_numbers
-from autotune.sketches import Candidate, Ordinal, ProductEquals, SharedLayout, Sketch
+from autotune.sketches import (
+    Candidate,
+    Ordinal,
+    PipelineFetches,
+    ProductEquals,
+    SharedLayout,
+    Sketch,
+    Step,
+)
 from autotune.sketches.naming import renamed_steps
 from autotune.spaces.search_space import SearchSpace
 
@@ -36,21 +44,22 @@ def moved_candidate(candidate: Candidate, space: SearchSpace) -> Candidate | Non
 
     The outermost factor of every tiled axis grows and shrinks with the axis, so that inner tiles,
     which caches and registers decide, keep their sizes; then the nearest feasible configuration is
-    taken (``FeasibleSet.nearest``). A sketch from before rows of shared memory could be padded
-    moves to the one that is the same without padding.
+    taken (``FeasibleSet.nearest``). A sketch from before rows of shared memory could be padded, or
+    before fetches could be pipelined, moves to the one that is the same without these.
 
     Returns:
         The candidate; None where no sketch of the space corresponds, or the space cannot say what
         is feasible.
     """
-    sketches = space.sketches()
-    sketch = plain = corresponding_sketch(candidate.sketch, sketches)
-    if sketch is None or plain is None:
-        padded = {other.name: other for other in sketches}
-        plain = corresponding_sketch(candidate.sketch, [_unpadded(other) for other in sketches])
+    sketches = {sketch.name: sketch for sketch in space.sketches()}
+    plain = corresponding_sketch(candidate.sketch, list(sketches.values()))
+    for params_of in (_pipeline_params, _pad_or_pipeline_params):
         if plain is None:
-            return None
-        sketch = padded[plain.name]
+            older = [_without(other, params_of) for other in sketches.values()]
+            plain = corresponding_sketch(candidate.sketch, older)
+    if plain is None:
+        return None
+    sketch = sketches[plain.name]
     try:
         feasible = space.feasible_set(sketch)
     except InvalidValueError:
@@ -60,19 +69,26 @@ def moved_candidate(candidate: Candidate, space: SearchSpace) -> Candidate | Non
     return Candidate(sketch, tuple(feasible.nearest(row)[0].tolist()))
 
 
-def _unpadded(sketch: Sketch) -> Sketch:
-    """A sketch without padding of rows in shared memory; of its constraints those on products."""
-    paddings = [
-        step
-        for step in sketch.steps
-        if isinstance(step, SharedLayout) and list(step.dims) == sorted(step.dims)
-    ]
-    pads = frozenset().union(*(step.pad.variables for step in paddings))
+def _pipeline_params(step: Step) -> frozenset[str] | None:
+    """The parameters of a step that pipelines; None for any other."""
+    return step.depth.variables if isinstance(step, PipelineFetches) else None
+
+
+def _pad_or_pipeline_params(step: Step) -> frozenset[str] | None:
+    """The parameters of a step that pads rows of shared memory or pipelines; None for others."""
+    if isinstance(step, SharedLayout) and list(step.dims) == sorted(step.dims):
+        return step.pad.variables
+    return _pipeline_params(step)
+
+
+def _without(sketch: Sketch, params_of: Callable[[Step], frozenset[str] | None]) -> Sketch:
+    """A sketch without some steps and their parameters; of its constraints those on products."""
+    gone = frozenset[str]().union(*(params_of(step) or () for step in sketch.steps))
     return evolve(
         sketch,
-        params=tuple(param for param in sketch.params if param.name not in pads),
+        params=tuple(param for param in sketch.params if param.name not in gone),
         constraints=tuple(it for it in sketch.constraints if isinstance(it, ProductEquals)),
-        steps=tuple(step for step in sketch.steps if step not in paddings),
+        steps=tuple(step for step in sketch.steps if params_of(step) is None),
     )
 
 

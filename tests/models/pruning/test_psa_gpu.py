@@ -73,6 +73,7 @@ CORRECTED_SYMBOLS = st.tuples(
     *(SIZES, st.integers(1, 1024).map(float), st.integers(1, 400).map(float)),
     *(st.integers(0, 49152).map(float), *[COUNTS] * 10),
     *(st.integers(0, 4).map(float), COUNTS, st.sampled_from([0.0, 1.0])),
+    st.integers(1, 4).map(float),
 ).map(list)
 
 
@@ -96,7 +97,7 @@ def test_corrected_arithmetic_equals_the_oracle(rows: list[list[list[float]]]) -
 def test_instruction_sets_agree_to_the_last_bit(level: str, arithmetic: str) -> None:
     gpu = A100_40 if arithmetic == "published" else corrected_gpu(preset("a100"))
     rng = np.random.default_rng(3)
-    symbols = rng.integers(1, 1 << 10, size=(1000, 6 * 17)).astype(np.float64)
+    symbols = rng.integers(1, 1 << 10, size=(1000, 6 * 18)).astype(np.float64)
     try:
         scorer = native.PsaGpu(arithmetic, gpu.parameters(), level)
     except ValueError as error:

@@ -234,7 +234,7 @@ def test_the_draft_sees_bank_conflicts_of_fragments() -> None:
     assert sketch is not None
     tiles = {"i.0": 16, "i.1": 2, "i.2": 2, "j.0": 16, "j.1": 2, "j.2": 4, "k.0": 32, "k.1": 2}
     config = {f"C.{name}": value for name, value in tiles.items()}
-    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.B.pad": 8, "C.unroll": 0}
+    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.B.pad": 8, "C.stages": 1, "C.unroll": 0}
     rows = [Candidate.from_config(sketch, config | {"C.A.pad": pad}).values for pad in (0, 8)]
     plain, padded = GpuScorer(A100).score(sketch, np.array(rows))
     assert plain < padded

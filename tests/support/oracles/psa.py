@@ -39,7 +39,7 @@ def corrected_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str,
 def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, float]) -> float:
     blocks, threads, registers, shared, moved, distinct, arithmetic, others, *rest = symbols
     in_shared, in_global, barriers, copied, global_waits, shared_waits, *last = rest
-    reductions, accumulators, local = last
+    reductions, accumulators, local, stages = last
     warps = math.ceil(threads / gpu["warp"])
     lanes = warps * gpu["warp"]
     most, resident = _residency(lanes, registers, shared + 1024, gpu)
@@ -53,11 +53,14 @@ def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, float]) -> float
     issued /= gpu["schedulers"]
     served = warps * (2.25 * in_shared + 3 * in_global)
     busy = math.hypot(issued, served, moved / blocks / 64)
-    waiting = 200 + 50 * global_waits + 40 * shared_waits
-    waiting += 500 * barriers * math.sqrt(max(1, copied / max(1, barriers) / 4))
-    waiting += 24 * slots / min(8, max(1, accumulators))
+    at_once = min(rounds / sets, together)
+    computing = 50 * global_waits + 40 * shared_waits + 24 * slots / min(8, max(1, accumulators))
+    latency = 500 * math.sqrt(max(1, copied / max(1, barriers) / 4))
+    between = (stages - 1) * math.hypot(at_once * busy, computing) / max(1, barriers)
+    waiting = 200 + computing + min(1, barriers) * latency
+    waiting += max(0, barriers - 1) * max(0, latency - between)
     waiting += 240 * reductions * max(1, math.floor(math.log2(threads)))
-    cycles = sets * math.hypot(min(rounds / sets, together) * busy, waiting)
+    cycles = sets * math.hypot(at_once * busy, waiting)
     cycles *= 1.25 if local else 1.0
     kept = min(1, gpu["cache"] / max(distinct, 1))
     from_memory = distinct + max(0, moved - distinct) * (1 - kept)

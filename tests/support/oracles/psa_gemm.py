@@ -100,6 +100,7 @@ def corrected_gemm_symbols(
         0,
         rows * columns,
         float(rows * columns >= 64 and tile > (512 if unroll >= 512 else 256)),
+        1,  # what is fetched is waited for
     ]
 
 

@@ -55,7 +55,7 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_GPU_STEPS = ("bind", "fetch", "im2col", "shared_layout", "warp_tensorize")
+_GPU_STEPS = ("bind", "fetch", "im2col", "pipeline_fetches", "shared_layout", "warp_tensorize")
 _CPU_STEPS = (
     *("parallel", "interleave", "prepack", "prefetch", "software_pipeline", "stream"),
     "tensorize",

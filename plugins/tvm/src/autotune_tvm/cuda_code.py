@@ -14,6 +14,7 @@ from autotune.ir.element_types import element_type
 from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief, cuda_target
+from autotune_tvm.kernel_passes import kernel_pipeline
 
 __all__ = ["LoweredKernels", "cuda_source", "launches_of", "lower_kernels", "program_of"]
 
@@ -47,10 +48,14 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
     tvm = runtime.load()
     from tvm.tirx.build import split_host_device_mods
 
+    from autotune_tvm.passes import copies_ahead
+
     try:
         made = tvm.target.Target(cuda_target(target))
         bound = tvm.tirx.transform.BindTarget(made.with_host(tvm.target.Target("llvm")))(module)
         pipeline, _, finalize_device = tvm.tirx.get_default_tir_pipeline(made)
+        if copies_ahead(bound):
+            pipeline = kernel_pipeline()
         host, devices = split_host_device_mods(pipeline(bound))
         found = [finalize_device()(part) for part in devices.values()]
     except Exception as error:  # TVM raises whatever its passes raise

@@ -15,6 +15,7 @@ from autotune.sketches import (
     Interleave,
     Pack,
     PadExtent,
+    PipelineFetches,
     SharedLayout,
     Step,
     Tensorize,
@@ -22,10 +23,14 @@ from autotune.sketches import (
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.pad import pad_block
+from autotune_tvm.passes import AHEAD, STAGES
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
-from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
+from autotune_tvm.schedule_state import THREAD_TAGS, FetchedCopy, ScheduleState
 
-__all__ = ["fetch", "lay_out", "note_groups", "pack", "pad_stages"]
+__all__ = ["fetch", "lay_out", "note_groups", "pack", "pad_stages", "pipeline"]
+
+# What one asynchronous copy of a thread moves.
+_ASYNCHRONOUS_BYTES = (4, 8, 16)
 
 
 def note_groups(state: ScheduleState, steps: tuple[Step, ...]) -> None:
@@ -91,19 +96,22 @@ def fetch(state: ScheduleState, step: CooperativeFetch) -> None:
     state.sch.compute_at(copy, loop, preserve_unit_loops=True)
     own = state.loops_inside(copy, loop)
     region = tuple(int(state.sch.get(loop).extent) for loop in own)
-    state.fetched[step.stage, step.operand] = copy, region
+    lanes = state.value(step.lanes)
+    vector = lanes * state.workload.tensors[step.operand].element.bytes
+    state.fetched[step.stage, step.operand] = FetchedCopy(copy, region, step.at, vector)
     elements = state.sch.fuse(*own, preserve_unit_iters=True)
-    extents = [None, state.value(step.threads), state.value(step.lanes)]
-    _, threads, lanes = state.sch.split(elements, extents, preserve_unit_iters=True)
+    extents = [None, state.value(step.threads), lanes]
+    _, threads, vectors = state.sch.split(elements, extents, preserve_unit_iters=True)
     state.sch.bind(threads, THREAD_TAGS["thread"])
-    state.sch.vectorize(lanes)
+    state.sch.vectorize(vectors)
 
 
 def lay_out(state: ScheduleState, step: SharedLayout) -> None:
     """Order the dimensions of a fetched copy, and let so many elements follow each row."""
     if (step.stage, step.operand) not in state.fetched:
         raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
-    copy, region = state.fetched[step.stage, step.operand]
+    fetched = state.fetched[step.stage, step.operand]
+    copy, region = fetched.block, fetched.region
     if sorted(step.dims) != list(range(len(region))):
         raise InvalidSchedule(f"{step}: dims are no order of {len(region)} dimensions")
     if step.dims != tuple(range(len(region))):
@@ -122,6 +130,26 @@ def lay_out(state: ScheduleState, step: SharedLayout) -> None:
         # Rows begin at multiples of this many elements: their own and the padding.
         row = region[step.dims[-1]] + pad
         state.sch.storage_align(copy, 0, len(region) - 2, row, 0)
+
+
+def pipeline(state: ScheduleState, step: PipelineFetches) -> None:
+    """Mark copies that are made ahead of time, for passes that follow the schedule."""
+    depth, loop = state.value(step.depth), state.loops[step.stage, step.at]
+    rounds = int(state.sch.get(loop).extent)
+    if not 1 <= depth <= rounds:
+        raise InvalidSchedule(f"{step}: a loop of {rounds} iterations has no {depth} stages")
+    if depth == 1:
+        return
+    for (stage, operand), copy in state.fetched.items():
+        if (stage, copy.at) != (step.stage, step.at):
+            continue
+        if copy.vector_bytes not in _ASYNCHRONOUS_BYTES:
+            raise InvalidSchedule(
+                f"{step}: vectors of {copy.vector_bytes} bytes of {operand} are not copied "
+                f"asynchronously; those of {', '.join(map(str, _ASYNCHRONOUS_BYTES))} are"
+            )
+        state.sch.annotate(copy.block, AHEAD, 1)
+    state.sch.annotate(loop, STAGES, depth)
 
 
 def _pad_stage(

@@ -17,7 +17,7 @@ from autotune.sketches import Interleave, Step, Tensorize, WarpTensorize
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock
 
-__all__ = ["THREAD_TAGS", "ScheduleState", "WarpLoops"]
+__all__ = ["THREAD_TAGS", "FetchedCopy", "ScheduleState", "WarpLoops"]
 
 THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
 """The levels of a GPU by the roles of loops, as TVM calls them."""
@@ -38,6 +38,23 @@ class WarpLoops:
     inner: Mapping[str, Sequence[Any]]
 
 
+@frozen(eq=False)
+class FetchedCopy:
+    """A copy of an operand in shared memory.
+
+    Attributes:
+        block: The block that makes it.
+        region: Extents of what is copied.
+        at: The loop of the stage inside which it is made.
+        vector_bytes: What a thread copies at a time.
+    """
+
+    block: Any
+    region: tuple[int, ...]
+    at: str
+    vector_bytes: int
+
+
 @define(eq=False)
 class ScheduleState:
     """Schedule under construction: blocks by statement, loops by stage and loop name.
@@ -46,11 +63,10 @@ class ScheduleState:
     by its stage and its name. ``groups`` says how copies of operands are interleaved, by stage and
     operand; ``called`` which loops become calls; ``features`` what a target surely has, by the
     stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU;
-    ``fetched`` which blocks copy operands to shared memory, with the extents of what they copy,
-    and ``layouts`` the order of their dimensions where it is another. ``warps`` holds the stages
-    that warps compute together. ``matrices`` says which block copies the result of a stage that
-    is a product of matrices to where it belongs, and ``reshaped`` which stages have other axes
-    than their blocks.
+    ``fetched`` which operands are copied to shared memory, by stage, and ``layouts`` the order of
+    their dimensions where it is another. ``warps`` holds the stages that warps compute together.
+    ``matrices`` says which block copies the result of a stage that is a product of matrices to
+    where it belongs, and ``reshaped`` which stages have other axes than their blocks.
     """
 
     workload: Workload
@@ -67,7 +83,7 @@ class ScheduleState:
     called: list[Tensorize] = field(factory=list)
     features: dict[str, tuple[str, ...]] = field(factory=dict)
     bound: bool = False
-    fetched: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = field(factory=dict)
+    fetched: dict[tuple[str, str], FetchedCopy] = field(factory=dict)
     layouts: dict[tuple[str, str], tuple[int, ...]] = field(factory=dict)
     warps: dict[str, WarpLoops] = field(factory=dict)
     warp_calls: list[WarpTensorize] = field(factory=list)

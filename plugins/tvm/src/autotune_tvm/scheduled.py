@@ -80,7 +80,7 @@ def _scheduled(request: BuildRequest) -> Any:
             return module
         return default_schedule(module, request.target, request.threads).mod
     module = program_of(request.workload, request.program)
-    from autotune_tvm.passes import PASSES, hoist_corrections, narrow_indices
+    from autotune_tvm.passes import PASSES, hoist_corrections, narrow_indices, pipeline_fetches
 
     scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
     # A whole schedule of TVM's own is left as TVM makes it.
@@ -88,4 +88,5 @@ def _scheduled(request: BuildRequest) -> Any:
         for each in PASSES:
             scheduled = each(scheduled)
         scheduled = hoist_corrections(scheduled, prepacked_operands(request.candidate))
-    return narrow_indices(scheduled, module) if imported else scheduled
+    # Places in a stage are in terms of loops, which are narrowed by then.
+    return pipeline_fetches(narrow_indices(scheduled, module) if imported else scheduled)

@@ -1,9 +1,12 @@
-// Elements of 16 bits and the instructions of a warp for cuda_threads.hpp: `ldmatrix` and
-// `mma.sync` by the figures of the PTX ISA, each lane's registers taken from the others'. Generated
+// Elements of 16 bits, copies that are waited for later, and the instructions of a warp for
+// cuda_threads.hpp: `ldmatrix` and `mma.sync` by the figures of the PTX ISA, each lane's registers taken from the others'. Generated
 // source finds its own definitions done and leaves them out.
 #pragma once
 
 #include "cuda_threads.hpp"
+
+#include <deque>
+#include <utility>
 
 #define __device__
 #define __forceinline__ inline
@@ -127,6 +130,51 @@ void multiply(Sum* upper, Sum* lower, const uint* a, const uint* b, Decode eleme
   }
   own_warp().arrive_and_wait();
 }
+
+// A copy that a thread begins is made when its group is waited for; until then its place holds what
+// no result survives. So neither reading too early nor overwriting too early goes unnoticed.
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+inline thread_local std::vector<Copy> begun;
+inline thread_local std::deque<std::vector<Copy>> on_their_way;
+
+inline void begin_copy(void* to, const void* from, size_t bytes, bool valid) {
+  if (reinterpret_cast<uintptr_t>(to) % bytes != 0) std::exit(8);
+  if (valid && reinterpret_cast<uintptr_t>(from) % bytes != 0) std::exit(8);
+  std::memset(to, 0x7f, bytes);
+  begun.push_back({to, valid ? from : nullptr, bytes});
+}
+
+inline void wait_for_copies(size_t groups) {
+  while (on_their_way.size() > groups) {
+    for (const Copy& copy : on_their_way.front()) {
+      if (copy.from == nullptr) std::memset(copy.to, 0, copy.bytes);
+      else std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    on_their_way.pop_front();
+  }
+}
+
+#define AUTOTUNE_COPIES
+inline void autotune_end_copies() { on_their_way.push_back(std::exchange(begun, {})); }
+inline void autotune_wait_copies_0() { wait_for_copies(0); }
+inline void autotune_wait_copies_1() { wait_for_copies(1); }
+inline void autotune_wait_copies_2() { wait_for_copies(2); }
+inline void autotune_wait_copies_3() { wait_for_copies(3); }
+#define COPIES(bytes)                                                                   \
+  inline void autotune_copy_##bytes(void* to, const void* from) {                       \
+    begin_copy(to, from, bytes, true);                                                  \
+  }                                                                                     \
+  inline void autotune_copy_##bytes##_if(void* to, const void* from, int valid) {       \
+    begin_copy(to, from, bytes, valid != 0);                                            \
+  }                                                                                     \
+  inline void autotune_zero_##bytes(void* to) { std::memset(to, 0, bytes); }
+COPIES(4)
+COPIES(8)
+COPIES(16)
 
 #define AUTOTUNE_LDMATRIX
 inline void autotune_ldmatrix_x4(uint* to, const void* row) { load_matrices(to, row, 4, false); }

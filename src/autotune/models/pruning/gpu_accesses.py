@@ -27,6 +27,7 @@ from autotune.models.pruning.gpu_loops import (
     inside,
     is_element,
     scope_of,
+    stages_of,
     unroll_limit,
     unrolled,
 )
@@ -110,8 +111,12 @@ def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
         exposed = ceildiv(count, minimum(unrolled(statement), _SHARED_AT_ONCE))
     width_bytes = maximum(width * nest.element_bytes(access.buffer), _BANK_BYTES)
     wavefronts = _wavefronts(_thread_parts(nest, statement, access), width_bytes)
+    instructions = count
+    if access.write and (stages := stages_of(nest, access.buffer)).value != 1:
+        # An asynchronous copy is one instruction, counted where it loads.
+        instructions = select(less(1, stages), 0, count)
     return AccessCosts(
-        instructions=count, shared_wavefronts=count * wavefronts, exposed_shared=exposed
+        instructions=instructions, shared_wavefronts=count * wavefronts, exposed_shared=exposed
     )
 
 

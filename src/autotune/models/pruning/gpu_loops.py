@@ -19,6 +19,7 @@ __all__ = [
     "is_element",
     "own_vthreads",
     "scope_of",
+    "stages_of",
     "tile_loops",
     "unroll_limit",
     "unrolled",
@@ -34,6 +35,11 @@ _LARGE_TILE, _UNROLLED_BY_ITSELF, _UNROLLED_WHEN_ASKED = 64, 256, 512
 def scope_of(nest: LoopNest, buffer: str) -> str:
     """Where a buffer is: ``global``, ``shared`` or ``local``."""
     return next((known.scope for known in nest.buffers if known.name == buffer), "global")
+
+
+def stages_of(nest: LoopNest, buffer: str) -> IntExpr:
+    """How many iterations have their part of a buffer in memory at once."""
+    return next((known.stages for known in nest.buffers if known.name == buffer), const(1))
 
 
 def is_element(loop: Loop) -> bool:

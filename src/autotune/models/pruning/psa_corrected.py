@@ -52,6 +52,7 @@ CORRECTED_SYMBOLS = (
     "reductions across threads",
     "accumulators of a thread",
     "whether accumulators are expected in local memory",
+    "stages of copies",
 )
 """Symbols of a launch that the corrected formula reads. A slot is a sixteenth of a float32
 multiply-add."""
@@ -112,6 +113,9 @@ def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
         if buffer.scope == "local":
             # A thread holds those of all its virtual threads at once.
             held = held + ceildiv(buffer.bytes * launch.vthreads, 4)
+    stages = const(1)
+    for buffer in launch.buffers:
+        stages = buffer.stages if stages.value == 1 else maximum(stages, buffer.stages)
     spill = const(0)
     for statement in launch.statements:
         # The loops around a warp's instructions are always unrolled.
@@ -124,6 +128,7 @@ def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
         "shared bytes of a block": launch.shared_bytes,
         "accumulators of a thread": held,
         "whether accumulators are expected in local memory": spill,
+        "stages of copies": stages,
     }
 
 

@@ -133,7 +133,7 @@ class _Draft:
         step = _allocating_step(self.sketch, buffer)
         sides = [
             self._side(f"{buffer.name} side {position}", extent, step)
-            for position, extent in enumerate(buffer.shape)
+            for position, extent in enumerate(buffer.extents)
         ]
         if buffer.bytes in self.named:
             return self.named[buffer.bytes]

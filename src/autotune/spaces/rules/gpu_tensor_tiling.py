@@ -71,6 +71,7 @@ from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     vector_widths,
 )
+from autotune.spaces.rules.gpu_pipelines import fetch_pipeline
 from autotune.spaces.rules.tile_params import padded_extents
 
 __all__ = ["TENSOR_LABEL", "tensor_drafts", "tensor_kernel"]
@@ -313,7 +314,6 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
     lanes = {it.tensor: _fetch_lanes(draft, product_, it) for it in _both(product_)}
     params += [param for param, _, _ in lanes.values()]
     params += [it.layout.param for it in _both(product_) if it.layout.param is not None]
-    constraints += _limits(draft, product_)
     constraints += [constraint for _, constraint, _ in lanes.values()]
     batch = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[:-2])
     blocks = (*batch, f"{rows}.0", f"{columns}.0")
@@ -338,6 +338,10 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
         inlined = _inlined(draft, stage, it.tensor)
         steps += map(Inline, inlined)
         settled.update(inlined)
+    pipeline = fetch_pipeline(draft, stage, at, params, steps)
+    params += pipeline.params
+    steps += pipeline.steps
+    constraints += [*_limits(draft, product_, pipeline.depth), *pipeline.constraints]
     pair = product_.inner(columns)[-1]
     written = (product_.factor(columns, 2), const(pair))
     consumer = draft.epilogues.get(stage.name)
@@ -451,7 +455,7 @@ def _run(draft: SketchDraft, tensor: str) -> int:
     return 1
 
 
-def _limits(draft: SketchDraft, product_: _Product) -> list[Constraint]:
+def _limits(draft: SketchDraft, product_: _Product, stages: IntExpr) -> list[Constraint]:
     """Threads, shared memory and registers."""
     target, (rows, columns, _) = draft.target, product_.axes
     stage, call = product_.stage, product_.call
@@ -471,7 +475,7 @@ def _limits(draft: SketchDraft, product_: _Product) -> list[Constraint]:
     # What rounding every buffer up may take.
     most = target.shared_memory_bytes - 2 * (SHARED_ALIGNMENT - 1)
     found: list[Constraint] = [
-        AtMost(shared, most, f"target {target.name}: shared memory of a block"),
+        AtMost(shared * stages, most, f"target {target.name}: shared memory of a block"),
         AtMost(threads, target.max_threads_per_block, f"target {target.name}: threads of a block"),
         AtMost(tile, draft.limits.stack_bytes, f"{draft.limits.source}: results of a thread"),
         AtMost(kept + fragments, REGISTERS_PER_THREAD, "registers of a thread", hard=False),

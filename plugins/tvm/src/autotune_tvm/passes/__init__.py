@@ -7,6 +7,7 @@ become numbers.
 
 from __future__ import annotations
 
+from autotune_tvm.passes.async_copies import async_copies, copies_ahead
 from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
 from autotune_tvm.passes.combine_lanes import LANES, combine_lanes, note_lanes
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
@@ -17,6 +18,7 @@ from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
 from autotune_tvm.passes.narrow_indices import narrow_indices
 from autotune_tvm.passes.peel_tails import peel_tails
+from autotune_tvm.passes.pipeline_fetches import AHEAD, STAGES, pipeline_fetches
 from autotune_tvm.passes.pipeline_rows import HOST, LATE, pipeline_rows
 from autotune_tvm.passes.prefetch_rows import PREFETCH, ROWS, prefetch_rows
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
@@ -25,22 +27,27 @@ from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
+    "AHEAD",
     "HOST",
     "LANES",
     "LATE",
     "PASSES",
     "PREFETCH",
     "ROWS",
+    "STAGES",
     "STREAM",
+    "async_copies",
     "bfloat16_constants",
     "combine_lanes",
     "compare_booleans",
     "compares_booleans",
+    "copies_ahead",
     "expand_functions",
     "hoist_corrections",
     "multiply_by_reciprocal",
     "narrow_indices",
     "note_streams",
+    "pipeline_fetches",
     "round_to_bfloat16",
     "stream_stores",
 ]

@@ -17,7 +17,7 @@ from tvm_ffi import structural_map
 
 from autotune_tvm.passes.statements import at, rebuilt, replaced, with_bodies
 
-__all__ = ["uniform_conditions"]
+__all__ = ["asked_once", "once_for_all", "uniform_conditions"]
 
 _CONDITIONAL = Op.get("prim.if_then_else")
 # For an index below a number, at or below it, and so on: what is added to the number where the
@@ -38,11 +38,12 @@ def _changed(node: Any) -> Any:
     if isinstance(node, tirx.For) and node.kind == tirx.ForKind.VECTORIZED:
         realize = node.body
         if isinstance(realize, SBlockRealize) and isinstance(realize.block.body, tirx.BufferStore):
-            return _asked_once(node, realize)
+            return asked_once(node, realize)
     return None
 
 
-def _asked_once(loop: Any, realize: Any) -> Any:
+def asked_once(loop: Any, realize: Any) -> Any:
+    """The loop over lanes around a block that stores, which asks conditions of a vector once."""
     block, store = realize.block, realize.block.body
     own = [item.var for item in block.iter_vars]
     values = list(realize.iter_values)
@@ -51,7 +52,7 @@ def _asked_once(loop: Any, realize: Any) -> Any:
         if not call.op.same_as(_CONDITIONAL):
             return call
         condition, yes, no = call.args
-        once = _once(condition, own, values, loop)
+        once = once_for_all(condition, own, values, loop)
         return call if once is None else tirx.if_then_else(once, yes, no)
 
     value = structural_map(store.value, (Call, asked))
@@ -61,7 +62,7 @@ def _asked_once(loop: Any, realize: Any) -> Any:
     return rebuilt(loop, [rebuilt(realize, [made])])
 
 
-def _once(condition: Any, own: list[Any], values: list[Any], loop: Any) -> Any:
+def once_for_all(condition: Any, own: list[Any], values: list[Any], loop: Any) -> Any:
     """The condition of a vector's first element, where it is that of all; else None.
 
     Args:
@@ -71,7 +72,7 @@ def _once(condition: Any, own: list[Any], values: list[Any], loop: Any) -> Any:
         loop: Over the lanes.
     """
     if isinstance(condition, (tirx.And, tirx.Or)):
-        parts = [_once(part, own, values, loop) for part in (condition.a, condition.b)]
+        parts = [once_for_all(part, own, values, loop) for part in (condition.a, condition.b)]
         return None if None in parts else type(condition)(*parts)
     kind, index, number = type(condition), *_sides(condition)
     if number is None:

@@ -1,0 +1,171 @@
+"""Copies from global to shared memory that a thread begins and does not wait for.
+
+Since sm_80 a thread can have up to 16 bytes copied past its registers (``cp.async``), ask for the
+end of a group of copies, and wait until at most so many of its groups are on their way. TVM 0.27
+writes such copies behind ``ThreadSync``, which has put barriers around the stores by then. Here
+calls take the place of stores before, as inline PTX, and barriers are where the schedule put them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import DataType, tirx
+from tvm.backend.cuda.op import cuda_func_call
+from tvm.ir import Call, IRModule, Op, TensorLoad
+from tvm_ffi import structural_map, structural_walk
+
+from autotune_tvm.linked_text import with_functions
+
+__all__ = ["async_copies", "copies_ahead", "end_of_group", "marked", "wait_for_group"]
+
+_MARK = "autotune.async_copies"
+_CONDITIONAL = Op.get("prim.if_then_else")
+_BYTES = (4, 8, 16)
+# Sixteen bytes pass the first cache, too; fewer cannot.
+_CACHES = {4: "ca", 8: "ca", 16: "cg"}
+_WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
+_DEPTHS = range(8)
+
+
+def marked(copies: Any) -> Any:
+    """Statements whose stores are to be asynchronous copies."""
+    return tirx.AttrStmt(tirx.const(0, "int32"), _MARK, tirx.const(1, "int32"), copies)
+
+
+def end_of_group() -> Any:
+    """What a thread has begun to copy since the last call is one group."""
+    return _called("autotune_end_copies")
+
+
+def wait_for_group(on_their_way: int) -> Any:
+    """Wait until at most so many of a thread's groups are on their way."""
+    if on_their_way not in _DEPTHS:
+        raise ValueError(f"a thread waits for all but {on_their_way} groups of copies")
+    return _called(f"autotune_wait_copies_{on_their_way}")
+
+
+def copies_ahead(module: IRModule) -> bool:
+    """Whether anything in a module is marked."""
+    found: list[Any] = []
+
+    def note(node: Any) -> None:
+        if node.attr_key == _MARK:
+            found.append(node)
+
+    for function in module.functions.values():
+        if isinstance(function, tirx.PrimFunc):
+            structural_walk(function.body, (tirx.AttrStmt, note))
+    return bool(found)
+
+
+def async_copies(module: IRModule) -> IRModule:
+    """A module on vectors whose marked stores are asynchronous copies.
+
+    Raises:
+        ValueError: one of them is no copy of 4, 8 or 16 bytes that lie together, or of zeros.
+    """
+
+    def changed(node: Any) -> Any:
+        if node.attr_key != _MARK:
+            return node
+        return structural_map(node.body, (tirx.BufferStore, _copy))
+
+    return with_functions(module, lambda it: structural_map(it, (tirx.AttrStmt, changed)))
+
+
+def _copy(store: Any) -> Any:
+    """The call in place of a store of elements of global memory, or of zeros, by a condition."""
+    value, conditions = store.value, list[Any]()
+    while (chosen := _chosen(value)) is not None:
+        condition, value, other = chosen
+        if not _is_zero(other):
+            raise ValueError(f"no asynchronous copy: elements or {other}")
+        conditions.append(condition)
+    size = DataType(str(value.ty.dtype))
+    width = size.bits * size.lanes // 8
+    if width not in _BYTES:
+        raise ValueError(f"no asynchronous copy: {width} bytes of {store.buffer.name}")
+    to = _address(store.buffer, store.indices)
+    if _is_zero(value):
+        return _called(f"autotune_zero_{width}", to)
+    if not isinstance(value, TensorLoad):
+        raise ValueError(f"no asynchronous copy: {store.buffer.name} holds {value}")
+    place = _address(value.source, value.indices)
+    if not conditions:
+        return _called(f"autotune_copy_{width}", to, place)
+    valid = conditions[0]
+    for condition in conditions[1:]:
+        valid = tirx.And(valid, condition)
+    return _called(f"autotune_copy_{width}_if", to, place, tirx.Cast("int32", valid))
+
+
+def _chosen(value: Any) -> tuple[Any, Any, Any] | None:
+    """Condition, value where it holds, and elsewhere; None where a value has no condition."""
+    if isinstance(value, tirx.Select):
+        return value.condition, value.true_value, value.false_value
+    if isinstance(value, Call) and value.op.same_as(_CONDITIONAL):
+        condition, first, second = value.args
+        return condition, first, second
+    return None
+
+
+def _is_zero(value: Any) -> bool:
+    if isinstance(value, (tirx.Cast, tirx.Broadcast)):
+        return _is_zero(value.value)
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and value.value == 0
+
+
+def _address(buffer: Any, indices: Any) -> Any:
+    """Where the elements at consecutive indices begin."""
+    (index,) = indices
+    if isinstance(index, tirx.Ramp):
+        if not isinstance(index.stride, tirx.IntImm) or int(index.stride.value) != 1:
+            raise ValueError(f"no asynchronous copy: elements of {buffer.name} lie apart")
+        index = index.base
+    if isinstance(index, tirx.Broadcast) or DataType(str(index.ty.dtype)).lanes > 1:
+        raise ValueError(f"no asynchronous copy: elements of {buffer.name} lie apart")
+    return tirx.address_of(tirx.BufferLoad(buffer, [index]))
+
+
+def _called(name: str, *arguments: Any) -> Any:
+    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=_TEXT))
+
+
+def _functions() -> str:
+    """All functions, whichever of them is called."""
+    lines = [
+        "static __device__ __forceinline__ void autotune_end_copies() {",
+        '  asm volatile("cp.async.commit_group;" ::: "memory");',
+        "}",
+    ]
+    for depth in _DEPTHS:
+        lines += [
+            f"static __device__ __forceinline__ void autotune_wait_copies_{depth}() {{",
+            f'  asm volatile("cp.async.wait_group {depth};" ::: "memory");',
+            "}",
+        ]
+    for width in _BYTES:
+        copy = f'"cp.async.{_CACHES[width]}.shared.global [%0], [%1], {width}'
+        place = "  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));"
+        lines += [
+            "static __device__ __forceinline__ void "
+            f"autotune_copy_{width}(void* to, const void* from) {{",
+            place,
+            f'  asm volatile({copy};" :: "r"(at), "l"(from) : "memory");',
+            "}",
+            "static __device__ __forceinline__ void "
+            f"autotune_copy_{width}_if(void* to, const void* from, int valid) {{",
+            place,
+            f'  asm volatile({copy}, %2;" :: "r"(at), "l"(from), "r"(valid ? {width} : 0)'
+            ' : "memory");',
+            "}",
+            f"static __device__ __forceinline__ void autotune_zero_{width}(void* to) {{",
+            f"  *static_cast<{_WORDS[width]}*>(to) = {_WORDS[width]}();",
+            "}",
+        ]
+    return "\n".join(lines)
+
+
+# Once in a file.
+_TEXT = f"#ifndef AUTOTUNE_COPIES\n#define AUTOTUNE_COPIES\n{_functions()}\n#endif\n"

@@ -1,0 +1,209 @@
+"""Fetches ahead of time through TVM: asynchronous copies, their barriers, and what they compute.
+
+There is no device here: the kernels run on the CPU, where a copy is made when it is waited for and
+its place holds garbage until then.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+pytest.importorskip("tvm")
+
+import tvm
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.compiler import cuda_target
+from autotune_tvm.emit import module_for
+from autotune_tvm.kernel_passes import kernel_pipeline
+from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.replay import schedule
+from autotune_tvm.scheduled import scheduled_module
+from cuda_threads import Array, Program, find_compiler, run_all
+from tvm_lowered import lowered_nest, numbers_of
+
+from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
+from autotune.ir.expressions import const
+from autotune.ir.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
+from autotune.measure.validation import error_bound, relative_bound
+from autotune.nest import derive_nest
+from autotune.sketches import Candidate, CooperativeFetch, PipelineFetches, SharedLayout
+from autotune.spaces import SketchSpace
+from autotune.targets import resolve
+
+TARGET = resolve("a100-tf32")
+# The default shapes, odd extents, windows with margins, batches, parts of a reduction, TF32.
+WORKLOADS = (
+    gemm(m=32, n=32, k=96, dtype="float16"),
+    gemm(m=20, n=20, k=52, dtype="bfloat16"),
+    conv2d(h=5, w=4, ci=16, co=16, pad=1, bias=1, relu=1, dtype="float16"),
+    batch_matmul(b=2, m=16, n=24, k=64, dtype="float16"),
+    gemm(m=20, n=32, k=1024, dtype="float16"),
+    dense(m=32, n=24, k=40),
+)
+
+
+def named(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+def sampled(workload: Workload, depths: tuple[int, ...] = (2, 3, 4)) -> Iterator[Candidate]:
+    """Candidates whose fetches run ahead."""
+    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    for candidate in space.sample(400, np.random.default_rng(5)):
+        stages = [it for name, it in candidate.config.items() if name.endswith(".stages")]
+        if stages and stages[0] in depths:
+            yield candidate
+
+
+def request_of(candidate: Candidate) -> BuildRequest:
+    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, threads=1)
+
+
+def depth_of(candidate: Candidate) -> int:
+    return next(value for name, value in candidate.config.items() if name.endswith(".stages"))
+
+
+def programs_of(workload: Workload, count: int) -> Iterator[Program]:
+    """Programs of different depths, with few enough threads for this machine."""
+    inputs = random_inputs(workload, np.random.default_rng(7))
+    seen: list[int] = []
+    for candidate in sampled(workload):
+        kernels = lowered_nest(scheduled_module(request_of(candidate))).kernels
+        threads = sum(kernel.blocks * kernel.threads for kernel in kernels)
+        if threads <= 3000 and depth_of(candidate) not in seen:
+            seen.append(depth_of(candidate))
+            launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels)
+            source = TVMBackend().cuda_source(request_of(candidate))
+            yield Program(source, launches, derive_nest(candidate.sketch).workload, inputs)
+        if len(seen) == count:
+            return
+
+
+def check(program: Program, found: dict[str, Array]) -> None:
+    expected = reference_outputs(program.workload, dict(program.inputs))
+    for name, array in expected.items():
+        element = program.workload.tensors[name].element
+        wanted, got = element.numbers(array), element.numbers(found[name])
+        bound = error_bound(wanted, relative_bound(program.workload, name, TARGET))
+        assert np.all(np.abs(got.astype(np.float64) - wanted) <= bound), program.workload.name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
+def test_kernels_compute_the_reference(tmp_path: Path) -> None:
+    programs = [program for workload in WORKLOADS for program in programs_of(workload, 2)]
+    assert len(programs) >= 2 * len(WORKLOADS) - 2
+    assert {"_if(", "autotune_copy_16"} <= {
+        text for text in ("_if(", "autotune_copy_16") for it in programs if text in it.source
+    }
+    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
+        check(program, found)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
+def test_a_kernel_that_waits_too_little_is_wrong(tmp_path: Path) -> None:
+    (program,) = programs_of(gemm(m=16, n=16, k=96, dtype="float16"), 1)
+    _, kernel = program.source.split('extern "C"', 1)
+    wait = next(n for n in range(3) if f"autotune_wait_copies_{n}();" in kernel)
+    hasty = kernel.replace(
+        f"autotune_wait_copies_{wait}();", f"autotune_wait_copies_{wait + 1}();"
+    )
+    other = evolve(program, source=program.source.replace(kernel, hasty))
+    right, wrong = run_all([program, other], tmp_path)
+    check(program, right)
+    with pytest.raises(AssertionError):
+        check(program, wrong)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS[:3], ids=named)
+def test_memory_and_barriers_of_the_lowered_program(workload: Workload) -> None:
+    """Each fetched part is there once a stage, and threads wait once in an iteration."""
+    for drawn, _ in zip(sampled(workload), range(3), strict=False):
+        whole = {name: 0 for name in drawn.config if name.endswith(".unroll")}
+        candidate = Candidate.from_config(drawn.sketch, drawn.config | whole)
+        found = lowered_nest(scheduled_module(request_of(candidate)))
+        allocated = [
+            (buffer.scope, numbers_of(buffer.extents, candidate))
+            for buffer in derive_nest(candidate.sketch).buffers
+            if buffer.scope == "shared"
+        ]
+        there = list(zip(found.scopes, found.allocations, strict=True))
+        assert Counter(allocated) == Counter(pair for pair in there if pair[0] == "shared")
+        assert all(extents[0] == depth_of(candidate) for _, extents in allocated)
+        source = TVMBackend().cuda_source(request_of(candidate))
+        _, kernel = source.split('extern "C"', 1)
+        # One ahead of the loop, one in it.
+        assert kernel.count("__syncthreads()") == 2
+        assert kernel.count("autotune_wait_copies_") == 1
+        assert kernel.count("autotune_end_copies()") == 2
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+def test_copies_are_asynchronous(tmp_path: Path) -> None:
+    candidate = next(sampled(WORKLOADS[0], (3,)))
+    source = TVMBackend().cuda_source(request_of(candidate))
+    (kernel,) = kernel_resources(source, "sm_90a")
+    assert kernel.stack_bytes == kernel.spill_loads == 0
+    code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
+    code.write_text(source)
+    command = ["nvcc", "-ptx", "-arch=sm_80", "-w", "-o", str(assembly), str(code)]
+    subprocess.run(command, check=True, capture_output=True)
+    text = assembly.read_text()
+    assert "cp.async.c" in text and "cp.async.commit_group" in text
+    assert "cp.async.wait_group 1" in text
+    # Nothing goes through registers.
+    assert "st.shared" not in text and ".local" not in text
+
+
+def test_passes_are_those_of_tvm() -> None:
+    """Without copies ahead both pipelines make the same of a kernel."""
+    candidate = next(sampled(WORKLOADS[0]))
+    alone = candidate.config | {"C.stages": 1}
+    waiting = Candidate.from_config(candidate.sketch, alone)
+    module = scheduled_module(request_of(waiting))
+    target = tvm.target.Target(cuda_target(TARGET))
+    bound = tvm.tirx.transform.BindTarget(target.with_host(tvm.target.Target("llvm")))(module)
+    pipeline, _, _ = tvm.tirx.get_default_tir_pipeline(target)
+    tvm.ir.assert_structural_equal(kernel_pipeline()(bound), pipeline(bound))
+
+
+def with_steps(candidate: Candidate, kind: type[Any], **changes: Any) -> Candidate:
+    """The candidate with other fields in all steps of a kind."""
+    steps = tuple(
+        evolve(step, **changes) if isinstance(step, kind) else step
+        for step in candidate.sketch.steps
+    )
+    return evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
+
+
+def refused(candidate: Candidate, message: str) -> None:
+    with pytest.raises(InvalidSchedule, match=message):
+        schedule(module_for(candidate.sketch.workload), candidate, candidate.sketch.workload)
+
+
+def test_pipelines_that_cannot_be_are_refused() -> None:
+    candidate = next(sampled(WORKLOADS[0]))
+    for depth in (0, 99):
+        made = with_steps(candidate, PipelineFetches, depth=const(depth))
+        refused(made, f"iterations has no {depth} stages")
+    scalar = with_steps(candidate, CooperativeFetch, lanes=const(1))
+    refused(scalar, "vectors of 2 bytes of A are not copied asynchronously; those of 4, 8, 16")
+    turned = with_steps(candidate, SharedLayout, dims=(1, 0))
+    with pytest.raises(BuildFailed, match=r"no asynchronous copy: .*A_shared"):
+        TVMBackend().cuda_source(request_of(turned))

@@ -1,0 +1,116 @@
+"""Fetches of a kernel ahead of what computes on them, by asynchronous copies to shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from autotune.ir.expressions import Constant, IntExpr, Load, ScalarExpr, Select, const, var
+from autotune.ir.workloads import Stage
+from autotune.sketches import (
+    AtLeast,
+    Constraint,
+    CooperativeFetch,
+    Inline,
+    Ordinal,
+    Param,
+    PipelineFetches,
+    SharedLayout,
+    Step,
+    Tile,
+)
+from autotune.sketches.intrinsics.intrinsic import compute_capability
+from autotune.spaces.rules.draft import SketchDraft
+
+__all__ = ["FetchPipeline", "fetch_pipeline"]
+
+# More stages than these hide no more latency than they cost residency.
+_DEPTHS = (1, 2, 3, 4)
+_FIRST_CAPABILITY = 80
+# What one asynchronous copy of a thread moves.
+_COPIED_BYTES = (4, 8, 16)
+
+
+@frozen
+class FetchPipeline:
+    """How many iterations of a loop have what they fetch in shared memory at once.
+
+    Attributes:
+        depth: The number.
+        params: The parameter that chooses it; none where everything is waited for.
+        steps: The step that says so, where there is a choice.
+        constraints: What the loop allows.
+    """
+
+    depth: IntExpr = const(1)
+    params: tuple[Param, ...] = ()
+    steps: tuple[Step, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+
+def fetch_pipeline(
+    draft: SketchDraft, stage: Stage, at: str, params: Sequence[Param], steps: Sequence[Step]
+) -> FetchPipeline:
+    """The stages to choose from, where everything that is fetched can be copied asynchronously.
+
+    Args:
+        draft: What is decided so far.
+        stage: What the operands are fetched for.
+        at: The loop inside which they are.
+        params: Parameters of the kernel.
+        steps: Its steps; only what is fetched has anything computed on the way.
+    """
+    capable = compute_capability(draft.target.processor) >= _FIRST_CAPABILITY
+    moved = all(
+        _is_moved(draft.workload.stage(step.stage).body)
+        for step in steps
+        if isinstance(step, Inline)
+    )
+    turned = any(
+        isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims) for step in steps
+    )
+    if not (capable and moved and draft.can("pipeline_fetches")) or turned:
+        return FetchPipeline()
+    fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
+    rounds, most = _rounds(stage, at, steps)
+    depths = tuple(depth for depth in _DEPTHS if depth <= most)
+    copied = all(
+        width * draft.workload.tensors[fetch.operand].element.bytes in _COPIED_BYTES
+        for fetch in fetches
+        for width in _values(fetch.lanes, params)
+    )
+    if not (fetches and copied and len(depths) > 1):
+        return FetchPipeline()
+    name = f"{stage.name}.stages"
+    return FetchPipeline(
+        var(name),
+        (Ordinal(name, depths),),
+        (PipelineFetches(stage.name, at, var(name)),),
+        (AtLeast(rounds - var(name), 0, "as many iterations as stages"),),
+    )
+
+
+def _is_moved(body: ScalarExpr) -> bool:
+    """Whether a stage moves elements of a tensor, with zeros where there are none."""
+    if isinstance(body, Select):
+        other = body.on_false
+        return isinstance(other, Constant) and other.value == 0 and _is_moved(body.on_true)
+    return isinstance(body, Load)
+
+
+def _rounds(stage: Stage, at: str, steps: Sequence[Step]) -> tuple[IntExpr, int]:
+    """Iterations of the outermost loop of an axis, and how many there may be."""
+    axis = at.rpartition(".")[0]
+    (tile,) = (step for step in steps if isinstance(step, Tile) and step.axis == axis)
+    known = math.prod(factor.value for factor in tile.factors if factor.value is not None)
+    return tile.factors[0], -(-stage.axis(axis).extent // known)
+
+
+def _values(lanes: IntExpr, params: Sequence[Param]) -> tuple[int, ...]:
+    """What a width may be; none where that is not listed."""
+    if lanes.value is not None:
+        return (lanes.value,)
+    found = [param.values for param in params if param.name in lanes.variables]
+    return tuple(found[0] or (0,)) if found else (0,)
