@@ -170,9 +170,11 @@ def _has_all_terms(stage: Stage, load: Load) -> bool:
         return False
     moving = [name for form in forms for name in form.coefficients]
     plain = all(value == 1 for form in forms for value in form.coefficients.values())
-    return plain and len(set(moving)) == len(moving) and {
-        axis.name for axis in stage.reduce_axes
-    } <= set(moving)
+    return (
+        plain
+        and len(set(moving)) == len(moving)
+        and {axis.name for axis in stage.reduce_axes} <= set(moving)
+    )
 
 
 def _moves(stage: Stage, load: Load, axis: str) -> bool:
