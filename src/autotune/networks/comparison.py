@@ -20,8 +20,8 @@ __all__ = ["TOLERANCE", "Difference", "compare_outputs"]
 TOLERANCE = 2.0
 """Largest error of an element, in units of the root of its type's ``eps``, times its own size and
 the root mean square of its tensor: half of the digits may be lost on the way through a network. An
-operator that computes something else is off by about the size of the tensor. Where TF32 is allowed,
-``eps`` of float32 is that of TF32."""
+operator that computes something else is off by about the size of the tensor. Where TF32 is
+allowed, ``eps`` of float32 is that of TF32."""
 
 
 @frozen
