@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
+from tvm.sym import Analyzer
 from tvm.tirx import IndexMap
 from tvm.tirx.analysis import undefined_vars
 
@@ -29,6 +30,7 @@ from autotune.sketches import (
     partial_name,
     weights_name,
 )
+from autotune_tvm.pad import declare_read, undeclare_reads
 from autotune_tvm.schedule_state import ScheduleState
 
 __all__ = ["make_matrices"]
@@ -52,6 +54,7 @@ def _make_matrices(state: ScheduleState, step: Im2col) -> None:
     product = made.stage(stage.name)
     if form.group is not None:
         _split_channels(state, block, form.group)
+        _declare_groups(state, block, form.data.tensor)
     for name in (columns_name(stage.name), weights_name(stage.name)):
         (source,) = made.stage(name).reads
         position = state.read_position(block, state.buffer_of(source))
@@ -59,6 +62,8 @@ def _make_matrices(state: ScheduleState, step: Im2col) -> None:
         index_map = _index_map(state, form, made.stage(name).axes, region)
         copy = state.sch.reindex_cache_read(block, position, "global", index_map)
         state.blocks[name] = copy
+    if form.group is not None:
+        undeclare_reads(state.sch, block)
     region = state.sch.get(block).writes[0].region
     index_map = _index_map(state, form, product.spatial_axes, region)
     state.matrices[stage.name] = state.sch.reindex_cache_write(block, 0, "global", index_map)
@@ -83,6 +88,21 @@ def _split_channels(state: ScheduleState, block: Any, group: Group) -> None:
     count, dtype = _variables(state, block)
     index_map = IndexMap.from_func(split, ndim=count, index_dtype=dtype)
     state.sch.transform_block_layout(block, index_map)
+
+
+def _declare_groups(state: ScheduleState, block: Any, data: str) -> None:
+    """Say that data are read at the number of a group, and not at a quotient that is this number.
+
+    TVM leaves the quotient beside sums, as those of windows are.
+    """
+    known = state.sch.get(block)
+    analyzer = Analyzer()
+    for variable in known.iter_vars:
+        analyzer.bind(variable.var, variable.dom)
+    position = state.read_position(block, state.buffer_of(data))
+    places = [analyzer.simplify(it.min) for it in known.reads[position].region]
+    bounds = [bound for place in places for bound in (place, place + 1)]
+    declare_read(state.sch, block, position, bounds)
 
 
 def _variables(state: ScheduleState, block: Any) -> tuple[int, str]:
