@@ -92,6 +92,8 @@ CONVOLUTIONS = (
     conv2d(n=2, h=9, w=7, ci=3, co=8, stride=2, bias=1, relu=1, dtype="bfloat16"),
     conv2d(h=5, w=5, ci=16, co=16, kh=1, kw=1, dtype="float16"),
     conv2d(h=6, w=6, ci=8, co=16, pad=1, requantize=8, dtype="int8"),
+)
+OTHER_CONVOLUTIONS = (
     convolution(n=2, h=7, w=6, ci=8, co=24, pad=1, bias=1),
     convolution(h=6, w=6, ci=16, co=16, pad=1, dtype="int8"),
     convolution(n=2, h=5, w=6, ci=16, co=24, groups=2, stride=2, pad=1, bias=1),
@@ -147,6 +149,7 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
 )
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     counts = dict.fromkeys(WORKLOADS[:-1], 3) | dict.fromkeys((*UNEVEN, *CONVOLUTIONS, *FLOATS), 2)
+    counts |= dict.fromkeys(OTHER_CONVOLUTIONS, 1)
     programs = [it for workload, count in counts.items() for it in programs_of(workload, count)]
     programs += programs_of(WORKLOADS[-1], 1)
     programs += [it for workload in LONG for it in programs_of(workload, 1)]
@@ -167,7 +170,7 @@ def check(program: Program, found: dict[str, Array]) -> None:
 
 @pytest.mark.parametrize(
     "workload",
-    thinned((*WORKLOADS[:4], *LONG, *UNEVEN, *CONVOLUTIONS, *FLOATS), 2),
+    thinned((*WORKLOADS[:4], *LONG, *UNEVEN, *CONVOLUTIONS, *OTHER_CONVOLUTIONS, *FLOATS), 2),
     ids=named,
 )
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
@@ -213,7 +216,7 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 @pytest.mark.parametrize(
     "workload",
-    thinned((WORKLOADS[0], WORKLOADS[2], UNEVEN[0], CONVOLUTIONS[1], FLOATS[0]), 5),
+    thinned((WORKLOADS[0], *UNEVEN[:2], CONVOLUTIONS[1], FLOATS[0], *OTHER_CONVOLUTIONS[2:4]), 7),
     ids=named,
 )
 def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
