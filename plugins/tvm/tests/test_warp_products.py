@@ -216,7 +216,17 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 @pytest.mark.parametrize(
     "workload",
-    thinned((WORKLOADS[0], *UNEVEN[:2], CONVOLUTIONS[1], FLOATS[0], *OTHER_CONVOLUTIONS[2:4]), 7),
+    thinned(
+        (
+            WORKLOADS[0],
+            WORKLOADS[2],
+            UNEVEN[0],
+            CONVOLUTIONS[1],
+            FLOATS[0],
+            *OTHER_CONVOLUTIONS[2:4],
+        ),
+        7,
+    ),
     ids=named,
 )
 def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
