@@ -126,8 +126,9 @@ def _following(stage: Stage, flat: set[str], product: Stage, form: MatrixForm) -
     place = tuple(map(var, axes))
 
     def replaced(node: ScalarExpr) -> ScalarExpr | None:
-        is_result = isinstance(node, Load) and node.tensor in flat
-        return Load(node.tensor, place) if is_result else None
+        if isinstance(node, Load) and node.tensor in flat:
+            return Load(node.tensor, place)
+        return None
 
     result = tuple(Axis(name, extent_of(numbered)) for name, numbered in axes.items())
     body = substitute(transform(whole.body, replaced), _indices(axes))
