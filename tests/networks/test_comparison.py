@@ -5,13 +5,16 @@ import pytest
 
 from autotune.networks import NetworkTensor
 from autotune.networks.comparison import compare_outputs
+from autotune.targets import Target, resolve
 
 WANTED = np.linspace(-1, 1, 101, dtype=np.float32)
 
 
-def compared(found: object, wanted: object = WANTED, dtype: str = "float32") -> tuple[bool, str]:
+def compared(
+    found: object, wanted: object = WANTED, dtype: str = "float32", target: Target | None = None
+) -> tuple[bool, str]:
     tensor = NetworkTensor("logits", np.shape(wanted), dtype)  # type: ignore[arg-type]
-    (difference,) = compare_outputs([tensor], [wanted], [found])
+    (difference,) = compare_outputs([tensor], [wanted], [found], target)
     return difference.ok, str(difference)
 
 
@@ -27,6 +30,15 @@ def test_rounding_is_right_and_another_number_is_not() -> None:
 def test_the_bound_is_of_the_type(dtype: str, right: bool) -> None:
     wanted = WANTED.astype(dtype)
     assert compared((wanted * (1 + 1e-5)).astype(dtype), wanted, dtype)[0] == right
+
+
+def test_floats_are_held_to_tf32_where_the_target_allows_it() -> None:
+    rounded = WANTED * np.float32(1 + 2.0**-8)
+    assert not compared(rounded)[0] and not compared(rounded, target=resolve("h100"))[0]
+    assert compared(rounded, target=resolve("h100-tf32"))[0]
+    assert not compared(WANTED * np.float32(1.2), target=resolve("h100-tf32"))[0]
+    precise = WANTED.astype(np.float64)
+    assert not compared(precise * (1 + 2.0**-8), precise, "float64", resolve("h100-tf32"))[0]
 
 
 def test_integers_are_exact() -> None:

@@ -8,10 +8,11 @@ import pytest
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
+from autotune_tvm.nvcc import find_nvcc, kernel_resources
 
 import autotune
-from autotune.backends import InvalidSchedule
-from autotune.ir.workloads import Workload, elementwise, gemm, softmax
+from autotune.backends import BuildRequest, InvalidSchedule
+from autotune.ir.workloads import Workload, depthwise_conv2d, elementwise, gemm, softmax
 from autotune.sketches import UNTUNED, baseline_candidate
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
@@ -44,6 +45,17 @@ def test_gpus_have_one_for_every_program(workload: Workload) -> None:
     target: Target = preset("a100")
     candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
     assert "threadIdx.x" in TVMBackend().show(request_for(candidate, target, 1))
+
+
+def test_a_rule_that_fails_leaves_a_program_to_the_next() -> None:
+    """That of matrix-vector products fails on a depthwise convolution of one pixel."""
+    target = evolve(preset("h100"), processor="sm_90a")
+    workload = depthwise_conv2d(h=1, w=1, c=40, pad=1)
+    candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
+    source = TVMBackend().cuda_source(BuildRequest(workload, None, candidate, target, 1))
+    assert "threadIdx.x" in source
+    if find_nvcc() is not None:
+        assert kernel_resources(source, target.processor)
 
 
 @pytest.mark.slow

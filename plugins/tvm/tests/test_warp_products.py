@@ -23,6 +23,7 @@ from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.warp_source import WarpTile, function_name, function_source
+from convolutions import convolution
 from cuda_threads import Array, Program, find_compiler, run_all
 from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of
@@ -81,12 +82,24 @@ UNEVEN = (
     batch_matmul(b=2, m=15, n=7, k=19, dtype="float16"),
 )
 FLOATS = (gemm(m=40, n=24, k=50), dense(m=32, n=24, k=40))
-LONG = gemm(m=20, n=32, k=1024, dtype="float16")
+LONG = (
+    gemm(m=20, n=32, k=1024, dtype="float16"),
+    conv2d(h=6, w=5, ci=64, co=32, pad=1, bias=1, dtype="float16"),
+    convolution(n=2, h=6, w=6, ci=64, co=16, pad=1, dtype="bfloat16"),
+)
 CONVOLUTIONS = (
     conv2d(h=7, w=6, ci=16, co=24, pad=1, dtype="float16"),
     conv2d(n=2, h=9, w=7, ci=3, co=8, stride=2, bias=1, relu=1, dtype="bfloat16"),
     conv2d(h=5, w=5, ci=16, co=16, kh=1, kw=1, dtype="float16"),
     conv2d(h=6, w=6, ci=8, co=16, pad=1, requantize=8, dtype="int8"),
+)
+OTHER_CONVOLUTIONS = (
+    convolution(n=2, h=7, w=6, ci=8, co=24, pad=1, bias=1),
+    convolution(h=6, w=6, ci=16, co=16, pad=1, dtype="int8"),
+    convolution(n=2, h=5, w=6, ci=16, co=24, groups=2, stride=2, pad=1, bias=1),
+    convolution(n=2, h=5, w=6, ci=16, co=24, groups=2, pad=1, bias=1, last=1),
+    convolution(h=6, w=5, ci=32, co=32, groups=4, last=1, dtype="int8"),
+    convolution(h=8, w=8, ci=16, co=16, kernel=1),
 )
 
 
@@ -97,7 +110,7 @@ def named(workload: Workload) -> str:
 def sampled(workload: Workload, count: int) -> list[Candidate]:
     """Candidates of the sketch on tensor cores; of a long reduction, of the one that splits it."""
     target = ROUNDING if workload in FLOATS else TARGET
-    wanted = "split-tensor-cores" if workload == LONG else "tensor-cores"
+    wanted = "split-tensor-cores" if workload in LONG else "tensor-cores"
     space = SketchSpace(workload, target, TVMBackend().limits(target))
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
     return [candidate for candidate in drawn if candidate.sketch.name == wanted]
@@ -124,7 +137,7 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
         launches = launches_of(candidate) if tile not in seen else ()
         if launches and sum(blocks * threads for blocks, threads in launches) <= 3000:
             seen.add(tile)
-            own = derive_nest(candidate.sketch).workload if workload == LONG else workload
+            own = derive_nest(candidate.sketch).workload if workload in LONG else workload
             yield Program(source_of(candidate), launches, own, inputs)
         if len(seen) == count:
             return
@@ -136,10 +149,11 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
 )
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     counts = dict.fromkeys(WORKLOADS[:-1], 3) | dict.fromkeys((*UNEVEN, *CONVOLUTIONS, *FLOATS), 2)
+    counts |= dict.fromkeys(OTHER_CONVOLUTIONS, 1)
     programs = [it for workload, count in counts.items() for it in programs_of(workload, count)]
     programs += programs_of(WORKLOADS[-1], 1)
-    programs += programs_of(LONG, 2)
-    assert len(programs) == sum(counts.values()) + 3
+    programs += [it for workload in LONG for it in programs_of(workload, 1)]
+    assert len(programs) == sum(counts.values()) + 1 + len(LONG)
     assert any("_x2" in program.source for program in programs)
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         check(program, found)
@@ -156,7 +170,7 @@ def check(program: Program, found: dict[str, Array]) -> None:
 
 @pytest.mark.parametrize(
     "workload",
-    thinned((*WORKLOADS[:4], LONG, *UNEVEN, *CONVOLUTIONS, *FLOATS), 2),
+    thinned((*WORKLOADS[:4], *LONG, *UNEVEN, *CONVOLUTIONS, *OTHER_CONVOLUTIONS, *FLOATS), 2),
     ids=named,
 )
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
@@ -207,7 +221,17 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 @pytest.mark.parametrize(
     "workload",
-    thinned((WORKLOADS[0], WORKLOADS[2], UNEVEN[0], CONVOLUTIONS[1], FLOATS[0]), 5),
+    thinned(
+        (
+            WORKLOADS[0],
+            WORKLOADS[2],
+            UNEVEN[0],
+            CONVOLUTIONS[1],
+            FLOATS[0],
+            *OTHER_CONVOLUTIONS[2:4],
+        ),
+        7,
+    ),
     ids=named,
 )
 def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:

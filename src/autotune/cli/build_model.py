@@ -108,7 +108,7 @@ def timed_and_saved(
 
     checks = check and calls(saving) >= 1
     if checks:
-        check_network(result.network, compiled)
+        check_network(result.network, compiled, target=result.target)
     if library_path is not None:
         for remark in compiled.save(Path(library_path)):
             notify(remark)

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from autotune.ir.element_types import element_type
 from autotune.networks.arrays import as_numpy
 from autotune.networks.frontend import NetworkTensor
+from autotune.targets import TF32_EPS, Target, allows_tf32
 
 __all__ = ["TOLERANCE", "Difference", "compare_outputs"]
 
 TOLERANCE = 2.0
 """Largest error of an element, in units of the root of its type's ``eps``, times its own size and
 the root mean square of its tensor: half of the digits may be lost on the way through a network. An
-operator that computes something else is off by about the size of the tensor."""
+operator that computes something else is off by about the size of the tensor. Where TF32 is
+allowed, ``eps`` of float32 is that of TF32."""
 
 
 @frozen
@@ -57,7 +59,10 @@ class Difference:
 
 
 def compare_outputs(
-    tensors: Sequence[NetworkTensor], wanted: Sequence[Any], found: Sequence[Any]
+    tensors: Sequence[NetworkTensor],
+    wanted: Sequence[Any],
+    found: Sequence[Any],
+    target: Target | None = None,
 ) -> list[Difference]:
     """How far each output is from the model's.
 
@@ -65,30 +70,34 @@ def compare_outputs(
         tensors: The outputs of the network.
         wanted: What the model computes.
         found: What the network computes.
+        target: What it runs on, if it has a part in how the network may round.
     """
     count = len(tensors)
     if len(wanted) != count or len(found) != count:
         problem = f"is one of {len(wanted)} of the model, and the network has {len(found)}"
         return [Difference(tensors[0].name if tensors else "", math.inf, 0, 0, 0, problem)]
     return [
-        _difference(tensor, as_numpy(want), as_numpy(got))
+        _difference(tensor, as_numpy(want), as_numpy(got), _eps(tensor.dtype, target))
         for tensor, want, got in zip(tensors, wanted, found, strict=True)
     ]
 
 
-def _eps(dtype: str) -> float:
+def _eps(dtype: str, target: Target | None) -> float:
     """From 1 to the next larger number of a type; 0 for integers, also those that no task has."""
+    if dtype == "float32" and target is not None and allows_tf32(target):
+        return TF32_EPS
     is_integer = dtype.removeprefix("u").startswith("int")
     return 0.0 if is_integer else element_type(dtype).eps
 
 
-def _difference(tensor: NetworkTensor, want: NDArray[Any], got: NDArray[Any]) -> Difference:
+def _difference(
+    tensor: NetworkTensor, want: NDArray[Any], got: NDArray[Any], eps: float
+) -> Difference:
     if want.shape != got.shape or want.dtype != got.dtype:
         problem = (
             f"is {got.dtype}{list(got.shape)}, and the model's {want.dtype}{list(want.shape)}"
         )
         return Difference(tensor.name, math.inf, 0.0, 0.0, got.size, problem)
-    eps = _eps(tensor.dtype)
     wide_want, wide_got = want.astype(np.float64), got.astype(np.float64)
     finite = np.where(np.isfinite(wide_want), wide_want, 0.0)
     scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 0.0

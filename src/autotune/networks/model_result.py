@@ -302,7 +302,7 @@ class ModelResult:
         """
         compiled = build_network(self.network, self.chosen, self.target, self.threads)
         if check:
-            check_network(self.network, compiled)
+            check_network(self.network, compiled, target=self.target)
         return compiled
 
     def timed(self, compiled: CompiledNetwork, most_seconds: float = math.inf) -> ModelResult:

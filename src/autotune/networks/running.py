@@ -77,7 +77,10 @@ def build_network(
 
 
 def check_network(
-    network: NetworkProgram, compiled: CompiledNetwork, inputs: Sequence[Any] | None = None
+    network: NetworkProgram,
+    compiled: CompiledNetwork,
+    inputs: Sequence[Any] | None = None,
+    target: Target | None = None,
 ) -> list[Difference]:
     """Compare what a network computes with what its model does.
 
@@ -85,6 +88,8 @@ def check_network(
         network: What was compiled.
         compiled: The network.
         inputs: What both are called with; by default the example inputs.
+        target: What the network was tuned for, if that has a part in how it may round: with TF32
+            allowed, outputs of float32 are held to its precision. Without one they are not.
 
     Returns:
         The difference of each output; none where the model cannot be run here.
@@ -98,7 +103,7 @@ def check_network(
         if wanted is None:
             return []
         found = compiled(*given)
-    differences = compare_outputs(network.outputs, wanted, found)
+    differences = compare_outputs(network.outputs, wanted, found, target)
     wrong = [difference for difference in differences if not difference.ok]
     if wrong:
         raise WrongOutputs(

@@ -13,7 +13,17 @@ from autotune.sketches.baselines import (
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
-from autotune.sketches.im2col import ROWS, TERMS, columns_name, im2col, weights_name
+from autotune.sketches.im2col import columns_name, im2col, weights_name
+from autotune.sketches.matrix_form import (
+    COLUMNS,
+    GROUPS,
+    ROWS,
+    TERMS,
+    Group,
+    MatrixForm,
+    matrix_form,
+    result_axes,
+)
 from autotune.sketches.open_step import STEP_CLASSES, OpenStep
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
 from autotune.sketches.per_sketch import per_sketch
@@ -63,6 +73,8 @@ from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
 __all__ = [
     "BIND_ROLES",
+    "COLUMNS",
+    "GROUPS",
     "ROWS",
     "STEP_CLASSES",
     "STEP_TYPES",
@@ -85,9 +97,11 @@ __all__ = [
     "CooperativeFetch",
     "FuseConsumer",
     "FuseProducer",
+    "Group",
     "Im2col",
     "Inline",
     "Interleave",
+    "MatrixForm",
     "OneOf",
     "OpenStep",
     "Order",
@@ -123,10 +137,12 @@ __all__ = [
     "is_prepackable",
     "is_uneven",
     "lane_axis",
+    "matrix_form",
     "names_used",
     "partial_name",
     "per_sketch",
     "prepacked_operands",
+    "result_axes",
     "split_reduction",
     "step_names",
     "weights_name",

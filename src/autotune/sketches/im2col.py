@@ -1,45 +1,41 @@
 """Convolutions as products of matrices: the workload after step :class:`Im2col`.
 
-The rows of the product are all results but their last axis, one after the other, its columns are
-the last axis, and its terms are all that is summed over. What the convolution reads becomes two
-stages that gather the elements of these matrices, to be computed where they are copied. Results
-lie in memory as they did: stages that follow point by point have rows and columns as well.
+Rows, columns and terms of the product are as :mod:`autotune.sketches.matrix_form` finds them, each
+numbered. What the convolution reads becomes two stages that gather the elements of these matrices,
+to be computed where they are copied. Results lie in memory as they did: stages that follow point
+by point have rows and columns as well.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from attrs import evolve
 
-from autotune.errors import InvalidValueError
-from autotune.ir.expressions import (
-    IntExpr,
-    Load,
-    ScalarExpr,
-    const,
-    index_form,
-    substitute,
-    transform,
-    var,
-)
+from autotune.ir.expressions import IntExpr, Load, ScalarExpr, substitute, transform, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.sketches.matrix_form import (
+    ROWS,
+    TERMS,
+    MatrixForm,
+    digits,
+    extent_of,
+    in_groups,
+    matrix_form,
+    not_product,
+)
 from autotune.sketches.steps import Im2col
 
-__all__ = ["ROWS", "TERMS", "columns_name", "im2col", "weights_name"]
-
-ROWS, TERMS = "rows", "terms"
-"""Axes of the product, beside the last spatial axis of the stage."""
+__all__ = ["columns_name", "im2col", "weights_name"]
 
 
 def columns_name(stage: str) -> str:
-    """Name of the stage that gathers the rows of the left matrix."""
+    """Name of the stage that gathers the matrix of what is read from windows."""
     return f"{stage}_columns"
 
 
 def weights_name(stage: str) -> str:
-    """Name of the stage that gathers the right matrix."""
+    """Name of the stage that gathers the matrix of weights."""
     return f"{stage}_weights"
 
 
@@ -47,132 +43,98 @@ def im2col(workload: Workload, step: Im2col) -> Workload:
     """The workload with a stage as a product of matrices, and those after it to match.
 
     Raises:
-        InvalidValueError: the stage is no sum of products of two tensors of which one, read
-            at axes alone, has the last spatial axis and no other; or a stage after it does
-            not follow point by point.
+        InvalidValueError: the stage is no such product; or a stage after it does not follow
+            point by point.
     """
     stage = workload.stage(step.stage)
-    terms = stage.reduce_axes
-    if len(stage.spatial_axes) < 2 or not terms:
-        raise _refused(stage, "it has no rows, no columns or no terms")
-    _check_names(stage, stage)
-    *rows, last = stage.spatial_axes
-    data, weights = _factors(stage, last)
-    indices = {**_digits(rows, var(ROWS)), **_digits(terms, var(TERMS))}
-    row, term = Axis(ROWS, _extent(rows)), Axis(TERMS, _extent(terms))
-    columns = _gathered(workload, columns_name(stage.name), (row, term), data, indices)
-    right = (term, last) if _moves(weights, last.name) else (last, term)
-    matrix = _gathered(workload, weights_name(stage.name), right, weights, indices)
-    taken = {
-        data: Load(columns.name, (var(ROWS), var(TERMS))),
-        weights: Load(matrix.name, tuple(var(axis.name) for axis in right)),
-    }
-    output = evolve(stage.output, shape=(row.extent, last.extent))
+    form = matrix_form(stage)
+    _check_names(stage, stage, form)
+    axes, terms = form.axes_of(form.stage), form.stage.reduce_axes
+    result = tuple(Axis(name, extent_of(own)) for name, own in axes.items())
+    summed = Axis(TERMS, extent_of(terms))
+    indices = _indices({**axes, TERMS: terms})
+    gathered: list[Stage] = []
+    taken: dict[ScalarExpr, Load] = {}
+    for load, name in (
+        (form.data, columns_name(stage.name)),
+        (form.weights, weights_name(stage.name)),
+    ):
+        dims = _matrix_axes(form, load, result, summed)
+        tensor = Tensor(name, _extents(dims), workload.tensors[load.tensor].dtype)
+        gathered.append(Stage(tensor, dims, substitute(load, indices)))
+        taken[load] = Load(name, tuple(var(axis.name) for axis in dims))
     made = Stage(
-        output,
-        (row, last, evolve(term, kind="reduce")),
-        transform(stage.body, lambda node: taken.get(node) if isinstance(node, Load) else None),
+        evolve(stage.output, shape=_extents(result)),
+        (*result, evolve(summed, kind="reduce")),
+        transform(form.stage.body, lambda node: taken.get(node)),
         stage.combiner,
     )
     stages: list[Stage] = []
     flat = {stage.name}
     for other in workload.stages:
         if other.name == stage.name:
-            stages += [columns, matrix, made]
+            stages += [*gathered, made]
         elif flat & set(other.reads):
-            stages.append(_following(other, flat, stage))
+            stages.append(_following(other, flat, stage, form))
             flat.add(other.name)
         else:
             stages.append(other)
     return evolve(workload, stages=tuple(stages))
 
 
-def _factors(stage: Stage, last: Axis) -> tuple[Load, Load]:
-    """What a stage reads: the one that does not move with its last spatial axis first."""
-    if stage.combiner != "add" or stage.gathers or len(stage.loads) != 2:
-        raise _refused(stage, "it is no sum over products of two tensors")
-    if len(stage.reads) != len(stage.loads):
-        raise _refused(stage, "its factors are one tensor")
-    data, weights = sorted(stage.loads, key=lambda load: _depends(stage, load, last.name))
-    summed = {axis.name for axis in stage.reduce_axes}
-    forms = stage.forms(weights)
-    plain = all(not form.constant and list(form.coefficients.values()) == [1] for form in forms)
-    moving = [name for form in forms for name in form.coefficients]
-    if not plain or sorted(moving) != sorted({*summed, last.name}):
-        raise _refused(stage, f"{weights.tensor!r} is no matrix of terms and {last.name!r}")
-    if _depends(stage, data, last.name) or any(form.terms for form in stage.forms(data)):
-        raise _refused(stage, f"{data.tensor!r} is no matrix of results and terms")
-    return data, weights
+def _extents(axes: Sequence[Axis]) -> tuple[int, ...]:
+    return tuple(axis.extent for axis in axes)
 
 
-def _depends(stage: Stage, load: Load, axis: str) -> bool:
-    return any(axis in form.axes for form in stage.forms(load))
-
-
-def _moves(load: Load, axis: str) -> bool:
-    """Whether neighbours in memory are neighbours along an axis."""
-    return axis in index_form(load.indices[-1]).axes
-
-
-def _extent(axes: Sequence[Axis]) -> int:
-    return math.prod(axis.extent for axis in axes)
-
-
-def _digits(axes: Sequence[Axis], number: IntExpr) -> dict[str, IntExpr]:
-    """The value of each axis at one of all points, which are numbered."""
+def _indices(axes: Mapping[str, Sequence[Axis]]) -> dict[str, IntExpr]:
+    """The value of each axis of a stage, by those of the product, which number them."""
     found: dict[str, IntExpr] = {}
-    inner = _extent(axes)
-    whole = inner
-    for axis in axes:
-        inner //= axis.extent
-        value = number // inner if inner > 1 else number
-        if axis.extent == 1:
-            value = const(0)
-        elif inner * axis.extent < whole:
-            value = value % axis.extent
-        found[axis.name] = value
+    for name, own in axes.items():
+        found |= digits(own, var(name))
     return found
 
 
-def _gathered(
-    workload: Workload,
-    name: str,
-    axes: tuple[Axis, Axis],
-    load: Load,
-    indices: Mapping[str, IntExpr],
-) -> Stage:
-    """A stage that reads one element for each element of a matrix."""
-    shape = tuple(axis.extent for axis in axes)
-    tensor = Tensor(name, shape, workload.tensors[load.tensor].dtype)
-    return Stage(tensor, axes, substitute(load, indices))
+def _matrix_axes(
+    form: MatrixForm, load: Load, result: Sequence[Axis], terms: Axis
+) -> tuple[Axis, ...]:
+    """Axes of the matrix, or matrices, of one factor.
+
+    What is along its rows moves along the last dimension of what it is gathered from.
+    """
+    *_, columns = result
+    (rows,) = [axis for axis in result if axis.name == ROWS]
+    across = rows if (load == form.data) == form.data_first else columns
+    own = {axis: {it.name for it in axes} for axis, axes in form.axes_of(form.stage).items()}
+    forms = form.stage.forms(load)
+    moving = {name for index in forms for name in index.axes}
+    number = [axis for axis in result if axis not in (rows, columns) and own[axis.name] & moving]
+    along = (terms, across) if forms[-1].axes & own[across.name] else (across, terms)
+    return (*number, *along)
 
 
-def _following(stage: Stage, flat: set[str], product: Stage) -> Stage:
-    """A stage that reads results point by point, as one of rows and columns."""
-    _check_names(product, stage)
-    *rows, last = stage.spatial_axes
+def _following(stage: Stage, flat: set[str], product: Stage, form: MatrixForm) -> Stage:
+    """A stage that reads results point by point, as one of the axes of the product."""
+    _check_names(product, stage, form)
     own = tuple(var(axis.name) for axis in stage.spatial_axes)
-    same = [axis.extent for axis in stage.spatial_axes]
-    if stage.combiner is not None or stage.gathers or same != list(product.output.shape):
-        raise _refused(product, f"stage {stage.name!r} does not follow point by point")
+    same = _extents(stage.spatial_axes)
+    if stage.combiner is not None or stage.gathers or same != product.output.shape:
+        raise not_product(product, f"stage {stage.name!r} does not follow point by point")
     if any(load.tensor in flat and load.indices != own for load in stage.loads):
-        raise _refused(product, f"stage {stage.name!r} reads its results elsewhere")
+        raise not_product(product, f"stage {stage.name!r} reads its results elsewhere")
+    whole = stage if form.group is None else in_groups(stage, form.group)
+    axes = form.axes_of(whole)
+    place = tuple(map(var, axes))
 
     def replaced(node: ScalarExpr) -> ScalarExpr | None:
         if isinstance(node, Load) and node.tensor in flat:
-            return Load(node.tensor, (var(ROWS), var(last.name)))
+            return Load(node.tensor, place)
         return None
 
-    body = substitute(transform(stage.body, replaced), _digits(rows, var(ROWS)))
-    extent = _extent(rows)
-    output = evolve(stage.output, shape=(extent, last.extent))
-    return Stage(output, (Axis(ROWS, extent), last), body)
+    result = tuple(Axis(name, extent_of(numbered)) for name, numbered in axes.items())
+    body = substitute(transform(whole.body, replaced), _indices(axes))
+    return Stage(evolve(stage.output, shape=_extents(result)), result, body)
 
 
-def _check_names(product: Stage, stage: Stage) -> None:
-    if taken := {ROWS, TERMS} & set(stage.extents):
-        raise _refused(product, f"stage {stage.name!r} has an axis {min(taken)!r} already")
-
-
-def _refused(stage: Stage, reason: str) -> InvalidValueError:
-    return InvalidValueError(f"stage {stage.name!r} is no product of matrices: {reason}")
+def _check_names(product: Stage, stage: Stage, form: MatrixForm) -> None:
+    if taken := form.added_names & set(stage.extents):
+        raise not_product(product, f"stage {stage.name!r} has an axis {min(taken)!r} already")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
+from convolutions import convolution
 from renamed_workloads import respelled
 
 from autotune.errors import InvalidValueError
@@ -31,7 +32,10 @@ from autotune.models.pruning.psa_gpu import GpuScorer
 from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import (
     STEP_TYPES,
+    TERMS,
     Candidate,
+    ChunkReduction,
+    Ordinal,
     PadExtent,
     Sketch,
     Step,
@@ -62,6 +66,16 @@ CONVOLUTIONS = (
     conv2d(h=5, w=5, ci=16, co=16, kh=1, kw=1, dtype="float16"),
     conv2d(h=6, w=6, ci=8, co=16, pad=1, requantize=8, dtype="int8"),
     conv3d(d=4, h=4, w=4, ci=4, co=8, dtype="float16"),
+    convolution(n=2, h=7, w=6, ci=8, co=24, pad=1, bias=1),
+    convolution(h=9, w=5, ci=16, co=16, kernel=1, dtype="bfloat16"),
+    convolution(h=6, w=6, ci=16, co=16, pad=1, dtype="int8"),
+    convolution(n=2, h=5, w=6, ci=16, co=24, groups=2, stride=2, pad=1, bias=1),
+    convolution(n=2, h=5, w=6, ci=16, co=24, groups=2, pad=1, bias=1, last=1),
+    convolution(h=6, w=5, ci=32, co=32, groups=4, last=1, dtype="int8"),
+)
+LONG_CONVOLUTIONS = (
+    conv2d(h=6, w=5, ci=64, co=32, pad=1, bias=1, dtype="float16"),
+    convolution(n=2, h=6, w=6, ci=64, co=16, pad=1, bias=1, dtype="bfloat16"),
 )
 
 
@@ -177,6 +191,36 @@ def test_parts_of_a_long_reduction_are_products_of_their_own() -> None:
     )
 
 
+@pytest.mark.parametrize("workload", LONG_CONVOLUTIONS, ids=named)
+def test_parts_of_a_convolution_are_of_all_its_terms(workload: Workload) -> None:
+    """Four parts have 144 of 576 terms each: whole calls, and not whole windows."""
+    found = candidates(workload, 1, sketch="split-tensor-cores")
+    check(workload, found)
+    (chunk,) = (it for it in found[0].sketch.steps if isinstance(it, ChunkReduction))
+    assert (chunk.axis, chunk.chunks) == (TERMS, 4)
+
+
+def test_vectors_are_as_wide_as_neighbours_in_memory() -> None:
+    """Rows of weights lie in memory as they are; images with windows one element at a time."""
+    widths = {}
+    for kernel, workload in ((3, CONVOLUTIONS[5]), (1, CONVOLUTIONS[6])):
+        sketch = tensor_sketch(workload)
+        assert sketch is not None
+        for param in sketch.params:
+            if isinstance(param, Ordinal) and param.name.endswith(".lanes"):
+                widths[kernel, param.name] = param.values[-1]
+    assert widths == {
+        (3, "Y.Y_columns.lanes"): 1,
+        (3, "Y.Y_weights.lanes"): 8,
+        (1, "Y.Y_columns.lanes"): 1,
+        (1, "Y.Y_weights.lanes"): 8,
+    }
+    even = tensor_sketch(convolution(h=6, w=4, ci=16, co=16, kernel=1))
+    assert even is not None
+    (param,) = (it for it in even.params if it.name == "Y.Y_columns.lanes")
+    assert isinstance(param, Ordinal) and param.values == (2, 4, 8)
+
+
 @pytest.mark.parametrize(
     "workload",
     [gemm(m=40, n=24, k=50), dense(m=32, n=24, k=40), conv2d(h=6, w=6, ci=3, co=8, pad=1)],
@@ -249,9 +293,9 @@ def test_levels_of_a_result_are_those_of_its_fragment() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_convolution_of_other_names_has_the_same_sketch(seed: int) -> None:
+@pytest.mark.parametrize("workload", [CONVOLUTIONS[1], CONVOLUTIONS[9]], ids=named)
+def test_a_convolution_of_other_names_has_the_same_sketch(workload: Workload, seed: int) -> None:
     """Rows and terms are called so everywhere; the stages that gather are called after theirs."""
-    workload = CONVOLUTIONS[1]
     other = respelled(workload, seed)
     sketch = tensor_sketch(workload)
     assert sketch is not None

@@ -17,7 +17,9 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
     """The ``tvm.s_tir.Schedule`` that the first fitting rule of dlight makes, with its trace.
 
     For GPUs these are the rules of TVM's pipeline for models, in its order; for CPUs those that
-    dlight has: of matrix-vector products, and of softmax and its like.
+    dlight has: of matrix-vector products, and of softmax and its like. A rule that fails fits no
+    more than one that declines: that of matrix-vector products takes a depthwise convolution of
+    one pixel for such a product, and finds no rows.
 
     Args:
         module: One function ``main``.
@@ -25,7 +27,7 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
         threads: Threads that it may use.
 
     Raises:
-        InvalidSchedule: no rule fits, or the one that does fails.
+        InvalidSchedule: no rule fits; says why the first one that failed did.
     """
     from tvm.s_tir import dlight
 
@@ -52,12 +54,16 @@ def fallback_schedule(module: Any, target: Target) -> Any:
 
 def _first_fitting(rules: list[Any], module: Any, target: Target, threads: int) -> Any:
     described = compiler.described_target(target, threads)
-    try:
-        with described:
-            for rule in rules:
+    failed: Exception | None = None
+    with described:
+        for rule in rules:
+            try:
                 found = rule().apply(module["main"], described, False)
-                if found is not None:
-                    return found
-    except Exception as error:  # rules raise whatever TVM does
-        raise InvalidSchedule(f"{DEFAULT_SCHEDULE}: {compiler.brief(error)}") from error
+            except Exception as error:  # rules raise whatever TVM does
+                failed = failed or error
+                continue
+            if found is not None:
+                return found
+    if failed is not None:
+        raise InvalidSchedule(f"{DEFAULT_SCHEDULE}: {compiler.brief(failed)}") from failed
     raise InvalidSchedule("TVM has no default schedule for this program")

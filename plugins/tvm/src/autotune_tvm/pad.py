@@ -18,7 +18,7 @@ from tvm import tirx
 
 from autotune.ir.workloads import Stage
 
-__all__ = ["PaddedBlock", "pad_block"]
+__all__ = ["PaddedBlock", "declare_read", "pad_block", "undeclare_reads"]
 
 _READ = 0
 _EXPLICIT_READS = "explicit_read_region"
@@ -64,12 +64,12 @@ def pad_block(
         behind.extend(narrow)
     regions = [read.region for read in sch.get(block).reads]
     for position, region in enumerate(regions):
-        _declare_read(sch, block, position, [0, 1] * len(region))
+        declare_read(sch, block, position, [0, 1] * len(region))
     sch.pad_einsum(block, [full[axis.name] for axis in stage.axes])
     for position, region in enumerate(regions):
         bounds = [bound for item in region for bound in (item.min, item.min + item.extent)]
-        _declare_read(sch, block, position, bounds)
-    sch.unannotate(block, _EXPLICIT_READS)
+        declare_read(sch, block, position, bounds)
+    undeclare_reads(sch, block)
     for narrow in behind:
         sch.compute_inline(narrow)
     if any(axis.name in extents for axis in stage.spatial_axes):
@@ -114,7 +114,12 @@ def _padded_copy(sch: Any, block: Any, buffer: str, reach: list[int]) -> tuple[A
     return copy, [narrow]
 
 
-def _declare_read(sch: Any, block: Any, position: int, bounds: list[Any]) -> None:
+def undeclare_reads(sch: Any, block: Any) -> None:
+    """Let TVM find out again what a block reads, after :func:`declare_read`."""
+    sch.unannotate(block, _EXPLICIT_READS)
+
+
+def declare_read(sch: Any, block: Any, position: int, bounds: list[Any]) -> None:
     """Say which region of its n-th operand a block reads: begin and end of every dimension."""
     own = [item.var for item in sch.get(block).iter_vars]
     # Written traces call blocks and loops b0, l1 and so on, and variables must not be.

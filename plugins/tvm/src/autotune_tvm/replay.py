@@ -233,12 +233,9 @@ def _bind(state: ScheduleState, step: Bind) -> None:
 def _accumulate(state: ScheduleState, step: Accumulate) -> None:
     main = state.blocks[step.stage]
     own = _copies_of_result(state, step.stage)
-    if step.stage in state.warps:
-        copy = state.warps[step.stage].write
-    elif own:
-        copy = own.pop(0)
-    else:
-        copy = state.sch.cache_write(main, 0, "global")
+    copy = _collected(state, step.stage)
+    if copy is None:
+        copy = own.pop(0) if own else state.sch.cache_write(main, 0, "global")
     _write_back(state, copy, state.loops[step.stage, step.at], step.write_factors)
     if own:
         *between, last = own
@@ -252,13 +249,26 @@ def _fuse_consumer(state: ScheduleState, step: FuseConsumer) -> None:
     for copy in _copies_of_result(state, step.producer):
         state.sch.compute_inline(copy)
     consumer = state.blocks[step.stage]
-    if step.producer in state.warps:
-        state.blocks[step.stage] = state.warps[step.producer].write
+    collected = _collected(state, step.producer)
+    if collected is not None:
+        state.blocks[step.stage] = collected
     block = state.blocks[step.stage]
     _write_back(state, block, state.loops[step.producer, step.at], step.write_factors)
-    if step.producer in state.warps:
+    if collected is not None:
         _write_through(state, consumer)
     state.placed[step.producer] = step.producer, step.at
+
+
+def _collected(state: ScheduleState, stage: str) -> Any | None:
+    """The block that writes results where they have other axes than what is written there.
+
+    What threads of a warp have, or a product of matrices; None for all other stages.
+    """
+    if stage in state.warps:
+        return state.warps[stage].write
+    if stage in state.matrices:
+        return state.sch.cache_write(state.blocks[stage], 0, "global")
+    return None
 
 
 def _copies_of_result(state: ScheduleState, stage: str) -> list[Any]:

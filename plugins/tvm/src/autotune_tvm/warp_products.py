@@ -19,8 +19,8 @@ from tvm.tirx import BufferRegion, IndexMap
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
-from autotune.ir.workloads import Stage
-from autotune.sketches import Step, WarpTensorize
+from autotune.ir.workloads import Axis, Stage
+from autotune.sketches import Step, WarpTensorize, result_axes
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
 from autotune_tvm.schedule_state import ScheduleState, WarpLoops
 from autotune_tvm.warp_source import WarpTile, function_name, function_source
@@ -33,7 +33,8 @@ def lay_out_fragments(state: ScheduleState, steps: tuple[Step, ...]) -> None:
 
     The last levels of both axes become variables of the block, and the results are collected in a
     buffer with a dimension for each: so they are what one thread has of it, whatever the order of
-    loops. Done before anything else, for a block only has such a form while its loops are whole.
+    loops. Dimensions of axes that number products come first there. Done before anything else,
+    for a block only has such a form while its loops are whole.
     """
     for step in steps:
         if isinstance(step, WarpTensorize):
@@ -43,17 +44,20 @@ def lay_out_fragments(state: ScheduleState, steps: tuple[Step, ...]) -> None:
 
 def _split_block(state: ScheduleState, stage: Stage, call: Intrinsic) -> None:
     block = state.blocks[stage.name]
-    *batch, rows, columns = (axis.name for axis in stage.spatial_axes)
+    result = _result(state, stage)
     strides = {
-        axis: tuple((digit.extent, digit.stride) for digit in result_levels(call, own.name))
-        for axis, own in zip((rows, columns), call.spatial_axes, strict=True)
+        axis.name: tuple((digit.extent, digit.stride) for digit in result_levels(call, own.name))
+        for axis, own in zip(result, call.spatial_axes, strict=True)
     }
-    names = [axis.name for axis in stage.axes]
+    own_names = [axis.name for axis in stage.axes]
+    numbering = [axis.name for axis in stage.spatial_axes if axis not in result]
+    names = [*numbering, *(name for name in own_names if name not in numbering)]
 
     def split(*indices: Any) -> list[Any]:
         found: list[Any] = []
-        for axis, index in zip(names, indices, strict=True):
-            inner = strides.get(axis, ())
+        by_name = dict(zip(own_names, indices, strict=True))
+        for axis in names:
+            index, inner = by_name[axis], strides.get(axis, ())
             outer = 1
             for extent, _ in inner:
                 outer *= extent
@@ -62,7 +66,7 @@ def _split_block(state: ScheduleState, stage: Stage, call: Intrinsic) -> None:
         return found
 
     dtype = str(state.sch.get(state.sch.get_loops(block)[0]).loop_var.ty.dtype)
-    layout = IndexMap.from_func(split, ndim=len(names), index_dtype=dtype)
+    layout = IndexMap.from_func(split, ndim=len(own_names), index_dtype=dtype)
     state.sch.transform_block_layout(block, layout)
     write = state.sch.reindex(block, ("write", 0))
     loops = list(state.sch.get_loops(block))
@@ -74,6 +78,14 @@ def _split_block(state: ScheduleState, stage: Stage, call: Intrinsic) -> None:
     state.warps[stage.name] = WarpLoops(write, inner)
 
 
+def _result(state: ScheduleState, stage: Stage) -> tuple[Axis, Axis]:
+    """The axes of rows and columns of a stage that warps compute."""
+    found = result_axes(stage)
+    if found is None:
+        raise InvalidSchedule(f"{state.current}: {stage.name} has no rows or no columns")
+    return found
+
+
 def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     """Replace the loops of a warp's tile by instructions of the warp."""
     stage, call = state.workload.stage(step.stage), find_intrinsic(step.intrinsic)
@@ -82,19 +94,18 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     )
     block = state.sch.get(state.blocks[step.stage])
     buffers = {str(read.source.name) for read in block.reads}
-    left, right = (
-        _is_along_reduction(state, step, stage, axis.name) for axis in stage.spatial_axes[-2:]
-    )
+    result = _result(state, stage)
+    left, right = (_is_along_reduction(state, step, stage, axis.name) for axis in result)
     if len(buffers) < 3:
         raise InvalidSchedule(f"{step}: its factors are one tensor")
     padded = state.padded.get(step.stage)
     extents = stage.extents if padded is None else padded.extents
     one_row, one_column = (
         extents[axis.name] == own.extent
-        for axis, own in zip(stage.spatial_axes[-2:], call.spatial_axes, strict=True)
+        for axis, own in zip(result, call.spatial_axes, strict=True)
     )
     dims = tuple(dim for dim in range(6) if not (one_row and dim == 0 or one_column and dim == 3))
-    rows = stage.spatial_axes[-2].name
+    rows = result[0].name
     forms = stage.access_map(stage.loads[0])
     right_first = not any(rows in form.coefficients for form in forms)
     outermost = state.loops[step.stage, step.loops[0]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import tvm
 from attrs import evolve
+from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.frontend import RelaxFrontend
 from fake_cuda import FakeCuda
 from relax_networks import const, network, op, run, weights
@@ -20,9 +23,13 @@ from autotune.errors import InvalidValueError, UnsupportedTarget, UnsupportedWor
 from autotune.measure import MeasureProtocol
 from autotune.measure.devices.shared import DeviceArray, shared_device
 from autotune.networks import LoadOptions, NetworkProgram
+from autotune.networks.comparison import compare_outputs
 from autotune.networks.cuda_file import open_cuda_network
 from autotune.networks.cuda_network import CudaNetwork
-from autotune.targets import detect_cuda, preset
+from autotune.sketches import WarpTensorize
+from autotune.spaces import SketchSpace
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.targets import Target, detect_cuda, preset, resolve
 
 TARGET = preset("h100")
 SHAPES = [((4, 8), "float32"), ((4, 8), "float32")]
@@ -145,6 +152,73 @@ _ELF, _CUDA_MACHINE = b"\x7fELF", 190
 
 def _is_cubin(content: bytes) -> bool:
     return content.startswith(_ELF) and int.from_bytes(content[18:20], "little") == _CUDA_MACHINE
+
+
+def convolution_and_product(emit: Any, x: Any) -> Any:
+    """Two tasks whose float32 products are large enough for tensor cores."""
+    image = emit(op.nn.conv2d(x, const(weights(16, 16, 3, 3)), padding=1))
+    rows = emit(op.reshape(emit(op.nn.relu(image)), (16, 64)))
+    return emit(op.matmul(rows, const(weights(64, 24))))
+
+
+def on_tensor_cores(program: NetworkProgram, target: Target) -> dict[str, Record]:
+    """A record on tensor cores for each task that multiplies, of the fewest threads."""
+    backend, found = TVMBackend(), {}
+    key = MeasureKey(target.fingerprint, "tvm", "1", "1", 1, "warm-3")
+    for task in program.tasks:
+        if task.view:
+            continue
+        imported = backend.import_program(task.program)
+        space = SketchSpace(imported.workload, target, backend.limits(target))
+        drawn = space.sample(200, np.random.default_rng(0))
+        rows = [row for row in drawn if row.sketch.name == "tensor-cores"]
+        if rows:
+            candidate = min(rows, key=lambda row: _warps(row.config))
+            assert any(
+                isinstance(step, WarpTensorize) and step.intrinsic == "mma-m16n8k8-tf32"
+                for step in candidate.sketch.steps
+            )
+            found[task.name] = Record(
+                *("run", len(found), candidate, key, target.to_json(), space.version),
+                *(Outcome("ok", 1e-3, (1e-3,)), 0.0),
+                program=imported.program,
+            )
+    return found
+
+
+def _warps(config: Mapping[str, int]) -> int:
+    return math.prod(value for name, value in config.items() if name.endswith(".1"))
+
+
+@pytest.mark.slow
+def test_networks_in_tf32_are_compared_to_its_precision(cuda: FakeCuda) -> None:
+    target = resolve("cuda-tf32")
+    module = network([((1, 16, 8, 8), "float32")], convolution_and_product)
+    program = RelaxFrontend().load(module, None, LoadOptions(target, 1))
+    records = on_tensor_cores(program, target)
+    assert len(records) == 2
+    inputs = (weights(1, 16, 8, 8, seed=1),)
+    built = program.build(records, target, 1)
+    wanted, found = run(module, *inputs), built(*inputs)
+    (strict,) = compare_outputs(program.outputs, wanted, found)
+    (rounded,) = compare_outputs(program.outputs, wanted, found, target)
+    assert rounded.ok and not strict.ok
+    plain = program.build({}, target, 1)(*inputs)
+    assert all(it.ok for it in compare_outputs(program.outputs, wanted, plain))
+
+
+@pytest.mark.slow
+def test_products_in_tf32_become_real_machine_code() -> None:
+    try:
+        find_cuda_compiler()
+    except NoCudaCompiler:
+        pytest.skip("there is no compiler of CUDA source")
+    target = evolve(resolve("h100-tf32"), processor="sm_90a")
+    module = network([((1, 16, 8, 8), "float32")], convolution_and_product)
+    program = RelaxFrontend().load(module, None, LoadOptions(target, 1))
+    built = program.build(on_tensor_cores(program, target), target, 1)
+    assert isinstance(built, CudaNetwork)
+    assert all(_is_cubin(program.cubin) for program in built.plan.programs.values())
 
 
 @pytest.mark.slow

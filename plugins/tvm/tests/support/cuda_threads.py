@@ -126,7 +126,10 @@ def _argument(parameter: str) -> str:
 
 def _tensor_name(pointer: str) -> str:
     name = pointer.removesuffix("_ptr")
-    return partial_name(name.removesuffix("_rf")) if name.endswith("_rf") else name
+    if not name.endswith("_rf"):
+        return name
+    # Those of a product of matrices are of a copy of its result.
+    return partial_name(name.removesuffix("_rf").removesuffix("_global"))
 
 
 def _outputs(program: Program, name: str, folder: Path) -> dict[str, Array]:

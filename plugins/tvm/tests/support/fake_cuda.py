@@ -62,7 +62,8 @@ def build_library(folder: Path) -> Path:
     subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=120)
     # Most of a compiler's time goes into the standard library's headers.
     header = folder / "cuda_threads.hpp"
-    shutil.copy(HERE / header.name, header)
+    for name in (header.name, fake_nvcc.WARPS):
+        shutil.copy(HERE / name, folder / name)
     command = ["g++", *fake_nvcc.FLAGS, "-x", "c++-header", str(header)]
     subprocess.run(command, check=True, timeout=120)
     compiler = folder / "nvcc"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+CALLED, WARPS = "#ifndef AUTOTUNE_", "cuda_warps.hpp"
 FLAGS = ("-std=c++20", "-O0", "-w", "-fPIC", "-pthread")
 KERNEL = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*([;{])'
@@ -51,7 +52,7 @@ def main(headers: str, arguments: list[str]) -> int:
     """What nvcc does with ``--version`` or ``-cubin ... -o OUT IN``.
 
     Args:
-        headers: Folder with the compiled ``cuda_threads.hpp``.
+        headers: Folder with the compiled ``cuda_threads.hpp``, and ``cuda_warps.hpp``.
         arguments: Of the command.
     """
     if arguments == ["--version"]:
@@ -59,21 +60,24 @@ def main(headers: str, arguments: list[str]) -> int:
         return 0
     out, source = Path(arguments[arguments.index("-o") + 1]), Path(arguments[-1])
     text = source.read_text()
+    of_warps = CALLED in text
     if "__CUDACC_RTC__" in text:
         # TVM's preamble includes headers of CUDA's.
         text = (
             "\n#define uchar unsigned char\n#define ushort unsigned short\n"
-            + text[text.index('extern "C"') :]
+            + text[text.index(CALLED if of_warps else 'extern "C"') :]
         )
     code = out.with_suffix(".cpp")
     code.write_text(text)
-    plain = subprocess.run(
-        ["g++", "-E", "-P", str(code)], capture_output=True, text=True, check=False
-    )
+    # What the header defines in place of what is written in PTX.
+    defined = re.findall(r"#define (AUTOTUNE_\w+)", (Path(headers) / WARPS).read_text())
+    command = ["g++", "-E", "-P", *(f"-D{name}" for name in defined), str(code)]
+    plain = subprocess.run(command, capture_output=True, text=True, check=False)
     if plain.returncode != 0:
         sys.stderr.write(plain.stderr)
         return 1
-    parts = ['#include "cuda_threads.hpp"', "#define __device__", LAUNCHER, plain.stdout]
+    warps = f'#include "{WARPS}"' if of_warps else ""
+    parts = ['#include "cuda_threads.hpp"', warps, "#define __device__", LAUNCHER, plain.stdout]
     for name, parameters, end in KERNEL.findall(plain.stdout):
         if f"run_{name}(" in "".join(parts) or (end == "{" and f"{name}(" not in plain.stdout):
             continue

@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping
 from attrs import frozen
 
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import AffineForm, IntExpr, const, product, var
-from autotune.ir.workloads import Stage, Tensor
+from autotune.ir.expressions import AffineForm, IndexTerm, IntExpr, Load, const, product, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.nest.loop_nest import hull, is_axis
 from autotune.sketches import Ordinal, SharedLayout
+from autotune.spaces.rules.access import producer_stage
 from autotune.targets import Target
 
-__all__ = ["RowLayout", "row_layout", "transposable"]
+__all__ = ["RowLayout", "neighbours", "row_layout", "transposable"]
 
 Forms = tuple[AffineForm, ...]
 
@@ -107,3 +108,48 @@ def transposable(stage: Stage, forms: Forms, tiled: Collection[str]) -> int | No
         if is_axis(form) and spatial & set(form.coefficients)
     ]
     return found[-1] if found else None
+
+
+def neighbours(workload: Workload, tensor: str) -> int:
+    """How many neighbours along the last dimension of a tensor are neighbours in memory, too.
+
+    Those of a tensor that is gathered from another one by numbers of its elements are, as far as
+    they number whole dimensions there. Of one that is computed, only the last dimension counts:
+    conditions, as of margins, may be others beyond it.
+    """
+    extent = workload.tensors[tensor].shape[-1]
+    producer = producer_stage(workload, tensor)
+    if producer is None or not isinstance(producer.body, Load):
+        return extent
+    axis, forms = producer.spatial_axes[-1], producer.forms(producer.body)
+    source = workload.tensors[producer.body.tensor]
+    is_input = producer_stage(workload, source.name) is None
+    run = 1
+    for form, size in reversed(list(zip(forms, source.shape, strict=True))):
+        count = _digit(form, axis, run)
+        run *= count
+        if count != size or not is_input:
+            break
+    return run
+
+
+def _digit(form: AffineForm, axis: Axis, below: int) -> int:
+    """Values of an index that is a digit of an axis, ``axis // below`` or the remainder of that.
+
+    1 where it is none.
+    """
+    values = axis.extent // below
+    term = _whole_term(form)
+    if term is not None and term.op == "mod":
+        form, values = term.operand, term.divisor
+        term = _whole_term(form)
+    if term is not None and term.op == "floordiv" and term.divisor == below:
+        form, below = term.operand, 1
+    return values if below == 1 and is_axis(form) and axis.name in form.coefficients else 1
+
+
+def _whole_term(form: AffineForm) -> IndexTerm | None:
+    """The quotient or remainder that an index is; None where it is something else."""
+    if form.constant or list(form.coefficients.values()) != [1]:
+        return None
+    return next(iter(form.terms.values()), None)

@@ -3,7 +3,7 @@
 Where results are too few for tiles on every multiprocessor, and each is of many terms, blocks take
 consecutive parts of the longest reduce axis as well ("split-K"). The second kernel adds up the
 partial results, point by point, and computes the epilogue. Parts of products that tensor cores
-multiply are multiplied by these, too.
+multiply are multiplied by these, too; of a convolution, parts of all that it sums over.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from autotune.sketches import (
     ChunkReduction,
     Factor,
     FuseConsumer,
+    Im2col,
     Order,
     ProductEquals,
     Step,
@@ -34,7 +35,7 @@ from autotune.spaces.rules.access import is_affine, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_kernel import Kernel, fetchable, tiled_kernel
 from autotune.spaces.rules.gpu_levels import thread_constraints, vector_widths
-from autotune.spaces.rules.gpu_tensor_tiling import tensor_kernel
+from autotune.spaces.rules.gpu_tensor_tiling import as_matrices, tensor_kernel
 from autotune.targets import Target
 
 __all__ = ["SPLIT_LABELS", "chunk_counts", "split_drafts"]
@@ -59,23 +60,28 @@ def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     One number of parts, or a smaller and a larger one; on tensor cores the smaller one. Only a
     workload's one reduction is split: structures of several would multiply.
     """
-    counts = chunk_counts(stage, draft.target)
     alone = all(it.name == stage.name or is_pointwise(it) for it in draft.workload.stages)
-    plain = not stage.gathers and all(is_affine(stage.forms(load)) for load in stage.loads)
-    if not (counts and alone and plain and stage.spatial_axes):
-        return {}
-    if stage.spatial_axes[-1].extent < draft.target.warp_size:
+    if not (alone and stage.spatial_axes and not stage.gathers):
         return {}
     found = {}
-    for label, count in zip(_LABELS, counts, strict=False):
-        chunk = _chunk(stage, count)
-        if not draft.can(*step_names(chunk, draft.workload)):
-            continue
+    for label, chunk in zip(_LABELS, _chunks(draft, stage), strict=False):
         found[label] = _split(draft, stage, chunk, label)
-        on_tensor_cores = _split_products(draft, stage, chunk) if count == counts[0] else None
-        if on_tensor_cores is not None:
-            found[_TENSOR_LABEL] = on_tensor_cores
-    return found
+    on_tensor_cores = _split_products(draft, stage) or _split_matrices(draft, stage)
+    return found if on_tensor_cores is None else {**found, _TENSOR_LABEL: on_tensor_cores}
+
+
+def _chunks(draft: SketchDraft, stage: Stage) -> list[ChunkReduction]:
+    """Splits of a reduction that are worth it and can be replayed, of the fewest parts first."""
+    plain = all(is_affine(stage.forms(load)) for load in stage.loads)
+    if not plain or stage.spatial_axes[-1].extent < draft.target.warp_size:
+        return []
+    axis = max(stage.reduce_axes, key=lambda axis: axis.extent, default=None)
+    found = [
+        ChunkReduction(stage.name, axis.name, count)
+        for count in chunk_counts(stage, draft.target)
+        if axis is not None
+    ]
+    return [chunk for chunk in found if draft.can(*step_names(chunk, draft.workload))]
 
 
 def chunk_counts(stage: Stage, target: Target) -> tuple[int, ...]:
@@ -95,11 +101,6 @@ def chunk_counts(stage: Stage, target: Target) -> tuple[int, ...]:
     return (*fewer[:1], fitting[0])
 
 
-def _chunk(stage: Stage, count: int) -> ChunkReduction:
-    axis = max(stage.reduce_axes, key=lambda axis: axis.extent)
-    return ChunkReduction(stage.name, axis.name, count)
-
-
 def _split(draft: SketchDraft, stage: Stage, chunk: ChunkReduction, label: str) -> SketchDraft:
     workload = split_reduction(draft.workload, chunk)
     partial = workload.stage(partial_name(stage.name))
@@ -117,8 +118,12 @@ def _split(draft: SketchDraft, stage: Stage, chunk: ChunkReduction, label: str) 
     )
 
 
-def _split_products(draft: SketchDraft, stage: Stage, chunk: ChunkReduction) -> SketchDraft | None:
+def _split_products(draft: SketchDraft, stage: Stage) -> SketchDraft | None:
     """As :func:`_split`, with the parts on tensor cores; None where these do not multiply them."""
+    chunks = _chunks(draft, stage)
+    if not chunks:
+        return None
+    chunk = chunks[0]
     workload = split_reduction(draft.workload, chunk)
     partial = workload.stage(partial_name(stage.name))
     whole = evolve(draft, workload=workload).extended(settled=(), steps=(chunk,))
@@ -133,6 +138,17 @@ def _split_products(draft: SketchDraft, stage: Stage, chunk: ChunkReduction) -> 
         steps=second.steps,
     )
     return evolve(both, workload=draft.workload)
+
+
+def _split_matrices(draft: SketchDraft, stage: Stage) -> SketchDraft | None:
+    """As :func:`_split_products`, of what is a product of matrices after step ``im2col``."""
+    step = Im2col(stage.name)
+    matrices = as_matrices(draft, step)
+    if matrices is None:
+        return None
+    first = evolve(matrices, steps=(step, *draft.steps))
+    found = _split_products(first, matrices.workload.stage(stage.name))
+    return None if found is None else evolve(found, workload=draft.workload)
 
 
 def _combining(draft: SketchDraft, workload: Workload, stage: Stage) -> Kernel:

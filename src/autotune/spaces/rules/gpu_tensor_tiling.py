@@ -7,8 +7,9 @@ one group of instructions: ``i.2 j.2``, what a lane has of each fragment, and th
 steps of ``k``. Lanes and warps are the threads of a block. Results stay in registers over all of
 ``k`` and are written once, through the epilogue if there is one.
 
-Convolutions are such products by step ``im2col``: what is fetched of their left factor is gathered
-from windows. Extents that no fragment divides are padded: what is fetched beyond them is zero, and
+Convolutions are such products by step ``im2col``: what is fetched of one factor is gathered from
+windows. Axes of the result beside rows and columns number products, each in blocks of its own.
+Extents that no fragment divides are padded: what is fetched beyond them is zero, and
 what is computed there is not written. The instructions know nothing of it.
 """
 
@@ -57,12 +58,13 @@ from autotune.sketches import (
     UnrollLimit,
     WarpTensorize,
     im2col,
+    result_axes,
 )
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
-from autotune.spaces.rules.access import operand_forms, producer_stage, round_up
+from autotune.spaces.rules.access import operand_forms, round_up
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_kernel import inlined_operand
-from autotune.spaces.rules.gpu_layouts import RowLayout
+from autotune.spaces.rules.gpu_layouts import RowLayout, neighbours
 from autotune.spaces.rules.gpu_levels import (
     MAX_SCATTERED,
     REGISTERS_PER_THREAD,
@@ -74,7 +76,7 @@ from autotune.spaces.rules.gpu_levels import (
 from autotune.spaces.rules.gpu_pipelines import fetch_pipeline
 from autotune.spaces.rules.tile_params import padded_extents
 
-__all__ = ["TENSOR_LABEL", "tensor_drafts", "tensor_kernel"]
+__all__ = ["TENSOR_LABEL", "as_matrices", "tensor_drafts", "tensor_kernel"]
 
 TENSOR_LABEL = "tensor-cores"
 
@@ -136,6 +138,11 @@ class _Product:
         """Rows and columns of the result, and the reduce axis."""
         return (self.left.axis, self.right.axis, self.stage.reduce_axes[0].name)
 
+    @property
+    def batch(self) -> tuple[Axis, ...]:
+        """Axes that number products."""
+        return _batch(self.stage, {self.left.axis, self.right.axis})
+
     def name(self, axis: str, level: int) -> str:
         """Name of the parameter of one level of an axis."""
         return f"{self.stage.name}.{axis}.{level}"
@@ -181,7 +188,7 @@ def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     """
     found = tensor_kernel(draft, stage, TENSOR_LABEL)
     step = Im2col(stage.name)
-    matrices = _as_matrices(draft, step) if found is None else None
+    matrices = as_matrices(draft, step) if found is None else None
     if matrices is not None:
         found = tensor_kernel(matrices, matrices.workload.stage(stage.name), TENSOR_LABEL)
         if found is not None:
@@ -204,7 +211,7 @@ def tensor_kernel(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft |
     return None
 
 
-def _as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
+def as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
     """The draft with a stage as a product of matrices, where it is one and can be replayed."""
     if not draft.can("im2col", "inline.into_copy"):
         return None
@@ -219,8 +226,10 @@ def _matched(draft: SketchDraft, stage: Stage, call: Intrinsic) -> _Product | No
     plain = stage.combiner == "add" and stage.output.dtype == call.result.dtype
     if not plain or len(stage.spatial_axes) < 2 or len(stage.reduce_axes) != 1:
         return None
-    loads = _factors(stage, call)
-    rows, columns = stage.spatial_axes[-2:]
+    loads, result = _factors(stage, call), result_axes(stage)
+    if result is None:
+        return None
+    rows, columns = result
     own = (rows, stage.reduce_axes[0], columns)
     extents = {
         axis.name: _extents(draft, stage, axis, of_call.extent)
@@ -228,9 +237,10 @@ def _matched(draft: SketchDraft, stage: Stage, call: Intrinsic) -> _Product | No
     }
     if not all(extents.values()):
         return None
+    batch = {axis.name for axis in _batch(stage, {rows.name, columns.name})}
     for first, second in (loads, loads[::-1]) if loads else ():
-        left = _factor(draft, stage, call, first, rows.name)
-        right = _factor(draft, stage, call, second, columns.name)
+        left = _factor(draft, stage, call, first, rows.name, batch)
+        right = _factor(draft, stage, call, second, columns.name, batch)
         if left is not None and right is not None and first != second:
             return _Product(stage, call, left, right, extents)
     return None
@@ -268,6 +278,11 @@ def _factors(stage: Stage, call: Intrinsic) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _batch(stage: Stage, result: set[str]) -> tuple[Axis, ...]:
+    """Axes of the result beside rows and columns."""
+    return tuple(axis for axis in stage.spatial_axes if axis.name not in result)
+
+
 def _apart(form: AffineForm, batch: set[str]) -> AffineForm:
     """An index without what is the same for all of a block: the axes of a batch."""
     kept = {name: value for name, value in form.coefficients.items() if name not in batch}
@@ -275,7 +290,7 @@ def _apart(form: AffineForm, batch: set[str]) -> AffineForm:
 
 
 def _factor(
-    draft: SketchDraft, stage: Stage, call: Intrinsic, tensor: str, axis: str
+    draft: SketchDraft, stage: Stage, call: Intrinsic, tensor: str, axis: str, batch: set[str]
 ) -> _Factor | None:
     """A factor that moves with one spatial axis and the reduce axis in its last two dimensions.
 
@@ -291,7 +306,6 @@ def _factor(
     except UnsupportedWorkload:
         return None
     reduce = stage.reduce_axes[0].name
-    batch = {other.name for other in stage.spatial_axes[:-2]}
     inner = [_apart(form, batch) for form in forms]
     moving = [next(iter(form.coefficients), "") for form in inner]
     if not all(map(is_axis, inner[-2:])) or set(moving[-2:]) != {axis, reduce}:
@@ -315,7 +329,7 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
     params += [param for param, _, _ in lanes.values()]
     params += [it.layout.param for it in _both(product_) if it.layout.param is not None]
     constraints += [constraint for _, constraint, _ in lanes.values()]
-    batch = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[:-2])
+    batch = tuple(f"{axis.name}.0" for axis in product_.batch)
     blocks = (*batch, f"{rows}.0", f"{columns}.0")
     threads = (f"{rows}.1", f"{columns}.1", f"{rows}.4", f"{columns}.3")
     tile = (f"{rows}.2", f"{columns}.2", f"{rows}.3", f"{columns}.4", f"{reduce}.2")
@@ -414,14 +428,15 @@ def _fetch_lanes(
     """Width of the vectors in which a factor is fetched, and that rows have whole ones."""
     tensor = draft.workload.tensors[factor.tensor]
     size = element_type(tensor.dtype).bytes
-    widths = vector_widths(_run(draft, tensor.name), tensor.dtype, draft.target)
+    run = neighbours(draft.workload, tensor.name)
+    widths = vector_widths(run, tensor.dtype, draft.target)
     if factor.layout.is_turned:
         widths = tuple(width for width in widths if width <= MAX_SCATTERED)
     if size == 1 and _is_guarded(draft, product_, factor):
         widths = tuple(width for width in widths if width <= _MOST_PADDED_BYTES)
     wide = tuple(width for width in widths if width * size >= _NARROWEST_BYTES) or widths[-1:]
     name = f"{product_.stage.name}.{factor.tensor}.lanes"
-    batch = {axis.name for axis in product_.stage.spatial_axes[:-2]}
+    batch = {axis.name for axis in product_.batch}
     (moved,) = _apart(factor.forms[-1], batch).coefficients
     whole = OneOf(_reach(product_)[moved] % var(name), (0,), "vectors do not cross rows")
     return Ordinal(name, wide), whole, var(name)
@@ -435,24 +450,6 @@ def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool
     inlined = _inlined(draft, product_.stage, factor.tensor)
     bodies = [draft.workload.stage(name).body for name in inlined]
     return any(isinstance(node, Select) for body in bodies for node in walk(body))
-
-
-def _run(draft: SketchDraft, tensor: str) -> int:
-    """How many neighbours in the rows of a factor are neighbours in memory, too."""
-    extent = draft.workload.tensors[tensor].shape[-1]
-    producer = producer_stage(draft.workload, tensor)
-    if producer is None or not isinstance(producer.body, Load):
-        return extent
-    last = producer.spatial_axes[-1].name
-    form = producer.forms(producer.body)[-1]
-    if is_axis(form) and last in form.coefficients:
-        return extent
-    terms = list(form.terms.values())
-    if len(terms) == len(form.coefficients) == 1 and list(form.coefficients.values()) == [1]:
-        (digit,) = terms
-        if digit.op == "mod" and is_axis(digit.operand) and last in digit.operand.coefficients:
-            return digit.divisor
-    return 1
 
 
 def _limits(draft: SketchDraft, product_: _Product, stages: IntExpr) -> list[Constraint]:
@@ -470,7 +467,7 @@ def _limits(draft: SketchDraft, product_: _Product, stages: IntExpr) -> list[Con
     fragments = fragments + across * _registers(call, call.right.dtype, left=False)
     kept = (tile + _WORD_BYTES - 1) // _WORD_BYTES + SPARE_REGISTERS
     threads = _threads(product_)
-    batch = math.prod(axis.extent for axis in stage.spatial_axes[:-2])
+    batch = math.prod(axis.extent for axis in product_.batch)
     grid = product_.factor(rows, 0) * product_.factor(columns, 0) * batch
     # What rounding every buffer up may take.
     most = target.shared_memory_bytes - 2 * (SHARED_ALIGNMENT - 1)

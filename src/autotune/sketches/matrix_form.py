@@ -1,0 +1,273 @@
+"""Which axes of a stage are the rows, columns and terms of a product of matrices.
+
+A convolution multiplies weights, which it reads at axes alone, with elements of windows. Results
+lie in memory one along the last axes after the other. So the columns of the product are the
+longest run of last axes along which the same factor alone moves, and its rows the run before
+along which the other one does: pixels and channels where channels are last, channels and pixels
+where they are first. Axes along which both move, and all that come before, number products of
+their own: groups of channels, and the images of a batch whose channels are first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import IntExpr, Load, ScalarExpr, const, substitute, transform, var
+from autotune.ir.expressions.integer import rebuilt
+from autotune.ir.workloads import Axis, Stage
+
+__all__ = [
+    "COLUMNS",
+    "GROUPS",
+    "ROWS",
+    "TERMS",
+    "Group",
+    "MatrixForm",
+    "digits",
+    "extent_of",
+    "in_groups",
+    "matrix_form",
+    "not_product",
+    "result_axes",
+]
+
+ROWS, COLUMNS, TERMS, GROUPS = "rows", "columns", "terms", "groups"
+"""Axes of a product. Columns along one axis of the stage, and axes that number products, are
+called as they are there."""
+
+
+@frozen
+class Group:
+    """Channels of results in groups, each of which is computed from channels of its own.
+
+    Attributes:
+        position: Of the axis of the channels among the spatial axes.
+        size: Channels of one group.
+    """
+
+    position: int
+    size: int
+
+
+@frozen
+class MatrixForm:
+    """How a stage is a product of matrices.
+
+    Attributes:
+        stage: The stage; where its channels are in groups, with an axis :data:`GROUPS` more.
+        group: What that axis was split from; None without groups.
+        parts: The axes of the product's result, in the order in which results lie: the name of
+            each ("": that of the one axis that it is), and the positions of the axes of ``stage``
+            that it numbers, the outermost first. The last one are the columns.
+        data: What ``stage`` reads from windows.
+        weights: What it reads at axes alone.
+        data_first: Whether rows are those of data, and columns those of weights.
+    """
+
+    stage: Stage
+    group: Group | None
+    parts: tuple[tuple[str, tuple[int, ...]], ...]
+    data: Load
+    weights: Load
+    data_first: bool
+
+    @property
+    def added_names(self) -> frozenset[str]:
+        """What axes of the product are called that the stage does not have."""
+        groups = () if self.group is None else (GROUPS,)
+        return frozenset({TERMS, *groups, *(name for name, _ in self.parts if name)})
+
+    def axes_of(self, stage: Stage) -> dict[str, tuple[Axis, ...]]:
+        """The axes of a stage of the same results by the axis of the product that numbers them."""
+        own = stage.spatial_axes
+        return {
+            name or own[positions[0]].name: tuple(own[position] for position in positions)
+            for name, positions in self.parts
+        }
+
+
+def matrix_form(stage: Stage) -> MatrixForm:
+    """How a stage is a product of matrices.
+
+    Raises:
+        InvalidValueError: it is none; says why.
+    """
+    if len(stage.spatial_axes) < 2 or not stage.reduce_axes:
+        raise not_product(stage, "it has no rows, no columns or no terms")
+    data, weights = _factors(stage)
+    group = _group_of(stage, data, weights)
+    if group is not None:
+        if GROUPS in stage.extents:
+            raise not_product(stage, f"it has an axis {GROUPS!r} already")
+        size = group.size
+        own = stage.spatial_axes[group.position].name
+        taken = transform(stage.body, lambda node: _without_quotients(node, own, size))
+        stage = in_groups(evolve(stage, body=taken), group)
+        data, weights = (
+            next(load for load in stage.loads if load.tensor == factor.tensor)
+            for factor in (data, weights)
+        )
+    if any(form.terms for form in stage.forms(data)):
+        raise not_product(stage, f"{data.tensor!r} is read at quotients or remainders")
+    parts, data_first = _parts(stage, data, weights)
+    return MatrixForm(stage, group, parts, data, weights, data_first)
+
+
+def result_axes(stage: Stage) -> tuple[Axis, Axis] | None:
+    """Rows and columns of the result of a product; None where a stage has none.
+
+    Columns are the last axis. Rows are the last one before it along which the factor that moves
+    along columns does not move: where both factors do, an axis numbers products.
+    """
+    *others, columns = stage.spatial_axes
+    moving = [load for load in stage.loads if _moves(stage, load, columns.name)]
+    if len(moving) != 1:
+        return None
+    rows = [axis for axis in others if not _moves(stage, moving[0], axis.name)]
+    return (rows[-1], columns) if rows else None
+
+
+def in_groups(stage: Stage, group: Group) -> Stage:
+    """The stage with the axis of its channels in two, groups and channels of one group."""
+    axis = stage.spatial_axes[group.position]
+    number = Axis(GROUPS, axis.extent // group.size)
+    place = stage.axes.index(axis)
+    axes = (*stage.axes[:place], number, evolve(axis, extent=group.size), *stage.axes[place + 1 :])
+    shape = tuple(other.extent for other in axes if other.kind != "reduce")
+    body = substitute(stage.body, {axis.name: var(GROUPS) * group.size + var(axis.name)})
+    return Stage(evolve(stage.output, shape=shape), axes, body, stage.combiner)
+
+
+def not_product(stage: Stage, reason: str) -> InvalidValueError:
+    """The error that says why a stage is no product of matrices."""
+    return InvalidValueError(f"stage {stage.name!r} is no product of matrices: {reason}")
+
+
+def _factors(stage: Stage) -> tuple[Load, Load]:
+    """Data and weights; of two that are read at axes alone, the one of columns is the weights."""
+    if stage.combiner != "add" or stage.gathers or len(stage.loads) != 2:
+        raise not_product(stage, "it is no sum over products of two tensors")
+    if len(stage.reads) != len(stage.loads):
+        raise not_product(stage, "its factors are one tensor")
+    last = stage.spatial_axes[-1].name
+    plain = [load for load in stage.loads if _has_all_terms(stage, load)]
+    if not plain:
+        names = " nor ".join(repr(load.tensor) for load in stage.loads)
+        raise not_product(stage, f"neither {names} is read at all of its terms alone")
+    weights = max(plain, key=lambda load: _moves(stage, load, last))
+    (data,) = (load for load in stage.loads if load != weights)
+    return data, weights
+
+
+def _has_all_terms(stage: Stage, load: Load) -> bool:
+    """Whether a tensor is read at axes alone, each once, among them all that is summed over."""
+    forms = stage.forms(load)
+    if any(form.constant or form.terms or len(form.coefficients) > 1 for form in forms):
+        return False
+    moving = [name for form in forms for name in form.coefficients]
+    plain = all(value == 1 for form in forms for value in form.coefficients.values())
+    return (
+        plain
+        and len(set(moving)) == len(moving)
+        and {axis.name for axis in stage.reduce_axes} <= set(moving)
+    )
+
+
+def _moves(stage: Stage, load: Load, axis: str) -> bool:
+    return any(axis in form.axes for form in stage.forms(load))
+
+
+def _group_of(stage: Stage, data: Load, weights: Load) -> Group | None:
+    """The groups of channels, where data are read at the number of a group."""
+    terms = [term for form in stage.forms(data) for term in form.terms.values()]
+    for position, axis in enumerate(stage.spatial_axes):
+        sizes = {
+            term.divisor
+            for term in terms
+            if term.op == "floordiv"
+            and term.operand.coefficients == {axis.name: 1}
+            and not (term.operand.constant or term.operand.terms)
+        }
+        if len(sizes) == 1 and _moves(stage, weights, axis.name):
+            (size,) = sizes
+            if 1 < size < axis.extent and axis.extent % size == 0:
+                return Group(position, size)
+    return None
+
+
+def _without_quotients(node: ScalarExpr, channel: str, size: int) -> ScalarExpr | None:
+    """A load at the number of a group itself, in place of the quotient that is this number."""
+    if not isinstance(node, Load):
+        return None
+    quotient = var(channel) // size
+
+    def replaced(index: IntExpr) -> IntExpr:
+        if index == quotient:
+            return var(GROUPS)
+        if index.op in ("const", "var"):
+            return index
+        return rebuilt(index.op, [replaced(it) for it in index.args])
+
+    return Load(node.tensor, tuple(map(replaced, node.indices)))
+
+
+def _parts(
+    stage: Stage, data: Load, weights: Load
+) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], bool]:
+    """The axes of the product's result, and whether rows are those of data."""
+    axes = stage.spatial_axes
+    moved = [tuple(_moves(stage, it, axis.name) for it in (data, weights)) for axis in axes]
+    # Whether data alone move along an axis, or weights alone do; None for all others.
+    alone = [None if of_data == of_weights else of_data for of_data, of_weights in moved]
+    first_column = _first_of_run(alone, len(axes))
+    end = first_column
+    while end and alone[end - 1] is None:
+        end -= 1
+    first_row = _first_of_run(alone, end)
+    if first_row == end or first_column == len(axes) or alone[first_row] == alone[first_column]:
+        raise not_product(stage, "it has no rows, no columns or no terms")
+    others = (*range(first_row), *range(end, first_column))
+    # Axes of one value number nothing.
+    single = tuple(position for position in others if axes[position].extent == 1)
+    numbering = [("", (position,)) for position in others if position not in single]
+    columns = tuple(range(first_column, len(axes)))
+    parts = (
+        *(part for part in numbering if part[1][0] < first_row),
+        (ROWS, (*single, *range(first_row, end))),
+        *(part for part in numbering if part[1][0] >= end),
+        ("" if len(columns) == 1 else COLUMNS, columns),
+    )
+    return parts, alone[first_row] is True
+
+
+def _first_of_run(alone: Sequence[bool | None], end: int) -> int:
+    """Where the longest run of equal entries begins that ends before ``end``; ``end`` if none."""
+    first = end
+    while first and alone[first - 1] is not None and alone[first - 1] == alone[end - 1]:
+        first -= 1
+    return first
+
+
+def extent_of(axes: Sequence[Axis]) -> int:
+    """Points of all of these axes."""
+    return math.prod(axis.extent for axis in axes)
+
+
+def digits(axes: Sequence[Axis], number: IntExpr) -> dict[str, IntExpr]:
+    """The value of each axis at one of all points, which are numbered."""
+    found: dict[str, IntExpr] = {}
+    inner = extent_of(axes)
+    whole = inner
+    for axis in axes:
+        inner //= axis.extent
+        value = number // inner if inner > 1 else number
+        if axis.extent == 1:
+            value = const(0)
+        elif inner * axis.extent < whole:
+            value = value % axis.extent
+        found[axis.name] = value
+    return found
