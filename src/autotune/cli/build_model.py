@@ -95,10 +95,10 @@ def timed_and_saved(
     """
     from attrs import evolve
 
-    from autotune.networks.running import SAVED_BYTES_PER_SECOND, TIMING_SECONDS, check_network
+    from autotune.networks.running import TIMING_SECONDS, check_network, saving_seconds
 
     compiled = result.build(check=False)
-    saving = result.network.weight_bytes / SAVED_BYTES_PER_SECOND if library_path else 0.0
+    saving = saving_seconds(result.network.weight_bytes) if library_path else 0.0
 
     def calls(then: float) -> float:
         """How many inferences there is time for, with so many seconds kept for what follows."""

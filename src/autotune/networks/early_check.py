@@ -12,10 +12,10 @@ from autotune.networks.import_limit import ImportLimit
 from autotune.networks.loading import UniqueTask
 from autotune.networks.running import (
     NAIVE_FLOP_PER_SECOND,
-    SAVED_BYTES_PER_SECOND,
     TIMING_SECONDS,
     build_network,
     check_network,
+    saving_seconds,
 )
 from autotune.process.stopwatch import Clock
 from autotune.tuning.events import WarningRaised
@@ -75,7 +75,7 @@ class EarlyCheck:
             built, checked = self._compare()
             reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
         copying = self.network.weight_bytes / _BUILT_BYTES_PER_SECOND
-        copying += self.saves * self.network.weight_bytes / SAVED_BYTES_PER_SECOND
+        copying += saving_seconds(self.network.weight_bytes) if self.saves else 0.0
         reserve = evolve(reserve, seconds=reserve.seconds + copying) if self.builds else Reserve()
         self._warn_of_time(reserve)
         return reserve

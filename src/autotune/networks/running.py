@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,12 +19,12 @@ from autotune.targets import Target
 
 __all__ = [
     "NAIVE_FLOP_PER_SECOND",
-    "SAVED_BYTES_PER_SECOND",
     "TIMING_SECONDS",
     "Timing",
     "WrongOutputs",
     "build_network",
     "check_network",
+    "saving_seconds",
     "time_network",
 ]
 
@@ -36,10 +37,9 @@ TIMING_SECONDS = 2.0
 NAIVE_FLOP_PER_SECOND = 1e9
 """About what a program without a schedule does: one that was not timed is counted so."""
 
-
-SAVED_BYTES_PER_SECOND = 1.5e7
-"""How fast weights are written into a shared library: the compiler makes an object of them, which
-the linker copies."""
+_SAVED_BYTES_PER_SECOND = 6e7
+"""How fast weights are written into a shared library on processors that nothing else uses: the
+compiler makes an object of them, which the linker copies."""
 
 
 class WrongOutputs(AutotuneError):
@@ -111,6 +111,15 @@ def check_network(
             "out one after the other (--pass NAME=off) to find the one at fault"
         )
     return differences
+
+
+def saving_seconds(weight_bytes: int) -> float:
+    """About how long it takes to write so many bytes of weights on this machine, as busy as it is.
+
+    Programs that wait for a processor share it with the compiler.
+    """
+    waiting = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    return max(1.0, waiting) * weight_bytes / _SAVED_BYTES_PER_SECOND
 
 
 def time_network(
