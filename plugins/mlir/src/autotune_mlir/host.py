@@ -8,7 +8,7 @@ from autotune.errors import UnsupportedTarget
 from autotune.targets import Target, detect_cpu
 from autotune_mlir import openmp
 
-__all__ = ["check_measuring", "check_target", "disabled_features"]
+__all__ = ["check_measuring", "check_target", "disabled_features", "least_masked_bits"]
 
 _X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
 
@@ -59,6 +59,17 @@ def disabled_features(target: Target) -> tuple[str, ...]:
     if target.processor == detect_cpu().processor:
         return ()
     return tuple(sorted(_host_features() - set(target.features)))
+
+
+def least_masked_bits(target: Target) -> int:
+    """Bits of the narrowest elements of which a target reads and writes vectors under masks.
+
+    Without any masks it is more than any element has.
+    """
+    features = set(target.features)
+    if features >= {"avx512bw", "avx512vl"}:
+        return 8
+    return 32 if features & {"avx", "avx2", "avx512f"} else 128
 
 
 @lru_cache(maxsize=1)
