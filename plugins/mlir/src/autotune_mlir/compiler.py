@@ -22,6 +22,8 @@ from autotune_mlir.bfloat16 import as_bits
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.packing import split_packing
 from autotune_mlir.passes import bufferization, fusion, lowering
+from autotune_mlir.pipelines import pipeline_rows
+from autotune_mlir.prefetches import prefetch_rows, stage_positions
 from autotune_mlir.rewrites import rewrite
 from autotune_mlir.streams import stream_stores
 
@@ -252,10 +254,12 @@ def lower(
         least_masked_bits: Bits of the narrowest elements that the processor has masks for.
 
     Raises:
-        InvalidSchedule: the schedule cannot be applied, or does not pack these arguments.
+        InvalidSchedule: the schedule cannot be applied, or does not pack these arguments, or has
+            a stage ask for what it does not read.
         BuildFailed: the program does not parse, or a pass rejected it.
     """
     module = parse_payload(payload)
+    places = stage_positions(bindings.load().ir, module)
     if schedule is not None:
         apply_schedule(module, schedule)
     passes = bindings.load().passmanager.PassManager
@@ -264,6 +268,8 @@ def lower(
         try:
             passes.parse(bufferization(threads, by_default)).run(module.operation)
             packings = [split_packing(ir, module, position) for position in packed]
+            prefetch_rows(ir, _kernel(module), places)
+            pipeline_rows(ir, _kernel(module), places)
             made = finish(ir, module)
             packers = tuple(
                 Packer(it.position, it.shape, finish(ir, it.module)) for it in packings
