@@ -157,7 +157,7 @@ class MLIRBackend(Backend):
             disabled=host.disabled_features(request.target),
             by_default=is_default(request.candidate),
             packed=packed,
-            least_masked_bits=host.least_masked_bits(request.target),
+            vectors=host.vector_instructions(request.target),
         )
         return LoweredProgram(request, lowered, lowered.digest)
 

@@ -26,6 +26,7 @@ from autotune_mlir.pipelines import pipeline_rows
 from autotune_mlir.prefetches import prefetch_rows, stage_positions
 from autotune_mlir.rewrites import rewrite
 from autotune_mlir.streams import stream_stores
+from autotune_mlir.vector_instructions import BASIC, VectorInstructions
 
 __all__ = [
     "OPT_LEVEL_VARIABLE",
@@ -238,7 +239,7 @@ def lower(
     disabled: Sequence[str] = (),
     by_default: bool = False,
     packed: Sequence[int] = (),
-    least_masked_bits: int = 8,
+    vectors: VectorInstructions = BASIC,
 ) -> Lowered:
     """Schedule a program and bring it into LLVM's dialect.
 
@@ -251,7 +252,7 @@ def lower(
         by_default: Whether MLIR's own passes fuse operations and make loops parallel; see
             :data:`autotune_mlir.passes.DEFAULT_SCHEDULE`.
         packed: Positions of arguments that the program is to take packed.
-        least_masked_bits: Bits of the narrowest elements that the processor has masks for.
+        vectors: What the processor does to vectors.
 
     Raises:
         InvalidSchedule: the schedule cannot be applied, or does not pack these arguments, or has
@@ -263,7 +264,7 @@ def lower(
     if schedule is not None:
         apply_schedule(module, schedule)
     passes = bindings.load().passmanager.PassManager
-    finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, least_masked_bits)
+    finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, vectors)
     with _here(module.context) as ir:
         try:
             passes.parse(bufferization(threads, by_default)).run(module.operation)
@@ -291,14 +292,14 @@ class _Finisher:
         disabled: Features that the program must not use.
         by_default: Whether MLIR's own passes make loops parallel.
         bfloat16: Whether there are numbers of that type.
-        least_masked_bits: As of :func:`lower`.
+        vectors: As of :func:`lower`.
     """
 
     threads: int
     disabled: tuple[str, ...]
     by_default: bool
     bfloat16: bool
-    least_masked_bits: int
+    vectors: VectorInstructions
 
     def __call__(self, ir: Any, module: Any) -> Lowered:
         """The program with its entry; ``module`` is not to be used any more.
@@ -308,7 +309,7 @@ class _Finisher:
         """
         loaded = bindings.load()
         shapes = _shapes(module)
-        rewrite(ir, module, self.least_masked_bits)
+        rewrite(ir, module, self.vectors)
         passes = lowering(loaded.distribution, self.threads, self.by_default, self.bfloat16)
         loaded.passmanager.PassManager.parse(passes).run(module.operation)
         if self.bfloat16:

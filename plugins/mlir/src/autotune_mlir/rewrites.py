@@ -8,6 +8,7 @@ from typing import Any
 from autotune.backends import ALIGNMENT
 from autotune_mlir.fast_math import expand_functions
 from autotune_mlir.masked_vectors import MASKED, split_masked
+from autotune_mlir.vector_instructions import VectorInstructions
 
 __all__ = ["rewrite"]
 
@@ -23,7 +24,7 @@ _ALIGNED = "alignment"
 _UPPER_HALF = -(1 << 16)
 
 
-def rewrite(ir: Any, module: Any, least_masked_bits: int) -> None:
+def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
     """Write out, in a module on buffers, what would become calls, and let sums take products in.
 
     - Single-precision functions become polynomials (see :mod:`autotune_mlir.fast_math`).
@@ -44,7 +45,7 @@ def rewrite(ir: Any, module: Any, least_masked_bits: int) -> None:
     Args:
         ir: The ``ir`` module of the bindings.
         module: The ``ir.Module``, of which the context is the current one.
-        least_masked_bits: Bits of the narrowest elements that the processor has masks for.
+        vectors: What the processor does to vectors.
     """
     functions: list[Any] = []
     copies: list[Any] = []
@@ -75,8 +76,8 @@ def rewrite(ir: Any, module: Any, least_masked_bits: int) -> None:
         if operation.attributes["fastmath"] == exact:
             flag = _FLAGS[operation.name]
             operation.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{flag}>")
-    expand_functions(ir, functions)
-    split_masked(ir, transfers, least_masked_bits)
+    expand_functions(ir, functions, vectors.scaled_lanes)
+    split_masked(ir, transfers, vectors.least_masked_bits)
     for cast in casts:
         _widen_elements(ir, cast)
     for copy in copies:

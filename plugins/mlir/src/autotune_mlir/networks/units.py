@@ -81,7 +81,7 @@ def compile_unit(
             threads=threads,
             disabled=disabled,
             by_default=is_default(request.candidate),
-            least_masked_bits=host.least_masked_bits(target),
+            vectors=host.vector_instructions(target),
         )
         transposed = transposed_operands(request.candidate, request.workload)
         return Unit(function, record, schedule, generate(lowered), transposed)
