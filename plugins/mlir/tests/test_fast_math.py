@@ -7,17 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autotune_mlir import compiler
+from autotune_mlir import compiler, host
 from autotune_mlir.fast_math import FUNCTIONS
+from autotune_mlir.vector_instructions import BASIC, VectorInstructions
 from numpy.typing import NDArray
 from single_precision import ARGUMENTS, SPECIAL, check_errors
 
 from autotune.backends.elementary import MAX_ERRORS
+from autotune.targets import Target, preset
+
+ALL_SCALED = VectorInstructions(scaled_lanes=frozenset({4, 8, 16}))
 
 
-def applied(function: str, values: NDArray[np.float32], lanes: int = 0) -> NDArray[np.float32]:
-    """``function`` of every value, one by one or in vectors."""
-    n = len(values)
+def text_of(function: str, n: int, lanes: int = 0) -> str:
+    """A program that computes ``function`` of ``n`` values, one by one or in vectors."""
     kind = f"vector<{lanes}xf32>" if lanes else "f32"
     if lanes:
         body = f"""
@@ -33,8 +36,18 @@ def applied(function: str, values: NDArray[np.float32], lanes: int = 0) -> NDArr
     else:
         body = f"""
     linalg.map {{ math.{function} }} ins(%in : memref<{n}xf32>) outs(%out : memref<{n}xf32>)"""
-    text = f"func.func @kernel(%in: memref<{n}xf32>, %out: memref<{n}xf32>) {{{body}\n return }}"
-    lowered = compiler.lower(text, None, threads=1)
+    return f"func.func @kernel(%in: memref<{n}xf32>, %out: memref<{n}xf32>) {{{body}\n return }}"
+
+
+def applied(
+    function: str,
+    values: NDArray[np.float32],
+    lanes: int = 0,
+    vectors: VectorInstructions = BASIC,
+) -> NDArray[np.float32]:
+    """``function`` of every value, one by one or in vectors."""
+    text = text_of(function, len(values), lanes)
+    lowered = compiler.lower(text, None, threads=1, vectors=vectors)
     assert f"{function}f" not in str(lowered.module)
     generated = compiler.generate(lowered)
     values = np.ascontiguousarray(values)
@@ -56,6 +69,26 @@ def test_vectors_compute_what_scalars_compute(function: str, lanes: int) -> None
     values = np.resize(np.concatenate([SPECIAL, ARGUMENTS[::997]]), 64 * 16)
     expected = applied(function, values)
     np.testing.assert_allclose(applied(function, values, lanes), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("lanes", "calls"), [(4, 1), (16, 1), (32, 2), (12, 3), (6, 0)])
+def test_exponentials_are_scaled_by_the_instruction(lanes: int, calls: int) -> None:
+    lowered = compiler.lower(text_of("exp", 96, lanes), None, threads=1, vectors=ALL_SCALED)
+    assert str(lowered.module).count("x86.avx512.mask.scalef.ps") == calls
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16, 48])
+def test_scaled_exponentials_have_the_stated_errors(lanes: int, target: Target) -> None:
+    if "avx512vl" not in target.features:
+        pytest.skip("this processor has no instruction that scales vectors")
+    values = np.resize(ARGUMENTS, -(-len(ARGUMENTS) // 48) * 48)
+    check_errors("exp", values, applied("exp", values, lanes, host.vector_instructions(target)))
+
+
+def test_processors_scale_vectors() -> None:
+    names = ("avx512", "avx2")
+    known = [host.vector_instructions(preset(name)).scaled_lanes for name in names]
+    assert known == [{4, 8, 16}, frozenset()]
 
 
 def test_the_documentation_says_the_errors() -> None:

@@ -49,7 +49,7 @@ def test_the_same_is_computed_past_the_caches(
     chosen = [
         candidate
         for candidate in space.sample(40, np.random.default_rng(0))
-        if candidate.config["Y.stream"] and candidate.config["Y.j.1"] > 1
+        if candidate.config.get("Y.stream") and candidate.config["Y.j.1"] > 1
     ]
     assert len(chosen) > 1
     for candidate in chosen[:2]:

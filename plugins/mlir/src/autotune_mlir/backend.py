@@ -61,7 +61,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "4"
+    version = "5"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:
@@ -157,6 +157,7 @@ class MLIRBackend(Backend):
             disabled=host.disabled_features(request.target),
             by_default=is_default(request.candidate),
             packed=packed,
+            vectors=host.vector_instructions(request.target),
         )
         return LoweredProgram(request, lowered, lowered.digest)
 

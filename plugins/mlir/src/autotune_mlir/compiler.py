@@ -22,8 +22,11 @@ from autotune_mlir.bfloat16 import as_bits
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.packing import split_packing
 from autotune_mlir.passes import bufferization, fusion, lowering
+from autotune_mlir.pipelines import pipeline_rows
+from autotune_mlir.prefetches import prefetch_rows, stage_positions
 from autotune_mlir.rewrites import rewrite
 from autotune_mlir.streams import stream_stores
+from autotune_mlir.vector_instructions import BASIC, VectorInstructions
 
 __all__ = [
     "OPT_LEVEL_VARIABLE",
@@ -236,6 +239,7 @@ def lower(
     disabled: Sequence[str] = (),
     by_default: bool = False,
     packed: Sequence[int] = (),
+    vectors: VectorInstructions = BASIC,
 ) -> Lowered:
     """Schedule a program and bring it into LLVM's dialect.
 
@@ -248,20 +252,25 @@ def lower(
         by_default: Whether MLIR's own passes fuse operations and make loops parallel; see
             :data:`autotune_mlir.passes.DEFAULT_SCHEDULE`.
         packed: Positions of arguments that the program is to take packed.
+        vectors: What the processor does to vectors.
 
     Raises:
-        InvalidSchedule: the schedule cannot be applied, or does not pack these arguments.
+        InvalidSchedule: the schedule cannot be applied, or does not pack these arguments, or has
+            a stage ask for what it does not read.
         BuildFailed: the program does not parse, or a pass rejected it.
     """
     module = parse_payload(payload)
+    places = stage_positions(bindings.load().ir, module)
     if schedule is not None:
         apply_schedule(module, schedule)
     passes = bindings.load().passmanager.PassManager
-    finish = _Finisher(threads, tuple(disabled), by_default, bfloat16="bf16" in payload)
+    finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, vectors)
     with _here(module.context) as ir:
         try:
             passes.parse(bufferization(threads, by_default)).run(module.operation)
             packings = [split_packing(ir, module, position) for position in packed]
+            prefetch_rows(ir, _kernel(module), places)
+            pipeline_rows(ir, _kernel(module), places)
             made = finish(ir, module)
             packers = tuple(
                 Packer(it.position, it.shape, finish(ir, it.module)) for it in packings
@@ -283,12 +292,14 @@ class _Finisher:
         disabled: Features that the program must not use.
         by_default: Whether MLIR's own passes make loops parallel.
         bfloat16: Whether there are numbers of that type.
+        vectors: As of :func:`lower`.
     """
 
     threads: int
     disabled: tuple[str, ...]
     by_default: bool
     bfloat16: bool
+    vectors: VectorInstructions
 
     def __call__(self, ir: Any, module: Any) -> Lowered:
         """The program with its entry; ``module`` is not to be used any more.
@@ -298,7 +309,7 @@ class _Finisher:
         """
         loaded = bindings.load()
         shapes = _shapes(module)
-        rewrite(ir, module)
+        rewrite(ir, module, self.vectors)
         passes = lowering(loaded.distribution, self.threads, self.by_default, self.bfloat16)
         loaded.passmanager.PassManager.parse(passes).run(module.operation)
         if self.bfloat16:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["at", "diagnostic_text"]
+__all__ = ["at", "diagnostic_text", "positions"]
 
-_POSITION = re.compile(r'loc\("(?:[^"\\]|\\.)*":(\d+):(\d+)')
+_PLACE = re.compile(r'"(?:[^"\\]|\\.)*":(\d+):(\d+)')
+_POSITION = re.compile(r"loc\(" + _PLACE.pattern)
 
 
 def _position(location: Any) -> str:
     """``LINE:COLUMN`` of a location, or nothing where it has none."""
     found = _POSITION.search(str(location))
     return f"{found[1]}:{found[2]}" if found else ""
+
+
+def positions(operation: Any) -> set[str]:
+    """``LINE:COLUMN`` of all places that an operation comes from."""
+    found = _PLACE.findall(str(operation.location))
+    return {f"{line}:{column}" for line, column in found}
 
 
 def at(operation: Any, file: str) -> str:

@@ -15,10 +15,9 @@ from autotune.backends import InvalidSchedule
 from autotune_mlir.entry import KERNEL
 from autotune_mlir.scalar_import import defining
 
-__all__ = ["Packing", "split_packing"]
+__all__ = ["ALLOCATIONS", "VIEWS", "Packing", "origin", "split_packing", "written_buffers"]
 
-# What makes another view of a buffer of its first operand.
-_VIEWS = frozenset(
+VIEWS = frozenset(
     {
         "memref.cast",
         "memref.collapse_shape",
@@ -28,7 +27,11 @@ _VIEWS = frozenset(
         "memref.transpose",
     }
 )
-_ALLOCATIONS = frozenset({"memref.alloc", "memref.alloca"})
+"""Operations that make another view of a buffer, their first operand."""
+
+ALLOCATIONS = frozenset({"memref.alloc", "memref.alloca"})
+"""Operations that make a buffer."""
+
 # Which operand of an operation is the buffer that it writes.
 _WRITES = {
     "memref.copy": 1,
@@ -78,6 +81,24 @@ def split_packing(ir: Any, module: Any, position: int) -> Packing:
     return Packing(position, tuple(int(extent) for extent in kind.shape), alone)
 
 
+def origin(buffer: Any) -> Any:
+    """What a buffer is a view of."""
+    while (producer := defining(buffer)) is not None and producer.name in VIEWS:
+        buffer = producer.operands[0]
+    return buffer
+
+
+def written_buffers(operation: Any) -> list[Any]:
+    """The buffers that an operation writes, without those that it contains."""
+    if operation.name in _WRITES:
+        return [operation.operands[_WRITES[operation.name]]]
+    structured = operation.name.startswith("linalg.")
+    if not structured or operation.name in ("linalg.yield", "linalg.index"):
+        return []
+    inputs = list(operation.attributes["operandSegmentSizes"])[0]
+    return list(operation.operands)[inputs:]
+
+
 def _function(module: Any) -> Any:
     for view in module.body.operations:
         attributes = view.operation.attributes
@@ -120,7 +141,7 @@ class _Parts:
         touched = {
             number: roots
             for number, operation in enumerate(self._operations)
-            if (roots := self._roots(operation)) and operation.name not in _VIEWS
+            if (roots := self._roots(operation)) and operation.name not in VIEWS
         }
         freeing = {it for it in touched if self._operations[it].name == "memref.dealloc"}
         made = {self._operand}
@@ -158,7 +179,7 @@ class _Parts:
         producer = defining(value)
         if producer is None:
             return next((~n for n, it in enumerate(self._arguments) if it == value), None)
-        if producer.name in _VIEWS:
+        if producer.name in VIEWS:
             return self._root(producer.operands[0])
         return next((n for n, it in enumerate(self._operations) if it == producer), None)
 
@@ -182,11 +203,7 @@ class _Parts:
         found: list[Any] = []
 
         def visit(inner: Any) -> Any:
-            if inner.name in _WRITES:
-                found.append(inner.operands[_WRITES[inner.name]])
-            elif inner.name.startswith("linalg.") and inner.name != "linalg.yield":
-                inputs = list(inner.attributes["operandSegmentSizes"])[0]
-                found.extend(list(inner.operands)[inputs:])
+            found.extend(written_buffers(inner))
             return self._ir.WalkResult.ADVANCE
 
         operation.walk(visit)
@@ -203,7 +220,7 @@ def _keep_kernel(block: Any, parts: _Parts, position: int) -> None:
     packed, argument = operations[parts.packed].results[0], block.arguments[position]
     for number, operation in reversed(list(enumerate(operations))):
         frees = operation.name == "memref.dealloc" and operation.operands[0] == packed
-        is_buffer = operation.name in _VIEWS or operation.name in _ALLOCATIONS
+        is_buffer = operation.name in VIEWS or operation.name in ALLOCATIONS
         left = is_buffer and number != parts.packed and _is_unused(operation)
         if number in parts.packing or frees or left:
             operation.erase()

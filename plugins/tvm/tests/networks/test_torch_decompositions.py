@@ -58,15 +58,17 @@ def test_factors(height: int, width: int, by_rows: float, by_columns: float) -> 
 
 # Torch reads images of one column in the wrong order of memory.
 several = st.integers(2, 9)
+SMOOTHED = [
+    kind for kind in ("bilinear", "bicubic", "lanczos") if hasattr(aten, f"_upsample_{kind}2d_aa")
+]
 
 
 @once
-@given(several, several, several, several, st.booleans(), st.booleans())
+@given(several, several, several, several, st.booleans(), st.sampled_from(SMOOTHED))
 def test_smoothed(
-    height: int, width: int, rows: int, columns: int, corners: bool, cubic: bool
+    height: int, width: int, rows: int, columns: int, corners: bool, kind: str
 ) -> None:
-    name = "_upsample_bicubic2d_aa" if cubic else "_upsample_bilinear2d_aa"
-    operator = getattr(aten, name).default
+    operator = getattr(aten, f"_upsample_{kind}2d_aa").default
     image, size = numbers(1, 2, height, width), [rows, columns]
     equal(resampling(aten)[operator](image, size, corners), operator(image, size, corners))
 

@@ -86,6 +86,7 @@ def resampling(x: Any, image: Any, i: Any) -> Any:
     theta = torch.tensor([[[0.7, 0.2, 0.1], [-0.3, 0.9, 0.0]]])
     grid = functional.affine_grid(theta, (1, 4, 5, 7), align_corners=False)
     resized = functional.interpolate
+    line, volume = image[0, :, :2], image.view(1, 2, 2, 8, 8)
     return (
         resized(image, size=(11, 5)),
         resized(image, size=(4, 4)),
@@ -93,6 +94,10 @@ def resampling(x: Any, image: Any, i: Any) -> Any:
         resized(image, scale_factor=1.3, mode="bilinear"),
         resized(image, size=(3, 5), mode="bilinear", antialias=True),
         resized(image, size=(3, 5), mode="bicubic", antialias=True),
+        resized(image, size=(3, 5), mode="lanczos", antialias=True),
+        resized(image, size=(1, 5), mode="bilinear", align_corners=True),
+        resized(line, scale_factor=0.6, mode="linear"),
+        resized(volume, size=(3, 5, 9), mode="nearest-exact"),
         functional.grid_sample(image, grid, align_corners=False),
     )
 

@@ -81,6 +81,7 @@ def compile_unit(
             threads=threads,
             disabled=disabled,
             by_default=is_default(request.candidate),
+            vectors=host.vector_instructions(target),
         )
         transposed = transposed_operands(request.candidate, request.workload)
         return Unit(function, record, schedule, generate(lowered), transposed)

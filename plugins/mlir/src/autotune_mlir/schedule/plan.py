@@ -21,7 +21,9 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
+    Prefetch,
     Prepack,
+    SoftwarePipeline,
     SplitReduction,
     Step,
     Stream,
@@ -99,6 +101,8 @@ class StagePlan:
         chunks: Partial results of neighbours along a reduced axis: axis and their number.
         partial_of: The stage of the workload whose partial results it computes.
         streamed: Whether its result is written past the caches.
+        prefetches: What it asks for while it reads.
+        host: The stage in whose loops it runs an iteration late.
         unroll_limit: Statements that loops may be unrolled to beside those of ``unrolled``.
     """
 
@@ -121,6 +125,8 @@ class StagePlan:
     chunks: tuple[str, int] | None = None
     partial_of: str | None = None
     streamed: bool = False
+    prefetches: list[Prefetch] = field(factory=list)
+    host: str | None = None
     unroll_limit: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -311,6 +317,12 @@ def _note(
         _note_pack(step, workload, plan, config)
     elif isinstance(step, Stream):
         plan.streamed = bool(evaluate(step.choice, config))
+    elif isinstance(step, Prefetch):
+        if evaluate(step.choice, config):
+            plan.prefetches.append(step)
+    elif isinstance(step, SoftwarePipeline):
+        host = plans[step.inside]
+        plan.host = host.partial_of or step.inside
     elif isinstance(step, Accumulate):
         plan.accumulated_at = step.at
     elif isinstance(step, FuseConsumer):

@@ -10,6 +10,7 @@ from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune_mlir.emit import operand_names
 from autotune_mlir.schedule.elementwise import tile_pointwise
+from autotune_mlir.schedule.next_rows import mark_late_stages, mark_prefetches
 from autotune_mlir.schedule.padded import pad_stage_extents
 from autotune_mlir.schedule.padding import is_padding, pad_stage
 from autotune_mlir.schedule.plan import Plan, plan_of
@@ -53,6 +54,8 @@ def schedule(
             pad_stage_extents(structure, workload, own, order[name])
     _write_to_outputs(structure)
     _mark_streams(structure, plan)
+    mark_prefetches(structure, plan)
+    mark_late_stages(structure, plan)
     _make_loops(structure, plan, order)
     vectors = Script()
     lower_to_vectors(vectors, plan)

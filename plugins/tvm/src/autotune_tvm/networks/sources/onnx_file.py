@@ -11,6 +11,7 @@ from typing import Any
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.arrays import as_numpy
 from autotune_tvm.networks.sources.onnx_recurrent import unroll_recurrent
+from autotune_tvm.networks.sources.onnx_resize import write_out_resizes
 from autotune_tvm.networks.sources.parsing import parse_onnx
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
@@ -33,16 +34,16 @@ def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Sourc
     from tvm.relax.frontend.onnx import from_onnx
 
     try:
-        unrolled = unroll_recurrent(model, shapes)
+        known = write_out_resizes(unroll_recurrent(model, shapes), shapes)
     except UnsupportedWorkload as error:
         raise UnsupportedWorkload(f"{path.name}: {error}") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = translated(lambda: from_onnx(unrolled, shapes, keep_params_in_input=False))
+            module = translated(lambda: from_onnx(known, shapes, keep_params_in_input=False))
     except NotTranslated as error:
         raise UnsupportedWorkload(
-            f"{path.name}: TVM cannot import the model: {_named(unrolled, error)}"
+            f"{path.name}: TVM cannot import the model: {_named(known, error)}"
         ) from error
     outputs = tuple(output.name for output in model.graph.output)
     return Source(path.stem, module, examples, outputs, _Run(model))

@@ -2,18 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
-__all__ = ["NodeWriter", "constants_of"]
+__all__ = ["KnownTensors", "NodeWriter", "replace_nodes"]
 
 Array = NDArray[Any]
 
 
-def constants_of(model: Any) -> dict[str, Array]:
+@frozen(eq=False)
+class KnownTensors:
+    """What is known of the tensors of a graph before it runs.
+
+    Attributes:
+        types: Shapes (0 for an unknown length) and element types of ONNX, by name.
+        constants: Those whose elements are known, by name.
+        opset: Version of the operators.
+    """
+
+    types: Mapping[str, tuple[tuple[int, ...], int]]
+    constants: Mapping[str, Array]
+    opset: int
+
+
+def replace_nodes(
+    model: Any,
+    shapes: Mapping[str, Sequence[int]],
+    kinds: Collection[str],
+    done: str,
+    write: Callable[[Any, KnownTensors, NodeWriter], bool],
+) -> Any:
+    """A model with other nodes in place of some; the same one where nothing is replaced.
+
+    Args:
+        model: The ``ModelProto``; it is not changed.
+        shapes: The lengths of the axes of each input, by its name.
+        kinds: Operators that may be replaced.
+        done: What was done to a node, for the names of new ones.
+        write: Writes what stands in place of a node, or nothing, and says whether it did.
+
+    Raises:
+        UnsupportedWorkload: as ``write``.
+    """
+    if not any(_is_one_of(node, kinds) for node in model.graph.node):
+        return model
+    from onnx import shape_inference
+
+    described = type(model)()
+    described.CopyFrom(model)
+    _fix_inputs(described.graph, shapes)
+    described = shape_inference.infer_shapes(described, data_prop=True)
+    opset = next((it.version for it in model.opset_import if it.domain in ("", "ai.onnx")), 1)
+    known = KnownTensors(_types(described.graph), _constants_of(model), opset)
+    nodes: list[Any] = []
+    replaced = False
+    for node in model.graph.node:
+        writer = NodeWriter(f"{node.name or node.output[0]}.{done}.", known.constants)
+        if _is_one_of(node, kinds) and write(node, known, writer):
+            nodes += writer.nodes
+            described.graph.initializer.extend(writer.initializers())
+            replaced = True
+        else:
+            nodes.append(node)
+    if not replaced:
+        return model
+    del described.graph.node[:]
+    described.graph.node.extend(nodes)
+    _drop_unread(described.graph)
+    return described
+
+
+def _is_one_of(node: Any, kinds: Collection[str]) -> bool:
+    return node.op_type in kinds and not node.domain
+
+
+def _drop_unread(graph: Any) -> None:
+    """Leave out weights that were given another form."""
+    read = {name for node in graph.node for name in node.input}
+    read |= {value.name for value in (*graph.input, *graph.output)}
+    kept = [it for it in graph.initializer if it.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
+def _fix_inputs(graph: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+    # What an exporter says of the others may have names for the lengths that are given here.
+    del graph.value_info[:]
+    for value in graph.input:
+        for axis, length in zip(
+            value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False
+        ):
+            axis.dim_value = length
+
+
+def _types(graph: Any) -> dict[str, tuple[tuple[int, ...], int]]:
+    found = {it.name: (tuple(it.dims), it.data_type) for it in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape"):
+            found[value.name] = (tuple(it.dim_value for it in tensor.shape.dim), tensor.elem_type)
+    return found
+
+
+def _constants_of(model: Any) -> dict[str, Array]:
     """The tensors of a graph that are known before it runs, by name."""
     from onnx import numpy_helper
 

@@ -14,7 +14,7 @@ import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune_tvm.networks.sources.onnx_nodes import Array, NodeWriter, constants_of
+from autotune_tvm.networks.sources.onnx_nodes import KnownTensors, NodeWriter, replace_nodes
 
 __all__ = ["unroll_recurrent"]
 
@@ -57,59 +57,12 @@ def unroll_recurrent(model: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
         UnsupportedWorkload: a node has no known sequence length, or a form that is not unrolled;
             names it.
     """
-    if not any(node.op_type in _GATES and not node.domain for node in model.graph.node):
-        return model
-    from onnx import shape_inference
 
-    described = type(model)()
-    described.CopyFrom(model)
-    _fix_inputs(described.graph, shapes)
-    described = shape_inference.infer_shapes(described, data_prop=True)
-    types = _types(described.graph)
-    constants = constants_of(model)
-    opset = next((it.version for it in model.opset_import if it.domain in ("", "ai.onnx")), 1)
-    nodes: list[Any] = []
-    for node in model.graph.node:
-        if node.op_type not in _GATES or node.domain:
-            nodes.append(node)
-            continue
-        writer = NodeWriter(f"{node.name or node.output[0]}.unrolled.", constants)
-        _Unrolled(node, opset, types, constants, writer).write()
-        nodes += writer.nodes
-        described.graph.initializer.extend(writer.initializers())
-    del described.graph.node[:]
-    described.graph.node.extend(nodes)
-    _drop_unread(described.graph)
-    return described
+    def unroll(node: Any, known: KnownTensors, writer: NodeWriter) -> bool:
+        _Unrolled(node, known, writer).write()
+        return True
 
-
-def _drop_unread(graph: Any) -> None:
-    """Leave out weights that were given another form."""
-    read = {name for node in graph.node for name in node.input}
-    read |= {value.name for value in (*graph.input, *graph.output)}
-    kept = [it for it in graph.initializer if it.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
-
-
-def _fix_inputs(graph: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-    # What an exporter says of the others may have names for the lengths that are given here.
-    del graph.value_info[:]
-    for value in graph.input:
-        for axis, length in zip(
-            value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False
-        ):
-            axis.dim_value = length
-
-
-def _types(graph: Any) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Shapes (0 for an unknown length) and element types of ONNX, by name."""
-    found = {it.name: (tuple(it.dims), it.data_type) for it in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape"):
-            found[value.name] = (tuple(it.dim_value for it in tensor.shape.dim), tensor.elem_type)
-    return found
+    return replace_nodes(model, shapes, _GATES, "unrolled", unroll)
 
 
 @frozen
@@ -137,27 +90,25 @@ class _Unrolled:
     def __init__(
         self,
         node: Any,
-        opset: int,
-        types: Mapping[str, tuple[tuple[int, ...], int]],
-        constants: Mapping[str, Array],
+        known: KnownTensors,
         writer: NodeWriter,
     ) -> None:
         from onnx import helper
 
         self._node = node
         self._kind = str(node.op_type)
-        self._opset = opset
-        self._constants = constants
+        self._opset = known.opset
+        self._constants = known.constants
         self._writer = writer
         self._attributes = {it.name: helper.get_attribute_value(it) for it in node.attribute}
         self._gates = _GATES[self._kind]
-        shape, element = types.get(node.input[0], ((), 0))
-        weights = types.get(node.input[2], ((0,), 0))[0]
+        shape, element = known.types.get(node.input[0], ((), 0))
+        weights = known.types.get(node.input[2], ((0,), 0))[0]
         self._hidden = int(self._attributes.get("hidden_size", 0) or weights[-1])
         if len(shape) != 3 or not all(shape) or not self._hidden:
             raise self._refused("the length of its sequence is known only when it runs")
-        if opset < _LEAST_OPSET:
-            raise self._refused(f"it is of opset {opset}; export the model with a later one")
+        if known.opset < _LEAST_OPSET:
+            raise self._refused(f"it is of opset {known.opset}; export the model with a later one")
         self._type = helper.tensor_dtype_to_np_dtype(element)
         self._is_batch_first = bool(self._attributes.get("layout", 0))
         batch_first = self._is_batch_first

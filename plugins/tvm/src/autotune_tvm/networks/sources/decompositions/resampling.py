@@ -13,25 +13,33 @@ def resampling(aten: Any) -> dict[Any, Any]:
     import torch
 
     known = torch._decomp.decomposition_table
-    return {
+    table = {
         aten.upsample_nearest2d.vec: _nearest_2d,
-        aten.upsample_bilinear2d.vec: _by_factors(known[aten.upsample_bilinear2d.vec]),
-        aten.upsample_bicubic2d.vec: _by_factors(known[aten.upsample_bicubic2d.vec]),
+        aten.upsample_bilinear2d.vec: _where_tvm_differs(known[aten.upsample_bilinear2d.vec]),
+        aten.upsample_bicubic2d.vec: _where_tvm_differs(known[aten.upsample_bicubic2d.vec]),
         aten._upsample_bilinear2d_aa.default: _smoothed(_triangle, 1.0),
         aten._upsample_bicubic2d_aa.default: _smoothed(_cubic, 2.0),
         # TVM takes the grid as [batch, 2, rows, columns].
         aten.grid_sampler_2d.default: known[aten.grid_sampler_2d.default],
     }
+    if hasattr(aten, "_upsample_lanczos2d_aa"):
+        table[aten._upsample_lanczos2d_aa.default] = _smoothed(_lanczos, 3.0)
+    return table
 
 
-def _by_factors(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """Factors that are no ratio of sizes, of which TVM takes the sizes."""
+def _where_tvm_differs(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """Factors that are no ratio of sizes, of which TVM takes the sizes, and a single element whose
+    corners are aligned, of which it divides by zero."""
 
     def resample(data: Any, size: Any, align_corners: bool, factors: Any) -> Any:
-        if factors is None or all(
-            extent * by == int(extent * by)
-            for extent, by in zip(data.shape[2:], factors, strict=True)
-        ):
+        extents = data.shape[2:]
+        if factors is None:
+            lengths, are_whole = list(size), True
+        else:
+            products = [extent * by for extent, by in zip(extents, factors, strict=True)]
+            lengths = list(map(int, products))
+            are_whole = products == lengths
+        if are_whole and not (align_corners and 1 in lengths):
             return NotImplemented
         return decomposition(data, size, align_corners, factors)
 
@@ -94,6 +102,15 @@ def _cubic(x: Any) -> Any:
     near = (1.5 * x - 2.5) * x * x + 1.0
     far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
     return torch.where(x < 1.0, near, torch.where(x < 2.0, far, 0.0))
+
+
+def _lanczos(x: Any) -> Any:
+    """Lanczos's kernel, the middle lobe of a sinc times a sinc, over three lobes to each side."""
+    import torch
+
+    turned = torch.pi * torch.where(x == 0, 1.0, x)
+    lobes = 3.0 * torch.sin(turned) * torch.sin(turned / 3.0) / (turned * turned)
+    return torch.where(x == 0, 1.0, torch.where(torch.abs(x) < 3.0, lobes, 0.0))
 
 
 def _nearest_2d(data: Any, size: Any, factors: Any) -> Any:
