@@ -16,6 +16,7 @@ from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
     Bind,
+    BoundLoop,
     ChunkReduction,
     CooperativeFetch,
     FuseConsumer,
@@ -81,6 +82,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     Stream: (NAMES, EXPRESSIONS),
     SoftwarePipeline: (NAMES, NAMES, NAMES),
     Prefetch: (NAMES, NAMES, NAMES, NAMES, EXPRESSIONS),
+    BoundLoop: (NAMES, NAMES, NAMES, EXPRESSIONS, SMALL),
 }
 STEPS = st.one_of([st.builds(step, *arguments) for step, arguments in ARGUMENTS.items()])
 

@@ -131,8 +131,9 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-def test_tiles_of_an_attention_are_those_of_the_lowered_program(target: str) -> None:
-    workload = attention(h=2, n=24, d=32, m=48)
+@pytest.mark.parametrize("causal", [0, 1])
+def test_tiles_of_an_attention_are_those_of_the_lowered_program(target: str, causal: int) -> None:
+    workload = attention(h=2, n=24 + 24 * causal, d=32, m=48, causal=causal)
     space = SketchSpace(workload, preset(target), LIMITS)
     module = module_for(workload)
     batch = space.sample(4 * len(space.sketches()), np.random.default_rng(0))

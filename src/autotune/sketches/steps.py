@@ -365,6 +365,23 @@ class Prefetch:
     choice: IntExpr
 
 
+@frozen
+class BoundLoop:
+    """Run ``loop`` of ``stage`` only as far as a causal mask shows anything.
+
+    An iteration is run where its first value along the loop's own axis, times ``scale``, is at
+    most the last value of ``axis`` inside the loop plus ``offset``: what it would compute is
+    neutral, or never read. The loop is serial, and its axis is not covered. What is allocated, and
+    what a loop may touch at most, stays as it is.
+    """
+
+    stage: str
+    loop: str
+    axis: str
+    offset: IntExpr
+    scale: int
+
+
 BIND_ROLES = ("block", "vthread", "thread")
 """Levels of a GPU that :class:`Bind` binds loops to."""
 
@@ -395,6 +412,7 @@ Step = (
     | Stream
     | SoftwarePipeline
     | Prefetch
+    | BoundLoop
     | OpenStep
 )
 
@@ -425,6 +443,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "stream": Stream,
     "software_pipeline": SoftwarePipeline,
     "prefetch": Prefetch,
+    "bound_loop": BoundLoop,
 }
 STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 """Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.sketches import Sketch
+from autotune.sketches import BoundLoop, Sketch
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
@@ -116,4 +116,6 @@ class SketchSpace(FeasibleSpace):
             self.version += "+tensor"
         if ATTENTION_LABEL in labels:
             self.version += "+attention"
+        if any(isinstance(step, BoundLoop) for it in feasible_sets for step in it.steps):
+            self.version += "+causal"
         super().__init__(feasible_sets)

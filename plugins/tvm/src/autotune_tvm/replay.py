@@ -18,6 +18,7 @@ from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import (
     Accumulate,
     Bind,
+    BoundLoop,
     Candidate,
     ChunkReduction,
     CooperativeFetch,
@@ -56,7 +57,7 @@ from autotune_tvm.blocks import Block
 from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
-from autotune_tvm.passes import HOST, LANES, LATE, PREFETCH, ROWS, STREAM
+from autotune_tvm.passes import BOUND, HOST, LANES, LATE, PREFETCH, ROWS, STREAM, written_bound
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
@@ -333,6 +334,14 @@ def _software_pipeline(state: ScheduleState, step: SoftwarePipeline) -> None:
     state.sch.annotate(state.blocks[step.inside], HOST, 1)
 
 
+def _bound_loop(state: ScheduleState, step: BoundLoop) -> None:
+    """As for :func:`_prefetch`."""
+    axes = [axis.name for axis in state.workload.stage(step.stage).axes]
+    own, other = axes.index(step.loop.rpartition(".")[0]), axes.index(step.axis)
+    bound = written_bound(len(axes), own, other, step.scale, state.value(step.offset))
+    state.sch.annotate(state.loops[step.stage, step.loop], BOUND, bound)
+
+
 def _note_call(state: ScheduleState, step: Tensorize) -> None:
     """Calls are made last, of loops that nothing else is done with."""
     state.called.append(step)
@@ -374,6 +383,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Stream: _stream,
     SoftwarePipeline: _software_pipeline,
     Prefetch: _prefetch,
+    BoundLoop: _bound_loop,
 }
 
 

@@ -61,7 +61,7 @@ class StatementSymbols:
 
     Attributes:
         name: Name of the statement.
-        extents: Column of each loop's extent, [loops].
+        extents: Column of how often each loop runs, [loops].
         parallel: Whether each loop runs on all cores, [loops].
         remains: Whether each loop is still a loop in the program, [loops].
         reduces: Whether each loop moves no index of what is written, [loops].
@@ -140,7 +140,7 @@ def sketch_symbols(sketch: Sketch, vector_bytes: int) -> SketchSymbols:
 
 def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
     name, depths = statement.name, _depths(statement)
-    outputs = {f"{name}/loop/{d}": statement.loops[d - 1].extent for d in depths[1:]}
+    outputs = {f"{name}/loop/{d}": statement.iterations(d - 1) for d in depths[1:]}
     for buffer in buffers_of(statement):
         held = held_depth(nest, buffer)
         brought = reloads(nest, statement, buffer)

@@ -8,6 +8,7 @@ become numbers.
 from __future__ import annotations
 
 from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
+from autotune_tvm.passes.bound_loops import BOUND, bound_loops, note_bounds, written_bound
 from autotune_tvm.passes.combine_lanes import LANES, combine_lanes, note_lanes
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
 from autotune_tvm.passes.expand_functions import expand_functions
@@ -25,6 +26,7 @@ from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
+    "BOUND",
     "HOST",
     "LANES",
     "LATE",
@@ -33,6 +35,7 @@ __all__ = [
     "ROWS",
     "STREAM",
     "bfloat16_constants",
+    "bound_loops",
     "combine_lanes",
     "compare_booleans",
     "compares_booleans",
@@ -43,9 +46,11 @@ __all__ = [
     "note_streams",
     "round_to_bfloat16",
     "stream_stores",
+    "written_bound",
 ]
 
 PASSES = (
+    note_bounds,
     vectorize_full_groups,
     peel_tails,
     uniform_conditions,
