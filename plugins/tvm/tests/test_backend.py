@@ -89,7 +89,7 @@ def test_limits_name_every_step(backend: TVMBackend, target: Target) -> None:
     on_gpu = backend.limits(preset("a100"))
     assert limits.steps | on_gpu.steps == frozenset(STEP_TYPES)
     on_cpus = {
-        *("bound_loop", "parallel", "interleave", "prepack", "prefetch"),
+        *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
         *("software_pipeline", "stream", "tensorize"),
     }
     assert limits.steps - on_gpu.steps == on_cpus

@@ -38,6 +38,7 @@ from autotune.ir.workloads import (
     Workload,
     attention,
     conv2d,
+    cumsum,
     dense,
     gemm,
     softmax,
@@ -119,7 +120,8 @@ def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
 @pytest.mark.parametrize(
-    "workload", [*thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2), *SCANS]
+    "workload",
+    [*thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2), *SCANS, cumsum(m=2, n=1024)],
 )
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str

@@ -32,6 +32,7 @@ from autotune.sketches import (
     Bind,
     BoundLoop,
     ChunkReduction,
+    ChunkScan,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -57,6 +58,7 @@ from autotune.sketches import (
     UnrollLimit,
     Vectorize,
     WarpTensorize,
+    chunk_scan,
     im2col,
     is_prepackable,
     partial_name,
@@ -120,7 +122,7 @@ class _Derivation:
         if isinstance(step, Inline):
             self._inline(step)
             return
-        if isinstance(step, (SplitReduction, ChunkReduction, Im2col)):
+        if isinstance(step, (SplitReduction, ChunkReduction, ChunkScan, Im2col)):
             self._rewrite(step)
             return
         schedule = self.schedules[step.stage]
@@ -181,10 +183,13 @@ class _Derivation:
             self._mark(schedule, step.loops, "unrolled")
             schedule.intrinsic = step.intrinsic
 
-    def _rewrite(self, step: SplitReduction | ChunkReduction | Im2col) -> None:
+    def _rewrite(self, step: SplitReduction | ChunkReduction | ChunkScan | Im2col) -> None:
         """Go on with a workload of which some stages are others."""
-        if isinstance(step, Im2col):
-            self.workload = im2col(self.workload, step)
+        if isinstance(step, (ChunkScan, Im2col)):
+            workload = self.workload
+            self.workload = (
+                im2col(workload, step) if isinstance(step, Im2col) else chunk_scan(workload, step)
+            )
             changed = [it for it in self.workload.stages if not self._has_begun(it)]
         else:
             self.workload = split_reduction(self.workload, step)

@@ -20,10 +20,13 @@ from autotune.sketches.per_sketch import per_sketch
 from autotune.sketches.prepacking import is_prepackable, prepacked_operands
 from autotune.sketches.rewrites import (
     added_axis,
+    carried_name,
     chunk_axis,
+    chunk_scan,
     is_uneven,
     lane_axis,
     partial_name,
+    scanned_parts_name,
     split_reduction,
 )
 from autotune.sketches.sketch import Sketch
@@ -34,6 +37,7 @@ from autotune.sketches.steps import (
     Bind,
     BoundLoop,
     ChunkReduction,
+    ChunkScan,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -79,6 +83,7 @@ __all__ = [
     "CandidateBatch",
     "Categorical",
     "ChunkReduction",
+    "ChunkScan",
     "Constraint",
     "DefaultSchedule",
     "TileCeil",
@@ -114,7 +119,9 @@ __all__ = [
     "WarpTensorize",
     "added_axis",
     "baseline_candidate",
+    "carried_name",
     "chunk_axis",
+    "chunk_scan",
     "columns_name",
     "im2col",
     "is_baseline",
@@ -127,6 +134,7 @@ __all__ = [
     "partial_name",
     "per_sketch",
     "prepacked_operands",
+    "scanned_parts_name",
     "split_reduction",
     "step_names",
     "weights_name",

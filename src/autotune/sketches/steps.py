@@ -76,6 +76,19 @@ class ChunkReduction:
 
 
 @frozen
+class ChunkScan:
+    """Scan each of ``chunks`` consecutive parts of ``stage`` by itself, then continue all of them.
+
+    The stage becomes one without an order, which combines the scan of a part with the result of
+    all parts before: see :func:`~autotune.sketches.rewrites.chunk_scan`. ``chunks`` divides the
+    axis. Sums of floats are reassociated.
+    """
+
+    stage: str
+    chunks: int
+
+
+@frozen
 class Im2col:
     """Compute ``stage``, a convolution, as one product of matrices ("implicit GEMM").
 
@@ -390,6 +403,7 @@ Step = (
     | PadExtent
     | SplitReduction
     | ChunkReduction
+    | ChunkScan
     | Im2col
     | Tile
     | Order
@@ -421,6 +435,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "pad_extent": PadExtent,
     "split_reduction": SplitReduction,
     "chunk_reduction": ChunkReduction,
+    "chunk_scan": ChunkScan,
     "im2col": Im2col,
     "tile": Tile,
     "order": Order,

@@ -57,7 +57,7 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 
 _GPU_STEPS = ("bind", "fetch", "im2col", "shared_layout", "warp_tensorize")
 _CPU_STEPS = (
-    *("bound_loop", "parallel", "interleave", "prepack", "prefetch"),
+    *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
     *("software_pipeline", "stream", "tensorize"),
 )
 

@@ -21,6 +21,7 @@ from autotune.sketches import (
     BoundLoop,
     Candidate,
     ChunkReduction,
+    ChunkScan,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -47,13 +48,17 @@ from autotune.sketches import (
     Vectorize,
     WarpTensorize,
     added_axis,
+    carried_name,
+    chunk_scan,
     is_prepackable,
     partial_name,
+    scanned_parts_name,
     split_reduction,
 )
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
+from autotune_tvm.chunked_scans import with_chunked_scans
 from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
@@ -97,7 +102,9 @@ def schedule(
     try:
         padded = with_padded_reductions(module, candidate, workload, state.known)
         scans = not opaque and any(stage.scan_axis for stage in workload.stages)
-        state.start(opened(padded) if scans else padded)
+        if scans:
+            padded = opened(with_chunked_scans(padded, candidate, workload, state.known))
+        state.start(padded)
         note_groups(state, candidate.sketch.core_steps)
         make_matrices(state, candidate.sketch.core_steps)
         split = _split_for_warps(state, candidate.sketch.core_steps)
@@ -188,6 +195,14 @@ def _split_reduction(state: ScheduleState, step: SplitReduction | ChunkReduction
     final = [f"{axis.name}.0" for axis in stage.spatial_axes] + [f"{lane}.0"]
     for label, loop in zip(final, state.sch.get_loops(state.blocks[step.stage]), strict=True):
         state.loops[step.stage, label] = loop
+
+
+def _chunk_scan(state: ScheduleState, step: ChunkScan) -> None:
+    """The blocks are there already: see :mod:`autotune_tvm.chunked_scans`."""
+    state.workload = chunk_scan(state.workload, step)
+    for name in (scanned_parts_name(step.stage), carried_name(step.stage)):
+        state.blocks[name] = state.sch.get_sblock(name)
+        state.name_axes(name, state.sch.get_loops(state.blocks[name]))
 
 
 def _split_for_warps(state: ScheduleState, steps: tuple[Step, ...]) -> list[Step]:
@@ -362,6 +377,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Im2col: _nothing,
     SplitReduction: _split_reduction,
     ChunkReduction: _split_reduction,
+    ChunkScan: _chunk_scan,
     Tile: _tile,
     Order: _order,
     Pack: pack,
