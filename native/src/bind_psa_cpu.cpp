@@ -31,7 +31,7 @@ void make_statement(CpuStatement* self, Vector<std::int32_t> extents, Vector<std
                     double calls, int body, double lanes, double narrow, Matrix<std::int32_t> regions, Matrix<std::int32_t> rows,
                     Matrix<std::int32_t> lines, Matrix<std::int32_t> apart, Matrix<std::int32_t> traffic, Vector<std::int32_t> element_bytes,
                     Vector<std::uint8_t> meets, int written, Vector<std::int32_t> aligned,
-                    Vector<std::int32_t> divided) {
+                    Vector<std::int32_t> divided, std::int32_t early, bool hides) {
     for (const std::uint8_t meet : copied<std::uint8_t, std::uint8_t>(meets)) {
         if (meet > 2) {
             throw std::invalid_argument("lanes meet a buffer in one of three ways");
@@ -61,6 +61,8 @@ void make_statement(CpuStatement* self, Vector<std::int32_t> extents, Vector<std
         .meets = copied<LanesMeet, std::uint8_t>(meets),
         .aligned = copied<std::int32_t, std::int32_t>(aligned),
         .divided = copied<std::int32_t, std::int32_t>(divided),
+        .early = early,
+        .hides = hides,
     };
 }
 
@@ -97,7 +99,7 @@ void bind_psa_cpu(nb::module_& module) {
     nb::class_<CpuStatement>(module, "CpuStatement")
         .def("__init__", &make_statement, "extents"_a, "parallel"_a, "remains"_a, "reduces"_a, "vector"_a, "declared"_a,
              "work"_a, "calls"_a, "body"_a, "lanes"_a, "narrow"_a, "regions"_a, "rows"_a, "lines"_a, "apart"_a, "traffic"_a, "element_bytes"_a,
-             "meets"_a, "written"_a, "aligned"_a, "divided"_a);
+             "meets"_a, "written"_a, "aligned"_a, "divided"_a, "early"_a, "hides"_a);
     nb::class_<PsaCpu>(module, "PsaCpu")
         .def("__init__", &make_model, "program"_a, "statements"_a, "program_bytes"_a, "nests"_a, "machine"_a)
         .def("cycles", &cycles, "matrix"_a.noconvert(), "threads"_a = 1);

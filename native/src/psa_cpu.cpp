@@ -264,7 +264,13 @@ AUTOTUNE_ALWAYS_INLINE void score_block(const CpuStatement* statements, std::siz
                                         double* result) {
     const CpuMachine& m = *machine;
     Scratch& t = *scratch;
-    AUTOTUNE_ROWS { result[i] = nests * m.launch; }
+    // Cycles of moves that others may hide, and of computing that they may hide behind.
+    alignas(64) Block pool, idle;
+    AUTOTUNE_ROWS {
+        result[i] = nests * m.launch;
+        pool[i] = 0.0;
+        idle[i] = 0.0;
+    }
     for (std::size_t index = 0; index < count; ++index) {
         const CpuStatement& s = statements[index];
         count_statements(s, view, t);
@@ -279,13 +285,23 @@ AUTOTUNE_ALWAYS_INLINE void score_block(const CpuStatement* statements, std::siz
                 AUTOTUNE_ROWS { parallel[i] *= extent[i]; }
             }
         }
-        const double cores = m.cores, exposed = m.overlap;
+        alignas(64) Block early;
+        AUTOTUNE_ROWS { early[i] = 0.0; }
+        if (s.early >= 0) {
+            const double* choice = view.column(s.early);
+            AUTOTUNE_ROWS { early[i] = 0.5 * choice[i]; }
+        }
+        const double cores = m.cores, exposed = m.overlap, hides = s.hides ? 1.0 : 0.0;
         AUTOTUNE_ROWS {
             const double busy = parallel[i] / std::ceil(parallel[i] / cores);
-            const double longer = larger(t.cycles[i], t.moved[i]), shorter = smaller(t.cycles[i], t.moved[i]);
+            const double pooled = early[i] * t.moved[i], moved = t.moved[i] - pooled;
+            const double longer = larger(t.cycles[i], moved), shorter = smaller(t.cycles[i], moved);
             result[i] += (longer + exposed * shorter) / busy;
+            pool[i] += pooled / busy;
+            idle[i] += hides * larger(t.cycles[i] - moved, 0.0) / busy;
         }
     }
+    AUTOTUNE_ROWS { result[i] += larger(pool[i] - idle[i], 0.0); }
 }
 
 AUTOTUNE_DISPATCH(dispatch_score, score_block)
@@ -322,6 +338,7 @@ void check(const CpuStatement& s, int outputs) {
         columns(*found, 0);
     }
     columns(s.aligned, -1);
+    require(s.early >= -1 && s.early < outputs, "a statement refers to an output that does not exist");
 }
 
 }  // namespace

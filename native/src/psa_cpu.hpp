@@ -39,6 +39,8 @@ struct CpuStatement {
     std::vector<std::int32_t> element_bytes;
     std::vector<LanesMeet> meets;
     std::vector<std::int32_t> aligned, divided;
+    std::int32_t early;  // column of the halves of its data that move while other statements compute; -1: none
+    bool hides;          // whether it computes where the data of others moves
 };
 
 class PsaCpu {

@@ -176,6 +176,8 @@ class CpuStatement:
         written: int,
         aligned: NDArray[np.int32],
         divided: NDArray[np.int32],
+        early: int,
+        hides: bool,
     ) -> None: ...
 
 class PsaCpu:

@@ -10,7 +10,7 @@ from renamed_workloads import respelled
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
-from autotune.ir.workloads import Workload, dense, gemm
+from autotune.ir.workloads import Workload, cumsum, dense, gemm
 from autotune.nest import nest_tape
 from autotune.sketches import (
     STEP_TYPES,
@@ -25,6 +25,7 @@ from autotune.sketches import (
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 
+WORKLOADS = (*VARIED_WORKLOADS, cumsum(m=2, n=1024))
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 
@@ -33,9 +34,9 @@ def space_of(workload: Workload, target: str) -> SketchSpace:
 
 
 @pytest.mark.parametrize("target", ["skylake-avx512-4core", "a100"])
-@pytest.mark.parametrize("position", range(len(VARIED_WORKLOADS)))
+@pytest.mark.parametrize("position", range(len(WORKLOADS)))
 def test_equal_workloads_have_the_same_space(target: str, position: int) -> None:
-    workload = VARIED_WORKLOADS[position]
+    workload = WORKLOADS[position]
     other = respelled(workload, position)
     one, same = space_of(workload, target), space_of(other, target)
     assert [sketch.on(other) for sketch in one.sketches()] == list(same.sketches())

@@ -16,7 +16,9 @@ from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
     Bind,
+    BoundLoop,
     ChunkReduction,
+    ChunkScan,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -57,6 +59,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     PadExtent: (NAMES, NAMES, EXPRESSIONS),
     SplitReduction: (NAMES, NAMES, SMALL),
     ChunkReduction: (NAMES, NAMES, SMALL),
+    ChunkScan: (NAMES, SMALL),
     Im2col: (NAMES,),
     Tile: (NAMES, NAMES, EXPRESSION_LISTS),
     Order: (NAMES, NAME_LISTS),
@@ -83,6 +86,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     Stream: (NAMES, EXPRESSIONS),
     SoftwarePipeline: (NAMES, NAMES, NAMES),
     Prefetch: (NAMES, NAMES, NAMES, NAMES, EXPRESSIONS),
+    BoundLoop: (NAMES, NAMES, NAMES, EXPRESSIONS, SMALL),
 }
 STEPS = st.one_of([st.builds(step, *arguments) for step, arguments in ARGUMENTS.items()])
 

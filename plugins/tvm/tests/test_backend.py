@@ -89,8 +89,8 @@ def test_limits_name_every_step(backend: TVMBackend, target: Target) -> None:
     on_gpu = backend.limits(preset("a100"))
     assert limits.steps | on_gpu.steps == frozenset(STEP_TYPES)
     on_cpus = {
-        *("parallel", "interleave", "prepack", "prefetch", "software_pipeline", "stream"),
-        "tensorize",
+        *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
+        *("software_pipeline", "stream", "tensorize"),
     }
     assert limits.steps - on_gpu.steps == on_cpus
     gained = {"bind", "fetch", "im2col", "pipeline_fetches", "shared_layout", "warp_tensorize"}

@@ -38,6 +38,7 @@ from autotune.ir.workloads import (
     Workload,
     attention,
     conv2d,
+    cumsum,
     dense,
     gemm,
     softmax,
@@ -119,7 +120,8 @@ def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
 @pytest.mark.parametrize(
-    "workload", [*thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2), *SCANS]
+    "workload",
+    [*thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2), *SCANS, cumsum(m=2, n=1024)],
 )
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
@@ -131,8 +133,9 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-def test_tiles_of_an_attention_are_those_of_the_lowered_program(target: str) -> None:
-    workload = attention(h=2, n=24, d=32, m=48)
+@pytest.mark.parametrize("causal", [0, 1])
+def test_tiles_of_an_attention_are_those_of_the_lowered_program(target: str, causal: int) -> None:
+    workload = attention(h=2, n=24 + 24 * causal, d=32, m=48, causal=causal)
     space = SketchSpace(workload, preset(target), LIMITS)
     module = module_for(workload)
     batch = space.sample(4 * len(space.sketches()), np.random.default_rng(0))

@@ -108,6 +108,26 @@ def test_candidates_of_workloads_are_right(
         check_candidate(backend, candidate, target)
 
 
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((2048,), {"axis": 0}),
+        ((2, 1536), {"axis": 1, "exclusive": True, "dtype": "float64"}),
+        ((2, 1, 1024), {"axis": -1, "of": "int32"}),
+    ],
+    ids=str,
+)
+def test_long_rows_in_parts_are_right(
+    backend: TVMBackend, target: Target, shape: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    workload, module = import_module(written(shape, **options))
+    candidates = sample_candidates(backend, workload, target, each=2)
+    parts = [it for it in candidates if it.sketch.name == "chunked-scan"]
+    assert parts
+    for candidate in parts:
+        check_candidate(backend, candidate, target, program=text_of(module), threads=2)
+
+
 @pytest.mark.parametrize("workload", [scan((4, 6), 1), scan((4, 6), 0, "max")], ids=repr)
 def test_what_is_written_is_read_again(workload: Workload) -> None:
     assert import_module(module_for(workload))[0].digest == workload.digest

@@ -38,7 +38,8 @@ with benchmark_scripts("store_features") as (module,):
     store_features = module.store_features
 
 CPU = preset("haswell-2core")
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+# TVM counts bounded loops as if they ran to their end.
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES) - {"bound_loop"}, 65536, 512, "test")
 TVM_CPU = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 
 # Columns that count index arithmetic: ours on the sketch's canonical indices, TVM's on what it

@@ -28,9 +28,11 @@ def body_of_copy(producer: StageSchedule) -> ScalarExpr:
 
 def with_axes(loop: Loop, names: dict[str, str]) -> Loop:
     """A loop around a fused stage, with its axes named as the fused stage names them."""
-    return evolve(
-        loop, parts=tuple((names.get(axis, axis), extent) for axis, extent in loop.parts)
-    )
+    parts = tuple((names.get(axis, axis), extent) for axis, extent in loop.parts)
+    bound = loop.bound
+    if bound is not None:
+        bound = evolve(bound, axis=names.get(bound.axis, bound.axis))
+    return evolve(loop, parts=parts, bound=bound)
 
 
 def vectorized_copy(loops: list[Loop], lanes: int) -> list[Loop]:

@@ -22,7 +22,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Stage
 from autotune.nest.emission import emit_nest
-from autotune.nest.loop_nest import Loop, LoopNest
+from autotune.nest.loop_nest import Loop, LoopBound, LoopNest
 from autotune.nest.pipelining import check_pipelines
 from autotune.nest.scans import check_scan
 from autotune.nest.stage_schedule import StageSchedule
@@ -30,7 +30,9 @@ from autotune.sketches import (
     BIND_ROLES,
     Accumulate,
     Bind,
+    BoundLoop,
     ChunkReduction,
+    ChunkScan,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -57,6 +59,7 @@ from autotune.sketches import (
     UnrollLimit,
     Vectorize,
     WarpTensorize,
+    chunk_scan,
     im2col,
     is_prepackable,
     partial_name,
@@ -120,7 +123,7 @@ class _Derivation:
         if isinstance(step, Inline):
             self._inline(step)
             return
-        if isinstance(step, (SplitReduction, ChunkReduction, Im2col)):
+        if isinstance(step, (SplitReduction, ChunkReduction, ChunkScan, Im2col)):
             self._rewrite(step)
             return
         schedule = self.schedules[step.stage]
@@ -168,6 +171,8 @@ class _Derivation:
             schedule.pipelined = schedule.loops[step.loop].name, step.inside
         elif isinstance(step, Prefetch):
             self._check_prefetch(step)
+        elif isinstance(step, BoundLoop):
+            self._bound(schedule, step)
         elif isinstance(step, UnrollLimit):
             schedule.unroll_limit = step.limit
         elif isinstance(step, Vectorize):
@@ -181,10 +186,13 @@ class _Derivation:
             self._mark(schedule, step.loops, "unrolled")
             schedule.intrinsic = step.intrinsic
 
-    def _rewrite(self, step: SplitReduction | ChunkReduction | Im2col) -> None:
+    def _rewrite(self, step: SplitReduction | ChunkReduction | ChunkScan | Im2col) -> None:
         """Go on with a workload of which some stages are others."""
-        if isinstance(step, Im2col):
-            self.workload = im2col(self.workload, step)
+        if isinstance(step, (ChunkScan, Im2col)):
+            workload = self.workload
+            self.workload = (
+                im2col(workload, step) if isinstance(step, Im2col) else chunk_scan(workload, step)
+            )
             changed = [it for it in self.workload.stages if not self._has_begun(it)]
         else:
             self.workload = split_reduction(self.workload, step)
@@ -209,6 +217,17 @@ class _Derivation:
             raise ValueError(f"{step.operand!r} is no input")
         if step.operand not in self.workload.stage(step.stage).reads:
             raise ValueError(f"{step.stage!r} reads no {step.operand!r}")
+
+    def _bound(self, schedule: StageSchedule, step: BoundLoop) -> None:
+        loop = schedule.loops[step.loop]
+        schedule.stage.axis(step.axis)
+        serial = loop.kind == "serial" and len(loop.parts) == 1
+        if not serial or loop.axis == step.axis or loop.axis in schedule.covered:
+            raise ValueError(f"{step.loop!r} is no serial loop over whole tiles of another axis")
+        if step.scale < 1:
+            raise ValueError(f"a scale of {step.scale} is below 1")
+        bound = LoopBound(step.axis, step.offset, step.scale)
+        schedule.loops[step.loop] = evolve(loop, bound=bound)
 
     def _prepack(self, schedule: StageSchedule, step: Prepack) -> None:
         if not is_prepackable(self.workload, schedule.stage, step.operand):
@@ -253,7 +272,7 @@ class _Derivation:
         units: list[IntExpr | None] = []
         extent = const(1)
         for name in names:
-            loop = schedule.loops[name]
+            loop = _unbounded(schedule.loops[name])
             parts.extend(loop.parts)
             units.extend(loop.units or [None] * len(loop.parts))
             extent = extent * loop.extent
@@ -264,4 +283,11 @@ class _Derivation:
 
     def _mark(self, schedule: StageSchedule, names: tuple[str, ...], kind: str) -> None:
         for name in names:
-            schedule.loops[name] = evolve(schedule.loops[name], kind=kind)
+            schedule.loops[name] = evolve(_unbounded(schedule.loops[name]), kind=kind)
+
+
+def _unbounded(loop: Loop) -> Loop:
+    """A loop that may be run otherwise than one iteration after the other."""
+    if loop.bound is not None:
+        raise ValueError(f"loop {loop.name!r} is bounded, and stays serial")
+    return loop

@@ -48,9 +48,8 @@ def _statements(
             common += 1
         for depth, loop in enumerate(shown[common:], start=common):
             kind = "" if loop.kind == "serial" else f" {loop.kind}"
-            lines.append(
-                f"{'  ' * (indent + depth)}for {loop.name} in {_extent(loop, config)}{kind}:"
-            )
+            head = f"for {loop.name} in {_extent(loop, config)}{_bound(loop, config)}{kind}:"
+            lines.append(f"{'  ' * (indent + depth)}{head}")
         lines.append(f"{'  ' * (indent + len(shown))}{_text(statement)}")
         open_loops = shown
     return lines
@@ -58,6 +57,16 @@ def _statements(
 
 def _extent(loop: Loop, config: Mapping[str, int] | None) -> str:
     return repr(loop.extent) if config is None else str(evaluate(loop.extent, config))
+
+
+def _bound(loop: Loop, config: Mapping[str, int] | None) -> str:
+    """Up to where a bounded loop runs."""
+    if loop.bound is None:
+        return ""
+    offset, scale = loop.bound.offset, loop.bound.scale
+    by = str(evaluate(offset, config)) if config is not None else repr(offset)
+    own = loop.axis if scale == 1 else f"{scale} * {loop.axis}"
+    return f" while {own} <= {loop.bound.axis} + {by}"
 
 
 def _text(statement: Statement) -> str:

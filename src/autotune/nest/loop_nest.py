@@ -25,6 +25,7 @@ from autotune.ir.expressions import (
     ceildiv,
     const,
     less,
+    maximum,
     minimum,
     product,
     select,
@@ -38,17 +39,33 @@ ELEMENT = "element"
 """Axis of the fused loops of a cooperative copy: it counts the elements of the copied region."""
 
 
+@frozen
+class LoopBound:
+    """Up to where a loop runs, depending on another axis: a triangle of iterations.
+
+    Attributes:
+        axis: Its last value inside the loop is what bounds the loop.
+        offset: What is added to that.
+        scale: By what the first value of the loop's own axis is multiplied before.
+    """
+
+    axis: str
+    offset: IntExpr
+    scale: int
+
+
 @frozen(eq=False)
 class Loop:
     """One loop.
 
     Attributes:
         name: Its name.
-        extent: How often it runs.
+        extent: How often it runs, at most.
         parts: How far each axis moves in it (several for a fused loop).
         kind: One of :data:`LOOP_KINDS`.
         units: For each part the values of its axis between two iterations; None, or no entry,
             where these are what the loops inside run through.
+        bound: Up to where it runs; None: to its end.
     """
 
     name: str
@@ -56,6 +73,12 @@ class Loop:
     parts: tuple[tuple[str, IntExpr], ...]
     kind: str = "serial"
     units: tuple[IntExpr | None, ...] = ()
+    bound: LoopBound | None = None
+
+    @property
+    def axis(self) -> str:
+        """The axis that it moves, the outermost of a fused loop."""
+        return self.parts[0][0]
 
 
 @frozen
@@ -141,12 +164,51 @@ class Statement:
         return frozenset(found)
 
     def trips(self, depth: int) -> IntExpr:
-        """How often the loops from ``depth`` on are entered: product of the outer extents."""
-        result = const(1)
-        for loop in self.loops[:depth]:
-            if loop.name not in self.cooperating:
+        """How often the loops from ``depth`` on are entered.
+
+        Product of the outer extents, of bounded loops the mean number of iterations.
+        """
+        result, parts = const(1), const(1)
+        for index, loop in enumerate(self.loops[:depth]):
+            if loop.name in self.cooperating:
+                continue
+            if loop.bound is None:
                 result = result * loop.extent
-        return result
+                continue
+            passed, part = self._passed(index, loop.bound)
+            result, parts = result * passed, parts * part
+        if parts.value == 1:
+            return result
+        return minimum(ceildiv(result, parts), self._most_trips(depth))
+
+    def _most_trips(self, depth: int) -> IntExpr:
+        loops = self.loops[:depth]
+        return product(loop.extent for loop in loops if loop.name not in self.cooperating)
+
+    def iterations(self, index: int) -> IntExpr:
+        """How often one loop runs: its extent, or the mean of a bounded one, rounded up."""
+        loop = self.loops[index]
+        if loop.bound is None:
+            return loop.extent
+        passed, part = self._passed(index, loop.bound)
+        return minimum(ceildiv(passed, part), loop.extent)
+
+    def _passed(self, index: int, bound: LoopBound) -> tuple[IntExpr, IntExpr]:
+        """Mean iterations of a bounded loop, as a fraction.
+
+        With ``n`` values of the bounding axis, ``r`` of them inside the loop, and ``t`` of the
+        ``m`` values of its own axis in an iteration, the mean over all ``n / r`` of
+        ``((tile + 1) * r - 1 + offset) // t + 1`` is ``(n + r + t + 2 * offset - 1) / (2 * t)``,
+        but for the rounding of the quotients. The last ``e = n + offset - m`` rows end with the
+        axis, which takes ``e * (e + r) / n`` off the dividend.
+        """
+        loop = self.loops[index]
+        rows, inner = self.reach(bound.axis, 0), self.reach(bound.axis, index + 1)
+        part = self.reach(loop.axis, index + 1) * bound.scale
+        past = rows + bound.offset - self.reach(loop.axis, 0) * bound.scale
+        cut = minimum(maximum(past, 0), rows)
+        passed = rows + inner + part + bound.offset * 2 - 1
+        return maximum(passed - cut * (cut + inner) // rows, 1), part * 2
 
     def reach(self, axis: str, depth: int) -> IntExpr:
         """Distinct values of ``axis`` inside the loops from ``depth`` on."""

@@ -10,6 +10,7 @@ from autotune.ir.workloads import Workload
 from autotune.sketches import (
     Accumulate,
     Bind,
+    BoundLoop,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -25,7 +26,7 @@ __all__ = ["check_scan"]
 
 # Each keeps a part of the results, or computes a part of them again.
 _OF_A_PART = (
-    *(Accumulate, FuseConsumer, FuseProducer, Inline),
+    *(Accumulate, BoundLoop, FuseConsumer, FuseProducer, Inline),
     *(PadExtent, Tensorize, WarpTensorize),
 )
 

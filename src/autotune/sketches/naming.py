@@ -21,8 +21,14 @@ from autotune.ir.workloads import Workload
 from autotune.ir.workloads.canonical import Names
 from autotune.sketches.constraints import Constraint, ProductEquals
 from autotune.sketches.im2col import columns_name, weights_name
-from autotune.sketches.rewrites import added_axis, partial_name
-from autotune.sketches.steps import ChunkReduction, Im2col, SplitReduction, Step
+from autotune.sketches.rewrites import (
+    added_axis,
+    carried_name,
+    chunk_axis,
+    partial_name,
+    scanned_parts_name,
+)
+from autotune.sketches.steps import ChunkReduction, ChunkScan, Im2col, SplitReduction, Step
 
 __all__ = ["names_between", "renamed_constraint", "renamed_param_names", "renamed_steps"]
 
@@ -120,6 +126,8 @@ class _Renaming:
         """The step under its new names."""
         if isinstance(step, (SplitReduction, ChunkReduction)):
             self._add_partial(step)
+        if isinstance(step, ChunkScan):
+            self._add_parts(step)
         if isinstance(step, Im2col):
             for name_of in (columns_name, weights_name):
                 self.tensors[name_of(step.stage)] = name_of(
@@ -139,6 +147,15 @@ class _Renaming:
             axes[added_axis(step)] = added_axis(evolve(step, axis=axes[step.axis]))
             self.tensors[partial_name(stage)] = partial_name(self.tensors[stage])
             self.axes[partial_name(stage)] = axes
+
+    def _add_parts(self, step: ChunkScan) -> None:
+        """The names of what a scan in parts adds, which are made of those of its stage."""
+        stage, axes = step.stage, self.axes.get(step.stage, {})
+        if stage in self.tensors:
+            chunks = {chunk_axis(own): chunk_axis(new) for own, new in axes.items()}
+            for name_of in (scanned_parts_name, carried_name):
+                self.tensors[name_of(stage)] = name_of(self.tensors[stage])
+                self.axes[name_of(stage)] = {**axes, **chunks}
 
     def _value(self, step: Step, field: str, value: Any) -> Any:
         if isinstance(value, IntExpr):

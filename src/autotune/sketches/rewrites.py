@@ -10,14 +10,16 @@ from autotune.ir.expressions import (
     Cast,
     Constant,
     IndexValue,
+    IntExpr,
     Load,
     ScalarExpr,
     Select,
+    const,
     substitute,
     var,
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
-from autotune.sketches.steps import ChunkReduction, SplitReduction
+from autotune.sketches.steps import ChunkReduction, ChunkScan, SplitReduction
 
 
 def partial_name(stage: str) -> str:
@@ -33,6 +35,16 @@ def lane_axis(axis: str) -> str:
 def chunk_axis(axis: str) -> str:
     """Name of the axis over the results of consecutive parts."""
     return f"{axis}_chunk"
+
+
+def scanned_parts_name(stage: str) -> str:
+    """Name of the stage that scans the parts of a scan, each by itself."""
+    return f"{stage}_parts"
+
+
+def carried_name(stage: str) -> str:
+    """Name of the stage with the result of all parts before each."""
+    return f"{stage}_carried"
 
 
 def added_axis(step: SplitReduction | ChunkReduction) -> str:
@@ -110,5 +122,70 @@ def split_reduction(workload: Workload, step: SplitReduction | ChunkReduction) -
         part
         for other in workload.stages
         for part in ((partial, final) if other.name == stage.name else (other,))
+    ]
+    return evolve(workload, stages=tuple(stages))
+
+
+def chunk_scan(workload: Workload, step: ChunkScan) -> Workload:
+    """The workload with a scan in three stages: its parts, what each continues, and all results.
+
+    For ``Y`` along ``t`` in parts of ``l``, these are the scan ``Y_parts[c, ..., t]`` of what
+    ``Y`` combines at ``c * l + t``; the scan ``Y_carried[c, ...]`` of the last results of the
+    parts before ``c``; and ``Y[..., t]``, point by point, what ``Y_carried`` at ``t // l`` and
+    ``Y_parts`` at ``t // l`` and ``t % l`` combine to.
+
+    Raises:
+        InvalidValueError: the stage does not scan, or the chunks do not divide its axis.
+    """
+    stage = workload.stage(step.stage)
+    axis = stage.scan_axis
+    if axis is None or stage.combiner is None or step.chunks < 1 or axis.extent % step.chunks:
+        along = "no axis" if axis is None else f"an axis of extent {axis.extent}"
+        raise InvalidValueError(f"{step}: stage {stage.name!r} scans along {along}")
+    length, chunk, dtype = axis.extent // step.chunks, chunk_axis(axis.name), stage.output.dtype
+    place = next(at for at, other in enumerate(stage.axes) if other is axis)
+    shape = stage.output.shape
+    parts = Stage(
+        Tensor(
+            scanned_parts_name(stage.name),
+            (step.chunks, *shape[:place], length, *shape[place + 1 :]),
+            dtype,
+        ),
+        (
+            Axis(chunk, step.chunks),
+            *(evolve(other, extent=length) if other is axis else other for other in stage.axes),
+        ),
+        substitute(stage.body, {axis.name: var(chunk) * length + var(axis.name)}),
+        stage.combiner,
+    )
+
+    def at(position: IntExpr) -> tuple[IntExpr, ...]:
+        return tuple(position if other is axis else var(other.name) for other in stage.axes)
+
+    others = [other for other in stage.axes if other is not axis]
+    last = Load(parts.name, (var(chunk) - 1, *at(const(length - 1))))
+    is_later = Binary("ge", IndexValue(var(chunk)), IndexValue(const(1)))
+    carried = Stage(
+        Tensor(
+            carried_name(stage.name), (step.chunks, *shape[:place], *shape[place + 1 :]), dtype
+        ),
+        (Axis(chunk, step.chunks, "scan"), *others),
+        Select(is_later, last, neutral_element(stage)),
+        stage.combiner,
+    )
+    own, inside = var(axis.name) // length, var(axis.name) % length
+    final = Stage(
+        stage.output,
+        tuple(evolve(other, kind="spatial") for other in stage.axes),
+        Binary(
+            stage.combiner,
+            Load(carried.name, (own, *(var(other.name) for other in others))),
+            Load(parts.name, (own, *at(inside))),
+        ),
+    )
+    stages = [
+        made
+        for other in workload.stages
+        for made in ((parts, carried, final) if other.name == stage.name else (other,))
     ]
     return evolve(workload, stages=tuple(stages))

@@ -76,6 +76,19 @@ class ChunkReduction:
 
 
 @frozen
+class ChunkScan:
+    """Scan each of ``chunks`` consecutive parts of ``stage`` by itself, then continue all of them.
+
+    The stage becomes one without an order, which combines the scan of a part with the result of
+    all parts before: see :func:`~autotune.sketches.rewrites.chunk_scan`. ``chunks`` divides the
+    axis. Sums of floats are reassociated.
+    """
+
+    stage: str
+    chunks: int
+
+
+@frozen
 class Im2col:
     """Compute ``stage``, a convolution, as one product of matrices ("implicit GEMM").
 
@@ -379,6 +392,23 @@ class Prefetch:
     choice: IntExpr
 
 
+@frozen
+class BoundLoop:
+    """Run ``loop`` of ``stage`` only as far as a causal mask shows anything.
+
+    An iteration is run where its first value along the loop's own axis, times ``scale``, is at
+    most the last value of ``axis`` inside the loop plus ``offset``: what it would compute is
+    neutral, or never read. The loop is serial, and its axis is not covered. What is allocated, and
+    what a loop may touch at most, stays as it is.
+    """
+
+    stage: str
+    loop: str
+    axis: str
+    offset: IntExpr
+    scale: int
+
+
 BIND_ROLES = ("block", "vthread", "thread")
 """Levels of a GPU that :class:`Bind` binds loops to."""
 
@@ -387,6 +417,7 @@ Step = (
     | PadExtent
     | SplitReduction
     | ChunkReduction
+    | ChunkScan
     | Im2col
     | Tile
     | Order
@@ -410,6 +441,7 @@ Step = (
     | Stream
     | SoftwarePipeline
     | Prefetch
+    | BoundLoop
     | OpenStep
 )
 
@@ -418,6 +450,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "pad_extent": PadExtent,
     "split_reduction": SplitReduction,
     "chunk_reduction": ChunkReduction,
+    "chunk_scan": ChunkScan,
     "im2col": Im2col,
     "tile": Tile,
     "order": Order,
@@ -441,6 +474,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "stream": Stream,
     "software_pipeline": SoftwarePipeline,
     "prefetch": Prefetch,
+    "bound_loop": BoundLoop,
 }
 STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 """Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""

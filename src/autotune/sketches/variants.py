@@ -12,12 +12,13 @@ from types import MappingProxyType
 
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches.im2col import im2col
-from autotune.sketches.rewrites import is_uneven, split_reduction
+from autotune.sketches.rewrites import chunk_scan, is_uneven, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
     Accumulate,
     Bind,
     ChunkReduction,
+    ChunkScan,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -72,6 +73,8 @@ def names_used(sketch: Sketch) -> frozenset[str]:
             workload = split_reduction(workload, step)
         elif isinstance(step, Im2col):
             workload = im2col(workload, step)
+        elif isinstance(step, ChunkScan):
+            workload = chunk_scan(workload, step)
     for step in sketch.core_steps:
         if not isinstance(step, (SplitReduction, ChunkReduction)):
             found |= step_names(step, workload, sketch.core_steps)

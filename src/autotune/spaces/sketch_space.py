@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.sketches import Sketch
+from autotune.sketches import BoundLoop, Sketch
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
@@ -30,6 +30,7 @@ from autotune.spaces.rules import (
 )
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
 from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL
+from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.targets import Target
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
@@ -116,4 +117,8 @@ class SketchSpace(FeasibleSpace):
             self.version += "+tensor"
         if ATTENTION_LABEL in labels:
             self.version += "+attention"
+        if CHUNKED_LABEL in labels:
+            self.version += "+chunked"
+        if any(isinstance(step, BoundLoop) for it in feasible_sets for step in it.steps):
+            self.version += "+causal"
         super().__init__(feasible_sets)

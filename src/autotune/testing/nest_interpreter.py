@@ -22,7 +22,7 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.reference import evaluate_body
 from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
-from autotune.nest.loop_nest import Access
+from autotune.nest.loop_nest import Access, LoopBound
 from autotune.nest.pipelining import kept_buffers
 from autotune.sketches import Candidate
 
@@ -214,6 +214,10 @@ class _Interpreter:
             inside &= positions < extent
         for axis, bound in statement.guards.items():
             inside &= np.broadcast_to(axes[axis], shape) < int(evaluate(bound, self.config))
+        for place, loop in enumerate(statement.loops):
+            if loop.bound is not None:
+                runs = self._runs(statement, place, loop.bound, {**outer, **values})
+                inside &= np.broadcast_to(runs, shape)
         where = tuple(positions[inside] for positions in index)
         stage = self.workload.stage(statement.stage)
         me = np.broadcast_to(self._thread(own, values), shape)
@@ -231,6 +235,17 @@ class _Interpreter:
             _COMBINE[stage.combiner].at(target, where, value.astype(target.dtype))
         else:
             target[where] = value.astype(target.dtype)
+
+    def _runs(
+        self, statement: Statement, place: int, bound: LoopBound, loops: Mapping[str, Any]
+    ) -> Any:
+        """Whether iterations of the bounded loop at ``place`` are run."""
+        inner = statement.loops[place + 1 :]
+        first = self._axes(statement, {**loops, **{loop.name: 0 for loop in inner}})
+        ends = {loop.name: self._extent(loop) - 1 for loop in inner}
+        last = self._axes(statement, {**loops, **ends})
+        offset = int(evaluate(bound.offset, self.config))
+        return first[statement.loops[place].axis] * bound.scale <= last[bound.axis] + offset
 
     def _overwrite(self, statement: Statement, write: Access, where: tuple[Array, ...]) -> None:
         """What is kept for a late statement has room for one iteration: others are lost."""

@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 from numpy.typing import NDArray
 from oracles import psa_cpu as oracle
+from row_norms import rms_norm, with_small_cache
 from thinning import thinned
 
 from autotune import Target
@@ -29,6 +30,7 @@ from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
+from autotune.targets.target import Cache
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 20, 512, "test")
@@ -45,7 +47,12 @@ WORKLOADS = {
     "elementwise": elementwise(m=48, n=64),
     "cumsum": cumsum(m=48, n=64, axis=0),
 }
-SPACES = {name: SketchSpace(workload, TARGET, LIMITS) for name, workload in WORKLOADS.items()}
+SMALL = with_small_cache(TARGET)
+SPACES = {
+    **{name: SketchSpace(workload, TARGET, LIMITS) for name, workload in WORKLOADS.items()},
+    "softmax in memory": SketchSpace(softmax(m=48, n=64), SMALL, LIMITS),
+    "norm in memory": SketchSpace(rms_norm(32, 96), SMALL, LIMITS),
+}
 
 
 def batch_of(name: str, n: int = 40) -> CandidateBatch:
@@ -62,7 +69,7 @@ class TestPSA(PruningModelSuite):
         return batch_of("conv2d")
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", SPACES)
 def test_native_scores_equal_those_of_the_slow_oracle(name: str) -> None:
     machine = cpu_machine(TARGET)
     scorer = CpuScorer(TARGET)
@@ -136,6 +143,33 @@ def test_a_tile_of_one_vector_waits_for_itself() -> None:
     matrix = np.array([[config[name] for name in names] for config in (one, eight)], np.int64)
     slow, fast = scorer.cycles(sketch, matrix)
     assert slow > 2.5 * fast
+
+
+def test_rows_of_a_program_in_memory_overlap() -> None:
+    """What computes along a row hides what is asked for early, and what is written late.
+
+    A softmax has more time for it than a norm, which waits for memory in both of its stages.
+    """
+    caches = (Cache(1, 32 << 10, False), Cache(2, 512 << 10, False), Cache(3, 16 << 20, True))
+    target = evolve(TARGET, caches=caches).with_cores(1)
+    scorer = CpuScorer(target)
+    cycles = {}
+    for workload in (softmax(m=16384, n=2048), rms_norm(16384, 2048)):
+        space = SketchSpace(workload, target, LIMITS)
+        for sketch in space.sketches():
+            matrix = space.feasible_set(sketch).uniform(100, 0)
+            for choice in (0, 1):
+                if "Y.prefetch" in sketch.param_names:
+                    matrix[:, sketch.param_names.index("Y.prefetch")] = choice
+                found = scorer.cycles(sketch, matrix).min()
+                cycles[workload.name, sketch.name, choice] = found
+    plain = cycles["softmax", "row-fusion", 0]
+    early, late = cycles["softmax", "row-fusion", 1], cycles["softmax", "row-fusion-pipelined", 0]
+    both = cycles["softmax", "row-fusion-pipelined", 1]
+    assert both <= early * (1 + 1e-12)
+    assert 1.03 * early < late and 1.03 * late < plain
+    norm = [cycles["rms_norm", "row-fusion", choice] for choice in (0, 1)]
+    assert plain / early > norm[0] / norm[1]
 
 
 def test_idle_cores_cost() -> None:

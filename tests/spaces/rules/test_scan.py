@@ -10,10 +10,23 @@ from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET, sketches
 from scanned import ACCUMULATED, scan, scanned_between
 
-from autotune.errors import UnsupportedWorkload
-from autotune.ir.workloads import Workload, cumsum, random_inputs, reference_outputs
-from autotune.sketches import Inline, Order, Parallel, Unroll, Vectorize
-from autotune.spaces import SketchSpace
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.workloads import Workload, cumsum, random_inputs, reference_outputs, softmax
+from autotune.sketches import (
+    Candidate,
+    ChunkScan,
+    Inline,
+    Order,
+    Parallel,
+    Sketch,
+    Unroll,
+    Vectorize,
+    chunk_scan,
+)
+from autotune.spaces import BUILT_IN_RULES, SketchSpace
+from autotune.spaces.loosening import loosen
+from autotune.spaces.rules import generate_sketches
+from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 
@@ -50,6 +63,59 @@ def test_rows_are_continued_in_turns() -> None:
     (sketch,) = sketches(cumsum(m=64, n=256))
     assert Order("Y", ("i.0", "j.0", "i.1")) in sketch.steps
     assert Parallel("Y", ("i.0",)) in sketch.steps and Unroll("Y", ("i.1",)) in sketch.steps
+
+
+def chunked(workload: Workload, cores: int = 4) -> Sketch | None:
+    """The sketch in parts, if there is one beside the other."""
+    found = generate_sketches(workload, TARGET.with_cores(cores), LIMITS, BUILT_IN_RULES).sketches
+    parts = [sketch for sketch in found if CHUNKED_LABEL in sketch.name.split("+")]
+    assert len(found) == 1 + len(parts)
+    return parts[0] if parts else None
+
+
+@pytest.mark.parametrize(
+    ("workload", "chunks"),
+    [
+        (cumsum(m=1, n=1 << 20), 64),
+        (scan((1 << 20,), 0), 64),
+        (cumsum(m=2, n=768), 3),
+        (cumsum(m=1, n=1009), None),  # nothing divides it
+        (cumsum(m=1, n=400), None),  # parts would be short
+        (cumsum(m=16, n=1 << 20), None),  # rows for each core in turns
+        (cumsum(m=1 << 20, n=1, axis=0), None),
+    ],
+)
+def test_few_long_rows_are_scanned_in_parts(workload: Workload, chunks: int | None) -> None:
+    sketch = chunked(workload)
+    steps = () if sketch is None else sketch.core_steps
+    assert [it.chunks for it in steps if isinstance(it, ChunkScan)] == ([chunks] if chunks else [])
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        scan((1536,), 0, "max"),
+        scan((2, 1024), 1, "mul", "float64"),
+        scan((1, 3, 512), 2, "add", "int32"),
+        cumsum(m=2, n=1280, exclusive=1),
+    ],
+    ids=lambda workload: f"{workload.name}-{workload.digest}",
+)
+def test_parts_continue_one_another(workload: Workload) -> None:
+    sketch = chunked(workload)
+    assert sketch is not None
+    wide, feasible, _ = loosen(sketch)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    wanted = reference_outputs(workload, inputs)["Y"]
+    for row in feasible.uniform(2, 0).tolist():
+        found = run_candidate(Candidate(wide, tuple(row)), inputs)["Y"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_divide_what_is_scanned() -> None:
+    for workload, chunks in ((cumsum(m=1, n=10), 3), (softmax(m=4, n=8), 2)):
+        with pytest.raises(InvalidValueError, match="stage 'Y' scans along"):
+            chunk_scan(workload, ChunkScan("Y", chunks))
 
 
 def test_what_is_around_a_scan_is_computed_before_and_after() -> None:

@@ -12,6 +12,7 @@ from autotune.models.pruning.psa_cpu_symbols import Reads, SketchSymbols, Statem
 def cycles(symbols: SketchSymbols, machine: CpuMachine, values: Mapping[int, int]) -> float:
     """Estimated cycles; ``values`` has the value of every column of the symbols' tape."""
     total = symbols.nests * machine.launch
+    hidden, idle = 0.0, 0.0
     for statement in symbols.statements:
         computing = _computing(statement, machine, values)
         moving = _moving(statement, machine, values, symbols.program_bytes)
@@ -21,9 +22,15 @@ def cycles(symbols: SketchSymbols, machine: CpuMachine, values: Mapping[int, int
             if parallel
         )
         busy = tasks / math.ceil(tasks / machine.cores)
+        if statement.early >= 0 and values[statement.early]:
+            share = values[statement.early] / 2
+            hidden += share * moving / busy
+            moving -= share * moving
+        if statement.hides:
+            idle += max(computing - moving, 0.0) / busy
         shorter, longer = sorted((computing, moving))
         total += (longer + machine.overlap * shorter) / busy
-    return total
+    return total + max(hidden - idle, 0.0)
 
 
 def _computing(s: StatementSymbols, machine: CpuMachine, values: Mapping[int, int]) -> float:

@@ -10,7 +10,7 @@ from autotune.ir.expressions import IntExpr
 from autotune.models.pruning import PruningModel
 from autotune.search.strategies import History, ScoredBatch
 from autotune.search.strategies.sampling import spread
-from autotune.sketches import CandidateBatch, Prefetch, Sketch, Step, Stream, UnrollLimit
+from autotune.sketches import CandidateBatch, Sketch, Step, Stream, UnrollLimit
 from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace
 from autotune_pruner.best_distinct import best_distinct
@@ -181,11 +181,11 @@ class Drafter:
 
 
 # Steps of which PSA sees nothing.
-_UNSEEN = (Prefetch, Stream, UnrollLimit)
+_UNSEEN = (Stream, UnrollLimit)
 
 
 def tile_columns(sketch: Sketch) -> NDArray[np.bool_]:
-    """Which parameters say more than how far to unroll, or how to load and store; shape [params].
+    """Which parameters say more than how far to unroll, or how to store; shape [params].
 
     PSA gives rows that differ in the others only one score.
     """

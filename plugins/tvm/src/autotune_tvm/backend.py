@@ -57,8 +57,8 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 
 _GPU_STEPS = ("bind", "fetch", "im2col", "pipeline_fetches", "shared_layout", "warp_tensorize")
 _CPU_STEPS = (
-    *("parallel", "interleave", "prepack", "prefetch", "software_pipeline", "stream"),
-    "tensorize",
+    *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
+    *("software_pipeline", "stream", "tensorize"),
 )
 
 

@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with seven of our own among them."""
+"""TVM's passes from a scheduled program to what LLVM takes, with eight of our own among them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
         the host's functions (:func:`~autotune_tvm.passes.round_to_bfloat16`,
         :func:`~autotune_tvm.passes.multiply_by_reciprocal`,
         :func:`~autotune_tvm.passes.expand_functions`,
-        :func:`~autotune_tvm.passes.combine_lanes` and
-        :func:`~autotune_tvm.passes.stream_stores` go before TVM's), and the same for those of
+        :func:`~autotune_tvm.passes.combine_lanes`,
+        :func:`~autotune_tvm.passes.stream_stores` and
+        :func:`~autotune_tvm.passes.bound_loops` go before TVM's), and the same for those of
         devices. Loops have become vectors by then, and halves the types that TVM computes in.
     """
     import tvm
@@ -25,6 +26,7 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
 
     from autotune_tvm.passes import (
         bfloat16_constants,
+        bound_loops,
         combine_lanes,
         expand_functions,
         multiply_by_reciprocal,
@@ -35,7 +37,7 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
 
     def expanded(module: Any, _: Any) -> Any:
         rounded = multiply_by_reciprocal(round_to_bfloat16(module))
-        return stream_stores(combine_lanes(expand_functions(rounded)))
+        return bound_loops(stream_stores(combine_lanes(expand_functions(rounded))))
 
     def with_bits(module: Any, _: Any) -> Any:
         return note_streams(bfloat16_constants(module))

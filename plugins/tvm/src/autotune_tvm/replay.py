@@ -18,8 +18,10 @@ from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import (
     Accumulate,
     Bind,
+    BoundLoop,
     Candidate,
     ChunkReduction,
+    ChunkScan,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -47,13 +49,17 @@ from autotune.sketches import (
     Vectorize,
     WarpTensorize,
     added_axis,
+    carried_name,
+    chunk_scan,
     is_prepackable,
     partial_name,
+    scanned_parts_name,
     split_reduction,
 )
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
+from autotune_tvm.chunked_scans import with_chunked_scans
 from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import (
     fetch,
@@ -64,7 +70,7 @@ from autotune_tvm.operand_copies import (
     pipeline,
 )
 from autotune_tvm.pad_reduction import with_padded_reductions
-from autotune_tvm.passes import HOST, LANES, LATE, PREFETCH, ROWS, STREAM
+from autotune_tvm.passes import BOUND, HOST, LANES, LATE, PREFETCH, ROWS, STREAM, written_bound
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
@@ -104,7 +110,9 @@ def schedule(
     try:
         padded = with_padded_reductions(module, candidate, workload, state.known)
         scans = not opaque and any(stage.scan_axis for stage in workload.stages)
-        state.start(opened(padded) if scans else padded)
+        if scans:
+            padded = opened(with_chunked_scans(padded, candidate, workload, state.known))
+        state.start(padded)
         note_groups(state, candidate.sketch.core_steps)
         make_matrices(state, candidate.sketch.core_steps)
         split = _split_for_warps(state, candidate.sketch.core_steps)
@@ -195,6 +203,14 @@ def _split_reduction(state: ScheduleState, step: SplitReduction | ChunkReduction
     final = [f"{axis.name}.0" for axis in stage.spatial_axes] + [f"{lane}.0"]
     for label, loop in zip(final, state.sch.get_loops(state.blocks[step.stage]), strict=True):
         state.loops[step.stage, label] = loop
+
+
+def _chunk_scan(state: ScheduleState, step: ChunkScan) -> None:
+    """The blocks are there already: see :mod:`autotune_tvm.chunked_scans`."""
+    state.workload = chunk_scan(state.workload, step)
+    for name in (scanned_parts_name(step.stage), carried_name(step.stage)):
+        state.blocks[name] = state.sch.get_sblock(name)
+        state.name_axes(name, state.sch.get_loops(state.blocks[name]))
 
 
 def _split_for_warps(state: ScheduleState, steps: tuple[Step, ...]) -> list[Step]:
@@ -351,6 +367,14 @@ def _software_pipeline(state: ScheduleState, step: SoftwarePipeline) -> None:
     state.sch.annotate(state.blocks[step.inside], HOST, 1)
 
 
+def _bound_loop(state: ScheduleState, step: BoundLoop) -> None:
+    """As for :func:`_prefetch`."""
+    axes = [axis.name for axis in state.workload.stage(step.stage).axes]
+    own, other = axes.index(step.loop.rpartition(".")[0]), axes.index(step.axis)
+    bound = written_bound(len(axes), own, other, step.scale, state.value(step.offset))
+    state.sch.annotate(state.loops[step.stage, step.loop], BOUND, bound)
+
+
 def _note_call(state: ScheduleState, step: Tensorize) -> None:
     """Calls are made last, of loops that nothing else is done with."""
     state.called.append(step)
@@ -371,6 +395,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Im2col: _nothing,
     SplitReduction: _split_reduction,
     ChunkReduction: _split_reduction,
+    ChunkScan: _chunk_scan,
     Tile: _tile,
     Order: _order,
     Pack: pack,
@@ -393,6 +418,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Stream: _stream,
     SoftwarePipeline: _software_pipeline,
     Prefetch: _prefetch,
+    BoundLoop: _bound_loop,
 }
 
 

@@ -83,6 +83,7 @@ class _StatementModel:
         self.nest, self.statement, self.facts, self.machine = nest, statement, facts, machine
         kept = [i for i, loop in enumerate(statement.loops) if loop.extent.value != 1]
         self.loops = [statement.loops[index] for index in kept]
+        self.iterations = [statement.iterations(index) for index in kept]
         self.lanes = self.loops[facts.vector].extent if facts.vector >= 0 else const(1)
         self.vectors = maximum(self.lanes, facts.lanes) // facts.lanes
         self.depths = self._depths([0, *(index + 1 for index in kept)])
@@ -92,11 +93,11 @@ class _StatementModel:
 
     def _depths(self, indices: Sequence[int]) -> list[_Depth]:
         outside = [const(1)]
-        for loop in self.loops:
-            outside.append(outside[-1] * loop.extent)
+        for count in self.iterations:
+            outside.append(outside[-1] * count)
         inside, chain = [self.vectors], [const(1)]
         for place in range(len(self.loops) - 1, -1, -1):
-            extent = self.loops[place].extent
+            extent = self.iterations[place]
             inside.insert(0, inside[0] if place == self.facts.vector else inside[0] * extent)
             chain.insert(0, chain[0] * extent if self.facts.reduces[place] else chain[0])
         return [_Depth(*each) for each in zip(indices, outside, inside, chain, strict=True)]

@@ -43,10 +43,10 @@ BUFFER_OUTPUTS = (
 
 def executions(statement: Statement, conventions: Conventions) -> IntExpr:
     """How often a statement runs; with published conventions also once per virtual thread."""
-    result = const(1)
+    result = statement.trips(len(statement.loops))
     for loop in statement.loops:
         repeats = conventions.vthreads_repeat_copies and loop.kind == "vthread"
-        if repeats or loop.name not in statement.cooperating:
+        if repeats and loop.name in statement.cooperating:
             result = result * loop.extent
     return result
 

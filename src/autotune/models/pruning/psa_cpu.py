@@ -10,6 +10,9 @@ Here the same is done for CPUs. For each statement the estimate is
 * memory: what comes in from each level of the hierarchy, held at the outermost depth whose
   working set fits the level, conflicting rows included; and what another core has made.
 
+What is asked for a row ahead, or written a row late, moves while the other statements along a row
+compute: only what is left of it when they have is added.
+
 Native code computes it from symbols that a tape gives. Written as expressions of the tape it would
 take 1.7 times as long: for the tiles of a matrix product of 512^3 a tape of the coarser estimate
 in :mod:`autotune.models.cost.analytic_cpu` evaluates 3.1 million configurations a second where
@@ -211,4 +214,6 @@ def _native(symbols: StatementSymbols) -> CpuStatement:
         written=symbols.written,
         aligned=symbols.aligned,
         divided=symbols.divided,
+        early=symbols.early,
+        hides=symbols.hides,
     )

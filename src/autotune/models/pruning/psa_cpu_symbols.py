@@ -7,6 +7,8 @@ how often regions come in again, and which parts of the work the compiler can tu
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from itertools import islice
 
 import numpy as np
 from attrs import frozen
@@ -23,7 +25,7 @@ from autotune.nest.quantities import (
     regions_inside,
     reloads,
 )
-from autotune.sketches import Sketch
+from autotune.sketches import Prefetch, Sketch
 
 __all__ = ["Reads", "SketchSymbols", "StatementSymbols", "sketch_symbols"]
 
@@ -61,7 +63,7 @@ class StatementSymbols:
 
     Attributes:
         name: Name of the statement.
-        extents: Column of each loop's extent, [loops].
+        extents: Column of how often each loop runs, [loops].
         parallel: Whether each loop runs on all cores, [loops].
         remains: Whether each loop is still a loop in the program, [loops].
         reduces: Whether each loop moves no index of what is written, [loops].
@@ -84,6 +86,9 @@ class StatementSymbols:
         aligned: Column that is 1 where cores read what they themselves made, [buffers]; -1 where
             nothing was made elsewhere.
         divided: Column that is 1 where cores touch different parts of a buffer, [buffers].
+        early: Column of the halves of its data that move while other statements compute, because
+            they are asked for or written in another iteration; or -1.
+        hides: Whether it computes where the data of others moves.
     """
 
     name: str
@@ -108,6 +113,8 @@ class StatementSymbols:
     written: int
     aligned: NDArray[np.int32]
     divided: NDArray[np.int32]
+    early: int
+    hides: bool
 
 
 @frozen(eq=False)
@@ -133,14 +140,47 @@ def sketch_symbols(sketch: Sketch, vector_bytes: int) -> SketchSymbols:
     outputs: dict[str, IntExpr] = {}
     for statement in nest.statements:
         outputs.update(_outputs(nest, statement))
+    early, loops = _early(sketch, nest)
+    outputs.update({f"{name}/early": choice for name, choice in early.items()})
     tape = build_tape(sketch.param_names, outputs)
-    statements = tuple(_symbols(nest, item, tape, vector_bytes) for item in nest.statements)
+    statements = tuple(_symbols(nest, item, tape, vector_bytes, loops) for item in nest.statements)
     return SketchSymbols(tape, statements, _program_bytes(nest), _parallel_nests(nest))
+
+
+def _early(sketch: Sketch, nest: LoopNest) -> tuple[dict[str, IntExpr], frozenset[str]]:
+    """Statements whose data moves in another iteration than they are in, and of which loops.
+
+    Returns:
+        By name of the statement the halves of it that do, and names of the loops. Stores wait in
+        a queue anyway: writing late gained half as much as asking early where both were measured.
+    """
+    found: dict[str, IntExpr] = {}
+    loops = set[str]()
+    for step in sketch.core_steps:
+        if isinstance(step, Prefetch):
+            loop = f"{step.consumer}.{step.at}"
+            loops.add(loop)
+            readers = (
+                it
+                for it in nest.statements
+                if _is_inside(it, {loop}) and step.operand in buffers_of(it)
+            )
+            # The others read what the first one has brought into the caches.
+            found.update((reader.name, step.choice * 2) for reader in islice(readers, 1))
+    for statement in nest.statements:
+        if statement.pipelined is not None:
+            loops.add(statement.pipelined[0])
+            found[statement.name] = const(1)
+    return found, frozenset(loops)
+
+
+def _is_inside(statement: Statement, loops: Collection[str]) -> bool:
+    return any(loop.name in loops for loop in statement.loops)
 
 
 def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
     name, depths = statement.name, _depths(statement)
-    outputs = {f"{name}/loop/{d}": statement.loops[d - 1].extent for d in depths[1:]}
+    outputs = {f"{name}/loop/{d}": statement.iterations(d - 1) for d in depths[1:]}
     for buffer in buffers_of(statement):
         held = held_depth(nest, buffer)
         brought = reloads(nest, statement, buffer)
@@ -267,7 +307,11 @@ def _parallel_nests(nest: LoopNest) -> int:
 
 
 def _symbols(
-    nest: LoopNest, statement: Statement, tape: Tape, vector_bytes: int
+    nest: LoopNest,
+    statement: Statement,
+    tape: Tape,
+    vector_bytes: int,
+    overlapping: Collection[str],
 ) -> StatementSymbols:
     name, buffers, depths = statement.name, buffers_of(statement), _depths(statement)
     loops = [statement.loops[depth - 1] for depth in depths[1:]]
@@ -309,6 +353,8 @@ def _symbols(
         buffers.index(written.buffer),
         np.array([column.get(f"{name}/aligned/{b}", -1) for b in buffers], dtype=np.int32),
         np.array([column[f"{name}/divided/{b}"] for b in buffers], dtype=np.int32),
+        column.get(f"{name}/early", -1),
+        _is_inside(statement, overlapping),
     )
 
 

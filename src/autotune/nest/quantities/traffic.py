@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.ir.expressions import IntExpr, const, nontrivial, select
-from autotune.nest.loop_nest import Loop, LoopNest, Statement
+from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities.regions import buffers_of, held_depth
 
 __all__ = ["reloads", "traffic_quantities"]
@@ -25,7 +25,7 @@ def reloads(nest: LoopNest, statement: Statement, buffer: str) -> tuple[IntExpr,
     found = [again]
     for index, loop in enumerate(statement.loops):
         if loop.name not in statement.cooperating:
-            for axes, extent in _units(loop):
+            for axes, extent in _units(statement, index):
                 trips = trips * extent
                 if index >= held and (loop.kind in _PRIVATE or axes & moving):
                     again = select(nontrivial(extent), trips, again)
@@ -58,9 +58,11 @@ def _moving_axes(statement: Statement, buffer: str) -> set[str]:
     return {mover for axis in axes for mover in statement.movers(axis)}
 
 
-def _units(loop: Loop) -> list[tuple[set[str], IntExpr]]:
-    """Axes and extents of the loops that a loop was fused from, outermost first."""
-    product = const(1)
+def _units(statement: Statement, index: int) -> list[tuple[set[str], IntExpr]]:
+    """Axes and iterations of the loops that a loop was fused from, outermost first."""
+    loop, product = statement.loops[index], const(1)
+    if loop.bound is not None:
+        return [({loop.axis}, statement.iterations(index))]
     for _, extent in loop.parts:
         product = product * extent
     if product == loop.extent:

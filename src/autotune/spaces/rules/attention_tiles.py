@@ -4,12 +4,13 @@ For heads ``b``, queries ``i``, keys ``j`` and a width ``d``, the nest is ``b.0*
 and inside it one after the other: the scores of a tile of ``i.1 * i.2`` queries and all keys,
 their weights row by row (a softmax), and ``d.0 i.1 | j | i.2 d.1 d.2``, the weighted sums of
 values. Both products have register tiles of ``i.2`` rows, and the keys are packed once, before.
+Under a causal mask all loops over keys end where it hides the rest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 
@@ -45,6 +46,8 @@ from autotune.spaces.rules.access import (
     operand_forms,
     producer_stage,
 )
+from autotune.spaces.rules.bounded_loops import bounded_loops
+from autotune.spaces.rules.causal_masks import masked_rows
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_producers import kept_steps, producer_steps
@@ -148,6 +151,7 @@ class _Tiling:
             *self._score_steps(loop),
             *self._loop_kinds(),
         ]
+        steps.extend(self._bounds(steps))
         levels = [own, *levels]
         params = [*self._params(), *(param for level in levels for param in level.params)]
         constraints = [
@@ -242,6 +246,15 @@ class _Tiling:
             unrolled = (f"{reduced}.1", f"{row}.{level}", f"{vector}.1")
             steps.append(Unroll(stage.name, unrolled))
         return steps
+
+    def _bounds(self, steps: Sequence[Step]) -> list[Step]:
+        """What ends loops over keys where a causal mask hides the rest."""
+        found = self.found
+        stages = (*found.behind, found.weights)
+        masked = masked_rows(found.scores, stages, found.rows)
+        if masked is None or not self.draft.can("bound_loop"):
+            return []
+        return bounded_loops(self.draft.workload, masked, found.stage, steps)
 
     @property
     def _score_row(self) -> str:

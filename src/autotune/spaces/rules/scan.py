@@ -8,6 +8,9 @@ from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
     AtLeast,
+    AtMost,
+    ChunkScan,
+    Constraint,
     Factor,
     Order,
     Parallel,
@@ -16,18 +19,29 @@ from autotune.sketches import (
     Tile,
     Unroll,
     Vectorize,
+    chunk_axis,
+    scanned_parts_name,
 )
 from autotune.spaces.rules.access import largest_divisor
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.vector_levels import is_covered, vector_levels
 
-__all__ = ["ScanRule"]
+__all__ = ["CHUNKED_LABEL", "ScanRule"]
 
 # Rows that are continued in turns: an addition takes four cycles, and two can begin in each.
 _ROWS = range(1, 17)
 # Widths of what is continued at once, in vectors.
 _VECTORS = (1, 2, 4)
+# Sequences for each core, from which on they are continued in turns as they are.
+_ENOUGH = 4
+# Shorter parts are not worth a second pass.
+_SHORTEST_PART = 256
+# Neighbours of a part that are continued before it is the next one's turn: up to a line, because
+# parts that lie a power of two apart compete for the same lines.
+_NEIGHBOURS = (1, 4, 8, 16)
+
+CHUNKED_LABEL = "chunked-scan"
 
 
 class ScanRule(SketchRule):
@@ -35,7 +49,8 @@ class ScanRule(SketchRule):
 
     What is inside that continues several results in a round: a searched number of vectors where
     a scan runs along another axis than the last, of rows where it runs along them. What feeds a
-    scan is computed before it.
+    scan is computed before it. Where there are few rows, parts of them are also scanned as rows
+    are, and then continued.
     """
 
     name = "scan"
@@ -45,10 +60,10 @@ class ScanRule(SketchRule):
         if axis is None:
             return None
         others = [other for other in stage.axes if other is not axis]
-        if not others:
-            return [_serial(draft, stage, axis)]
         if stage.axes[-1] is axis:
-            return [_of_rows(draft, stage, axis, others)]
+            whole = _of_rows(draft, stage, axis, others) if others else _serial(draft, stage, axis)
+            chunks = _chunks(draft, stage, axis)
+            return [whole, *(_in_chunks(draft, stage, axis, others, it) for it in chunks)]
         return [_of_columns(draft, stage, axis, others)]
 
 
@@ -76,6 +91,67 @@ def _of_rows(draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis]) -
             ProductEquals((f"{name}.0", f"{name}.1"), const(row.extent)),
             *_enough(draft, outer, row, 1, f"{name}.0"),
         ],
+        steps=steps,
+    )
+
+
+def _chunks(draft: SketchDraft, stage: Stage, axis: Axis) -> tuple[int, ...]:
+    """Parts of each row: enough to be continued in turns on every core, or none."""
+    rows = stage.output.elements // axis.extent
+    cores, exact = draft.target.cores, stage.output.element.bytes >= 4
+    if rows >= _ENOUGH * cores or not exact or not draft.can("chunk_scan"):
+        return ()
+    most = min(_ROWS[-1] * cores, axis.extent // _SHORTEST_PART)
+    found = largest_divisor(axis.extent, most) if most > 1 else 1
+    return (found,) if found > 1 else ()
+
+
+def _in_chunks(
+    draft: SketchDraft, stage: Stage, axis: Axis, others: list[Axis], chunks: int
+) -> SketchDraft:
+    """Parts of rows as rows of their own, and their results in vectors when all are known."""
+    parts, chunk = scanned_parts_name(stage.name), chunk_axis(axis.name)
+    rows = tuple(f"{other.name}.0" for other in others)
+    names = tuple(f"{stage.name}.chunks.{level}" for level in range(2))
+    counts = tuple(count for count in _ROWS if chunks % count == 0)
+    lanes, length = draft.target.lanes(stage.output.dtype), axis.extent // chunks
+    widths = tuple(width for count in _VECTORS if length % (width := count * lanes) == 0) or (
+        largest_divisor(length, lanes),
+    )
+    vectors = tuple(f"{stage.name}.{axis.name}.{level}" for level in range(2))
+    turns = tuple(f"{stage.name}.turns.{level}" for level in range(2))
+    neighbours = tuple(count for count in _NEIGHBOURS if length % count == 0)
+    steps: list[Step] = [
+        ChunkScan(stage.name, chunks),
+        Tile(parts, chunk, tuple(map(var, names))),
+        Tile(parts, axis.name, tuple(map(var, turns))),
+        Order(parts, (f"{chunk}.0", *rows, f"{axis.name}.0", f"{chunk}.1", f"{axis.name}.1")),
+        Parallel(parts, (f"{chunk}.0", *rows)),
+        Unroll(parts, (f"{chunk}.1", f"{axis.name}.1")),
+        Tile(stage.name, axis.name, (const(chunks), *map(var, vectors))),
+        Order(stage.name, (*rows, *(f"{axis.name}.{level}" for level in range(3)))),
+        Parallel(stage.name, (*rows, f"{axis.name}.0")),
+        Vectorize(stage.name, f"{axis.name}.2"),
+    ]
+    limits = draft.limits
+    unrolled = var(names[1]) * var(turns[1])
+    constraints: list[Constraint] = [
+        ProductEquals(names, const(chunks)),
+        ProductEquals(turns, const(length)),
+        ProductEquals(vectors, const(length)),
+        AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
+    ]
+    count, cores = math.prod(other.extent for other in others), draft.target.cores
+    soft = [AtLeast(var(names[0]) * count, cores, "every core gets work", hard=False)]
+    return draft.extended(
+        settled=[stage.name],
+        label=CHUNKED_LABEL,
+        params=[
+            *(Factor(names[0]), Factor(names[1], counts)),
+            *(Factor(turns[0]), Factor(turns[1], neighbours)),
+            *(Factor(vectors[0]), Factor(vectors[1], widths)),
+        ],
+        constraints=[*constraints, *(soft if chunks * count >= cores else [])],
         steps=steps,
     )
 

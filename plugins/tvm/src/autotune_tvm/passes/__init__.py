@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from autotune_tvm.passes.async_copies import async_copies, copies_ahead
 from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
+from autotune_tvm.passes.bound_loops import BOUND, bound_loops, note_bounds, written_bound
 from autotune_tvm.passes.combine_lanes import LANES, combine_lanes, note_lanes
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
 from autotune_tvm.passes.expand_functions import expand_functions
@@ -28,6 +29,7 @@ from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
     "AHEAD",
+    "BOUND",
     "HOST",
     "LANES",
     "LATE",
@@ -38,6 +40,7 @@ __all__ = [
     "STREAM",
     "async_copies",
     "bfloat16_constants",
+    "bound_loops",
     "combine_lanes",
     "compare_booleans",
     "compares_booleans",
@@ -50,9 +53,11 @@ __all__ = [
     "pipeline_fetches",
     "round_to_bfloat16",
     "stream_stores",
+    "written_bound",
 ]
 
 PASSES = (
+    note_bounds,
     vectorize_full_groups,
     peel_tails,
     uniform_conditions,
