@@ -311,3 +311,20 @@ def test_imported_programs_with_64_bit_indices() -> None:
         assert "autotune_mma_m16n8k16" in kernel
         assert ("autotune_copy_" in kernel) == (stages > 1)
         assert "int64" not in kernel
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_imported_convolutions_in_groups(last: bool) -> None:
+    """TVM's own, whose data are read at the quotient of a channel."""
+    from tvm import te, topi
+
+    images, kernels = ((2, 8, 8, 32), (3, 3, 16, 48)) if last else ((2, 32, 8, 8), (48, 16, 3, 3))
+    data = te.placeholder(images, "float16", "X")
+    weights = te.placeholder(kernels, "float16", "W")
+    compute = topi.nn.group_conv2d_nhwc if last else topi.nn.group_conv2d_nchw
+    made = compute(data, weights, 1, 1, 1, 2, "float32")
+    backend = TVMBackend()
+    imported = backend.import_program(te.create_prim_func([data, weights, made]))
+    (candidate, *_) = sampled(imported.workload, 4)
+    request = BuildRequest(imported.workload, imported.program, candidate, TARGET, threads=1)
+    assert "autotune_mma_m16n8k16" in backend.cuda_source(request)

@@ -90,13 +90,13 @@ class ChunkScan:
 
 @frozen
 class Im2col:
-    """Compute ``stage``, a convolution, as one product of matrices ("implicit GEMM").
+    """Compute ``stage``, a convolution, as products of matrices ("implicit GEMM").
 
-    The rows of the product are the results but for their last axis, its terms all that is summed
-    over: axes of the stage and of what follows it are as :func:`~autotune.sketches.im2col` makes
-    them. Two stages gather the elements of its factors; steps that follow compute these in the
-    copies of the factors, so that the matrices are never in memory as wholes. Comes before all
-    other steps.
+    Rows and columns are as :func:`~autotune.sketches.matrix_form` finds them, the terms all that
+    is summed over: axes of the stage and of what follows it are as
+    :func:`~autotune.sketches.im2col` makes them. Two stages gather the elements of its factors;
+    steps that follow compute these in the copies of the factors, so that the matrices are never in
+    memory as wholes. Comes before all other steps.
     """
 
     stage: str

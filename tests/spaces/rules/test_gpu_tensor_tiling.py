@@ -73,6 +73,27 @@ CONVOLUTIONS = (
     convolution(n=2, h=5, w=6, ci=16, co=24, groups=2, pad=1, bias=1, last=1),
     convolution(h=6, w=5, ci=32, co=32, groups=4, last=1, dtype="int8"),
 )
+
+
+def weighted_values() -> Workload:
+    """Attention's last product with the heads between rows and columns of its result."""
+    extents = {"b": 2, "s": 20, "h": 3, "d": 24, "t": 32}
+    axes = tuple(
+        Axis(name, extents[name], "reduce" if name == "t" else "spatial") for name in extents
+    )
+    factors = {"P": "bhst", "V": "bthd"}
+    inputs = tuple(
+        Tensor(name, tuple(extents[axis] for axis in own), "float16")
+        for name, own in factors.items()
+    )
+    left, right = (
+        Cast("float32", Load(name, tuple(map(var, own)))) for name, own in factors.items()
+    )
+    shape = tuple(axis.extent for axis in axes[:-1])
+    stage = Stage(Tensor("O", shape, "float32"), axes, Binary("mul", left, right), "add")
+    return Workload("weighted_values", inputs, (stage,), ("O",))
+
+
 LONG_CONVOLUTIONS = (
     conv2d(h=6, w=5, ci=64, co=32, pad=1, bias=1, dtype="float16"),
     convolution(n=2, h=6, w=6, ci=64, co=16, pad=1, bias=1, dtype="bfloat16"),
@@ -172,7 +193,9 @@ def test_a_backend_without_the_step_gets_no_such_sketch() -> None:
     assert names == ["shared", "shared-transposed", "direct"]
 
 
-@pytest.mark.parametrize("workload", (*MULTIPLIED, *UNEVEN, *CONVOLUTIONS), ids=named)
+@pytest.mark.parametrize(
+    "workload", (*MULTIPLIED, *UNEVEN, *CONVOLUTIONS, weighted_values()), ids=named
+)
 def test_the_nest_computes_the_reference(workload: Workload) -> None:
     """Each thread writes what it computed itself, whatever the order of its loops."""
     check(workload, candidates(workload, 3))
