@@ -89,10 +89,31 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
         if threads <= 3000 and depth_of(candidate) not in seen:
             seen.append(depth_of(candidate))
             launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels)
-            source = TVMBackend().cuda_source(request_of(candidate))
-            yield Program(source, launches, derive_nest(candidate.sketch).workload, inputs)
+            yield Program(source_of(candidate), launches, parts_of(candidate), inputs)
         if len(seen) == count:
             return
+
+
+def source_of(candidate: Candidate) -> str:
+    return TVMBackend().cuda_source(request_of(candidate))
+
+
+def parts_of(candidate: Candidate) -> Workload:
+    """What is computed, with the stages that split reductions add."""
+    return derive_nest(candidate.sketch).workload
+
+
+def large_stages() -> Candidate:
+    """Three stages of 18 KiB, for one block of 64 x 64 results."""
+    workload = gemm(m=64, n=64, k=256, dtype="float16")
+    limits = TVMBackend().limits(TARGET)
+    sketch = next(
+        it for it in SketchSpace(workload, TARGET, limits).sketches() if it.name == "tensor-cores"
+    )
+    tiles = {"i.0": 1, "i.1": 2, "i.2": 2, "j.0": 1, "j.1": 2, "j.2": 4, "k.0": 4, "k.1": 4}
+    others = {"A.lanes": 8, "B.lanes": 4, "A.pad": 8, "B.pad": 8, "stages": 3, "unroll": 0}
+    config = {f"C.{name}": value for name, value in (tiles | others).items()}
+    return Candidate.from_config(sketch, config)
 
 
 def check(program: Program, found: dict[str, Array]) -> None:
@@ -107,8 +128,12 @@ def check(program: Program, found: dict[str, Array]) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
-    programs = [program for workload in WORKLOADS for program in programs_of(workload, 2)]
-    assert len(programs) >= 2 * len(WORKLOADS) - 2
+    programs = [it for workload in WORKLOADS[:2] for it in programs_of(workload, 2)]
+    programs += [it for workload in WORKLOADS[2:] for it in programs_of(workload, 1)]
+    assert len(programs) == len(WORKLOADS) + 2
+    large = large_stages()
+    inputs = random_inputs(parts_of(large), np.random.default_rng(7))
+    programs.append(Program(source_of(large), ((1, 128),), parts_of(large), inputs))
     assert {"_if(", "autotune_copy_16"} <= {
         text for text in ("_if(", "autotune_copy_16") for it in programs if text in it.source
     }
@@ -146,7 +171,7 @@ def test_memory_and_barriers_of_the_lowered_program(workload: Workload) -> None:
         there = list(zip(found.scopes, found.allocations, strict=True))
         assert Counter(allocated) == Counter(pair for pair in there if pair[0] == "shared")
         assert all(extents[0] == depth_of(candidate) for _, extents in allocated)
-        source = TVMBackend().cuda_source(request_of(candidate))
+        source = source_of(candidate)
         _, kernel = source.split('extern "C"', 1)
         # One ahead of the loop, one in it.
         assert kernel.count("__syncthreads()") == 2
@@ -154,10 +179,21 @@ def test_memory_and_barriers_of_the_lowered_program(workload: Workload) -> None:
         assert kernel.count("autotune_end_copies()") == 2
 
 
+def test_more_than_48_kib_are_asked_for_at_the_launch() -> None:
+    candidate = large_stages()
+    lowered = TVMBackend().lower(request_of(candidate))
+    (launch,) = lowered.program.launches
+    (kernel,) = lowered_nest(scheduled_module(request_of(candidate))).kernels
+    assert launch.shared_bytes == kernel.shared_bytes == 3 * 2 * (64 * 72 * 2)
+    small = Candidate.from_config(candidate.sketch, candidate.config | {"C.stages": 2})
+    (launch,) = TVMBackend().lower(request_of(small)).program.launches
+    assert launch.shared_bytes == 0
+
+
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 def test_copies_are_asynchronous(tmp_path: Path) -> None:
     candidate = next(sampled(WORKLOADS[0], (3,)))
-    source = TVMBackend().cuda_source(request_of(candidate))
+    source = source_of(candidate)
     (kernel,) = kernel_resources(source, "sm_90a")
     assert kernel.stack_bytes == kernel.spill_loads == 0
     code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
@@ -206,4 +242,4 @@ def test_pipelines_that_cannot_be_are_refused() -> None:
     refused(scalar, "vectors of 2 bytes of A are not copied asynchronously; those of 4, 8, 16")
     turned = with_steps(candidate, SharedLayout, dims=(1, 0))
     with pytest.raises(BuildFailed, match=r"no asynchronous copy: .*A_shared"):
-        TVMBackend().cuda_source(request_of(turned))
+        source_of(turned)

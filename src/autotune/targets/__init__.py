@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.targets.architectures import compute_capability, most_shared_memory
 from autotune.targets.cuda_detection import (
     CudaDevice,
     cuda_devices,
@@ -37,6 +38,7 @@ __all__ = [
     "CudaError",
     "Target",
     "allows_tf32",
+    "compute_capability",
     "cuda_devices",
     "detect_cpu",
     "detect_cuda",
@@ -47,6 +49,7 @@ __all__ = [
     "measure_core_rates",
     "measure_peak",
     "measure_rates",
+    "most_shared_memory",
     "peak_instruction_set",
     "preset",
     "preset_names",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -245,3 +246,11 @@ def test_the_operands_of_an_expression_that_is_read_are_limited() -> None:
     for wide in (["mul", *names, "y"], ["mul", ["mul", *names], "y"], ["add", *names, 1]):
         with pytest.raises(InvalidValueError, match="has 1025 operands, more than 1024"):
             from_json(IntExpr, wide)
+
+
+def test_a_copy_has_a_hash_of_its_own() -> None:
+    """Hashes of strings differ from process to process, and pools are given copies."""
+    foreign = IntExpr("var", ("x",))
+    object.__setattr__(foreign, "_hash", hash(x) + 1)
+    assert foreign != x
+    assert copy.copy(foreign) == x

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from attrs import evolve
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import floordiv, floormod
@@ -31,6 +33,8 @@ __all__ = ["fetch", "lay_out", "note_groups", "pack", "pad_stages", "pipeline"]
 
 # What one asynchronous copy of a thread moves.
 _ASYNCHRONOUS_BYTES = (4, 8, 16)
+# Of buffers that begin at multiples of 64 bytes, as many as any compiler places by itself.
+_STATIC_BYTES = 48 * 1024 - 2 * 63
 
 
 def note_groups(state: ScheduleState, steps: tuple[Step, ...]) -> None:
@@ -97,8 +101,10 @@ def fetch(state: ScheduleState, step: CooperativeFetch) -> None:
     own = state.loops_inside(copy, loop)
     region = tuple(int(state.sch.get(loop).extent) for loop in own)
     lanes = state.value(step.lanes)
-    vector = lanes * state.workload.tensors[step.operand].element.bytes
-    state.fetched[step.stage, step.operand] = FetchedCopy(copy, region, step.at, vector)
+    size = state.workload.tensors[step.operand].element.bytes
+    state.fetched[step.stage, step.operand] = FetchedCopy(
+        copy, region, step.at, lanes * size, math.prod(region) * size
+    )
     elements = state.sch.fuse(*own, preserve_unit_iters=True)
     extents = [None, state.value(step.threads), lanes]
     _, threads, vectors = state.sch.split(elements, extents, preserve_unit_iters=True)
@@ -130,19 +136,30 @@ def lay_out(state: ScheduleState, step: SharedLayout) -> None:
         # Rows begin at multiples of this many elements: their own and the padding.
         row = region[step.dims[-1]] + pad
         state.sch.storage_align(copy, 0, len(region) - 2, row, 0)
+        whole = fetched.allocated_bytes // region[step.dims[-1]] * row
+        state.fetched[step.stage, step.operand] = evolve(fetched, allocated_bytes=whole)
 
 
 def pipeline(state: ScheduleState, step: PipelineFetches) -> None:
-    """Mark copies that are made ahead of time, for passes that follow the schedule."""
+    """Mark copies that are made ahead of time, for passes that follow the schedule.
+
+    More memory than a block has without asking is asked for when the kernel is launched.
+    """
     depth, loop = state.value(step.depth), state.loops[step.stage, step.at]
     rounds = int(state.sch.get(loop).extent)
     if not 1 <= depth <= rounds:
         raise InvalidSchedule(f"{step}: a loop of {rounds} iterations has no {depth} stages")
+    copies = {
+        operand: copy
+        for (stage, operand), copy in state.fetched.items()
+        if (stage, copy.at) == (step.stage, step.at)
+    }
+    if depth * sum(copy.allocated_bytes for copy in copies.values()) > _STATIC_BYTES:
+        for copy in copies.values():
+            state.sch.set_scope(copy.block, 0, "shared.dyn")
     if depth == 1:
         return
-    for (stage, operand), copy in state.fetched.items():
-        if (stage, copy.at) != (step.stage, step.at):
-            continue
+    for operand, copy in copies.items():
         if copy.vector_bytes not in _ASYNCHRONOUS_BYTES:
             raise InvalidSchedule(
                 f"{step}: vectors of {copy.vector_bytes} bytes of {operand} are not copied "

@@ -47,12 +47,14 @@ class FetchedCopy:
         region: Extents of what is copied.
         at: The loop of the stage inside which it is made.
         vector_bytes: What a thread copies at a time.
+        allocated_bytes: What it takes in memory.
     """
 
     block: Any
     region: tuple[int, ...]
     at: str
     vector_bytes: int
+    allocated_bytes: int
 
 
 @define(eq=False)

@@ -110,8 +110,9 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     right_first = not any(rows in form.coefficients for form in forms)
     outermost = state.loops[step.stage, step.loops[0]]
     index = str(state.sch.get(outermost).loop_var.ty.dtype)
+    scope = next(str(it.source.scope()) for it in block.reads if it.source.scope() != "local")
     tile = WarpTile(call, down, across, left, right)
-    state.sch.tensorize(outermost, _registered(tile, _Form(dims, right_first, index)))
+    state.sch.tensorize(outermost, _registered(tile, _Form(dims, right_first, index, scope)))
 
 
 def _is_along_reduction(
@@ -140,11 +141,13 @@ class _Form:
             those of fragments where one is as long as the axis.
         right_first: Whether the right factor comes first in the product.
         index: Type of the program's indices.
+        scope: Where the factors are: ``shared``, or ``shared.dyn``, which is asked for.
     """
 
     dims: tuple[int, ...]
     right_first: bool
     index: str
+    scope: str
 
 
 @frozen
@@ -175,7 +178,7 @@ def _registered(tile: WarpTile, form: _Form) -> str:
     """Register the calls of a tile with TVM; returns TVM's name for them."""
     order = "swapped" if form.right_first else "plain"
     dims = "".join(map(str, form.dims))
-    name = f"autotune.{function_name(tile)}/{dims}/{order}/{form.index}"
+    name = f"autotune.{function_name(tile)}/{dims}/{order}/{form.index}/{form.scope}"
     made = _description(tile, form), _implementation(tile, form)
     TensorIntrin.register(name, *made, override=True)
     return name
@@ -262,7 +265,7 @@ def _buffers(tile: WarpTile, form: _Form) -> _ThreadBuffers:
             operand.dtype,
             name,
             strides=[tirx.Var(f"{name}_row", form.index), tirx.Var(f"{name}_next", form.index)],
-            scope="shared",
+            scope=form.scope,
             offset_factor=1,
         )
         for name, along, reach, operand in (

@@ -40,6 +40,9 @@ _CALLED = "#ifndef AUTOTUNE_"
 _DECLARED = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\);'
 )
+# Shared memory that is asked for when a kernel is launched.
+_DYNAMIC = re.compile(r"extern __shared__ [^;]*buf_dyn_shmem_ptr\[\];")
+_ALIGNED, _DYNAMIC_BYTES = "__attribute__((aligned(1024)))", 227 * 1024
 _SECONDS = 300
 
 
@@ -90,6 +93,7 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     """A namespace with the kernels and a function that launches them."""
     first = program.source.find(_CALLED)
     body = program.source[first if first >= 0 else program.source.index('extern "C"') :]
+    body = _DYNAMIC.sub(f"static {_ALIGNED} uchar buf_dyn_shmem_ptr[{_DYNAMIC_BYTES}];", body)
     kernels = _DECLARED.findall(body)
     if len(kernels) != len(program.launches):
         raise RuntimeError(f"{len(kernels)} kernels for {len(program.launches)} launches")

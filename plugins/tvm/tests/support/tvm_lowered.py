@@ -169,7 +169,8 @@ class _Reader:
         for dimension in range(1, len(strides)):
             # Rows that are padded: what lies between the beginnings of two.
             shape[dimension] = strides[dimension - 1] // strides[dimension]
-        scope = str(buffer.scope())
+        # Memory that is asked for at a launch is shared memory like any other.
+        scope = str(buffer.scope()).removesuffix(".dyn")
         self.allocations.append(tuple(extent for extent in shape if extent != 1))
         self.scopes.append(scope)
         if launch is not None:

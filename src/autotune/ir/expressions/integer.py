@@ -50,6 +50,10 @@ class IntExpr:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[IntExpr], tuple[str, tuple[Any, ...]]]:
+        # Hashes of strings, and with them this one, differ from process to process.
+        return IntExpr, (self.op, self.args)
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from autotune.ir.expressions import IntExpr, const, maximum
 from autotune.nest.loop_nest import Buffer, Loop, LoopNest, Statement
-from autotune.targets import Target
+from autotune.targets import Target, most_shared_memory
 
 __all__ = ["MAX_VTHREADS", "Launch", "executions", "launches", "limits", "trip_count"]
 
@@ -76,7 +76,10 @@ def limits(nest: LoopNest, target: Target) -> list[tuple[IntExpr, float]]:
         if target.max_threads_per_block:
             found.append((launch.threads, target.max_threads_per_block))
         if target.shared_memory_bytes:
-            found.append((launch.shared_bytes, target.shared_memory_bytes))
+            # What is fetched ahead is asked for when the kernel is launched.
+            ahead = any(buffer.stages.value != 1 for buffer in launch.buffers)
+            most = most_shared_memory(target) if ahead else target.shared_memory_bytes
+            found.append((launch.shared_bytes, most))
         for statement in launch.statements:
             lanes = trip_count(_own(statement, "vectorized"))
             width = max(nest.element_bytes(access.buffer) for access in statement.accesses)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,17 +15,9 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
 from autotune.sketches.intrinsics.fragment import Digit, Fragment
 from autotune.targets import Target
+from autotune.targets.architectures import compute_capability
 
-__all__ = ["Intrinsic", "IntrinsicOperand", "compute_capability", "result_levels"]
-
-# Letters mark what only this architecture has (`sm_90a`).
-_ARCHITECTURE = re.compile(r"sm_(\d+)[a-z]?")
-
-
-def compute_capability(processor: str) -> int:
-    """The compute capability in NVIDIA's name of an architecture: 80 of ``sm_80``; else 0."""
-    found = _ARCHITECTURE.fullmatch(processor)
-    return int(found.group(1)) if found else 0
+__all__ = ["Intrinsic", "IntrinsicOperand", "result_levels"]
 
 
 @frozen

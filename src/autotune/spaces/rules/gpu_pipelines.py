@@ -21,8 +21,8 @@ from autotune.sketches import (
     Step,
     Tile,
 )
-from autotune.sketches.intrinsics.intrinsic import compute_capability
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.targets import compute_capability, most_shared_memory
 
 __all__ = ["FetchPipeline", "fetch_pipeline"]
 
@@ -39,12 +39,14 @@ class FetchPipeline:
 
     Attributes:
         depth: The number.
+        shared_bytes: Shared memory that a block may have.
         params: The parameter that chooses it; none where everything is waited for.
         steps: The step that says so, where there is a choice.
         constraints: What the loop allows.
     """
 
-    depth: IntExpr = const(1)
+    depth: IntExpr
+    shared_bytes: int
     params: tuple[Param, ...] = ()
     steps: tuple[Step, ...] = ()
     constraints: tuple[Constraint, ...] = ()
@@ -62,6 +64,7 @@ def fetch_pipeline(
         params: Parameters of the kernel.
         steps: Its steps; only what is fetched has anything computed on the way.
     """
+    waiting = FetchPipeline(const(1), draft.target.shared_memory_bytes)
     capable = compute_capability(draft.target.processor) >= _FIRST_CAPABILITY
     moved = all(
         _is_moved(draft.workload.stage(step.stage).body)
@@ -72,7 +75,7 @@ def fetch_pipeline(
         isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims) for step in steps
     )
     if not (capable and moved and draft.can("pipeline_fetches")) or turned:
-        return FetchPipeline()
+        return waiting
     fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
     rounds, most = _rounds(stage, at, steps)
     depths = tuple(depth for depth in _DEPTHS if depth <= most)
@@ -82,10 +85,11 @@ def fetch_pipeline(
         for width in _values(fetch.lanes, params)
     )
     if not (fetches and copied and len(depths) > 1):
-        return FetchPipeline()
+        return waiting
     name = f"{stage.name}.stages"
     return FetchPipeline(
         var(name),
+        most_shared_memory(draft.target),
         (Ordinal(name, depths),),
         (PipelineFetches(stage.name, at, var(name)),),
         (AtLeast(rounds - var(name), 0, "as many iterations as stages"),),

@@ -73,7 +73,7 @@ from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     vector_widths,
 )
-from autotune.spaces.rules.gpu_pipelines import fetch_pipeline
+from autotune.spaces.rules.gpu_pipelines import FetchPipeline, fetch_pipeline
 from autotune.spaces.rules.tile_params import padded_extents
 
 __all__ = ["TENSOR_LABEL", "as_matrices", "tensor_drafts", "tensor_kernel"]
@@ -355,7 +355,7 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
     pipeline = fetch_pipeline(draft, stage, at, params, steps)
     params += pipeline.params
     steps += pipeline.steps
-    constraints += [*_limits(draft, product_, pipeline.depth), *pipeline.constraints]
+    constraints += [*_limits(draft, product_, pipeline), *pipeline.constraints]
     pair = product_.inner(columns)[-1]
     written = (product_.factor(columns, 2), const(pair))
     consumer = draft.epilogues.get(stage.name)
@@ -452,7 +452,7 @@ def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool
     return any(isinstance(node, Select) for body in bodies for node in walk(body))
 
 
-def _limits(draft: SketchDraft, product_: _Product, stages: IntExpr) -> list[Constraint]:
+def _limits(draft: SketchDraft, product_: _Product, pipeline: FetchPipeline) -> list[Constraint]:
     """Threads, shared memory and registers."""
     target, (rows, columns, _) = draft.target, product_.axes
     stage, call = product_.stage, product_.call
@@ -470,9 +470,9 @@ def _limits(draft: SketchDraft, product_: _Product, stages: IntExpr) -> list[Con
     batch = math.prod(axis.extent for axis in product_.batch)
     grid = product_.factor(rows, 0) * product_.factor(columns, 0) * batch
     # What rounding every buffer up may take.
-    most = target.shared_memory_bytes - 2 * (SHARED_ALIGNMENT - 1)
+    most = pipeline.shared_bytes - 2 * (SHARED_ALIGNMENT - 1)
     found: list[Constraint] = [
-        AtMost(shared * stages, most, f"target {target.name}: shared memory of a block"),
+        AtMost(shared * pipeline.depth, most, f"target {target.name}: shared memory of a block"),
         AtMost(threads, target.max_threads_per_block, f"target {target.name}: threads of a block"),
         AtMost(tile, draft.limits.stack_bytes, f"{draft.limits.source}: results of a thread"),
         AtMost(kept + fragments, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
