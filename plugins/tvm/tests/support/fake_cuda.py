@@ -62,7 +62,8 @@ def build_library(folder: Path) -> Path:
     subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=120)
     # Most of a compiler's time goes into the standard library's headers.
     header = folder / "cuda_threads.hpp"
-    shutil.copy(HERE / header.name, header)
+    for name in (header.name, "cuda_fibers.hpp"):
+        shutil.copy(HERE / name, folder)
     command = ["g++", *fake_nvcc.FLAGS, "-x", "c++-header", str(header)]
     subprocess.run(command, check=True, timeout=120)
     compiler = folder / "nvcc"
@@ -90,7 +91,7 @@ def install(library: Path, folder: Path, patch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def candidates_of(workload: Workload, count: int) -> list[Candidate]:
-    """Candidates of few threads a block: each is a thread of the machine."""
+    """Candidates of few threads a block."""
     target = preset("h100")
     space = SketchSpace(workload, target, TVMBackend().limits(target))
     rows = list(space.sample(4 * count, np.random.default_rng(5)))
