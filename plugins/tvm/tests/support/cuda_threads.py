@@ -80,7 +80,7 @@ def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]
     parts.append(f"int main() {{ {calls} }}")
     code, binary = folder / "programs.cpp", folder / "programs"
     code.write_text("\n".join(parts))
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address,alignment,bounds"]
+    flags = ["-std=c++20", "-O0", "-w", "-fsanitize=address,alignment,bounds"]
     _run(["g++", *flags, "-fno-sanitize-recover=all", "-o", str(binary), str(code)])
     _run([str(binary)])
     return [_outputs(program, f"p{n}", folder) for n, program in enumerate(programs)]
