@@ -205,12 +205,18 @@ def print_kernels(kernels: Sequence[Mapping[str, Any]]) -> None:
 
 
 def bars_of(summary: Summary, wanted: int, made: int) -> list[Bar]:
-    """What ours has to reach beside Kernel Tuner's best in the same runs."""
-    by_name = {it.strategy: it for it in summary.strategies}
-    ours, theirs = by_name.get(OURS), best_of_theirs(summary)
+    """What runs may take, and what ours has to reach beside Kernel Tuner's best in them."""
+    return [*cost_bars(summary, wanted, made), *gain_bars(summary)]
+
+
+def cost_bars(summary: Summary, wanted: int, made: int) -> list[Bar]:
+    """What the library and a run take, and whether all of the runs that were asked for ended."""
     library = [it for it in summary.strategies if not is_theirs(it.strategy)]
     harness = max((it.harness_seconds for it in summary.strategies), default=None)
-    bars = [
+    found = {it.strategy for it in summary.strategies}
+    told = found | {it.strategy for it in summary.left_out}
+    missing = sorted(set(strategy_names()) - {name.partition("[")[0] for name in told})
+    return [
         Bar(
             f"processor milliseconds of a run outside the strategy, of {EVALUATIONS} evaluations",
             None if harness is None else 1e3 * harness,
@@ -226,35 +232,33 @@ def bars_of(summary: Summary, wanted: int, made: int) -> list[Bar]:
             at_most=True,
             note=f"{len(library)} strategies that could run",
         ),
-    ]
-    told = {it.strategy for it in summary.left_out} | set(by_name)
-    missing = sorted(set(strategy_names()) - {name.partition("[")[0] for name in told})
-    bars.append(
         Bar(
             "strategies of the library that are neither in the table nor refused",
             float(len(missing)),
             0.0,
             at_most=True,
             note=", ".join(missing),
-        )
-    )
-    slowest = None if ours is None else _slowest(summary, OURS)
-    bars.append(
+        ),
         Bar(
             f"processor seconds of a run of {OURS}, mean on the slowest space",
-            slowest,
+            _slowest(summary, OURS) if OURS in found else None,
             1.0,
             at_most=True,
-        )
-    )
+        ),
+    ]
+
+
+def gain_bars(summary: Summary) -> list[Bar]:
+    """What ours gains over Kernel Tuner's best strategy."""
+    ours = next((it for it in summary.strategies if it.strategy == OURS), None)
+    theirs = best_of_theirs(summary)
     if ours is None or theirs is None:
-        return [*bars, Bar(f"{OURS} beside Kernel Tuner's best strategy", None, 0.10)]
+        return [Bar(f"{OURS} beside Kernel Tuner's best strategy", None, 0.10)]
     regret = min(it.regret_early for it in summary.strategies if is_theirs(it.strategy))
     difference = compare(summary, OURS, theirs.strategy, draw_spaces=False).to_budget
     wider = compare(summary, OURS, theirs.strategy).to_budget.interval
     of = f"{OURS} minus {theirs.strategy}"
     return [
-        *bars,
         Bar(f"P{EVALUATIONS}, {of}", difference.interval.value, 0.10),
         Bar(
             f"lower bound of the 95 % interval of that, {difference.pairs} pairs",

@@ -36,6 +36,7 @@ def workload() -> Workload:
 
 class TestReferenceBackend(BackendSuite):
     heavy_modules = ("tvm", "torch", "lightgbm")
+    packs_ahead = False
 
     @pytest.fixture
     def backend(self) -> Backend:

@@ -23,13 +23,14 @@ class TestMLIRBackend(BackendSuite):
         return MLIRBackend()
 
 
+@pytest.fixture(scope="module")
+def imported() -> ImportedProgram:
+    with bindings.load().ir.Context():
+        return MLIRBackend().import_program(bindings.load().ir.Module.parse(MATMUL))
+
+
 @pytest.mark.slow
 class TestImportedProgram(TestMLIRBackend):
-    @pytest.fixture
-    def imported(self, backend: Backend) -> ImportedProgram:
-        with bindings.load().ir.Context():
-            return backend.import_program(bindings.load().ir.Module.parse(MATMUL))
-
     @pytest.fixture
     def workload(self, imported: ImportedProgram) -> Workload:
         return imported.workload

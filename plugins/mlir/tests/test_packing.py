@@ -126,31 +126,6 @@ def test_what_is_inlined_into_a_transposed_copy_has_loops_of_its_own(
         assert "linalg.generic" not in text and "math.exp" in text
 
 
-def test_bindings_to_the_same_constants_share_what_is_packed(
-    backend: MLIRBackend, target: Target
-) -> None:
-    workload = WORKLOADS["gemm"]
-    (candidate, *_) = ahead(sample_candidates(backend, workload, target))
-    executable = backend.build(BuildRequest(workload, None, candidate, target, 1))
-    inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
-    first, second = (bind_copies(executable, workload, inputs) for _ in range(2))
-    assert first.copies()[0] is second.copies()[0]
-
-
-def test_what_is_timed_does_not_pack(backend: MLIRBackend, target: Target) -> None:
-    """A call reads the packed constant only: changes of the constant itself are not seen."""
-    workload = WORKLOADS["gemm"]
-    (candidate, *_) = ahead(sample_candidates(backend, workload, target))
-    executable = backend.build(BuildRequest(workload, None, candidate, target, 1))
-    inputs = random_inputs(workload, np.random.default_rng(0))
-    call = bind_copies(executable, workload, list(inputs.values()))
-    call.run()
-    before = call.outputs()
-    call.copies()[0][...] = 0
-    call.run()
-    assert not np.array_equal(before[0], call.outputs()[0])
-
-
 def test_a_program_that_is_shown_packs_what_it_is_given(
     backend: MLIRBackend, target: Target
 ) -> None:

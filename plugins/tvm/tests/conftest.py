@@ -11,6 +11,8 @@ import pytest
 # Read when TVM starts its pool: the same as in a worker.
 os.environ.setdefault("TVM_NUM_THREADS", "2")
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+# Where programs follow one another at once, threads that watch for the next one only disturb it.
+os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "1000")
 
 pytest.importorskip("tvm")
 

@@ -25,7 +25,6 @@ from autotune.store.records import Outcome
 from autotune.targets import load_driver, preset, resolve
 
 SMALL = gemm(m=16, n=16, k=16)
-# Of one thread block and few threads each: every thread of a block is one of the machine.
 DEADLINES = {"task": 100.0, "build": 60.0, "verify": 20.0, "run": 40.0}
 
 

@@ -1,7 +1,7 @@
 """CUDA source of random candidates: it computes the reference, and nvcc compiles it.
 
-There is no device here. The generated kernels run on the CPU, every thread of a block as a thread
-of the machine, under the address sanitizer; nvcc says what they take of a GPU.
+There is no device here. The generated kernels run on the CPU, the threads of a block in turns,
+under the address sanitizer; nvcc says what they take of a GPU.
 """
 
 from __future__ import annotations

@@ -65,31 +65,6 @@ def test_programs_that_are_given_packed_constants_are_right(
             assert len(call.copies()) == 1 + signed
 
 
-def test_bindings_to_the_same_constants_share_what_is_packed(
-    backend: TVMBackend, target: Target
-) -> None:
-    workload = WORKLOADS["dense"]
-    (candidate, *_) = packing(sample_candidates(backend, workload, target))
-    executable = backend.build(BuildRequest(workload, None, candidate, target, 1))
-    inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
-    first, second = (bind_copies(executable, workload, inputs) for _ in range(2))
-    assert first.copies()[0] is second.copies()[0]
-
-
-def test_what_is_timed_does_not_pack(backend: TVMBackend, target: Target) -> None:
-    """A call reads the packed constant only: changes of the constant itself are not seen."""
-    workload = WORKLOADS["dense"]
-    (candidate, *_) = packing(sample_candidates(backend, workload, target))
-    executable = backend.build(BuildRequest(workload, None, candidate, target, 1))
-    inputs = random_inputs(workload, np.random.default_rng(0))
-    call = bind_copies(executable, workload, list(inputs.values()))
-    call.run()
-    before = call.outputs()
-    call.copies()[0][...] = 0
-    call.run()
-    assert not np.array_equal(before[0], call.outputs()[0])
-
-
 def test_wrong_packing_is_found_by_validation(
     backend: TVMBackend, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

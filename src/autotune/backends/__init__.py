@@ -41,6 +41,7 @@ from autotune.backends.native_call import (
     sample_native_call,
     time_native_call,
 )
+from autotune.backends.packed_constants import PackedConstants
 from autotune.backends.parking import park_threads
 from autotune.backends.program_file import ProgramFile
 
@@ -65,6 +66,7 @@ __all__ = [
     "NativeCall",
     "NativeCallFailed",
     "NoCudaCompiler",
+    "PackedConstants",
     "ProgramFile",
     "aligned_copy",
     "aligned_empty",

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
 from attrs import frozen
@@ -200,6 +199,8 @@ def _nvrtc() -> CudaCompiler | None:
 
 def _wheel_libraries() -> list[str]:
     """NVRTC in wheels of PyPI, which lie beside other packages and not on the loader's path."""
+    from importlib import metadata
+
     found = []
     for name in _DISTRIBUTIONS:
         try:
@@ -212,6 +213,8 @@ def _wheel_libraries() -> list[str]:
 
 def _include_folders() -> list[str]:
     """Folders with the headers of halves, which NVRTC's own wheel lacks."""
+    from importlib import metadata
+
     roots = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     for name in ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"):
         try:

@@ -157,14 +157,7 @@ def external(
         raise InvalidValueError(
             "measure is missing: a function, 'module:function' or a command line"
         )
-    function = measure if callable(measure) else None
-    how: dict[str, Any] = {"timeout": timeout, "repeats": repeats, "warmup": warmup}
-    if callable(measure):
-        how["function"] = _function_name(measure)
-    elif isinstance(measure, str) and _is_function(measure):
-        how["function"] = measure
-    else:
-        how["command"] = measure
+    how = _run_of(measure, timeout=timeout, repeats=repeats, warmup=warmup)
     spec: dict[str, Any] = {
         "name": name or (how["function"].partition(":")[2] if "function" in how else "external"),
         "parameters": _with_defaults(parameters_of(parameters), default or {}),
@@ -181,7 +174,16 @@ def external(
     if validate is not None:
         spec["validate"] = validate
     program = program_of(spec, Path(directory).resolve())
+    function = measure if callable(measure) else None
     return tune_external(evolve(program, function=function), **options)
+
+
+def _run_of(measure: Measure, **limits: float) -> dict[str, Any]:
+    """How a configuration is run, as a spec says it."""
+    if callable(measure):
+        return {**limits, "function": _function_name(measure)}
+    named = isinstance(measure, str) and _is_function(measure)
+    return {**limits, "function" if named else "command": measure}
 
 
 def tune_external(program: ExternalProgram, **options: Any) -> ExternalResult:

@@ -10,8 +10,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Iterable
-from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -26,6 +25,11 @@ from autotune.plugins.spec import (
 )
 from autotune.process.child import describe
 from autotune.process.interrupts import InterruptGuard, is_of_user
+
+if TYPE_CHECKING:
+    # Imported where it is used: it takes as long as all of this package, and workers of backends
+    # that are given by import strings do without.
+    from importlib import metadata
 
 __all__ = ["DISABLE_VARIABLE", "PluginManager", "PluginStatus", "manager"]
 
@@ -109,6 +113,8 @@ class PluginManager:
         self._core = _Source(_BUILTIN_NAME, _CORE_DISTRIBUTION, _version_of(_CORE_DISTRIBUTION))
         self._admit(importlib.import_module(_BUILTIN_MODULE), self._core)
         if entry_points is None:
+            from importlib import metadata
+
             entry_points = metadata.entry_points(group=ENTRY_POINT_GROUP)
         self._load(list(entry_points), {*disabled, *_disabled_by_environment()})
 
@@ -301,6 +307,8 @@ def _source_of(entry_point: metadata.EntryPoint) -> _Source:
 
 
 def _version_of(distribution: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:  # run from a source tree

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
@@ -15,7 +13,7 @@ from autotune.backends import (
     BoundCall,
     Executable,
     NativeCall,
-    aligned_empty,
+    PackedConstants,
     check_arguments,
     poison_array,
     time_native_call,
@@ -59,8 +57,7 @@ class MLIRExecutable(Executable):
         self._generated = generated
         self._workload = workload
         self._packed = tuple(packed)
-        # By position: what was packed last, and its digest.
-        self._copies: dict[int, tuple[bytes, Array]] = {}
+        self._constants = PackedConstants()
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
         """Run on these arrays, where they lie; constants that the program takes packed are packed.
@@ -76,16 +73,12 @@ class MLIRExecutable(Executable):
         return MLIRBoundCall(self._generated, given, outputs, copies)
 
     def _pack(self, operand: PackedOperand, given: Array) -> Array:
-        """A packed constant; bindings to the same numbers share it, for weights may be large."""
-        digest = hashlib.blake2b(given.reshape(-1).view(np.uint8).data).digest()
-        known = self._copies.get(operand.position)
-        if known is None or known[0] != digest:
-            made = aligned_empty(operand.shape, given.dtype)
-            # Elements that nothing writes are read by none that matters, and are no NaN.
-            made.reshape(-1).view(np.uint8).fill(0)
-            time_native_call(_call_of(operand.packer, [given, made]), 1)
-            known = self._copies[operand.position] = digest, made
-        return known[1]
+        def pack(made: list[Array]) -> None:
+            time_native_call(_call_of(operand.packer, [given, *made]), 1)
+
+        arrays = [(operand.shape, given.dtype)]
+        (found,) = self._constants.packed(operand.position, given, arrays, pack)
+        return found
 
 
 def _call_of(generated: Generated, arrays: Sequence[Array]) -> NativeCall:

@@ -8,6 +8,13 @@ __all__ = ["autotune_parts"]
 
 AUTOTUNE_API_VERSION = 2
 
+_PRESETS = {
+    "pruner-published": "Pruner (ASPLOS'25) as its released code searches",
+    "moa-pruner-published": "MoA-Pruner (ASPLOS'25) as its released code searches",
+    "pruner-offline": "Pruner (ASPLOS'25) with weights that learn nothing during the run",
+    "pruner-finetune": "Pruner (ASPLOS'25) with weights that are fine-tuned during the run",
+}
+
 
 def autotune_parts() -> list[PluginSpec]:
     """Returns every part of this distribution."""
@@ -69,28 +76,13 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.trained:pacm_cpu",
             "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
         ),
-        PluginSpec(
-            "preset",
-            "pruner-published",
-            "autotune_pruner.presets:pruner_published",
-            "Pruner (ASPLOS'25) as its released code searches",
-        ),
-        PluginSpec(
-            "preset",
-            "moa-pruner-published",
-            "autotune_pruner.presets:moa_pruner_published",
-            "MoA-Pruner (ASPLOS'25) as its released code searches",
-        ),
-        PluginSpec(
-            "preset",
-            "pruner-offline",
-            "autotune_pruner.presets:pruner_offline",
-            "Pruner (ASPLOS'25) with weights that learn nothing during the run",
-        ),
-        PluginSpec(
-            "preset",
-            "pruner-finetune",
-            "autotune_pruner.presets:pruner_finetune",
-            "Pruner (ASPLOS'25) with weights that are fine-tuned during the run",
+        *(
+            PluginSpec(
+                "preset",
+                name,
+                f"autotune_pruner.presets:{name.replace('-', '_')}",
+                description,
+            )
+            for name, description in _PRESETS.items()
         ),
     ]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
@@ -15,7 +13,7 @@ from autotune.backends import (
     BoundCall,
     Executable,
     NativeCall,
-    aligned_empty,
+    PackedConstants,
     check_arguments,
     poison_array,
     time_native_call,
@@ -84,8 +82,7 @@ class TVMExecutable(Executable):
     ) -> None:
         self.digest = digest
         self._packed = {operand.position: operand for operand in packed}
-        # By position: what was packed last, and its digest.
-        self._copies: dict[int, tuple[bytes, list[Array]]] = {}
+        self._constants = PackedConstants()
         self._module = module
         self._workload = workload
         self._arguments = tuple(arguments)
@@ -130,20 +127,14 @@ class TVMExecutable(Executable):
         write_program(path, self._module, StoredProgram(self._arguments, self.digest, packed))
 
     def _pack(self, operand: PackedOperand, given: Array) -> list[Array]:
-        """Packed constants; bindings to the same numbers share them, for weights may be large."""
-        digest = hashlib.blake2b(given.reshape(-1).view(np.uint8).data).digest()
-        known = self._copies.get(operand.position)
-        if known is None or known[0] != digest:
-            made = [aligned_empty(it.shape, element_type(it.dtype).dtype) for it in operand.arrays]
-            for array in made:
-                # Elements that no statement writes are read by none that matters, and are no NaN.
-                array.reshape(-1).view(np.uint8).fill(0)
+        def pack(made: list[Array]) -> None:
             runtime.use_threads(self._threads)
             packer = self._module[packer_name(operand.position)]
             dtypes = [self._dtypes[operand.position], *(it.dtype for it in operand.arrays)]
             time_native_call(native_call(packer, [given, *made], dtypes), 1)
-            known = self._copies[operand.position] = digest, made
-        return known[1]
+
+        arrays = [(it.shape, element_type(it.dtype).dtype) for it in operand.arrays]
+        return self._constants.packed(operand.position, given, arrays, pack)
 
 
 class TVMBoundCall(BoundCall):

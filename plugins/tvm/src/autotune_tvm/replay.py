@@ -103,9 +103,8 @@ def schedule(
             them; the message names the step.
     """
     opaque = candidate.sketch.is_opaque
-    conflict = None if opaque else layout_conflict(candidate)
-    if conflict is not None:
-        raise InvalidSchedule(conflict)
+    if not opaque:
+        _check_nest(candidate)
     state = ScheduleState(workload, candidate.config, dict(blocks or {}))
     try:
         padded = with_padded_reductions(module, candidate, workload, state.known)
@@ -121,8 +120,6 @@ def schedule(
         state.name_loops()
         for step in candidate.sketch.core_steps:
             state.current = step
-            if isinstance(step, SoftwarePipeline):
-                derive_nest(candidate.sketch)  # Refuses what would be overwritten too early.
             if step not in split:
                 _apply(state, step)
         if not opaque:
@@ -150,6 +147,25 @@ def sorted_schedule(
     state = ScheduleState(workload, {}, dict(blocks or {}))
     state.start(module)
     return state.sch, state.blocks
+
+
+def _check_nest(candidate: Candidate) -> None:
+    """Refuse what replays without a complaint, and computes something else.
+
+    Raises:
+        InvalidSchedule: elements do not lie as an instruction reads them, or rows of a pipeline
+            would be overwritten too early.
+    """
+    conflict = layout_conflict(candidate)
+    if conflict is not None:
+        raise InvalidSchedule(conflict)
+    steps = candidate.sketch.core_steps
+    pipeline = next((step for step in steps if isinstance(step, SoftwarePipeline)), None)
+    if pipeline is not None:
+        try:
+            derive_nest(candidate.sketch)
+        except InvalidValueError as error:
+            raise InvalidSchedule(f"{pipeline}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -225,7 +225,6 @@ def test_products_in_tf32_become_real_machine_code() -> None:
 def test_a_network_is_tuned_and_built_from_records(
     cuda: FakeCuda, tmp_path: Path, module: Any
 ) -> None:
-    # Every thread of a block is one of the machine.
     deadlines = {"task": 100.0, "build": 60.0, "verify": 60.0, "run": 90.0}
     protocol = MeasureProtocol(deadlines=deadlines, min_sample_seconds=1e-4)
     options = {"target": "cuda", "database": os.fspath(tmp_path / "records.db")}

@@ -111,6 +111,28 @@ def sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)), np.float32)
 
 
+def activations_of(
+    kind: str, options: dict[str, Any], sides: int
+) -> list[Callable[[Array], Array]]:
+    """The functions of the gates, for one side after the other."""
+    named = [it.decode() for it in options.get("activations", ())]
+    usual = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+    named = named or usual[kind] * sides
+    functions: dict[str, Callable[[Array], Array]] = {
+        "Sigmoid": sigmoid,
+        "Tanh": np.tanh,
+        "Relu": lambda v: np.maximum(v, 0),
+        "HardSigmoid": lambda v: np.clip(0.3 * v + 0.4, 0, 1),
+    }
+    count, most = len(named) // sides, options.get("clip", np.inf)
+    # What the cell gives out is not clipped.
+    limits = [np.inf if place % count == 2 else most for place in range(len(named))]
+    return [
+        (lambda v, f=functions[it], m=limit: f(np.clip(v, -m, m)))
+        for it, limit in zip(named, limits, strict=True)
+    ]
+
+
 def specified(model: Any) -> list[Array]:
     """The formulas of the specification, step by step."""
     (node,) = model.graph.node
@@ -121,7 +143,6 @@ def specified(model: Any) -> list[Array]:
     if options.get("layout"):
         x = x.transpose(1, 0, 2)
     sides, rows = w.shape[:2]
-    most = options.get("clip", np.inf)
     zeros = np.zeros((sides, BATCH, HIDDEN), np.float32)
 
     def state(name: str) -> Array:
@@ -131,22 +152,8 @@ def specified(model: Any) -> list[Array]:
     h0, c0 = state("h"), state("c")
     bias = known.get("B", np.zeros((sides, 2 * rows), np.float32))
     peepholes = known.get("P", np.zeros((sides, 3 * HIDDEN), np.float32))
-    named = [it.decode() for it in options.get("activations", ())]
-    usual = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-    named = named or usual[node.op_type] * sides
-    functions: dict[str, Callable[[Array], Array]] = {
-        "Sigmoid": sigmoid,
-        "Tanh": np.tanh,
-        "Relu": lambda v: np.maximum(v, 0),
-        "HardSigmoid": lambda v: np.clip(0.3 * v + 0.4, 0, 1),
-    }
-    count = len(named) // sides
-    # What the cell gives out is not clipped.
-    limits = [np.inf if place % count == 2 else most for place in range(len(named))]
-    each = [
-        (lambda v, f=functions[it], m=limit: f(np.clip(v, -m, m)))
-        for it, limit in zip(named, limits, strict=True)
-    ]
+    each = activations_of(node.op_type, options, sides)
+    count = len(each) // sides
     y = np.zeros((STEPS, sides, BATCH, HIDDEN), np.float32)
     last_h, last_c = [], []
     for side in range(sides):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 pytest.importorskip("tvm")
 
@@ -19,6 +20,7 @@ from tvm import te, tirx, topi
 from tvm_ffi import structural_walk
 from tvm_lowered import lowered_nest, numbers_of
 
+from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Workload, softmax
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate, SoftwarePipeline
@@ -91,6 +93,17 @@ def test_imported_rows_are_pipelined_as_well() -> None:
         body = scheduled_module(request_for(asking, TARGET, 1, imported.program))["main"].body
         assert any(intrinsic_of(it).startswith("llvm.prefetch") for it in statements(body))
         assert any(isinstance(it, tirx.IfThenElse) for it in everything(body))
+
+
+def test_rows_that_would_be_overwritten_too_early_are_refused() -> None:
+    (candidate, *_) = candidates(WORKLOADS[0])
+    steps = (
+        evolve(step, inside="S") if isinstance(step, SoftwarePipeline) else step
+        for step in candidate.sketch.steps
+    )
+    moved = Candidate(evolve(candidate.sketch, steps=tuple(steps)), candidate.values)
+    with pytest.raises(InvalidSchedule, match="'Y' cannot run late in the loops of 'S'"):
+        BACKEND.lower(request_for(moved, TARGET))
 
 
 def rounds_in_a_row(candidate: Candidate, name: str) -> int:

@@ -1,18 +1,18 @@
-// What generated CUDA source needs to run on a CPU: every thread of a block is a thread of the
-// machine, blocks follow one another. Vector types keep CUDA's alignment, so that a sanitizer sees
-// what a device would refuse.
+// What generated CUDA source needs to run on a CPU: the threads of a block take turns, blocks
+// follow one another. Vector types keep CUDA's alignment, so that a sanitizer sees what a device
+// would refuse.
 #pragma once
 
 #include <algorithm>
-#include <barrier>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
+
+#include "cuda_fibers.hpp"
 
 #define __global__
 #define __launch_bounds__(threads)
@@ -22,15 +22,10 @@
 
 using uint = unsigned int;
 
-struct Index {
-  unsigned x, y = 0, z = 0;
-};
-inline thread_local Index threadIdx, blockIdx;
-
 constexpr int kWarp = 32;
 inline int block_threads;
-inline std::unique_ptr<std::barrier<>> block_barrier;
-inline std::vector<std::unique_ptr<std::barrier<>>> warp_barriers;
+inline std::unique_ptr<Barrier> block_barrier;
+inline std::vector<std::unique_ptr<Barrier>> warp_barriers;
 inline double exchanged[1024];
 
 inline void __syncthreads() { block_barrier->arrive_and_wait(); }
@@ -41,7 +36,7 @@ template <class Value>
 Value from_lane(Value value, int lane) {
   static_assert(sizeof(Value) <= sizeof(double));
   const int self = static_cast<int>(threadIdx.x), first = self / kWarp * kWarp;
-  std::barrier<>& warp = *warp_barriers[static_cast<size_t>(self / kWarp)];
+  Barrier& warp = *warp_barriers[static_cast<size_t>(self / kWarp)];
   std::memcpy(&exchanged[self], &value, sizeof value);
   warp.arrive_and_wait();
   if (lane < kWarp && first + lane < block_threads) {
@@ -78,26 +73,34 @@ VECTORS(double, double)
 using std::max;
 using std::min;
 
+inline Index place_of(int number, const unsigned* extents) {
+  const unsigned at = static_cast<unsigned>(number);
+  return {at % extents[0], at / extents[0] % extents[1], at / extents[0] / extents[1]};
+}
+
 template <class Kernel>
-void launch(int blocks, int threads, Kernel kernel) {
-  block_threads = threads;
-  block_barrier = std::make_unique<std::barrier<>>(threads);
+void launch_grid(const unsigned* grid, const unsigned* block, Kernel kernel) {
+  const int blocks = static_cast<int>(grid[0] * grid[1] * grid[2]);
+  block_threads = static_cast<int>(block[0] * block[1] * block[2]);
+  block_barrier = std::make_unique<Barrier>(block_threads);
   warp_barriers.clear();
-  for (int first = 0; first < threads; first += kWarp) {
-    warp_barriers.push_back(std::make_unique<std::barrier<>>(std::min(kWarp, threads - first)));
+  for (int first = 0; first < block_threads; first += kWarp) {
+    warp_barriers.push_back(std::make_unique<Barrier>(std::min(kWarp, block_threads - first)));
   }
-  std::vector<std::thread> running;
-  for (int thread = 0; thread < threads; ++thread) {
-    running.emplace_back([=] {
-      for (int block = 0; block < blocks; ++block) {
-        threadIdx = {static_cast<unsigned>(thread)};
-        blockIdx = {static_cast<unsigned>(block)};
-        kernel();
-        __syncthreads();
-      }
-    });
-  }
-  for (std::thread& thread : running) thread.join();
+  fibers::run(block_threads, [=](int thread) {
+    for (int at = 0; at < blocks; ++at) {
+      threadIdx = place_of(thread, block);
+      blockIdx = place_of(at, grid);
+      kernel();
+      __syncthreads();
+    }
+  });
+}
+
+template <class Kernel>
+void launch(unsigned blocks, unsigned threads, Kernel kernel) {
+  const unsigned grid[] = {blocks, 1, 1}, block[] = {threads, 1, 1};
+  launch_grid(grid, block, kernel);
 }
 
 // An array of exactly so many elements: those of the file, or, where there is none, garbage.

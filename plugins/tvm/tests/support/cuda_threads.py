@@ -1,9 +1,9 @@
 """Runs CUDA source on the CPU, so that generated kernels can be checked without a device.
 
-Every thread of a block is a thread of the machine; shared memory, barriers and shuffles are those
-of ``cuda_threads.hpp``, halves and the matrix instructions of warps those of ``cuda_warps.hpp``.
-The address sanitizer watches every array, and misaligned vectors end the program. Meant for small
-grids: a barrier costs microseconds times threads.
+The threads of a block take turns (``cuda_fibers.hpp``); shared memory, barriers and shuffles are
+those of ``cuda_threads.hpp``, halves and the matrix instructions of warps those of
+``cuda_warps.hpp``. The address sanitizer watches every array, and misaligned vectors end the
+program, as do threads that wait for one another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autotune.sketches import partial_name
 
 Array = NDArray[Any]
 
-_SHIMS = [Path(__file__).with_name(f"cuda_{name}.hpp") for name in ("threads", "warps")]
+_SHIMS = [Path(__file__).with_name(f"cuda_{name}.hpp") for name in ("fibers", "threads", "warps")]
 _TYPES = {
     "float32": "float",
     "float64": "double",
@@ -83,7 +83,7 @@ def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]
     parts.append(f"int main() {{ {calls} }}")
     code, binary = folder / "programs.cpp", folder / "programs"
     code.write_text("\n".join(parts))
-    flags = ["-std=c++20", "-O1", "-w", "-pthread", "-fsanitize=address,alignment,bounds"]
+    flags = ["-std=c++20", "-O0", "-w", "-fsanitize=address,alignment,bounds"]
     _run(["g++", *flags, "-fno-sanitize-recover=all", "-o", str(binary), str(code)])
     _run([str(binary)])
     return [_outputs(program, f"p{n}", folder) for n, program in enumerate(programs)]

@@ -87,7 +87,7 @@ inline uint __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) {
 inline const unsigned char* row_of[1024];
 inline uint left_of[1024][4], right_of[1024][2];
 
-inline std::barrier<>& own_warp() { return *warp_barriers[threadIdx.x / kWarp]; }
+inline Barrier& own_warp() { return *warp_barriers[threadIdx.x / kWarp]; }
 
 // Matrices of eight rows of 16 bytes; lane 8m + r gives the address of row r of matrix m.
 inline void load_matrices(uint* to, const void* row, int count, bool transposed) {

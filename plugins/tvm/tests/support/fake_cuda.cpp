@@ -1,7 +1,8 @@
 // A CUDA driver without a device: libcuda's functions, with the prototypes of cuda.h, over the
 // memory of the host. A "cubin" is a shared library that fake_nvcc.py makes of CUDA source; its
-// kernels run on threads of the machine, for each launch of theirs; of a graph, where memory has been
-// copied to since it ran, and what it repeats only once. Time is virtual, and waiting for an event really takes as long.
+// kernels run on the CPU, for each launch of theirs; of a graph, where memory has been copied to
+// since it ran, and what it repeats only once. Time is virtual, and waiting for an event really
+// takes as long.
 //
 // Faults: the file "faults" in the folder FAKE_CUDA holds lines "ORDINAL FAULT"; the n-th module
 // of a candidate that any process loads gets the fault of its number.

@@ -62,7 +62,7 @@ def build_library(folder: Path) -> Path:
     subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=120)
     # Most of a compiler's time goes into the standard library's headers.
     header = folder / "cuda_threads.hpp"
-    for name in (header.name, fake_nvcc.WARPS):
+    for name in (header.name, "cuda_fibers.hpp", fake_nvcc.WARPS):
         shutil.copy(HERE / name, folder / name)
     command = ["g++", *fake_nvcc.FLAGS, "-x", "c++-header", str(header)]
     subprocess.run(command, check=True, timeout=120)
@@ -91,7 +91,7 @@ def install(library: Path, folder: Path, patch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def candidates_of(workload: Workload, count: int) -> list[Candidate]:
-    """Candidates of few threads a block: each is a thread of the machine."""
+    """Candidates of few threads a block."""
     target = preset("h100")
     space = SketchSpace(workload, target, TVMBackend().limits(target))
     rows = list(space.sample(4 * count, np.random.default_rng(5)))

@@ -1,7 +1,6 @@
 """Stands in for nvcc: makes a shared library of CUDA source that ``fake_cuda.cpp`` loads.
 
-Each kernel becomes a function that runs its blocks one after the other, their threads on threads
-of the machine.
+Each kernel becomes a function that runs its blocks one after the other, whose threads take turns.
 """
 
 from __future__ import annotations
@@ -13,33 +12,11 @@ import sys
 from pathlib import Path
 
 CALLED, WARPS = "#ifndef AUTOTUNE_", "cuda_warps.hpp"
-FLAGS = ("-std=c++20", "-O0", "-w", "-fPIC", "-pthread")
+FLAGS = ("-std=c++20", "-O0", "-w", "-fPIC")
 KERNEL = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*([;{])'
 )
-LAUNCHER = """
-template <class Kernel>
-void launch_grid(const unsigned* grid, const unsigned* block, Kernel kernel) {
-  const int threads = static_cast<int>(block[0] * block[1] * block[2]);
-  block_threads = threads;
-  block_barrier = std::make_unique<std::barrier<>>(threads);
-  warp_barriers.clear();
-  for (int first = 0; first < threads; first += kWarp) {
-    warp_barriers.push_back(std::make_unique<std::barrier<>>(std::min(kWarp, threads - first)));
-  }
-  std::vector<std::thread> running;
-  for (unsigned thread = 0; thread < block[0] * block[1] * block[2]; ++thread) {
-    running.emplace_back([=] {
-      threadIdx = {thread % block[0], thread / block[0] % block[1], thread / block[0] / block[1]};
-      for (unsigned at = 0; at < grid[0] * grid[1] * grid[2]; ++at) {
-        blockIdx = {at % grid[0], at / grid[0] % grid[1], at / grid[0] / grid[1]};
-        kernel();
-        __syncthreads();
-      }
-    });
-  }
-  for (std::thread& thread : running) thread.join();
-}
+CONVERSIONS = """
 inline float __uint_as_float(unsigned bits) {
   float value;
   std::memcpy(&value, &bits, 4);
@@ -77,7 +54,7 @@ def main(headers: str, arguments: list[str]) -> int:
         sys.stderr.write(plain.stderr)
         return 1
     warps = f'#include "{WARPS}"' if of_warps else ""
-    parts = ['#include "cuda_threads.hpp"', warps, "#define __device__", LAUNCHER, plain.stdout]
+    parts = ['#include "cuda_threads.hpp"', warps, "#define __device__", CONVERSIONS, plain.stdout]
     for name, parameters, end in KERNEL.findall(plain.stdout):
         if f"run_{name}(" in "".join(parts) or (end == "{" and f"{name}(" not in plain.stdout):
             continue

@@ -248,40 +248,14 @@ def tiled(
     contraction: Contraction | None = None,
 ) -> SketchDraft:
     """The draft with ``stage`` tiled and packed, around calls of an instruction if given."""
-    target, limits = draft.target, draft.limits
-    packed = {
-        operand.tensor for operand in operands if _place(operand, packing, stage) is not None
-    }
-    packs = [
-        Pack(
-            stage.name,
-            operand.tensor,
-            None if place == "root" else place,
-            operand.block_dim,
-            None,
-            1,
-        )
-        for operand in operands
-        if (place := _place(operand, packing, stage)) is not None
-    ]
-    paddable = {
-        axis.name
-        for axis in stage.spatial_axes
-        if draft.can_pad(stage, axis, packs)
-        and all(o.tensor in packed for o in operands if depends_on(o.forms, axis.name))
-    }
-    batch = {
-        axis.name
-        for axis in stage.spatial_axes[:-1]
-        if all(dimension_of(operand.forms, axis.name) is not None for operand in operands)
-    }
+    paddable, batch = _axes_to_pad(draft, stage, operands, packing)
     row_reuse = any(
         it.block_dim is not None and (_is_reused(it, stage) or not it.prepacked) for it in operands
     )
     levels = tile_levels(
         stage,
-        target,
-        limits,
+        draft.target,
+        draft.limits,
         paddable - batch,
         batch=batch,
         row_reuse=row_reuse,
@@ -308,6 +282,30 @@ def tiled(
         constraints=constraints,
         steps=steps,
     )
+
+
+def _axes_to_pad(
+    draft: SketchDraft, stage: Stage, operands: list[Operand], packing: Packing
+) -> tuple[set[str], set[str]]:
+    """Axes whose padding goes into packed operands, and those that every operand has (batches)."""
+    packs = [
+        Pack(stage.name, it.tensor, None if place == "root" else place, it.block_dim, None, 1)
+        for it in operands
+        if (place := _place(it, packing, stage)) is not None
+    ]
+    packed = {pack.operand for pack in packs}
+    paddable = {
+        axis.name
+        for axis in stage.spatial_axes
+        if draft.can_pad(stage, axis, packs)
+        and all(it.tensor in packed for it in operands if depends_on(it.forms, axis.name))
+    }
+    batch = {
+        axis.name
+        for axis in stage.spatial_axes[:-1]
+        if all(dimension_of(it.forms, axis.name) is not None for it in operands)
+    }
+    return paddable, batch
 
 
 def _order(
