@@ -38,7 +38,6 @@ def found(
     return result, events
 
 
-@pytest.mark.slow
 def test_each_has_its_share_and_the_winners_are_compared(
     found: tuple[autotune.Result, list[Event]],
 ) -> None:
@@ -51,7 +50,6 @@ def test_each_has_its_share_and_the_winners_are_compared(
     assert result.task == rival.result.task
 
 
-@pytest.mark.slow
 def test_only_the_one_that_reads_mlir_replays_on_the_file(
     found: tuple[autotune.Result, list[Event]],
 ) -> None:
