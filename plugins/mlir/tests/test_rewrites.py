@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from autotune_mlir import bindings, compiler
 from autotune_mlir.rewrites import rewrite
+from autotune_mlir.vector_instructions import BASIC
 
 from autotune.backends import (
     ALIGNMENT,
@@ -47,7 +48,7 @@ def rewritten(program: str) -> str:
     module: Any = compiler.parse_payload(program)
     ir = bindings.load().ir
     with module.context, ir.Location.unknown():
-        rewrite(ir, module, least_masked_bits=8)
+        rewrite(ir, module, BASIC)
         assert module.operation.verify()
         return str(module)
 
