@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import time
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from autotune.cli.watching import Watching
     from autotune.errors import AutotuneError
     from autotune.networks.model_result import ModelResult
+    from autotune.tuning.events import Event
     from autotune.tuning.options import TuneOptions
 
 __all__ = ["command"]
@@ -94,6 +96,7 @@ def command(
     from autotune.cli.output import Output, notify, notify_interrupted
     from autotune.networks.api import run_model
     from autotune.networks.import_limit import ImportLimit
+    from autotune.process.garbage import no_collection
     from autotune.process.interrupts import TuningInterrupted
 
     began: float = click.get_current_context().meta[BEGAN]
@@ -108,13 +111,14 @@ def command(
             asked = evolve(
                 options,
                 objective=function,
-                listeners=[*totals, *listeners],
+                listeners=[_keep_loaded, *totals, *listeners],
             )
             importing = ImportLimit.of(
                 options, model.text, lambda: time.monotonic() - began, _give_up
             )
-            with importing.during("it was made"):
+            with importing.during("it was made"), no_collection():
                 source = model.source()
+                gc.freeze()
             result = run_model(
                 source,
                 reading,
@@ -141,6 +145,14 @@ def command(
             f"to build, check and time the network took {done - tuned:.0f} s of them"
         )
     return status
+
+
+def _keep_loaded(event: Event) -> None:
+    """A listener: what a network is made of stays, and is not searched for garbage each time."""
+    from autotune.tuning.events import NetworkLoaded
+
+    if isinstance(event, NetworkLoaded):
+        gc.freeze()
 
 
 def _give_up(error: AutotuneError) -> None:

@@ -393,24 +393,25 @@ def _loaded(
         limit.doing = f"its graph was prepared, after pass {report.name!r}"
         _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
 
-    with limit.during("it was read"), no_collection():
-        network = load_network(
-            source,
-            options.machine,
-            options.machine.cores,
-            frontend=reading.frontend,
-            passes=reading.passes,
-            on_pass=on_pass,
-        )
-        limit.doing = "its programs were imported"
-        tasks = unique_tasks(network)
-    if options.backend not in ((), (network.backend,)):
-        raise InvalidValueError(
-            f"the programs of {network.name} are built by backend {network.backend!r}, and not by "
-            f"{', '.join(map(repr, options.backend))}; name no backend"
-        )
-    facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
-    _emit(options, NetworkLoaded(network.name, tuple(facts)))
+    with no_collection():
+        with limit.during("it was read"):
+            network = load_network(
+                source,
+                options.machine,
+                options.machine.cores,
+                frontend=reading.frontend,
+                passes=reading.passes,
+                on_pass=on_pass,
+            )
+            limit.doing = "its programs were imported"
+            tasks = unique_tasks(network)
+        if options.backend not in ((), (network.backend,)):
+            raise InvalidValueError(
+                f"the programs of {network.name} are built by backend {network.backend!r}, and "
+                f"not by {', '.join(map(repr, options.backend))}; name no backend"
+            )
+        facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
+        _emit(options, NetworkLoaded(network.name, tuple(facts)))
     return network, tasks, evolve(options, backend=(network.backend,))
 
 
