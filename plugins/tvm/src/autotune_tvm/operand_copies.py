@@ -26,6 +26,7 @@ from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.pad import pad_block
 from autotune_tvm.passes import AHEAD, STAGES
+from autotune_tvm.passes.async_copies import MOST_STAGES
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.schedule_state import THREAD_TAGS, FetchedCopy, ScheduleState
 
@@ -147,8 +148,10 @@ def pipeline(state: ScheduleState, step: PipelineFetches) -> None:
     """
     depth, loop = state.value(step.depth), state.loops[step.stage, step.at]
     rounds = int(state.sch.get(loop).extent)
-    if not 1 <= depth <= rounds:
-        raise InvalidSchedule(f"{step}: a loop of {rounds} iterations has no {depth} stages")
+    if not 1 <= depth <= min(rounds, MOST_STAGES):
+        raise InvalidSchedule(
+            f"{step}: a loop of {rounds} iterations has no {depth} stages; at most {MOST_STAGES}"
+        )
     copies = {
         operand: copy
         for (stage, operand), copy in state.fetched.items()

@@ -17,7 +17,17 @@ from tvm_ffi import structural_map, structural_walk
 
 from autotune_tvm.linked_text import with_functions
 
-__all__ = ["async_copies", "copies_ahead", "end_of_group", "marked", "wait_for_group"]
+__all__ = [
+    "MOST_STAGES",
+    "async_copies",
+    "copies_ahead",
+    "end_of_group",
+    "marked",
+    "wait_for_group",
+]
+
+MOST_STAGES = 8
+"""Stages for which there are functions that wait; what more of them would hide is not seen."""
 
 _MARK = "autotune.async_copies"
 _CONDITIONAL = Op.get("prim.if_then_else")
@@ -25,7 +35,7 @@ _BYTES = (4, 8, 16)
 # Sixteen bytes pass the first cache, too; fewer cannot.
 _CACHES = {4: "ca", 8: "ca", 16: "cg"}
 _WORDS = {4: "unsigned", 8: "uint2", 16: "uint4"}
-_DEPTHS = range(8)
+_WAITS = range(MOST_STAGES - 1)
 
 
 def marked(copies: Any) -> Any:
@@ -39,9 +49,7 @@ def end_of_group() -> Any:
 
 
 def wait_for_group(on_their_way: int) -> Any:
-    """Wait until at most so many of a thread's groups are on their way."""
-    if on_their_way not in _DEPTHS:
-        raise ValueError(f"a thread waits for all but {on_their_way} groups of copies")
+    """Wait until at most so many of a thread's groups are on their way, less than most stages."""
     return _called(f"autotune_wait_copies_{on_their_way}")
 
 
@@ -139,7 +147,7 @@ def _functions() -> str:
         '  asm volatile("cp.async.commit_group;" ::: "memory");',
         "}",
     ]
-    for depth in _DEPTHS:
+    for depth in _WAITS:
         lines += [
             f"static __device__ __forceinline__ void autotune_wait_copies_{depth}() {{",
             f'  asm volatile("cp.async.wait_group {depth};" ::: "memory");',
