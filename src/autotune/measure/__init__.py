@@ -51,3 +51,7 @@ def _imported_later(name: str) -> Any:
 
 if not TYPE_CHECKING:
     __getattr__ = _imported_later
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

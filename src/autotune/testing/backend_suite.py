@@ -42,7 +42,7 @@ from autotune.sketches import STEP_TYPES, Candidate, Sketch, Tile, baseline_cand
 from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, detect_cpu
-from autotune.testing.packing_suite import PackingSuite
+from autotune.testing.backend_packing import PackingSuite
 from autotune.testing.program_digests import program_digests, program_digests_elsewhere
 from autotune.testing.programs import check_call, check_program
 

@@ -1,4 +1,4 @@
-"""Conformance suite for backends that pack constants ahead; a part of `BackendSuite`."""
+"""What backends promise that pack constants ahead: a part of the suite of backends."""
 
 from __future__ import annotations
 
