@@ -43,6 +43,8 @@ def statement_arguments(rng: np.random.Generator, outputs: int) -> dict[str, Any
         "written": int(rng.integers(0, buffers)),
         "aligned": columns(buffers) - np.int32(rng.integers(0, 2)),
         "divided": columns(buffers),
+        "early": int(rng.integers(-1, outputs)),
+        "hides": bool(rng.integers(2)),
     }
 
 

@@ -155,7 +155,7 @@ def test_bounds_are_printed() -> None:
     assert "for Y.j.0 in Y.j.0 while j <= i + 0:" in text
 
 
-@settings(max_examples=settings.default.max_examples // 4, deadline=None)
+@settings(max_examples=settings.default.max_examples // 8, deadline=None)
 @given(
     st.sampled_from([8, 16, 24, 40, 64, 72, 136]),
     st.integers(0, 20),
