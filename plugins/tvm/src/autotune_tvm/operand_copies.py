@@ -12,6 +12,7 @@ from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     CooperativeFetch,
+    CoreMatrices,
     Interleave,
     Pack,
     PadExtent,
@@ -25,7 +26,7 @@ from autotune_tvm.pad import pad_block
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 
-__all__ = ["fetch", "lay_out", "note_groups", "pack", "pad_stages"]
+__all__ = ["fetch", "lay_out", "lay_out_cores", "note_groups", "pack", "pad_stages"]
 
 
 def note_groups(state: ScheduleState, steps: tuple[Step, ...]) -> None:
@@ -122,6 +123,34 @@ def lay_out(state: ScheduleState, step: SharedLayout) -> None:
         # Rows begin at multiples of this many elements: their own and the padding.
         row = region[step.dims[-1]] + pad
         state.sch.storage_align(copy, 0, len(region) - 2, row, 0)
+
+
+def lay_out_cores(state: ScheduleState, step: CoreMatrices) -> None:
+    """Lay a fetched copy out in core matrices, and let so many rows follow those of each plane."""
+    if (step.stage, step.operand) not in state.fetched:
+        raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
+    copy, region = state.fetched[step.stage, step.operand]
+    others = tuple(dimension for dimension in range(len(region)) if dimension != step.dim)
+    if len(others) != len(region) - 1 or not others:
+        raise InvalidSchedule(
+            f"{step}: {step.dim} is none of {len(region)} dimensions of a matrix"
+        )
+    if region[step.dim] % step.width:
+        raise InvalidSchedule(f"{step}: {region[step.dim]} elements are no rows of {step.width}")
+    pad = state.value(step.pad)
+    if pad < 0:
+        raise InvalidSchedule(f"{step}: planes cannot be padded by {pad} rows")
+    state.layouts[step.stage, step.operand] = (*others, step.dim)
+
+    def laid_out(*indices: Any) -> list[Any]:
+        own = indices[step.dim]
+        outer = [indices[dimension] for dimension in others]
+        return [floordiv(own, step.width), *outer, floormod(own, step.width)]
+
+    state.sch.transform_layout(copy, ("write", 0), laid_out)
+    if pad:
+        plane = (region[others[-1]] + pad) * step.width
+        state.sch.storage_align(copy, 0, len(region) - 2, plane, 0)
 
 
 def _pad_stage(

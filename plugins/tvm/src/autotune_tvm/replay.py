@@ -21,6 +21,7 @@ from autotune.sketches import (
     Candidate,
     ChunkReduction,
     CooperativeFetch,
+    CoreMatrices,
     FuseConsumer,
     FuseProducer,
     Im2col,
@@ -54,7 +55,14 @@ from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.matrix_products import make_matrices
-from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
+from autotune_tvm.operand_copies import (
+    fetch,
+    lay_out,
+    lay_out_cores,
+    note_groups,
+    pack,
+    pad_stages,
+)
 from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.passes import HOST, LANES, LATE, PREFETCH, ROWS, STREAM
 from autotune_tvm.scans import opened
@@ -369,6 +377,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Bind: _bind,
     CooperativeFetch: fetch,
     SharedLayout: lay_out,
+    CoreMatrices: lay_out_cores,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
     Stream: _stream,
