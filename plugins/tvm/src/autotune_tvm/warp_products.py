@@ -114,7 +114,18 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         terms = int(state.sch.get(state.loops[step.stage, step.loops[-1]]).extent)
         steps = terms // call.reduce_axes[0].extent
         tile = WarpgroupTile(call, down, across, steps, left, right)
-    state.sch.tensorize(outermost, _registered(tile, _Form(dims, right_first, index)))
+    form = _Form(dims, right_first, index, _batch_dims(stage))
+    state.sch.tensorize(outermost, _registered(tile, form))
+
+
+def _batch_dims(stage: Stage) -> tuple[int, int]:
+    """Dimensions of the left and of the right factor beside those of their matrices."""
+    rows = stage.spatial_axes[-2].name
+    found = {}
+    for load in stage.loads:
+        forms = stage.access_map(load)
+        found[any(rows in form.coefficients for form in forms)] = len(forms) - 2
+    return found[True], found[False]
 
 
 def _is_along_reduction(
@@ -143,11 +154,13 @@ class _Form:
             those of fragments where one is as long as the axis.
         right_first: Whether the right factor comes first in the product.
         index: Type of the program's indices.
+        batch: How many dimensions of each factor's copy are of a batch.
     """
 
     dims: tuple[int, ...]
     right_first: bool
     index: str
+    batch: tuple[int, int]
 
 
 @frozen
@@ -170,7 +183,8 @@ def _registered(tile: Tile, form: _Form) -> str:
     """Register the calls of a tile with TVM; returns TVM's name for them."""
     order = "swapped" if form.right_first else "plain"
     dims = "".join(map(str, form.dims))
-    name = f"autotune.{_called(tile)[0]}/{dims}/{order}/{form.index}"
+    batch = "".join(map(str, form.batch))
+    name = f"autotune.{_called(tile)[0]}/{dims}/{batch}/{order}/{form.index}"
     made = _description(tile, form), _implementation(tile, form)
     TensorIntrin.register(name, *made, override=True)
     return name
@@ -204,8 +218,8 @@ def _description(tile: Tile, form: _Form) -> Any:
         var if extent > 1 else zero for var, extent in zip(variables, extents, strict=True)
     )
     buffers = _buffers(tile, form)
-    a = buffers.left[_place(tile, 0, (f, h), k, along=tile.left_along_reduction)]
-    b = buffers.right[_place(tile, 1, (g, p), k, along=tile.right_along_reduction)]
+    a = buffers.left[_place(tile, form, 0, (f, h), k)]
+    b = buffers.right[_place(tile, form, 1, (g, p), k)]
     place = _result(call, form, (f, h), (g, p), zero)
     total = buffers.sums[tuple(place)]
     dtype = call.result.dtype
@@ -261,11 +275,9 @@ def _buffers(tile: Tile, form: _Form) -> _ThreadBuffers:
     shape = [tirx.IntImm(form.index, extent) for extent in whole]
     sums = tirx.decl_buffer(shape, call.result.dtype, "sums", scope="local", offset_factor=1)
     factors = []
-    for name, along, reach, operand in (
-        ("left", tile.left_along_reduction, down, call.left),
-        ("right", tile.right_along_reduction, across, call.right),
-    ):
-        extents = _hull(tile, reach, along=along)
+    for axis, (name, reach) in enumerate((("left", down), ("right", across))):
+        operand = (call.left, call.right)[axis]
+        extents = _hull(tile, form, axis, reach)
         strides = [tirx.Var(f"{name}_{level}", form.index) for level in range(len(extents))]
         buffer = tirx.decl_buffer(
             [tirx.IntImm(form.index, it) for it in extents],
@@ -295,34 +307,43 @@ def _result(
 
 
 def _place(
-    tile: Tile, axis: int, result: tuple[Any, Any], term: Any, *, along: bool
+    tile: Tile, form: _Form, axis: int, result: tuple[Any, Any], term: Any
 ) -> tuple[Any, ...]:
     """Where a factor is read in its copy, for one term and one result, as of :func:`_result`."""
     (fragment, kept), own = result, _kept(tile.call, axis)
     extent = tile.call.spatial_axes[axis].extent
     place = fragment * extent + kept * own.stride
+    along = _is_along(tile, axis)
     if isinstance(tile, WarpTile):
         return (place, term) if along else (term, place)
     width = _core_width(tile)
+    batch = [tirx.IntImm(form.index, 0)] * form.batch[axis]
     if along:
-        return (tirx.floordiv(term, width), place, tirx.floormod(term, width))
+        return (tirx.floordiv(term, width), *batch, place, tirx.floormod(term, width))
     # TVM compares what is simplified: a level is within a row of a core matrix, or from plane
     # to plane.
+    planes = fragment * (extent // width)
     if own.stride < width:
-        return (fragment * (extent // width), term, kept * own.stride)
-    return (fragment * (extent // width) + kept * (own.stride // width), term, kept * 0)
+        return (planes, *batch, term, kept * own.stride)
+    return (planes + kept * (own.stride // width), *batch, term, kept * 0)
 
 
-def _hull(tile: Tile, reach: int, *, along: bool) -> tuple[int, ...]:
+def _hull(tile: Tile, form: _Form, axis: int, reach: int) -> tuple[int, ...]:
     """Extents of what is read of a factor's copy, of so many results in a row."""
-    depth = _depth(tile)
+    depth, along = _depth(tile), _is_along(tile, axis)
     if isinstance(tile, WarpTile):
         return (reach, depth) if along else (depth, reach)
     width = _core_width(tile)
+    batch = [1] * form.batch[axis]
     if along:
-        return (depth // width, reach, width)
+        return (depth // width, *batch, reach, width)
     # Within eight results, lanes begin at different ones.
-    return (-(-reach // width), depth, min(reach, 1 + (reach - 1) % width))
+    return (-(-reach // width), *batch, depth, min(reach, 1 + (reach - 1) % width))
+
+
+def _is_along(tile: Tile, axis: int) -> bool:
+    """Whether rows of the copy of a factor lie along the reduction."""
+    return (tile.left_along_reduction, tile.right_along_reduction)[axis]
 
 
 def _core_width(tile: WarpgroupTile) -> int:
