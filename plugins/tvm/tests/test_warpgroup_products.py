@@ -27,7 +27,7 @@ from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of
 from warpgroup_assembly import on_cpus
 
-from autotune.backends import BuildRequest, InvalidSchedule
+from autotune.backends import BuildRequest, CudaExecutable, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import Binary, Cast, Load, const, var
 from autotune.ir.workloads import (
@@ -216,6 +216,25 @@ def test_instructions_that_there_are_not_are_refused() -> None:
         WarpgroupTile(bytes_of, 1, 8, 1, True, False)
     with pytest.raises(InvalidValueError, match="'mma-m16n8k16' is no wgmma of float16,"):
         WarpgroupTile(find_intrinsic("mma-m16n8k16"), 1, 8, 1, True, True)
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is built")
+def test_programs_are_built_for_the_preset() -> None:
+    """It is of sm_90, whose own code has no such instructions."""
+    candidate = sampled(WORKLOADS[0], 1)[0]
+    request = BuildRequest(WORKLOADS[0], None, candidate, TARGET, threads=1)
+    backend = TVMBackend()
+    built = backend.compile(backend.lower(request))
+    assert isinstance(built, CudaExecutable)
+    assert built.program.cubin.startswith(b"\x7fELF")
+
+
+def test_other_architectures_are_refused() -> None:
+    candidate = sampled(WORKLOADS[0], 1)[0]
+    request = BuildRequest(WORKLOADS[0], None, candidate, preset("a100"), threads=1)
+    message = "'wgmma-m64n8k16' is an instruction from sm_90 to sm_90; target 'a100' is sm_80$"
+    with pytest.raises(InvalidSchedule, match=message):
+        TVMBackend().cuda_source(request)
 
 
 def test_one_instruction_serves_every_tile_of_its_columns() -> None:
