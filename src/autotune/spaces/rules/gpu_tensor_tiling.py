@@ -88,6 +88,8 @@ _RESULTS_OF_A_WARP = 1024
 # 64 x 16 and 16 x 64 halves are 4 KiB, of which 128 bytes are read in a cycle, and take the four
 # tensor cores 32 cycles.
 _ENOUGH_ACROSS = 8
+# Of the multiprocessors, those that must have a block of warpgroups.
+_BUSY_SHARE = (3, 4)
 # CUDA has no vectors of more bytes to hold what is fetched and what is zero.
 _MOST_PADDED_BYTES = 4
 
@@ -312,6 +314,9 @@ def _limits(draft: SketchDraft, product_: MatrixProduct) -> list[Constraint]:
     whole = math.prod(axis.extent for axis in stage.spatial_axes)
     warps = call.lanes // target.warp_size
     blocks = min(target.multiprocessors, whole // (_RESULTS_OF_A_WARP * warps))
+    if call.is_of_warpgroup:
+        # Tiles of 64 rows leave few choices: 128 blocks are better for 132 than 256 are.
+        blocks = blocks * _BUSY_SHARE[0] // _BUSY_SHARE[1]
     if blocks > 1:
         source = "every multiprocessor gets a block, as far as there are so many"
         found.append(AtLeast(grid, blocks, source, hard=False))
