@@ -75,10 +75,11 @@ def _check_instructions(candidate: Candidate, target: Target) -> None:
         if isinstance(step, WarpTensorize):
             call = find_intrinsic(step.intrinsic)
             if not call.belongs_to(target.processor):
-                until = f"to sm_{call.last_architecture}" if call.last_architecture else "on"
+                last = call.last_architecture
+                known = f"sm_{call.architecture} {f'to sm_{last}' if last else 'on'}"
                 raise InvalidSchedule(
-                    f"{step}: {call.name!r} is an instruction from sm_{call.architecture} {until}; "
-                    f"target {target.name!r} is {target.processor}"
+                    f"{step}: {call.name!r} is an instruction from {known}; target "
+                    f"{target.name!r} is {target.processor}"
                 )
 
 
