@@ -4,7 +4,8 @@ One function, called by every thread, does all steps between two fetches: it des
 core matrices of both factors lie, begins an instruction for every 64 rows and every step, and
 waits for all of them. Results are in the registers of threads, as ``mma.sync`` has them.
 
-Factors are written by ordinary stores and read by the asynchronous proxy, hence the first fence.
+Factors are written by ordinary stores and read by the asynchronous proxy, hence the first fence:
+of every thread for what it has stored itself, before a barrier.
 Descriptors are those without swizzling (PTX ISA, "Matrix Descriptor Format" and "Canonical
 Layouts"): the distance of core matrices along rows of 16 bytes, and across them, is any multiple
 of 16 bytes, so that planes with a row of padding are as good as others.
@@ -233,6 +234,7 @@ static __device__ __forceinline__ void autotune_wgmma_begin(Sum* sums) {
 #pragma unroll
   for (int n = 0; n < kCount; ++n) autotune_wgmma_hold(sums[n]);
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 template <int kCount, class Sum>
