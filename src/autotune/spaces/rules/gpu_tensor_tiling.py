@@ -88,6 +88,8 @@ _RESULTS_OF_A_WARP = 1024
 # 64 x 16 and 16 x 64 halves are 4 KiB, of which 128 bytes are read in a cycle, and take the four
 # tensor cores 32 cycles.
 _ENOUGH_ACROSS = 8
+# Above these the loop around fetches is unrolled: a hundred groups take the assembler minutes.
+_WARPGROUP_UNROLL_LIMITS = UNROLL_LIMITS[:2]
 # Of the multiprocessors, those that must have a block of warpgroups.
 _BUSY_SHARE = (3, 4)
 # CUDA has no vectors of more bytes to hold what is fetched and what is zero.
@@ -188,7 +190,8 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
     unroll = f"{stage.name}.unroll"
     steps.append(WarpTensorize(stage.name, tile, product_.call.name))
     steps.append(UnrollLimit(stage.name, var(unroll)))
-    params.append(Ordinal(unroll, UNROLL_LIMITS))
+    of_warpgroup = product_.call.is_of_warpgroup
+    params.append(Ordinal(unroll, _WARPGROUP_UNROLL_LIMITS if of_warpgroup else UNROLL_LIMITS))
     return draft.extended(
         settled=settled,
         label=label,
