@@ -252,11 +252,12 @@ class Tensorize:
 class WarpTensorize:
     """Run the given innermost loops of all threads of a warp as matrix instructions of the warp.
 
-    ``intrinsic`` names a declaration whose operands have fragments. The last level, or the last
-    two, of each axis of the stage are as one call has them: a thread keeps the results that the
-    fragment of the declaration gives to its lane, and ``loops`` are what is left to a thread of
-    the tile of its warp, with one call's steps of the reduction. Factors are read from copies in
-    shared memory. All these loops are unrolled.
+    ``intrinsic`` names a declaration whose result has a fragment. The last levels of each axis of
+    the stage are as one call has them: a thread keeps the results that the fragment gives to its
+    lane, and ``loops`` are what is left to a thread of the tile of its warp, with one call's steps
+    of the reduction. Factors are read from copies in shared memory. All these loops are unrolled.
+    An instruction of a warpgroup is one of four warps: it takes all columns of the tile, and the
+    last loop may have several calls' steps of the reduction.
     """
 
     stage: str
@@ -324,6 +325,24 @@ class PipelineFetches:
     stage: str
     at: str
     depth: IntExpr
+
+
+@frozen
+class CoreMatrices:
+    """Lay the fetched copy of ``operand`` out in core matrices, as warpgroups' instructions read.
+
+    Follows the step that fetches the operand. A core matrix is eight rows of 16 bytes that lie
+    together; ``width`` elements are 16 bytes. Dimension ``dim`` of the operand is along these
+    rows: its neighbours are in the same row, or in the same row of another plane. Indices in
+    memory are ``[dim // width, the other dimensions, dim % width]``, and ``pad`` rows that nothing
+    reads follow those of each plane, so that threads that store neighbours meet no bank twice.
+    """
+
+    stage: str
+    operand: str
+    dim: int
+    width: int
+    pad: IntExpr
 
 
 @frozen
@@ -436,6 +455,7 @@ Step = (
     | CooperativeFetch
     | SharedLayout
     | PipelineFetches
+    | CoreMatrices
     | TileCeil
     | UnrollLimit
     | Stream
@@ -469,6 +489,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "fetch": CooperativeFetch,
     "shared_layout": SharedLayout,
     "pipeline_fetches": PipelineFetches,
+    "core_matrices": CoreMatrices,
     "cover": TileCeil,
     "unroll_limit": UnrollLimit,
     "stream": Stream,

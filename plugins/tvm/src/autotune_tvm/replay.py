@@ -23,6 +23,7 @@ from autotune.sketches import (
     ChunkReduction,
     ChunkScan,
     CooperativeFetch,
+    CoreMatrices,
     FuseConsumer,
     FuseProducer,
     Im2col,
@@ -64,6 +65,7 @@ from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import (
     fetch,
     lay_out,
+    lay_out_cores,
     note_groups,
     pack,
     pad_stages,
@@ -429,6 +431,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     CooperativeFetch: fetch,
     SharedLayout: lay_out,
     PipelineFetches: pipeline,
+    CoreMatrices: lay_out_cores,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
     Stream: _stream,
