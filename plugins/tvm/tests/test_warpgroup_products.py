@@ -22,6 +22,7 @@ from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.warpgroup_source import WarpgroupTile, function_name, function_source
+from convolutions import convolution
 from cuda_threads import Array, Program, find_compiler, run_all
 from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of
@@ -72,6 +73,9 @@ WORKLOADS = (
     gemm(m=50, n=44, k=52, dtype="float16"),
     conv2d(n=2, h=9, w=7, ci=3, co=16, stride=1, bias=1, relu=1, dtype="bfloat16"),
     conv2d(h=8, w=8, ci=16, co=24, pad=1, dtype="float16"),
+    convolution(n=2, h=9, w=9, ci=16, co=64, pad=1, bias=1),
+    convolution(h=8, w=8, ci=32, co=128, groups=2, pad=1),
+    convolution(h=8, w=8, ci=64, co=64, groups=2, last=1, dtype="int8"),
 )
 
 

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from attrs import evolve
+from convolutions import convolution
 
 from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
@@ -29,6 +30,7 @@ from autotune.sketches import (
     Candidate,
     CooperativeFetch,
     CoreMatrices,
+    PipelineFetches,
     Sketch,
     Tile,
     WarpTensorize,
@@ -47,6 +49,7 @@ PRODUCTS = (
     gemm(m=50, n=44, k=52, dtype="float16"),
     gemm(m=64, n=96, k=96, dtype="int8"),
     conv2d(h=8, w=8, ci=3, co=16, pad=1, bias=1, relu=1, dtype="bfloat16"),
+    convolution(h=5, w=8, ci=16, co=64, groups=2, pad=1),
 )
 LARGE = gemm(m=4096, n=4096, k=4096, dtype="float16")
 
@@ -104,6 +107,14 @@ def test_a_backend_without_the_layout_gets_no_such_sketch() -> None:
     lacking = evolve(LIMITS, steps=LIMITS.steps - {"core_matrices"})
     names = [it.name for it in SketchSpace(PRODUCTS[0], H100, lacking).sketches()]
     assert LABEL not in names and "tensor-cores" in names
+
+
+def test_copies_in_core_matrices_are_not_fetched_ahead() -> None:
+    steps = {it.name: it.steps for it in space_of(LARGE).sketches()}
+    ahead = {
+        name for name, own in steps.items() if any(isinstance(it, PipelineFetches) for it in own)
+    }
+    assert "tensor-cores" in ahead and LABEL in steps and LABEL not in ahead
 
 
 def test_candidates_keep_the_limits_of_the_target() -> None:
