@@ -28,7 +28,8 @@ from cuda_candidates import TARGET, layer_norm
 from autotune.backends import BuildFailed, BuildRequest
 from autotune.ir.workloads import Workload, builders
 from autotune.plugins.parts import create_part
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, Sketch, WarpTensorize
+from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
@@ -140,8 +141,15 @@ def jobs_of(count: int, architectures: tuple[str, ...]) -> list[Job]:
             rows = space.feasible_set(sketch).uniform(4 * count, 1)
             for row in np.unique(rows, axis=0)[np.random.default_rng(0).permutation(count)]:
                 candidate = Candidate(sketch, tuple(int(value) for value in row))
-                jobs.append(Job(case, candidate, architectures))
+                jobs.append(Job(case, candidate, architectures_of(sketch, architectures)))
     return jobs
+
+
+def architectures_of(sketch: Sketch, architectures: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that have the matrix instructions of a sketch."""
+    steps = [step for step in sketch.core_steps if isinstance(step, WarpTensorize)]
+    calls = [find_intrinsic(step.intrinsic) for step in steps]
+    return tuple(it for it in architectures if all(call.belongs_to(it) for call in calls))
 
 
 def workloads() -> Iterator[tuple[str, Workload]]:

@@ -18,6 +18,7 @@ from autotune.backends import (
     DeviceBuffer,
     KernelLaunch,
     NoCudaCompiler,
+    cubin_architecture,
     find_cuda_compiler,
 )
 from autotune.backends import cuda_compilers as compilers
@@ -96,6 +97,12 @@ def test_a_compiler_that_there_is_not_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(COMPILER_VARIABLE, "nvc")
     with pytest.raises(UnknownNameError, match="nvcc"):
         find_cuda_compiler()
+
+
+def test_code_for_an_architecture_has_all_of_its_instructions() -> None:
+    """Those of warpgroups are of ``sm_90a``; other targets are compiled for as they are called."""
+    found = [cubin_architecture(name) for name in ("sm_80", "sm_90", "sm_90a", "sm_100")]
+    assert found == ["sm_80", "sm_90a", "sm_90a", "sm_100"]
 
 
 @pytest.mark.parametrize("name", ["nvrtc", "nvcc"])

@@ -26,6 +26,7 @@ from autotune.backends.cuda_compilers import (
     COMPILER_VARIABLE,
     CudaCompiler,
     NoCudaCompiler,
+    cubin_architecture,
     find_cuda_compiler,
     run_nvcc,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "aligned_empty",
     "bind_copies",
     "check_arguments",
+    "cubin_architecture",
     "find_cuda_compiler",
     "run_nvcc",
     "park_threads",

@@ -22,6 +22,7 @@ __all__ = [
     "COMPILER_VARIABLE",
     "CudaCompiler",
     "NoCudaCompiler",
+    "cubin_architecture",
     "find_cuda_compiler",
     "run_nvcc",
 ]
@@ -99,6 +100,15 @@ class CudaCompiler:
     def described(self) -> str:
         """Name and version, for records and people."""
         return f"{self.name} {self.version[0]}.{self.version[1]}"
+
+
+def cubin_architecture(processor: str) -> str:
+    """What code for a processor is compiled for, to have all of its instructions.
+
+    Those of warpgroups belong to ``sm_90a``, whose code runs on devices of compute capability 9.0
+    only. So does that for ``sm_90``: there is no 9.x beside it.
+    """
+    return "sm_90a" if processor == "sm_90" else processor
 
 
 def find_cuda_compiler() -> CudaCompiler:

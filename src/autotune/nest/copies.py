@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from autotune.ir.expressions import (
     AffineForm,
@@ -17,7 +17,7 @@ from autotune.ir.expressions import (
 )
 from autotune.nest.loop_nest import ELEMENT, Loop, hull
 from autotune.nest.stage_schedule import StageSchedule
-from autotune.sketches import Interleave, Pack, SharedLayout
+from autotune.sketches import CoreMatrices, Interleave, Pack, SharedLayout
 
 
 def body_of_copy(producer: StageSchedule) -> ScalarExpr:
@@ -147,15 +147,29 @@ def fragment_loops(
     return [*loops[:-1], evolve(loops[-1], kind="vectorized")]
 
 
+@frozen
+class CopyLayout:
+    """How a fetched region lies in shared memory; all as in :class:`~autotune.nest.Buffer`."""
+
+    shape: tuple[IntExpr, ...]
+    dims: tuple[int, ...] | None = None
+    block_dim: int | None = None
+
+
 def laid_out(
-    region: tuple[IntExpr, ...], layout: SharedLayout | None
-) -> tuple[tuple[IntExpr, ...], tuple[int, ...] | None]:
-    """Extents in memory of a fetched region, and the order of its indices there (None: theirs)."""
+    region: tuple[IntExpr, ...], layout: SharedLayout | CoreMatrices | None
+) -> CopyLayout:
+    """The layout of a fetched region."""
     if layout is None:
-        return region, None
+        return CopyLayout(region)
+    if isinstance(layout, CoreMatrices):
+        *outer, rows = (extent for at, extent in enumerate(region) if at != layout.dim)
+        planes = region[layout.dim] // layout.width
+        shape = (planes, *outer, rows + layout.pad, const(layout.width))
+        return CopyLayout(shape, block_dim=layout.dim)
     *outer, row = (region[dimension] for dimension in layout.dims)
     plain = layout.dims == tuple(range(len(region)))
-    return (*outer, row + layout.pad), None if plain else layout.dims
+    return CopyLayout((*outer, row + layout.pad), None if plain else layout.dims)
 
 
 def corner_steps(

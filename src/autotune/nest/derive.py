@@ -34,6 +34,7 @@ from autotune.sketches import (
     ChunkReduction,
     ChunkScan,
     CooperativeFetch,
+    CoreMatrices,
     FuseConsumer,
     FuseProducer,
     Im2col,
@@ -158,7 +159,7 @@ class _Derivation:
             self._fuse(schedule, step.loops, step.role)
         elif isinstance(step, CooperativeFetch):
             schedule.fetches.append(step)
-        elif isinstance(step, SharedLayout):
+        elif isinstance(step, (SharedLayout, CoreMatrices)):
             self._lay_out(schedule, step)
         elif isinstance(step, PipelineFetches):
             self._pipeline(schedule, step)
@@ -236,11 +237,14 @@ class _Derivation:
             raise ValueError(f"no step packs all of {step.operand!r} before")
         schedule.prepacked.add(step.operand)
 
-    def _lay_out(self, schedule: StageSchedule, step: SharedLayout) -> None:
+    def _lay_out(self, schedule: StageSchedule, step: SharedLayout | CoreMatrices) -> None:
         if all(fetch.operand != step.operand for fetch in schedule.fetches):
             raise ValueError(f"no step fetches {step.operand!r} before")
         rank = len(self.workload.tensors[step.operand].shape)
-        if sorted(step.dims) != list(range(rank)):
+        if isinstance(step, CoreMatrices):
+            if step.dim not in range(rank) or rank < 2:
+                raise ValueError(f"{step.dim} is none of the dimensions of a matrix")
+        elif sorted(step.dims) != list(range(rank)):
             raise ValueError(f"{list(step.dims)} is no order of the {rank} dimensions")
         schedule.layouts[step.operand] = step
 

@@ -321,9 +321,13 @@ class _Emission:
         own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
         body, reads, sources = self._copied(fetch.operand, own)
         dtype = self.workload.tensors[fetch.operand].dtype
-        shape, dims = laid_out(region, schedule.layouts.get(fetch.operand))
-        stages = schedule.fetch_stages.get(fetch.at, const(1))
-        buffer = Buffer(label, shape, dtype, len(path), "shared", dims=dims, stages=stages)
+        layout = laid_out(region, schedule.layouts.get(fetch.operand))
+        buffer = Buffer(
+            *(label, layout.shape, dtype, len(path), "shared"),
+            block_dim=layout.block_dim,
+            dims=layout.dims,
+            stages=schedule.fetch_stages.get(fetch.at, const(1)),
+        )
         elements = product(region)
         loops = cooperative_copy(label, elements, fetch.threads, fetch.lanes)
         self.statements.append(

@@ -328,7 +328,8 @@ class Buffer:
         depth: Number of loops that enclose the allocation.
         scope: ``global``, ``shared`` (by the threads of a block) or ``local`` (to a thread).
         block_dim: Index that is laid out in blocks: those come first in ``shape``, what is inside
-            a block last. None: ``shape`` follows the indices.
+            a block last; the extent before the last may be larger than what is touched of it.
+            None: ``shape`` follows the indices.
         group_dim: Index of a blocked buffer of which groups of neighbours are laid out inside
             everything else: the last extent of ``shape`` is that of a group.
         dims: Indices in the order in which ``shape`` has their extents; None: their own order.

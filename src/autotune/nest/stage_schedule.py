@@ -10,7 +10,14 @@ from autotune.ir.expressions import IntExpr, const
 from autotune.ir.expressions.scalar import ScalarExpr
 from autotune.ir.workloads import Stage
 from autotune.nest.loop_nest import Loop
-from autotune.sketches import Accumulate, CooperativeFetch, Interleave, Pack, SharedLayout
+from autotune.sketches import (
+    Accumulate,
+    CooperativeFetch,
+    CoreMatrices,
+    Interleave,
+    Pack,
+    SharedLayout,
+)
 
 
 @define(eq=False)
@@ -58,7 +65,7 @@ class StageSchedule:
     lanes: int = 1
     padded: set[str] = field(factory=set)
     fetches: list[CooperativeFetch] = field(factory=list)
-    layouts: dict[str, SharedLayout] = field(factory=dict)
+    layouts: dict[str, SharedLayout | CoreMatrices] = field(factory=dict)
     fetch_stages: dict[str, IntExpr] = field(factory=dict)
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)

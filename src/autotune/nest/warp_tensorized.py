@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from autotune.ir.expressions.integer import evaluate
-from autotune.nest.loop_nest import LoopNest, Statement
+from autotune.nest.loop_nest import Access, Buffer, LoopNest, Statement
 from autotune.sketches import Candidate, WarpTensorize
 from autotune.sketches.intrinsics import Digit, Intrinsic, result_levels
 
 __all__ = ["warp_conflict"]
 
-# `ldmatrix` reads rows of so many bytes, at multiples of as many.
+# `ldmatrix` reads rows of so many bytes, at multiples of as many; so do core matrices lie.
 _ROW_BYTES = 16
+# Of two-byte elements, rows of core matrices may lie along results.
+_TRANSPOSED_BYTES = 2
 
 
 def warp_conflict(
@@ -38,12 +40,19 @@ def warp_conflict(
     lanes = [digit for digit in levels if _is_of_lanes(intrinsic, digit)]
     kept = [digit.extent for digit in levels if digit not in lanes]
     wanted = [*kept, intrinsic.reduce_axes[0].extent]
-    found = [int(evaluate(loop.extent, candidate.config)) for loop in innermost[2:]]
+    extents = [int(evaluate(loop.extent, candidate.config)) for loop in innermost]
+    found = extents[2:]
+    if intrinsic.is_of_warpgroup and found[-1] % wanted[-1] == 0:
+        found[-1] = wanted[-1]
     if found != wanted:
         return f"loops {', '.join(step.loops[2:])} have extents {found}, a call has {wanted}"
-    return _thread_conflict(statement, lanes, candidate) or _row_conflict(
-        nest, statement, candidate
-    )
+    problem = _thread_conflict(statement, lanes, candidate)
+    if problem is None and intrinsic.is_of_warpgroup:
+        if not intrinsic.takes_columns(extents[1]):
+            columns = extents[1] * intrinsic.spatial_axes[1].extent
+            return f"a tile has {columns} columns, and no instruction has"
+        return _core_matrix_conflict(nest, statement, candidate)
+    return problem or _row_conflict(nest, statement, candidate)
 
 
 def _is_of_lanes(intrinsic: Intrinsic, digit: Digit) -> bool:
@@ -62,16 +71,42 @@ def _thread_conflict(statement: Statement, lanes: list[Digit], candidate: Candid
 
 def _row_conflict(nest: LoopNest, statement: Statement, candidate: Candidate) -> str | None:
     """Whether the factors are copies in shared memory whose rows an instruction can load."""
-    buffers = {buffer.name: buffer for buffer in nest.buffers}
-    result = next(access.buffer for access in statement.accesses if access.write)
-    for access in statement.accesses:
-        if access.buffer == result:
-            continue
-        known = buffers.get(access.buffer)
-        if known is None or known.scope != "shared":
+    for access in _factors(statement):
+        known = _shared_buffer(nest, access.buffer)
+        if known is None:
             return f"{access.buffer!r} is not in shared memory"
         elements = int(evaluate(known.shape[-1], candidate.config))
         row = elements * nest.element_bytes(access.buffer)
+        if known.block_dim is not None:
+            return f"{access.buffer!r} lies in core matrices"
         if row % _ROW_BYTES:
             return f"rows of {access.buffer!r} have {row} bytes, no multiple of {_ROW_BYTES}"
     return None
+
+
+def _core_matrix_conflict(
+    nest: LoopNest, statement: Statement, candidate: Candidate
+) -> str | None:
+    """Whether the factors are copies in shared memory that consist of core matrices."""
+    reduced = {axis.name for axis in nest.workload.stage(statement.stage).reduce_axes}
+    for access in _factors(statement):
+        known = _shared_buffer(nest, access.buffer)
+        if known is None:
+            return f"{access.buffer!r} is not in shared memory"
+        size = nest.element_bytes(access.buffer)
+        width = int(evaluate(known.shape[-1], candidate.config))
+        if known.block_dim is None or width * size != _ROW_BYTES:
+            return f"{access.buffer!r} does not lie in rows of {_ROW_BYTES} bytes"
+        along = access.forms[known.block_dim].axes
+        if not along & reduced and size != _TRANSPOSED_BYTES:
+            return f"rows of {access.buffer!r}, of {size}-byte elements, lie along results"
+    return None
+
+
+def _factors(statement: Statement) -> list[Access]:
+    result = next(access.buffer for access in statement.accesses if access.write)
+    return [access for access in statement.accesses if access.buffer != result]
+
+
+def _shared_buffer(nest: LoopNest, name: str) -> Buffer | None:
+    return next((it for it in nest.buffers if it.name == name and it.scope == "shared"), None)

@@ -13,6 +13,15 @@ from autotune.sketches.baselines import (
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
+from autotune.sketches.gpu_steps import (
+    BIND_ROLES,
+    Bind,
+    CooperativeFetch,
+    CoreMatrices,
+    PipelineFetches,
+    SharedLayout,
+    WarpTensorize,
+)
 from autotune.sketches.im2col import columns_name, im2col, weights_name
 from autotune.sketches.matrix_form import (
     COLUMNS,
@@ -41,14 +50,11 @@ from autotune.sketches.rewrites import (
 )
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
-    BIND_ROLES,
     STEP_TYPES,
     Accumulate,
-    Bind,
     BoundLoop,
     ChunkReduction,
     ChunkScan,
-    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Im2col,
@@ -58,10 +64,8 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
-    PipelineFetches,
     Prefetch,
     Prepack,
-    SharedLayout,
     SoftwarePipeline,
     SplitReduction,
     Step,
@@ -72,7 +76,6 @@ from autotune.sketches.steps import (
     Unroll,
     UnrollLimit,
     Vectorize,
-    WarpTensorize,
 )
 from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
@@ -102,6 +105,7 @@ __all__ = [
     "TileCeil",
     "Factor",
     "CooperativeFetch",
+    "CoreMatrices",
     "FuseConsumer",
     "FuseProducer",
     "Group",

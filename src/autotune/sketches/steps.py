@@ -6,9 +6,7 @@ not tiled is one loop ``axis.0``. Statements are named after the stage they belo
 that writes an accumulate tile back). Steps are applied in order; within one stage the order is
 pad, tile, order, then the rest.
 
-On GPUs loops are bound to the levels of the machine (:class:`Bind`). A buffer inside a thread's
-loop is in registers (scope ``local``), one that only a block's loop encloses is in shared memory
-(``shared``), any other is in global memory.
+Those of GPUs alone are in :mod:`autotune.sketches.gpu_steps`.
 """
 
 from __future__ import annotations
@@ -21,6 +19,14 @@ from autotune.errors import PluginError
 from autotune.ir.converter import json_forms, tagged_objects
 from autotune.ir.expressions import IntExpr
 from autotune.plugins.manager import manager
+from autotune.sketches.gpu_steps import (
+    Bind,
+    CooperativeFetch,
+    CoreMatrices,
+    PipelineFetches,
+    SharedLayout,
+    WarpTensorize,
+)
 from autotune.sketches.open_step import STEP_CLASSES, OpenStep
 
 if TYPE_CHECKING:
@@ -249,84 +255,6 @@ class Tensorize:
 
 
 @frozen
-class WarpTensorize:
-    """Run the given innermost loops of all threads of a warp as matrix instructions of the warp.
-
-    ``intrinsic`` names a declaration whose operands have fragments. The last level, or the last
-    two, of each axis of the stage are as one call has them: a thread keeps the results that the
-    fragment of the declaration gives to its lane, and ``loops`` are what is left to a thread of
-    the tile of its warp, with one call's steps of the reduction. Factors are read from copies in
-    shared memory. All these loops are unrolled.
-    """
-
-    stage: str
-    loops: tuple[str, ...]
-    intrinsic: str
-
-
-@frozen
-class Bind:
-    """Fuse the given consecutive loops of ``stage`` and run them on one level of a GPU.
-
-    ``role`` is one of :data:`BIND_ROLES`: ``block`` (the blocks of the grid), ``vthread``
-    (virtual threads, which one thread interleaves) or ``thread`` (the threads of a block). All
-    loops of one kernel that are bound to ``thread`` have one extent. Where the loops are those
-    of a reduce axis, the threads' partial results are combined across threads.
-    """
-
-    stage: str
-    loops: tuple[str, ...]
-    role: str
-
-
-@frozen
-class CooperativeFetch:
-    """Copy what a whole block reads of ``operand`` inside loop ``at`` into shared memory.
-
-    ``at`` is a loop of ``stage`` inside its blocks, virtual threads and threads. All
-    threads copy together: the loops over the copied region are fused and split into
-    ``[ceil(elements / (threads * lanes)), threads, lanes]``, of which the second is bound to the
-    threads of the block, of which there are ``threads``, and the last is vectorised. The copy
-    is called ``OPERAND.fetch``.
-    """
-
-    stage: str
-    operand: str
-    at: str
-    threads: IntExpr
-    lanes: IntExpr
-
-
-@frozen
-class SharedLayout:
-    """Lay the fetched copy of ``operand`` out with other rows, so that threads meet no bank twice.
-
-    Follows the step that fetches the operand. ``dims`` are the operand's dimensions in the order
-    in which they are laid out, the last one along rows; ``pad`` elements that nothing reads
-    follow each row. Vectors of the fetch stay aligned where their lanes divide ``pad``.
-    """
-
-    stage: str
-    operand: str
-    dims: tuple[int, ...]
-    pad: IntExpr
-
-
-@frozen
-class PipelineFetches:
-    """Fetch what ``stage`` fetches inside loop ``at`` ahead of time, by asynchronous copies.
-
-    Follows the steps that fetch there. Shared memory holds what ``depth`` iterations read: while
-    threads compute on one part, the others are on their way past their registers. 1: everything
-    is fetched when it is needed, as without the step. ``depth`` is at most the iterations.
-    """
-
-    stage: str
-    at: str
-    depth: IntExpr
-
-
-@frozen
 class TileCeil:
     """Split ``axis`` into loops whose product is at least its extent, outermost first.
 
@@ -409,9 +337,6 @@ class BoundLoop:
     scale: int
 
 
-BIND_ROLES = ("block", "vthread", "thread")
-"""Levels of a GPU that :class:`Bind` binds loops to."""
-
 Step = (
     Inline
     | PadExtent
@@ -436,6 +361,7 @@ Step = (
     | CooperativeFetch
     | SharedLayout
     | PipelineFetches
+    | CoreMatrices
     | TileCeil
     | UnrollLimit
     | Stream
@@ -469,6 +395,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "fetch": CooperativeFetch,
     "shared_layout": SharedLayout,
     "pipeline_fetches": PipelineFetches,
+    "core_matrices": CoreMatrices,
     "cover": TileCeil,
     "unroll_limit": UnrollLimit,
     "stream": Stream,

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from autotune.ir.workloads import Stage, Workload
+from autotune.sketches.gpu_steps import Bind, CooperativeFetch
 from autotune.sketches.im2col import im2col
 from autotune.sketches.rewrites import chunk_scan, is_uneven, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
     Accumulate,
-    Bind,
     ChunkReduction,
     ChunkScan,
-    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Im2col,

@@ -29,7 +29,7 @@ from autotune.spaces.rules import (
     generate_sketches,
 )
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
-from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL
+from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL, WARPGROUP_LABEL
 from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.targets import Target
 
@@ -115,6 +115,8 @@ class SketchSpace(FeasibleSpace):
         # Spaces without them are what they were before there were any.
         if TENSOR_LABEL in labels:
             self.version += "+tensor"
+        if WARPGROUP_LABEL in labels:
+            self.version += "+warpgroup"
         if ATTENTION_LABEL in labels:
             self.version += "+attention"
         if CHUNKED_LABEL in labels:

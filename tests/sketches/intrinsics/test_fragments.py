@@ -127,3 +127,36 @@ def test_a_letter_after_the_architecture_changes_nothing_here() -> None:
     mma = find_intrinsic("mma-m16n8k16")
     assert mma.supported_by(evolve(preset("h100"), processor="sm_90a"))
     assert not mma.supported_by(evolve(preset("h100"), processor="x86-64"))
+
+
+@pytest.mark.parametrize("name", ["wgmma-m64n8k16", "wgmma-m64n8k16-bf16", "wgmma-m64n8k32-int8"])
+def test_lanes_of_a_warpgroup_hold_what_the_figure_says(name: str) -> None:
+    """PTX ISA, "register fragment layout for accumulator matrix D" of ``wgmma``'s m64nNk16."""
+    sums = fragment_of(find_intrinsic(name), "result")
+    assert find_intrinsic(name).lanes == 128
+    held_places = [[sums.position(lane, slot) for slot in range(4)] for lane in range(128)]
+    for lane, places in enumerate(held_places):
+        warp, group, member = lane // 32, lane % 32 // 4, lane % 4
+        assert places == [
+            {"i": 16 * warp + group + 8 * row, "j": 2 * member + column}
+            for row in range(2)
+            for column in range(2)
+        ]
+    together = {tuple(place.values()) for places in held_places for place in places}
+    assert len(together) == 64 * 8
+
+
+def test_columns_of_an_instruction_of_a_warpgroup() -> None:
+    """PTX ISA, "Matrix Shape" of ``wgmma``: eights up to 256; whole numbers fewer above 32."""
+    halves, whole = find_intrinsic("wgmma-m64n8k16"), find_intrinsic("wgmma-m64n8k32-int8")
+    assert [it for it in range(40) if halves.takes_columns(it)] == list(range(1, 33))
+    assert [it for it in range(40) if whole.takes_columns(it)] == [1, 2, 3, *range(4, 33, 2)]
+
+
+@pytest.mark.parametrize(
+    ("processor", "has"),
+    [("sm_80", False), ("sm_90", True), ("sm_90a", True), ("sm_100a", False), ("x86-64", False)],
+)
+def test_warpgroups_multiply_on_one_architecture(processor: str, has: bool) -> None:
+    target = evolve(preset("h100"), processor=processor)
+    assert find_intrinsic("wgmma-m64n8k16").supported_by(target) == has

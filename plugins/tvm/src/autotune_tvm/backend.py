@@ -17,6 +17,7 @@ from autotune.backends import (
     ExportReport,
     ImportedProgram,
     LoweredProgram,
+    cubin_architecture,
     find_cuda_compiler,
     park_threads,
 )
@@ -55,7 +56,10 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_GPU_STEPS = ("bind", "fetch", "im2col", "pipeline_fetches", "shared_layout", "warp_tensorize")
+_GPU_STEPS = (
+    *("bind", "core_matrices", "fetch", "im2col", "pipeline_fetches", "shared_layout"),
+    "warp_tensorize",
+)
 _CPU_STEPS = (
     *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
     *("software_pipeline", "stream", "tensorize"),
@@ -269,7 +273,7 @@ def _cuda_executable(lowered: LoweredProgram) -> CudaExecutable:
     target = lowered.request.target
     source = cuda_code.cuda_source(lowered.program, target)
     options = cuda_measuring.compiler_options()
-    cubin = find_cuda_compiler().compile(source, target.processor, options)
+    cubin = find_cuda_compiler().compile(source, cubin_architecture(target.processor), options)
     fast = cuda_measuring.fast_math()
     return CudaExecutable(cuda_code.program_of(lowered.program, cubin, fast_math=fast))
 

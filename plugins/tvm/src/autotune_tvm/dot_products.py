@@ -18,6 +18,9 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 from tvm.script import tirx as T
 
+from autotune.backends import InvalidSchedule
+from autotune.ir.workloads import Stage
+from autotune.sketches import Tensorize
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 from autotune_tvm.linked_text import linked
 
@@ -28,6 +31,7 @@ __all__ = [
     "bfloat16_512",
     "interleaving",
     "registered",
+    "row_step",
     "vnni_256",
     "vnni_512",
     "vnni_512_signed",
@@ -57,6 +61,18 @@ class TensorCall:
 
     description: Any
     implementation: Any
+
+
+def row_step(stage: Stage, step: Tensorize) -> int:
+    """Rows of the left factor between two that follow each other in a call."""
+    if len(find_intrinsic(step.intrinsic).spatial_axes) < 2:
+        return 1
+    row, vector = (axis.name for axis in stage.spatial_axes[-2:])
+    for load in stage.loads:
+        forms = stage.access_map(load)
+        if not any(vector in form.coefficients for form in forms):
+            return max(form.coefficients.get(row, 0) for form in forms)
+    raise InvalidSchedule(f"{step}: no operand is the same for all lanes")
 
 
 @cache

@@ -14,6 +14,7 @@ from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     CooperativeFetch,
+    CoreMatrices,
     Interleave,
     Pack,
     PadExtent,
@@ -30,7 +31,7 @@ from autotune_tvm.passes.async_copies import MOST_STAGES
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.schedule_state import THREAD_TAGS, FetchedCopy, ScheduleState
 
-__all__ = ["fetch", "lay_out", "note_groups", "pack", "pad_stages", "pipeline"]
+__all__ = ["fetch", "lay_out", "lay_out_cores", "note_groups", "pack", "pad_stages", "pipeline"]
 
 # What one asynchronous copy of a thread moves.
 _ASYNCHRONOUS_BYTES = (4, 8, 16)
@@ -138,6 +139,37 @@ def lay_out(state: ScheduleState, step: SharedLayout) -> None:
         row = region[step.dims[-1]] + pad
         state.sch.storage_align(copy, 0, len(region) - 2, row, 0)
         whole = fetched.allocated_bytes // region[step.dims[-1]] * row
+        state.fetched[step.stage, step.operand] = evolve(fetched, allocated_bytes=whole)
+
+
+def lay_out_cores(state: ScheduleState, step: CoreMatrices) -> None:
+    """Lay a fetched copy out in core matrices, and let so many rows follow those of each plane."""
+    if (step.stage, step.operand) not in state.fetched:
+        raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
+    fetched = state.fetched[step.stage, step.operand]
+    copy, region = fetched.block, fetched.region
+    others = tuple(dimension for dimension in range(len(region)) if dimension != step.dim)
+    if len(others) != len(region) - 1 or not others:
+        raise InvalidSchedule(
+            f"{step}: {step.dim} is none of {len(region)} dimensions of a matrix"
+        )
+    if region[step.dim] % step.width:
+        raise InvalidSchedule(f"{step}: {region[step.dim]} elements are no rows of {step.width}")
+    pad = state.value(step.pad)
+    if pad < 0:
+        raise InvalidSchedule(f"{step}: planes cannot be padded by {pad} rows")
+    state.layouts[step.stage, step.operand] = (*others, step.dim)
+
+    def laid_out(*indices: Any) -> list[Any]:
+        own = indices[step.dim]
+        outer = [indices[dimension] for dimension in others]
+        return [floordiv(own, step.width), *outer, floormod(own, step.width)]
+
+    state.sch.transform_layout(copy, ("write", 0), laid_out)
+    if pad:
+        plane = (region[others[-1]] + pad) * step.width
+        state.sch.storage_align(copy, 0, len(region) - 2, plane, 0)
+        whole = fetched.allocated_bytes // region[others[-1]] * (region[others[-1]] + pad)
         state.fetched[step.stage, step.operand] = evolve(fetched, allocated_bytes=whole)
 
 

@@ -23,6 +23,7 @@ from autotune.sketches import (
     ChunkReduction,
     ChunkScan,
     CooperativeFetch,
+    CoreMatrices,
     FuseConsumer,
     FuseProducer,
     Im2col,
@@ -56,7 +57,6 @@ from autotune.sketches import (
     scanned_parts_name,
     split_reduction,
 )
-from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.chunked_scans import with_chunked_scans
@@ -64,6 +64,7 @@ from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import (
     fetch,
     lay_out,
+    lay_out_cores,
     note_groups,
     pack,
     pad_stages,
@@ -429,6 +430,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     CooperativeFetch: fetch,
     SharedLayout: lay_out,
     PipelineFetches: pipeline,
+    CoreMatrices: lay_out_cores,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
     Stream: _stream,
@@ -484,19 +486,7 @@ def _hoist_init(state: ScheduleState, stage: Stage) -> None:
 
 def _tensorize(state: ScheduleState, step: Tensorize) -> None:
     outermost = state.loops[step.stage, step.loops[0]]
-    name = dot_products.registered(step.intrinsic, _row_step(state, step))
+    name = dot_products.registered(
+        step.intrinsic, dot_products.row_step(state.workload.stage(step.stage), step)
+    )
     state.sch.tensorize(outermost, name)
-
-
-def _row_step(state: ScheduleState, step: Tensorize) -> int:
-    """Rows of the left factor between two that follow each other in a call."""
-    intrinsic = find_intrinsic(step.intrinsic)
-    if len(intrinsic.spatial_axes) < 2:
-        return 1
-    stage = state.workload.stage(step.stage)
-    row, vector = (axis.name for axis in stage.spatial_axes[-2:])
-    for load in stage.loads:
-        forms = stage.access_map(load)
-        if not any(vector in form.coefficients for form in forms):
-            return max(form.coefficients.get(row, 0) for form in forms)
-    raise InvalidSchedule(f"{step}: no operand is the same for all lanes")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.backends import BuildRequest
+from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.ir.workloads import Workload
-from autotune.sketches import Candidate, is_default, prepacked_operands
+from autotune.sketches import Candidate, WarpTensorize, is_default, prepacked_operands
+from autotune.sketches.intrinsics import find_intrinsic
+from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.default_schedule import default_schedule, fallback_schedule
 
@@ -68,6 +70,19 @@ def scheduled_module(request: BuildRequest) -> Any:
     return compare_booleans(module) if compares_booleans(request.workload) else module
 
 
+def _check_instructions(candidate: Candidate, target: Target) -> None:
+    for step in candidate.sketch.core_steps:
+        if isinstance(step, WarpTensorize):
+            call = find_intrinsic(step.intrinsic)
+            if not call.belongs_to(target.processor):
+                last = call.last_architecture
+                known = f"sm_{call.architecture} {f'to sm_{last}' if last else 'on'}"
+                raise InvalidSchedule(
+                    f"{step}: {call.name!r} is an instruction from {known}; target "
+                    f"{target.name!r} is {target.processor}"
+                )
+
+
 def _scheduled(request: BuildRequest) -> Any:
     runtime.load()
     imported = request.program is not None
@@ -79,6 +94,7 @@ def _scheduled(request: BuildRequest) -> Any:
         if request.candidate is None:
             return module
         return default_schedule(module, request.target, request.threads).mod
+    _check_instructions(request.candidate, request.target)
     module = program_of(request.workload, request.program)
     from autotune_tvm.passes import PASSES, hoist_corrections, narrow_indices, pipeline_fetches
 

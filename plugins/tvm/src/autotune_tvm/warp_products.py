@@ -2,7 +2,8 @@
 
 A thread's loops over what its lane holds of the results, and over one step of the reduction, are a
 product of small matrices like any other. What replaces them computes the same numbers, with the
-other lanes' help: see :mod:`autotune_tvm.warp_source`.
+other lanes' help: see :mod:`autotune_tvm.warp_source`, and for instructions of four warps, whose
+factors lie in core matrices, :mod:`autotune_tvm.warpgroup_source`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import Step, WarpTensorize, result_axes
-from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
+from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
+from autotune_tvm import warp_source, warpgroup_source
 from autotune_tvm.schedule_state import ScheduleState, WarpLoops
-from autotune_tvm.warp_source import WarpTile, function_name, function_source
+from autotune_tvm.warp_source import WarpTile
+from autotune_tvm.warpgroup_source import WarpgroupTile
 
 __all__ = ["lay_out_fragments", "make_warp_call"]
+
+Tile = WarpTile | WarpgroupTile
 
 
 def lay_out_fragments(state: ScheduleState, steps: tuple[Step, ...]) -> None:
@@ -44,7 +49,7 @@ def lay_out_fragments(state: ScheduleState, steps: tuple[Step, ...]) -> None:
 
 def _split_block(state: ScheduleState, stage: Stage, call: Intrinsic) -> None:
     block = state.blocks[stage.name]
-    result = _result(state, stage)
+    result = _result_axes(state, stage)
     strides = {
         axis.name: tuple((digit.extent, digit.stride) for digit in result_levels(call, own.name))
         for axis, own in zip(result, call.spatial_axes, strict=True)
@@ -78,7 +83,7 @@ def _split_block(state: ScheduleState, stage: Stage, call: Intrinsic) -> None:
     state.warps[stage.name] = WarpLoops(write, inner)
 
 
-def _result(state: ScheduleState, stage: Stage) -> tuple[Axis, Axis]:
+def _result_axes(state: ScheduleState, stage: Stage) -> tuple[Axis, Axis]:
     """The axes of rows and columns of a stage that warps compute."""
     found = result_axes(stage)
     if found is None:
@@ -94,7 +99,7 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     )
     block = state.sch.get(state.blocks[step.stage])
     buffers = {str(read.source.name) for read in block.reads}
-    result = _result(state, stage)
+    result = _result_axes(state, stage)
     left, right = (_is_along_reduction(state, step, stage, axis.name) for axis in result)
     if len(buffers) < 3:
         raise InvalidSchedule(f"{step}: its factors are one tensor")
@@ -104,15 +109,34 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         extents[axis.name] == own.extent
         for axis, own in zip(result, call.spatial_axes, strict=True)
     )
-    dims = tuple(dim for dim in range(6) if not (one_row and dim == 0 or one_column and dim == 3))
+    of_rows, of_columns = (result_levels(call, axis.name) for axis in call.spatial_axes)
+    dims = tuple(
+        dim
+        for dim in range(2 + len(of_rows) + len(of_columns))
+        if not (one_row and dim == 0 or one_column and dim == 1 + len(of_rows))
+    )
     rows = result[0].name
     forms = stage.access_map(stage.loads[0])
     right_first = not any(rows in form.coefficients for form in forms)
     outermost = state.loops[step.stage, step.loops[0]]
     index = str(state.sch.get(outermost).loop_var.ty.dtype)
     scope = next(str(it.source.scope()) for it in block.reads if it.source.scope() != "local")
-    tile = WarpTile(call, down, across, left, right)
-    state.sch.tensorize(outermost, _registered(tile, _Form(dims, right_first, index, scope)))
+    tile: Tile = WarpTile(call, down, across, left, right)
+    if call.is_of_warpgroup:
+        terms = int(state.sch.get(state.loops[step.stage, step.loops[-1]]).extent)
+        steps = terms // call.reduce_axes[0].extent
+        tile = WarpgroupTile(call, down, across, steps, left, right)
+    form = _Form(dims, right_first, index, _batch_dims(stage, rows), scope)
+    state.sch.tensorize(outermost, _registered(tile, form))
+
+
+def _batch_dims(stage: Stage, rows: str) -> tuple[int, int]:
+    """Dimensions of the left and of the right factor beside those of their matrices."""
+    found = {}
+    for load in stage.loads:
+        forms = stage.access_map(load)
+        found[any(rows in form.coefficients for form in forms)] = len(forms) - 2
+    return found[True], found[False]
 
 
 def _is_along_reduction(
@@ -141,12 +165,14 @@ class _Form:
             those of fragments where one is as long as the axis.
         right_first: Whether the right factor comes first in the product.
         index: Type of the program's indices.
+        batch: How many dimensions of each factor's copy are of a batch.
         scope: Where the factors are: ``shared``, or ``shared.dyn``, which is asked for.
     """
 
     dims: tuple[int, ...]
     right_first: bool
     index: str
+    batch: tuple[int, int]
     scope: str
 
 
@@ -158,53 +184,56 @@ class _ThreadBuffers:
         sums: The results.
         left: Of the left factor.
         right: Of the right factor.
-        dims: As of :class:`_Form`.
     """
 
     sums: Any
     left: Any
     right: Any
-    dims: tuple[int, ...]
-
-    def at(self, f: Any, h: Any, g: Any, p: Any) -> list[Any]:
-        """The place of one result: fragment and row of the lane, fragment and column."""
-        zero = tirx.IntImm(str(f.ty.dtype), 0)
-        whole = (f, h, zero, g, zero, p)
-        return [whole[dim] for dim in self.dims]
 
 
 @cache
-def _registered(tile: WarpTile, form: _Form) -> str:
+def _registered(tile: Tile, form: _Form) -> str:
     """Register the calls of a tile with TVM; returns TVM's name for them."""
     order = "swapped" if form.right_first else "plain"
     dims = "".join(map(str, form.dims))
-    name = f"autotune.{function_name(tile)}/{dims}/{order}/{form.index}/{form.scope}"
+    batch = "".join(map(str, form.batch))
+    name = f"autotune.{_called(tile)[0]}/{dims}/{batch}/{order}/{form.index}/{form.scope}"
     made = _description(tile, form), _implementation(tile, form)
     TensorIntrin.register(name, *made, override=True)
     return name
 
 
-def _description(tile: WarpTile, form: _Form) -> Any:
+def _called(tile: Tile) -> tuple[str, str]:
+    """Name and source of the function that computes the tile."""
+    if isinstance(tile, WarpTile):
+        return warp_source.function_name(tile), warp_source.function_source(tile)
+    return warpgroup_source.function_name(tile), warpgroup_source.function_source(tile)
+
+
+def _depth(tile: Tile) -> int:
+    """Terms that one call adds."""
+    steps = tile.steps if isinstance(tile, WarpgroupTile) else 1
+    return steps * tile.call.reduce_axes[0].extent
+
+
+def _description(tile: Tile, form: _Form) -> Any:
     """The loops of a thread.
 
     A thread has ``down`` times two by ``across`` times two results. TVM leaves variables of one
     value out of the block whose loops it compares.
     """
     call = tile.call
-    (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
-    (column_lanes, _), (column_count, column_stride) = _levels(call, 1)
-    extents = (tile.down, row_count, tile.across, column_count, call.reduce_axes[0].extent)
+    rows, columns = _kept(call, 0), _kept(call, 1)
+    extents = (tile.down, rows.extent, tile.across, columns.extent, _depth(tile))
     variables = [tirx.Var(name, form.index) for name in ("f", "h", "g", "p", "k")]
     zero = tirx.IntImm(form.index, 0)
     f, h, g, p, k = (
         var if extent > 1 else zero for var, extent in zip(variables, extents, strict=True)
     )
     buffers = _buffers(tile, form)
-    row = f * (row_count * row_lanes) + h * row_stride
-    column = g * (column_lanes * column_count) + p * column_stride
-    a = buffers.left[(row, k) if tile.left_along_reduction else (k, row)]
-    b = buffers.right[(column, k) if tile.right_along_reduction else (k, column)]
-    place = buffers.at(f, h, g, p)
+    a = buffers.left[_place(tile, form, 0, (f, h), k)]
+    b = buffers.right[_place(tile, form, 1, (g, p), k)]
+    place = _result(call, form, (f, h), (g, p), zero)
     total = buffers.sums[tuple(place)]
     dtype = call.result.dtype
     factors = [(buffers.left, a), (buffers.right, b)][:: -1 if form.right_first else 1]
@@ -232,48 +261,107 @@ _LOOP_ORDER = (0, 2, 1, 3, 4)
 _SPATIAL, _REDUCED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
-def _implementation(tile: WarpTile, form: _Form) -> Any:
-    """One call of the function of :mod:`autotune_tvm.warp_source`."""
+def _implementation(tile: Tile, form: _Form) -> Any:
+    """One call of the function that computes the tile."""
     buffers = _buffers(tile, form)
     size = element_type(tile.call.left.dtype).bytes
+    name, source = _called(tile)
     made = cuda_func_call(
-        function_name(tile),
+        name,
         buffers.sums.access_ptr("rw"),
         buffers.left.access_ptr("r"),
         tirx.Cast("int32", buffers.left.strides[0]) * size,
         buffers.right.access_ptr("r"),
         tirx.Cast("int32", buffers.right.strides[0]) * size,
-        source_code=function_source(tile),
+        source_code=source,
     )
     return _function(buffers, form, tirx.Evaluate(made))
 
 
-def _buffers(tile: WarpTile, form: _Form) -> _ThreadBuffers:
+def _buffers(tile: Tile, form: _Form) -> _ThreadBuffers:
     call = tile.call
-    depth = call.reduce_axes[0].extent
-    (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
-    (column_lanes, _), (column_count, column_stride) = _levels(call, 1)
-    rows, columns = row_count * row_lanes, column_lanes * column_count
-    down = (tile.down - 1) * rows + (row_count - 1) * row_stride + 1
-    across = (tile.across - 1) * columns + (column_count - 1) * column_stride + 1
-    whole = (tile.down, row_count, 1, tile.across, 1, column_count)
-    shape = [tirx.IntImm(form.index, whole[dim]) for dim in form.dims]
+    rows, columns = _kept(call, 0), _kept(call, 1)
+    down = (tile.down - 1) * call.spatial_axes[0].extent + (rows.extent - 1) * rows.stride + 1
+    across = (tile.across - 1) * call.spatial_axes[1].extent
+    across += (columns.extent - 1) * columns.stride + 1
+    whole = _result(call, form, (tile.down, rows.extent), (tile.across, columns.extent), 1)
+    shape = [tirx.IntImm(form.index, extent) for extent in whole]
     sums = tirx.decl_buffer(shape, call.result.dtype, "sums", scope="local", offset_factor=1)
-    factors = [
-        tirx.decl_buffer(
-            [tirx.IntImm(form.index, it) for it in ((reach, depth) if along else (depth, reach))],
+    factors = []
+    for axis, (name, reach) in enumerate((("left", down), ("right", across))):
+        operand = (call.left, call.right)[axis]
+        extents = _hull(tile, form, axis, reach)
+        strides = [tirx.Var(f"{name}_{level}", form.index) for level in range(len(extents))]
+        buffer = tirx.decl_buffer(
+            [tirx.IntImm(form.index, it) for it in extents],
             operand.dtype,
             name,
-            strides=[tirx.Var(f"{name}_row", form.index), tirx.Var(f"{name}_next", form.index)],
+            strides=strides,
             scope=form.scope,
             offset_factor=1,
         )
-        for name, along, reach, operand in (
-            ("left", tile.left_along_reduction, down, call.left),
-            ("right", tile.right_along_reduction, across, call.right),
-        )
-    ]
-    return _ThreadBuffers(sums, factors[0], factors[1], form.dims)
+        factors.append(buffer)
+    return _ThreadBuffers(sums, factors[0], factors[1])
+
+
+def _result(
+    call: Intrinsic, form: _Form, row: tuple[Any, Any], column: tuple[Any, Any], one: Any
+) -> list[Any]:
+    """The place of a result of a thread in their buffer, by fragment and place within it.
+
+    Levels of lanes, of which a thread has one, are at ``one``.
+    """
+    found = []
+    for position, (fragment, kept) in enumerate((row, column)):
+        own = _kept(call, position)
+        levels = result_levels(call, call.spatial_axes[position].name)
+        found += [fragment, *(kept if digit == own else one for digit in levels)]
+    return [found[dim] for dim in form.dims]
+
+
+def _place(
+    tile: Tile, form: _Form, axis: int, result: tuple[Any, Any], term: Any
+) -> tuple[Any, ...]:
+    """Where a factor is read in its copy, for one term and one result, as of :func:`_result`."""
+    (fragment, kept), own = result, _kept(tile.call, axis)
+    extent = tile.call.spatial_axes[axis].extent
+    place = fragment * extent + kept * own.stride
+    along = _is_along(tile, axis)
+    if isinstance(tile, WarpTile):
+        return (place, term) if along else (term, place)
+    width = _core_width(tile)
+    batch = [tirx.IntImm(form.index, 0)] * form.batch[axis]
+    if along:
+        return (tirx.floordiv(term, width), *batch, place, tirx.floormod(term, width))
+    # TVM compares what is simplified: a level is within a row of a core matrix, or from plane
+    # to plane.
+    planes = fragment * (extent // width)
+    if own.stride < width:
+        return (planes, *batch, term, kept * own.stride)
+    return (planes + kept * (own.stride // width), *batch, term, kept * 0)
+
+
+def _hull(tile: Tile, form: _Form, axis: int, reach: int) -> tuple[int, ...]:
+    """Extents of what is read of a factor's copy, of so many results in a row."""
+    depth, along = _depth(tile), _is_along(tile, axis)
+    if isinstance(tile, WarpTile):
+        return (reach, depth) if along else (depth, reach)
+    width = _core_width(tile)
+    batch = [1] * form.batch[axis]
+    if along:
+        return (depth // width, *batch, reach, width)
+    # Within eight results, lanes begin at different ones.
+    return (-(-reach // width), *batch, depth, min(reach, 1 + (reach - 1) % width))
+
+
+def _is_along(tile: Tile, axis: int) -> bool:
+    """Whether rows of the copy of a factor lie along the reduction."""
+    return (tile.left_along_reduction, tile.right_along_reduction)[axis]
+
+
+def _core_width(tile: WarpgroupTile) -> int:
+    """Elements of a row of a core matrix."""
+    return tile.call.left.layout[-1][1]
 
 
 def _element(buffer: Any, load: Any) -> Any:
@@ -298,7 +386,10 @@ def _function(buffers: _ThreadBuffers, form: _Form, body: Any) -> Any:
     return tirx.PrimFunc(taken, root)
 
 
-def _levels(call: Intrinsic, axis: int) -> list[tuple[int, int]]:
-    return [
-        (digit.extent, digit.stride) for digit in result_levels(call, call.spatial_axes[axis].name)
-    ]
+def _kept(call: Intrinsic, axis: int) -> Digit:
+    """The level of a spatial axis of which each lane has all values."""
+    fragment = call.result.fragment
+    lanes = () if fragment is None else fragment.lanes
+    levels = result_levels(call, call.spatial_axes[axis].name)
+    (kept,) = (digit for digit in levels if digit not in lanes)
+    return kept

@@ -25,7 +25,10 @@ from autotune.sketches import partial_name
 
 Array = NDArray[Any]
 
-_SHIMS = [Path(__file__).with_name(f"cuda_{name}.hpp") for name in ("fibers", "threads", "warps")]
+_SHIMS = [
+    Path(__file__).with_name(f"cuda_{name}.hpp")
+    for name in ("fibers", "threads", "warps", "warpgroups")
+]
 _TYPES = {
     "float32": "float",
     "float64": "double",

@@ -138,28 +138,32 @@ struct Copy {
   const void* from;
   size_t bytes;
 };
-inline thread_local std::vector<Copy> begun;
-inline thread_local std::deque<std::vector<Copy>> on_their_way;
+// By thread.
+inline std::vector<Copy> begun[1024];
+inline std::deque<std::vector<Copy>> on_their_way[1024];
 
 inline void begin_copy(void* to, const void* from, size_t bytes, bool valid) {
   if (reinterpret_cast<uintptr_t>(to) % bytes != 0) std::exit(8);
   if (valid && reinterpret_cast<uintptr_t>(from) % bytes != 0) std::exit(8);
   std::memset(to, 0x7f, bytes);
-  begun.push_back({to, valid ? from : nullptr, bytes});
+  begun[threadIdx.x].push_back({to, valid ? from : nullptr, bytes});
 }
 
 inline void wait_for_copies(size_t groups) {
-  while (on_their_way.size() > groups) {
-    for (const Copy& copy : on_their_way.front()) {
+  std::deque<std::vector<Copy>>& own = on_their_way[threadIdx.x];
+  while (own.size() > groups) {
+    for (const Copy& copy : own.front()) {
       if (copy.from == nullptr) std::memset(copy.to, 0, copy.bytes);
       else std::memcpy(copy.to, copy.from, copy.bytes);
     }
-    on_their_way.pop_front();
+    own.pop_front();
   }
 }
 
 #define AUTOTUNE_COPIES
-inline void autotune_end_copies() { on_their_way.push_back(std::exchange(begun, {})); }
+inline void autotune_end_copies() {
+  on_their_way[threadIdx.x].push_back(std::exchange(begun[threadIdx.x], {}));
+}
 inline void autotune_wait_copies_0() { wait_for_copies(0); }
 inline void autotune_wait_copies_1() { wait_for_copies(1); }
 inline void autotune_wait_copies_2() { wait_for_copies(2); }

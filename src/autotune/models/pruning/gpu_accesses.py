@@ -35,7 +35,7 @@ from autotune.models.pruning.gpu_matrices import fragment_loads
 from autotune.models.pruning.launches import executions, trip_count
 from autotune.nest.loop_nest import Access, LoopNest, Statement
 from autotune.nest.quantities import region_dimensions, unique_elements
-from autotune.nest.quantities.strides import layout_of
+from autotune.nest.quantities.strides import Layout, layout_of
 
 __all__ = ["AccessCosts", "access_costs"]
 
@@ -101,7 +101,7 @@ def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
             exposed_shared=loads.steps,
         )
     count, width = executions(statement) // _lanes(statement), _lanes(statement)
-    if statement.flattened and layout_of(nest, access.buffer).dims is not None:
+    if statement.flattened and _is_turned(layout_of(nest, access.buffer), len(access.forms)):
         # Neighbours that are loaded together are stored one by one, each in a row of its own.
         count, width = executions(statement), _ONE
     reads_tile = statement.role == "compute" and not access.write
@@ -118,6 +118,11 @@ def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
     return AccessCosts(
         instructions=instructions, shared_wavefronts=count * wavefronts, exposed_shared=exposed
     )
+
+
+def _is_turned(layout: Layout, rank: int) -> bool:
+    """Whether neighbours along the last dimension are apart in memory."""
+    return layout.dims is not None or layout.block_dim not in (None, rank - 1)
 
 
 def _global_costs(nest: LoopNest, statement: Statement, access: Access) -> AccessCosts:
@@ -188,8 +193,12 @@ def _thread_parts(nest: LoopNest, statement: Statement, access: Access) -> list[
     for depth, loop in reversed(list(enumerate(statement.loops))):
         if loop.kind != "thread" or loop.name in statement.cooperating:
             continue
-        if is_element(loop) and layout_of(nest, access.buffer).dims is not None:
+        layout = layout_of(nest, access.buffer)
+        if is_element(loop) and layout.dims is not None:
             found += _parts_across_rows(nest, statement, access)
+            continue
+        if is_element(loop) and layout.block_dim is not None:
+            found += _parts_across_blocks(statement, access, layout, size)
             continue
         for position, (axis, extent) in reversed(list(enumerate(loop.parts))):
             if is_element(loop):
@@ -216,9 +225,33 @@ def _parts_across_rows(nest: LoopNest, statement: Statement, access: Access) -> 
     return found
 
 
+def _parts_across_blocks(
+    statement: Statement, access: Access, layout: Layout, size: int
+) -> list[Part]:
+    """Threads that store a copy in blocks, the fastest first: a vector each, inside a block."""
+    lanes, block = _lanes(statement), layout.shape[-1]
+    found: list[Part] = []
+    dimensions = {axis: at for at, form in enumerate(access.forms) for axis in form.coefficients}
+    for number, (axis, extent) in enumerate(reversed(statement.flattened)):
+        if dimensions[axis] == layout.block_dim:
+            inside = maximum(block // lanes, 1) if number == 0 else block
+            found.append((inside, (lanes if number == 0 else _ONE) * size))
+            found.append((maximum(extent // block, 1), product(layout.shape[1:]) * size))
+            continue
+        threads = maximum(extent // lanes, 1) if number == 0 else extent
+        step = lanes if number == 0 else _ONE
+        found.append((threads, layout.stride(dimensions[axis], step, _ONE) * size))
+    return found
+
+
 def _strides(nest: LoopNest, access: Access) -> dict[str, IntExpr]:
-    """Elements by which each axis moves an access through its buffer, rows one after another."""
+    """Elements by which each axis moves an access through its buffer, rows one after another.
+
+    Of a buffer in blocks, as if these followed each other: no thread reads one element by element.
+    """
     layout = layout_of(nest, access.buffer)
+    if layout.block_dim is not None:
+        layout = Layout(tuple(access.shape), None)
     dims = range(len(access.forms)) if layout.dims is None else layout.dims
     found: dict[str, IntExpr] = {}
     step = _ONE

@@ -12,7 +12,11 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
-from autotune.sketches.intrinsics.fragment import accumulator_fragment, factor_fragments
+from autotune.sketches.intrinsics.fragment import (
+    accumulator_fragment,
+    factor_fragments,
+    warpgroup_accumulator_fragment,
+)
 from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
 
 __all__ = ["INTRINSICS", "find_intrinsic"]
@@ -97,6 +101,37 @@ def _mma(suffix: str, description: str, depth: int, dtypes: tuple[str, str]) -> 
     )
 
 
+def _wgmma(suffix: str, description: str, depth: int, dtypes: tuple[str, str]) -> Intrinsic:
+    """Eight columns of ``wgmma.mma_async.sync.aligned.m64nNkDEPTH``: a warpgroup's product.
+
+    Both factors are read from shared memory, in core matrices: eight rows of 16 bytes that lie
+    together (PTX ISA, "Shared Memory Matrix Layout"). Declared is the one without swizzling whose
+    rows lie along the reduction; those of two-byte elements may lie along results. Only compute
+    capability 9.0 has the instruction.
+    """
+    factor, result = dtypes
+    row = 16 // element_type(factor).bytes
+    left = (("k", depth // row), ("i", 64), ("k", row))
+    right = (("k", depth // row), ("j", 8), ("k", row))
+    return Intrinsic(
+        f"wgmma-m64n8k{depth}{suffix}",
+        f"a warpgroup's product of 64x{depth} and {depth}x8 {description}",
+        (Axis("i", 64), Axis("k", depth, "reduce"), Axis("j", 8)),
+        IntrinsicOperand("data", factor, left, "shared", row_stride=True),
+        IntrinsicOperand("weights", factor, right, "shared", row_stride=True),
+        IntrinsicOperand(
+            "sums",
+            result,
+            (("i", 64), ("j", 8)),
+            _REGISTERS[2],
+            fragment=warpgroup_accumulator_fragment(),
+        ),
+        kind="cuda",
+        architecture=90,
+        last_architecture=90,
+    )
+
+
 def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
     """Sums over ``depth`` products in tile registers: two tiles, or four where rows need two."""
     return Intrinsic(
@@ -155,6 +190,9 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
                 features=("tf32",),
             ),
             _mma("-int8", "signed bytes in registers", 32, ("int8", "int32")),
+            _wgmma("", "halves in shared memory", 16, ("float16", "float32")),
+            _wgmma("-bf16", "bfloat16 in shared memory", 16, ("bfloat16", "float32")),
+            _wgmma("-int8", "signed bytes in shared memory", 32, ("int8", "int32")),
             _product(
                 "vta-1x16x16",
                 "VTA's product of a row and a 16x16 block of bytes, from its three buffers",

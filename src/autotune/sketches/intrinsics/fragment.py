@@ -2,7 +2,8 @@
 
 A warp's matrix instruction reads its operands from registers. The layouts here are those of
 ``mma.sync.aligned.m16n8kK.row.col`` (PTX ISA, "Matrix Fragments for mma"), written as data: what
-loads, stores and tests do follows from them.
+loads, stores and tests do follows from them. The sums of ``wgmma.mma_async`` are held by the 128
+lanes of a warpgroup, four warps in a row.
 """
 
 from __future__ import annotations
@@ -16,10 +17,20 @@ from attrs import Attribute, field, frozen
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 
-__all__ = ["Digit", "Fragment", "accumulator_fragment", "factor_fragments"]
+__all__ = [
+    "WARPGROUP_LANES",
+    "WARP_LANES",
+    "Digit",
+    "Fragment",
+    "accumulator_fragment",
+    "factor_fragments",
+    "warpgroup_accumulator_fragment",
+]
 
 WARP_LANES = 32
 """Lanes of a warp that executes one instruction together."""
+WARPGROUP_LANES = 128
+"""Lanes of four warps that execute one instruction together."""
 
 _REGISTER_BYTES = 4
 # An 8x8 matrix of 32-bit words is held by 8 groups of 4 lanes.
@@ -41,7 +52,7 @@ def _digits(values: Any) -> tuple[Digit, ...]:
 
 @frozen
 class Fragment:
-    """The share of an operand that each lane of a warp holds.
+    """The share of an operand that each lane of a warp, or of a warpgroup, holds.
 
     Attributes:
         lanes: The digits of the lane's number, most significant first.
@@ -49,7 +60,8 @@ class Fragment:
             register follow each other.
 
     Raises:
-        InvalidValueError: the lanes are not those of a warp, or two places hold one element.
+        InvalidValueError: the lanes are not those of a warp or of a warpgroup, or two places
+            hold one element.
     """
 
     lanes: tuple[Digit, ...] = field(converter=_digits)
@@ -58,17 +70,25 @@ class Fragment:
     @lanes.validator
     def _check_lanes(self, attribute: Attribute[Any], value: tuple[Digit, ...]) -> None:
         count = math.prod(digit.extent for digit in value)
-        if count != WARP_LANES:
-            raise InvalidValueError(f"a fragment is of {count} lanes; a warp has {WARP_LANES}")
+        if count not in (WARP_LANES, WARPGROUP_LANES):
+            raise InvalidValueError(
+                f"a fragment is of {count} lanes; a warp has {WARP_LANES}, a warpgroup "
+                f"{WARPGROUP_LANES}"
+            )
 
     def __attrs_post_init__(self) -> None:
         places = [
             tuple(sorted(self.position(lane, slot).items()))
-            for lane, slot in itertools.product(range(WARP_LANES), range(self.elements))
+            for lane, slot in itertools.product(range(self.lane_count), range(self.elements))
         ]
         if len(set(places)) != len(places):
             twice = next(place for place in places if places.count(place) > 1)
             raise InvalidValueError(f"a fragment holds element {dict(twice)} in two places")
+
+    @property
+    def lane_count(self) -> int:
+        """Lanes that hold the operand together."""
+        return math.prod(digit.extent for digit in self.lanes)
 
     @property
     def elements(self) -> int:
@@ -77,7 +97,7 @@ class Fragment:
 
     @property
     def extents(self) -> dict[str, int]:
-        """Values of each axis that the warp holds together."""
+        """Values of each axis that the lanes hold together."""
         found: dict[str, int] = {}
         for digit in (*self.lanes, *self.slots):
             found[digit.axis] = found.get(digit.axis, 1) * digit.extent
@@ -137,3 +157,13 @@ def accumulator_fragment() -> Fragment:
     """The fragment of the 16x8 sums of 32 bits of every ``m16n8kK``."""
     lanes = ((_GROUPS, "i", 1), (_GROUP_LANES, "j", 2))
     return Fragment(lanes, ((2, "i", _GROUPS), (2, "j", 1)))
+
+
+def warpgroup_accumulator_fragment() -> Fragment:
+    """The fragment of 64x8 sums of 32 bits: every eight columns of ``wgmma``'s ``m64nNkK``.
+
+    Each warp has 16 rows, as those of :func:`accumulator_fragment`.
+    """
+    warp = accumulator_fragment()
+    warps = Digit(WARPGROUP_LANES // WARP_LANES, "i", warp.extents["i"])
+    return Fragment((warps, *warp.lanes), warp.slots)

@@ -13,11 +13,14 @@ from attrs import Attribute, field, frozen
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
-from autotune.sketches.intrinsics.fragment import Digit, Fragment
+from autotune.sketches.intrinsics.fragment import WARPGROUP_LANES, Digit, Fragment
 from autotune.targets import Target
 from autotune.targets.architectures import compute_capability
 
 __all__ = ["Intrinsic", "IntrinsicOperand", "result_levels"]
+
+# Of the columns of an instruction of a warpgroup (PTX ISA, "Matrix Shape" of `wgmma`).
+_MOST_EIGHTS = 32
 
 
 @frozen
@@ -34,8 +37,9 @@ class IntrinsicOperand:
             other name is a memory of its own, with a capacity.
         row_stride: Whether rows of the outermost dimension may be apart in memory. Otherwise all
             elements lie together.
-        fragment: Which lane of a warp holds which of its elements; None for an instruction of
-            one thread, or where the hardware does not say.
+        fragment: Which lane of a warp, or of a warpgroup, holds which of its elements; None for
+            an instruction of one thread, for what is read from memory, or where the hardware does
+            not say.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Intrinsic:
         kind: Kind of target that has it.
         features: Features that the target must have.
         architecture: CUDA: the first compute capability that has it, such as 80; 0: all have.
+        last_architecture: CUDA: the last one that has it; 0: none is.
         implementations: By the name of a backend, the import string ``"module:attribute"`` of
             what that backend makes its calls of.
         capacities: Bytes of each scope except ``"global"``; a scope that is missing is bounded
@@ -105,6 +110,7 @@ class Intrinsic:
     kind: str = "cpu"
     features: tuple[str, ...] = ()
     architecture: int = 0
+    last_architecture: int = 0
     implementations: Mapping[str, str] = field(factory=dict, converter=_frozen_map, hash=False)
     capacities: Mapping[str, int] = field(factory=dict, converter=_frozen_map, hash=False)
 
@@ -151,11 +157,34 @@ class Intrinsic:
         """Axes that are summed over."""
         return tuple(axis for axis in self.axes if axis.kind == "reduce")
 
+    @property
+    def lanes(self) -> int:
+        """Threads that execute it together: 32 of a warp, 128 of a warpgroup; else 1."""
+        return 1 if self.result.fragment is None else self.result.fragment.lane_count
+
+    def takes_columns(self, eights: int) -> bool:
+        """Whether an instruction of a warpgroup has as many columns: 8 to 256, in eights.
+
+        With sums of whole numbers, those above 32 are in sixteens.
+        """
+        whole = not element_type(self.result.dtype).is_float
+        return 1 <= eights <= _MOST_EIGHTS and not (whole and eights > 4 and eights % 2)
+
+    @property
+    def is_of_warpgroup(self) -> bool:
+        """Whether four warps execute it together."""
+        return self.lanes == WARPGROUP_LANES
+
     def supported_by(self, target: Target) -> bool:
         """Whether ``target`` has the instruction."""
         if target.kind != self.kind or not set(self.features) <= set(target.features):
             return False
-        return self.architecture <= compute_capability(target.processor)
+        return self.belongs_to(target.processor)
+
+    def belongs_to(self, processor: str) -> bool:
+        """Whether the instruction set of a processor has it; CPUs' are told by features."""
+        capability = compute_capability(processor)
+        return self.architecture <= capability <= (self.last_architecture or capability)
 
     def implementation(self, backend: str) -> Any:
         """What ``backend`` makes calls of.

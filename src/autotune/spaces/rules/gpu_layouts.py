@@ -15,11 +15,11 @@ from autotune.ir.element_types import element_type
 from autotune.ir.expressions import AffineForm, IndexTerm, IntExpr, Load, const, product, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.nest.loop_nest import hull, is_axis
-from autotune.sketches import Ordinal, SharedLayout
+from autotune.sketches import CoreMatrices, Ordinal, SharedLayout
 from autotune.spaces.rules.access import producer_stage
 from autotune.targets import Target
 
-__all__ = ["RowLayout", "neighbours", "row_layout", "transposable"]
+__all__ = ["CoreLayout", "RowLayout", "neighbours", "row_layout", "transposable"]
 
 Forms = tuple[AffineForm, ...]
 
@@ -54,6 +54,38 @@ class RowLayout:
         if self.param is None and not self.is_turned:
             return None
         return SharedLayout(stage, operand, self.dims, self.pad)
+
+
+@frozen
+class CoreLayout:
+    """How a fetched operand lies in shared memory in core matrices, which warpgroups read.
+
+    Attributes:
+        dims: Its dimensions; the last one is along the rows of core matrices.
+        width: Elements of such a row.
+        pad: Rows after those of each plane.
+        param: The parameter that chooses ``pad``.
+    """
+
+    dims: tuple[int, ...]
+    width: int
+    pad: IntExpr
+    param: Ordinal
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether rows lie along another dimension than the operand's last."""
+        return self.dims != tuple(range(len(self.dims)))
+
+    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
+        """Allocated elements of the region that an access spans, of whole rows."""
+        extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
+        *outer, rows, along = (extents[dimension] for dimension in self.dims)
+        return product(outer) * (rows + self.pad) * along
+
+    def step(self, stage: str, operand: str) -> CoreMatrices:
+        """The step that lays the operand out."""
+        return CoreMatrices(stage, operand, self.dims[-1], self.width, self.pad)
 
 
 def row_layout(

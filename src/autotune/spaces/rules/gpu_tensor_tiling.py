@@ -7,6 +7,10 @@ one group of instructions: ``i.2 j.2``, what a lane has of each fragment, and th
 steps of ``k``. Lanes and warps are the threads of a block. Results stay in registers over all of
 ``k`` and are written once, through the epilogue if there is one.
 
+For instructions of warpgroups (``wgmma``), ``i.1 j.1`` are warpgroups, and the lanes are those of
+four warps. Copies of both factors consist of core matrices, and one group of instructions takes
+all terms of a fetch: ``k.1`` is inside the tile.
+
 Convolutions are such products by step ``im2col``: what is fetched of one factor is gathered from
 windows. Axes of the result beside rows and columns number products, each in blocks of its own.
 Extents that no fragment divides are padded: what is fetched beyond them is zero, and
@@ -16,26 +20,15 @@ what is computed there is not written. The instructions know nothing of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import (
-    AffineForm,
-    Binary,
-    Cast,
-    IntExpr,
-    Load,
-    Select,
-    const,
-    product,
-    var,
-)
+from autotune.ir.expressions import IntExpr, Select, const, product, var
 from autotune.ir.expressions.scalar import walk
-from autotune.ir.workloads import Axis, Stage
-from autotune.nest.loop_nest import is_axis
+from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Accumulate,
     AtLeast,
@@ -50,7 +43,6 @@ from autotune.sketches import (
     OneOf,
     Order,
     Ordinal,
-    PadExtent,
     Param,
     ProductEquals,
     Step,
@@ -58,13 +50,11 @@ from autotune.sketches import (
     UnrollLimit,
     WarpTensorize,
     im2col,
-    result_axes,
 )
-from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
-from autotune.spaces.rules.access import operand_forms, round_up
+from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_kernel import inlined_operand
-from autotune.spaces.rules.gpu_layouts import RowLayout, neighbours
+from autotune.spaces.rules.gpu_layouts import neighbours
 from autotune.spaces.rules.gpu_levels import (
     MAX_SCATTERED,
     REGISTERS_PER_THREAD,
@@ -74,138 +64,83 @@ from autotune.spaces.rules.gpu_levels import (
     vector_widths,
 )
 from autotune.spaces.rules.gpu_pipelines import FetchPipeline, fetch_pipeline
-from autotune.spaces.rules.tile_params import padded_extents
+from autotune.spaces.rules.gpu_products import (
+    MatrixFactor,
+    MatrixProduct,
+    apart_from,
+    match_product,
+)
 
-__all__ = ["TENSOR_LABEL", "as_matrices", "tensor_drafts", "tensor_kernel"]
+__all__ = [
+    "TENSOR_LABEL",
+    "TENSOR_LABELS",
+    "WARPGROUP_LABEL",
+    "as_matrices",
+    "tensor_drafts",
+    "tensor_kernel",
+]
 
 TENSOR_LABEL = "tensor-cores"
+WARPGROUP_LABEL = "tensor-cores-warpgroup"
+TENSOR_LABELS = (WARPGROUP_LABEL, TENSOR_LABEL)
 
 # Exact products of what the workload says, but for TF32, which a target has to allow: it rounds
 # the factors of float32.
 _INSTRUCTIONS = ("mma-m16n8k16", "mma-m16n8k16-bf16", "mma-m16n8k32-int8", "mma-m16n8k8-tf32")
-# `ldmatrix` transposes elements of two bytes.
-_TRANSPOSED_BYTES = 2
+_OF_WARPGROUPS = ("wgmma-m64n8k16", "wgmma-m64n8k16-bf16", "wgmma-m64n8k32-int8")
 # Fetches of less than a word per thread only cost instructions.
 _NARROWEST_BYTES = 4
 _WORD_BYTES = 4
 # Where there is too little work for the GPU, results that a warp may have all the same.
 _RESULTS_OF_A_WARP = 1024
-# Fragments whose multiples are worth padding to, where that adds little.
-_USEFUL_CALLS = (1, 2, 4, 8)
-# Padding to whole fragments makes no axis longer than so many times its extent.
-_MOST_PADDED = 2
+# Columns of one instruction of a warpgroup, in eights. With fewer it waits for shared memory:
+# 64 x 16 and 16 x 64 halves are 4 KiB, of which 128 bytes are read in a cycle, and take the four
+# tensor cores 32 cycles.
+_ENOUGH_ACROSS = 8
+# Above these the loop around fetches is unrolled: a hundred groups take the assembler minutes.
+_WARPGROUP_UNROLL_LIMITS = UNROLL_LIMITS[:2]
+# Of the multiprocessors, those that must have a block of warpgroups.
+_BUSY_SHARE = (3, 4)
 # CUDA has no vectors of more bytes to hold what is fetched and what is zero.
 _MOST_PADDED_BYTES = 4
 
 
-@frozen
-class _Factor:
-    """One factor of the product.
-
-    Attributes:
-        tensor: The tensor.
-        forms: Where it is read; the last two dimensions are its spatial axis and the reduce axis.
-        axis: Its spatial axis.
-        layout: How it lies in shared memory.
-    """
-
-    tensor: str
-    forms: tuple[AffineForm, ...]
-    axis: str
-    layout: RowLayout
-
-
-@frozen
-class _Product:
-    """A stage as calls of an instruction.
-
-    Attributes:
-        stage: The stage.
-        call: The instruction.
-        left: The factor that moves with the rows of the result.
-        right: The factor that moves with its columns.
-        extents: By axis, what it may be iterated to: multiples of the instruction's extent.
-    """
-
-    stage: Stage
-    call: Intrinsic
-    left: _Factor
-    right: _Factor
-    extents: Mapping[str, tuple[int, ...]]
-
-    @property
-    def axes(self) -> tuple[str, str, str]:
-        """Rows and columns of the result, and the reduce axis."""
-        return (self.left.axis, self.right.axis, self.stage.reduce_axes[0].name)
-
-    @property
-    def batch(self) -> tuple[Axis, ...]:
-        """Axes that number products."""
-        return _batch(self.stage, {self.left.axis, self.right.axis})
-
-    def name(self, axis: str, level: int) -> str:
-        """Name of the parameter of one level of an axis."""
-        return f"{self.stage.name}.{axis}.{level}"
-
-    def factor(self, axis: str, level: int) -> IntExpr:
-        """One level of an axis."""
-        return var(self.name(axis, level))
-
-    def inner(self, axis: str) -> tuple[int, ...]:
-        """The levels of one call of the instruction, outermost first."""
-        rows, columns, reduce = self.axes
-        if axis == reduce:
-            return (self.call.reduce_axes[0].extent,)
-        own = self.call.spatial_axes[0 if axis == rows else 1]
-        return tuple(digit.extent for digit in result_levels(self.call, own.name))
-
-    def calls(self, axis: str) -> IntExpr:
-        """Calls along an axis: one parameter, where there is a choice."""
-        extents = self.extents[axis]
-        if len(extents) > 1:
-            return var(f"{self.stage.name}.{axis}.calls")
-        return const(extents[0] // math.prod(self.inner(axis)))
-
-    def padding(self, axis: str) -> PadExtent | None:
-        """The step that pads one of `axes`; None where its own extent is the only one."""
-        if self.extents[axis] == (self.stage.axis(axis).extent,):
-            return None
-        return PadExtent(self.stage.name, axis, self.calls(axis) * math.prod(self.inner(axis)))
-
-    def levels(self, axis: str) -> tuple[IntExpr, ...]:
-        """All levels of an axis, outermost first."""
-        chosen = 2 if axis == self.axes[2] else 3
-        outer = tuple(self.factor(axis, level) for level in range(chosen))
-        return (*outer, *map(const, self.inner(axis)))
-
-
 def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
-    """The sketch on tensor cores by its label; none where no instruction computes the stage.
+    """The sketches on tensor cores by label; none where no instruction computes the stage.
 
     Applies to a sum over one axis of products of two matrices, or of batches of them, whose
     element types an instruction of the target multiplies. Extents that are no multiples of those
     of the instruction are padded, where the backend can and they become at most twice as long.
     """
-    found = tensor_kernel(draft, stage, TENSOR_LABEL)
+    found = _kernels(draft, stage)
     step = Im2col(stage.name)
-    matrices = as_matrices(draft, step) if found is None else None
-    if matrices is not None:
-        found = tensor_kernel(matrices, matrices.workload.stage(stage.name), TENSOR_LABEL)
-        if found is not None:
-            found = evolve(found, workload=draft.workload, steps=(step, *found.steps))
-    return {} if found is None else {TENSOR_LABEL: found}
+    matrices = None if found else as_matrices(draft, step)
+    if matrices is None:
+        return found
+    return {
+        label: evolve(made, workload=draft.workload, steps=(step, *made.steps))
+        for label, made in _kernels(matrices, matrices.workload.stage(stage.name)).items()
+    }
+
+
+def _kernels(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
+    made = {label: tensor_kernel(draft, stage, label) for label in TENSOR_LABELS}
+    return {label: found for label, found in made.items() if found is not None}
 
 
 def tensor_kernel(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft | None:
     """The draft with a stage as a product on tensor cores; None where no instruction computes it.
 
-    Of a stage that is a part of a reduction, an axis of a batch may count the parts.
+    Of a stage that is a part of a reduction, an axis of a batch may count the parts. Label
+    `WARPGROUP_LABEL` means the instructions of warpgroups, any other those of warps.
     """
-    if not draft.can("warp_tensorize", "shared_layout", "fetch"):
+    of_warpgroups = label == WARPGROUP_LABEL
+    layout = "core_matrices" if of_warpgroups else "shared_layout"
+    if not draft.can("warp_tensorize", "fetch", layout):
         return None
-    for name in _INSTRUCTIONS:
+    for name in _OF_WARPGROUPS if of_warpgroups else _INSTRUCTIONS:
         call = find_intrinsic(name)
-        found = _matched(draft, stage, call) if call.supported_by(draft.target) else None
+        found = match_product(draft, stage, call) if call.supported_by(draft.target) else None
         if found is not None:
             return _sketch(draft, found, label)
     return None
@@ -221,129 +156,31 @@ def as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
         return None
 
 
-def _matched(draft: SketchDraft, stage: Stage, call: Intrinsic) -> _Product | None:
-    """The stage as calls of an instruction, or None."""
-    plain = stage.combiner == "add" and stage.output.dtype == call.result.dtype
-    if not plain or len(stage.spatial_axes) < 2 or len(stage.reduce_axes) != 1:
-        return None
-    loads, result = _factors(stage, call), result_axes(stage)
-    if result is None:
-        return None
-    rows, columns = result
-    own = (rows, stage.reduce_axes[0], columns)
-    extents = {
-        axis.name: _extents(draft, stage, axis, of_call.extent)
-        for axis, of_call in zip(own, call.axes, strict=True)
-    }
-    if not all(extents.values()):
-        return None
-    batch = {axis.name for axis in _batch(stage, {rows.name, columns.name})}
-    for first, second in (loads, loads[::-1]) if loads else ():
-        left = _factor(draft, stage, call, first, rows.name, batch)
-        right = _factor(draft, stage, call, second, columns.name, batch)
-        if left is not None and right is not None and first != second:
-            return _Product(stage, call, left, right, extents)
-    return None
-
-
-def _extents(draft: SketchDraft, stage: Stage, axis: Axis, of_call: int) -> tuple[int, ...]:
-    """Multiples of a call's extent that an axis may be iterated to; empty where there are none.
-
-    Beyond a part of a reduction are the terms of the next one, and no zeros.
-    """
-    whole = round_up(axis.extent, of_call)
-    reads = [form for load in stage.loads for form in stage.forms(load) if axis.name in form.axes]
-    if not draft.can_pad(stage, axis) or not all(map(is_axis, reads)):
-        return (whole,) if whole == axis.extent else ()
-    if whole > _MOST_PADDED * axis.extent:
-        return ()
-    useful = padded_extents(axis.extent, tuple(of_call * count for count in _USEFUL_CALLS), 0)
-    return tuple(sorted({whole, *(extent for extent in useful if extent % of_call == 0)}))
-
-
-def _factors(stage: Stage, call: Intrinsic) -> tuple[str, ...]:
-    """Tensors whose elements the stage multiplies after converting them to the result's type."""
-    body = stage.body
-    if not isinstance(body, Binary) or body.op != "mul":
-        return ()
-    found = []
-    widened = call.left.dtype != call.result.dtype
-    for side in (body.left, body.right):
-        if widened and not (isinstance(side, Cast) and side.dtype == call.result.dtype):
-            return ()
-        load = side.operand if isinstance(side, Cast) and widened else side
-        if not isinstance(load, Load):
-            return ()
-        found.append(load.tensor)
-    return tuple(found)
-
-
-def _batch(stage: Stage, result: set[str]) -> tuple[Axis, ...]:
-    """Axes of the result beside rows and columns."""
-    return tuple(axis for axis in stage.spatial_axes if axis.name not in result)
-
-
-def _apart(form: AffineForm, batch: set[str]) -> AffineForm:
-    """An index without what is the same for all of a block: the axes of a batch."""
-    kept = {name: value for name, value in form.coefficients.items() if name not in batch}
-    return evolve(form, coefficients=kept)
-
-
-def _factor(
-    draft: SketchDraft, stage: Stage, call: Intrinsic, tensor: str, axis: str, batch: set[str]
-) -> _Factor | None:
-    """A factor that moves with one spatial axis and the reduce axis in its last two dimensions.
-
-    Other dimensions move with the axes of a batch, and these two may move with one as well. Bytes
-    must lie along the reduction for an instruction to read them, so where they do not, the copy in
-    shared memory is transposed.
-    """
-    known = draft.workload.tensors[tensor]
-    if known.dtype != call.left.dtype:
-        return None
-    try:
-        forms = operand_forms(stage, tensor)
-    except UnsupportedWorkload:
-        return None
-    reduce = stage.reduce_axes[0].name
-    inner = [_apart(form, batch) for form in forms]
-    moving = [next(iter(form.coefficients), "") for form in inner]
-    if not all(map(is_axis, inner[-2:])) or set(moving[-2:]) != {axis, reduce}:
-        return None
-    if any(moving[:-2]) or not all(map(is_axis, forms[:-2])):
-        return None
-    dims = list(range(len(forms)))
-    if moving[-1] == axis and known.element.bytes != _TRANSPOSED_BYTES:
-        dims[-2:] = dims[:-3:-1]
-    name = f"{stage.name}.{tensor}.pad"
-    vector = draft.target.vector_bytes // known.element.bytes
-    layout = RowLayout(tuple(dims), var(name), Ordinal(name, (0, vector)))
-    return _Factor(tensor, forms, axis, layout)
-
-
-def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
+def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDraft:
     stage = product_.stage
     rows, columns, reduce = product_.axes
     params, constraints = _levels(product_)
-    lanes = {it.tensor: _fetch_lanes(draft, product_, it) for it in _both(product_)}
+    lanes = {it.tensor: _fetch_lanes(draft, product_, it) for it in product_.factors}
     params += [param for param, _, _ in lanes.values()]
-    params += [it.layout.param for it in _both(product_) if it.layout.param is not None]
+    params += [it.layout.param for it in product_.factors if it.layout.param is not None]
     constraints += [constraint for _, constraint, _ in lanes.values()]
     batch = tuple(f"{axis.name}.0" for axis in product_.batch)
     blocks = (*batch, f"{rows}.0", f"{columns}.0")
-    threads = (f"{rows}.1", f"{columns}.1", f"{rows}.4", f"{columns}.3")
-    tile = (f"{rows}.2", f"{columns}.2", f"{rows}.3", f"{columns}.4", f"{reduce}.2")
+    threads = (f"{rows}.1", f"{columns}.1", *product_.lane_levels())
+    terms = product_.step_level()
+    tile = (f"{rows}.2", f"{columns}.2", *product_.kept_levels(), terms)
     at = f"{reduce}.0"
+    between = tuple(name for name in (f"{reduce}.1",) if name != terms)
     padding = [product_.padding(axis) for axis in product_.axes]
     steps: list[Step] = [
         *(step for step in padding if step is not None),
         *(Tile(stage.name, axis, product_.levels(axis)) for axis in product_.axes),
-        Order(stage.name, (*blocks, *threads, at, f"{reduce}.1", *tile)),
+        Order(stage.name, (*blocks, *threads, at, *between, *tile)),
         Bind(stage.name, blocks, "block"),
         Bind(stage.name, threads, "thread"),
     ]
     settled = {stage.name}
-    for it in _both(product_):
+    for it in product_.factors:
         steps.append(
             CooperativeFetch(stage.name, it.tensor, at, _threads(product_), lanes[it.tensor][2])
         )
@@ -352,12 +189,11 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
         inlined = _inlined(draft, stage, it.tensor)
         steps += map(Inline, inlined)
         settled.update(inlined)
-    pipeline = fetch_pipeline(draft, stage, at, params, steps)
+    pipeline = _pipeline(draft, product_, params, steps)
     params += pipeline.params
     steps += pipeline.steps
     constraints += [*_limits(draft, product_, pipeline), *pipeline.constraints]
-    pair = product_.inner(columns)[-1]
-    written = (product_.factor(columns, 2), const(pair))
+    written = (product_.factor(columns, 2), product_.levels(columns)[-1])
     consumer = draft.epilogues.get(stage.name)
     if consumer is None:
         steps.append(Accumulate(stage.name, threads[-1], written))
@@ -366,7 +202,8 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
     unroll = f"{stage.name}.unroll"
     steps.append(WarpTensorize(stage.name, tile, product_.call.name))
     steps.append(UnrollLimit(stage.name, var(unroll)))
-    params.append(Ordinal(unroll, UNROLL_LIMITS))
+    of_warpgroup = product_.call.is_of_warpgroup
+    params.append(Ordinal(unroll, _WARPGROUP_UNROLL_LIMITS if of_warpgroup else UNROLL_LIMITS))
     return draft.extended(
         settled=settled,
         label=label,
@@ -374,6 +211,15 @@ def _sketch(draft: SketchDraft, product_: _Product, label: str) -> SketchDraft:
         constraints=constraints,
         steps=steps,
     )
+
+
+def _pipeline(
+    draft: SketchDraft, product_: MatrixProduct, params: Sequence[Param], steps: Sequence[Step]
+) -> FetchPipeline:
+    """How far ahead factors are fetched: in core matrices they are waited for."""
+    if product_.call.is_of_warpgroup:
+        return FetchPipeline(const(1), draft.target.shared_memory_bytes)
+    return fetch_pipeline(draft, product_.stage, f"{product_.axes[2]}.0", params, steps)
 
 
 def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:
@@ -386,35 +232,27 @@ def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:
     return [*gathered, tensor]
 
 
-def _both(product_: _Product) -> tuple[_Factor, _Factor]:
-    return (product_.left, product_.right)
-
-
-def _levels(product_: _Product) -> tuple[list[Param], list[Constraint]]:
+def _levels(product_: MatrixProduct) -> tuple[list[Param], list[Constraint]]:
     params: list[Param] = []
     constraints: list[Constraint] = []
     for axis in product_.axes:
         calls = product_.calls(axis)
         if calls.value is None:
-            inner = math.prod(product_.inner(axis))
-            counts = tuple(extent // inner for extent in product_.extents[axis])
+            of_call = product_.call_extent(axis)
+            counts = tuple(extent // of_call for extent in product_.extents[axis])
             params.append(Ordinal(f"{product_.stage.name}.{axis}.calls", counts))
-        names = tuple(
-            product_.name(axis, level)
-            for level in range(len(product_.levels(axis)) - len(product_.inner(axis)))
-        )
+        names = product_.chosen(axis)
         params += [Factor(name) for name in names]
         constraints.append(ProductEquals(names, calls))
     return params, constraints
 
 
-def _threads(product_: _Product) -> IntExpr:
+def _threads(product_: MatrixProduct) -> IntExpr:
     rows, columns, _ = product_.axes
-    lanes = product_.levels(rows)[4] * product_.levels(columns)[3]
-    return product_.factor(rows, 1) * product_.factor(columns, 1) * lanes
+    return product_.factor(rows, 1) * product_.factor(columns, 1) * product_.call.lanes
 
 
-def _reach(product_: _Product) -> dict[str, IntExpr]:
+def _reach(product_: MatrixProduct) -> dict[str, IntExpr]:
     """How far each axis moves in one block, between two fetches."""
     reach: dict[str, IntExpr] = {axis.name: const(1) for axis in product_.stage.axes}
     for axis in product_.axes:
@@ -423,7 +261,7 @@ def _reach(product_: _Product) -> dict[str, IntExpr]:
 
 
 def _fetch_lanes(
-    draft: SketchDraft, product_: _Product, factor: _Factor
+    draft: SketchDraft, product_: MatrixProduct, factor: MatrixFactor
 ) -> tuple[Param, Constraint, IntExpr]:
     """Width of the vectors in which a factor is fetched, and that rows have whole ones."""
     tensor = draft.workload.tensors[factor.tensor]
@@ -437,12 +275,12 @@ def _fetch_lanes(
     wide = tuple(width for width in widths if width * size >= _NARROWEST_BYTES) or widths[-1:]
     name = f"{product_.stage.name}.{factor.tensor}.lanes"
     batch = {axis.name for axis in product_.batch}
-    (moved,) = _apart(factor.forms[-1], batch).coefficients
+    (moved,) = apart_from(factor.forms[-1], batch).coefficients
     whole = OneOf(_reach(product_)[moved] % var(name), (0,), "vectors do not cross rows")
     return Ordinal(name, wide), whole, var(name)
 
 
-def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool:
+def _is_guarded(draft: SketchDraft, product_: MatrixProduct, factor: MatrixFactor) -> bool:
     """Whether a fetch has conditions: of what lies beyond an extent, or of what it computes."""
     read = {axis for form in factor.forms for axis in form.coefficients}
     if any(product_.padding(axis) for axis in product_.axes if axis in read):
@@ -452,16 +290,18 @@ def _is_guarded(draft: SketchDraft, product_: _Product, factor: _Factor) -> bool
     return any(isinstance(node, Select) for body in bodies for node in walk(body))
 
 
-def _limits(draft: SketchDraft, product_: _Product, pipeline: FetchPipeline) -> list[Constraint]:
+def _limits(
+    draft: SketchDraft, product_: MatrixProduct, pipeline: FetchPipeline
+) -> list[Constraint]:
     """Threads, shared memory and registers."""
     target, (rows, columns, _) = draft.target, product_.axes
     stage, call = product_.stage, product_.call
     shared: IntExpr = const(0)
-    for it in _both(product_):
+    for it in product_.factors:
         elements = it.layout.elements(it.forms, _reach(product_))
         shared = shared + elements * draft.workload.tensors[it.tensor].element.bytes
     down, across = product_.factor(rows, 2), product_.factor(columns, 2)
-    results = down * across * (call.result.elements // target.warp_size)
+    results = down * across * (call.result.elements // call.lanes)
     tile = results * stage.output.element.bytes
     fragments = down * _registers(call, call.left.dtype, left=True)
     fragments = fragments + across * _registers(call, call.right.dtype, left=False)
@@ -478,11 +318,29 @@ def _limits(draft: SketchDraft, product_: _Product, pipeline: FetchPipeline) -> 
         AtMost(kept + fragments, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
         AtMost(threads * kept, target.registers_per_block, "registers of a block", hard=False),
     ]
+    if call.is_of_warpgroup:
+        found += _columns_of_an_instruction(product_)
     whole = math.prod(axis.extent for axis in stage.spatial_axes)
-    blocks = min(target.multiprocessors, whole // _RESULTS_OF_A_WARP)
+    warps = call.lanes // target.warp_size
+    blocks = min(target.multiprocessors, whole // (_RESULTS_OF_A_WARP * warps))
+    if call.is_of_warpgroup:
+        # Tiles of 64 rows leave few choices: 128 blocks are better for 132 than 256 are.
+        blocks = blocks * _BUSY_SHARE[0] // _BUSY_SHARE[1]
     if blocks > 1:
         source = "every multiprocessor gets a block, as far as there are so many"
         found.append(AtLeast(grid, blocks, source, hard=False))
+    return found
+
+
+def _columns_of_an_instruction(product_: MatrixProduct) -> list[Constraint]:
+    """What a tile of a warpgroup may have, and should have where there are so many columns."""
+    columns = product_.axes[1]
+    across, source = product_.factor(columns, 2), "columns of one wgmma"
+    most = max(product_.extents[columns]) // product_.call_extent(columns)
+    counts = tuple(it for it in range(1, most + 1) if product_.call.takes_columns(it))
+    found: list[Constraint] = [OneOf(across, counts, source)]
+    if most >= _ENOUGH_ACROSS:
+        found.append(AtLeast(across, _ENOUGH_ACROSS, source, hard=False))
     return found
 
 

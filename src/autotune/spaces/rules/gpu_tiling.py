@@ -13,10 +13,10 @@ from autotune.spaces.rules.gpu_kernel import Fetched, fetchable, tiled_kernel
 from autotune.spaces.rules.gpu_layouts import transposable
 from autotune.spaces.rules.gpu_levels import check_gpu
 from autotune.spaces.rules.gpu_split_reduction import SPLIT_LABELS, split_drafts
-from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL, tensor_drafts
+from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABELS, tensor_drafts
 from autotune.spaces.rules.rule import SketchRule
 
-LABELS = (TENSOR_LABEL, "shared", "shared-transposed", "direct", "cross-thread", *SPLIT_LABELS)
+LABELS = (*TENSOR_LABELS, "shared", "shared-transposed", "direct", "cross-thread", *SPLIT_LABELS)
 
 # A reduction of more steps than this per result gains by what its threads fetch together.
 _SHORT_REDUCTION = 64
@@ -57,7 +57,8 @@ class GpuTilingRule(SketchRule):
         choices |= split_drafts(draft, stage)
         taken = [label for label in choices if label in draft.labels]
         if taken and _is_first_product(draft, stage, choices):
-            return [choices[TENSOR_LABEL], choices[taken[0]]]
+            on_tensor_cores = [choices[it] for it in TENSOR_LABELS if it in choices]
+            return [*on_tensor_cores, choices[taken[0]]]
         return [choices[taken[0]]] if taken else list(choices.values())
 
 
@@ -70,7 +71,8 @@ def _is_first_product(
         for other in draft.workload.stages
         if other.name in draft.settled and not is_pointwise(other)
     ]
-    return TENSOR_LABEL in choices and not any(tensor_drafts(draft, other) for other in decided)
+    computed = not choices.keys().isdisjoint(TENSOR_LABELS)
+    return computed and not any(tensor_drafts(draft, other) for other in decided)
 
 
 def _has_rows_to_turn(stage: Stage, fetched: Fetched) -> bool:

@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.ir import GenericConst, IRModule, Tuple, Var
 from tvm.runtime import DataType
 
-from autotune.backends import BuildFailed, CudaProgram, find_cuda_compiler
+from autotune.backends import BuildFailed, CudaProgram, cubin_architecture, find_cuda_compiler
 from autotune.errors import UnsupportedWorkload
 from autotune.networks import NetworkTensor
 from autotune.networks.cuda_plan import DeviceCallPlan, DevicePlan
@@ -86,7 +86,7 @@ def compile_functions(functions: Mapping[str, IRModule], target: Target) -> dict
     def cubin(named: tuple[str, str]) -> bytes:
         name, source = named
         with _naming(name):
-            return compiler.compile(source, target.processor, options)
+            return compiler.compile(source, cubin_architecture(target.processor), options)
 
     lowered = lowered_functions(functions, target)
     sources = {}

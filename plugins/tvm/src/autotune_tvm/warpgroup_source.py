@@ -1,0 +1,251 @@
+"""CUDA source of a warpgroup's tile: products of what lies in shared memory, by ``wgmma``.
+
+One function, called by every thread, does all steps between two fetches: it describes where the
+core matrices of both factors lie, begins an instruction for every 64 rows and every step, and
+waits for all of them. Results are in the registers of threads, as ``mma.sync`` has them.
+
+Factors are written by ordinary stores and read by the asynchronous proxy, hence the first fence:
+of every thread for what it has stored itself, before a barrier.
+Descriptors are those without swizzling (PTX ISA, "Matrix Descriptor Format" and "Canonical
+Layouts"): the distance of core matrices along rows of 16 bytes, and across them, is any multiple
+of 16 bytes, so that planes with a row of padding are as good as others.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
+from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
+
+__all__ = ["WarpgroupTile", "function_name", "function_source"]
+
+# Core matrices have eight rows of 16 bytes.
+_ROWS, _ROW_BYTES = 8, 16
+
+
+@frozen
+class _Kind:
+    """What PTX and C++ call types, and the letter of their registers in inline assembly.
+
+    Attributes:
+        factor: PTX's name of the factors.
+        total: PTX's name of the sums.
+        sums: Their type in C++.
+        letter: Of their registers.
+        signed: Whether the instruction takes signs of factors and which of them are transposed.
+    """
+
+    factor: str
+    total: str
+    sums: str
+    letter: str
+    signed: bool
+
+
+_KINDS = {
+    "float16": _Kind("f16", "f32", "float", "f", True),
+    "bfloat16": _Kind("bf16", "f32", "float", "f", True),
+    "int8": _Kind("s8", "s32", "int", "r", False),
+}
+
+
+@frozen
+class WarpgroupTile:
+    """The tile of a warpgroup, of which one call does all steps between two fetches.
+
+    Attributes:
+        call: The instruction, of eight columns.
+        down: Instructions down the rows.
+        across: Columns of an instruction, in eights.
+        steps: Instructions along the reduction.
+        left_along_reduction: Whether rows of the left factor's core matrices lie along the
+            reduction; else along its results.
+        right_along_reduction: The same for the right factor.
+
+    Raises:
+        InvalidValueError: there is no such instruction.
+    """
+
+    call: Intrinsic
+    down: int
+    across: int
+    steps: int
+    left_along_reduction: bool
+    right_along_reduction: bool
+
+    def __attrs_post_init__(self) -> None:
+        name = self.call.name
+        if not self.call.is_of_warpgroup or self.call.left.dtype not in _KINDS:
+            raise InvalidValueError(f"intrinsic {name!r} is no wgmma of {', '.join(_KINDS)}")
+        if not self.call.takes_columns(self.across):
+            raise InvalidValueError(f"{name!r}: no instruction has {self.columns} columns")
+        if any(_transposed(self)) and not self.kind.signed:
+            raise InvalidValueError(f"{name!r}: {self.kind.factor} must lie along the reduction")
+
+    @property
+    def kind(self) -> _Kind:
+        """Its types."""
+        return _KINDS[self.call.left.dtype]
+
+    @property
+    def columns(self) -> int:
+        """Columns of one instruction."""
+        return self.across * self.call.spatial_axes[1].extent
+
+
+def function_name(tile: WarpgroupTile) -> str:
+    """Name of the function that does all steps of the tile."""
+    layouts = "".join(
+        "k" if along else "r" for along in (tile.left_along_reduction, tile.right_along_reduction)
+    )
+    stem = tile.call.name.replace("-", "_")
+    return f"autotune_{stem}_{tile.down}x{tile.across}x{tile.steps}_{layouts}"
+
+
+def function_source(tile: WarpgroupTile) -> str:
+    """The function and the instructions that it uses, as CUDA C++.
+
+    It takes the sums of the thread; what the thread's own first result reads of either factor, in
+    shared memory; and the bytes from one plane of each to the next.
+    """
+    sums = 2 * tile.across * 2
+    left, right = _Place(tile, "left"), _Place(tile, "right")
+    product = _product_name(tile)
+    return f"""{_once("AUTOTUNE_WGMMA", _GROUPS)}
+{_once(product.upper(), _product_source(tile))}
+static __device__ __forceinline__ void {function_name(tile)}(
+    {tile.kind.sums}* sums, const void* left, int left_plane, const void* right,
+    int right_plane) {{
+  const int lane = threadIdx.x & {tile.call.lanes - 1};
+  const unsigned long long a = autotune_wgmma_matrix({left.base}, {left.strides});
+  const unsigned long long b = autotune_wgmma_matrix({right.base}, {right.strides});
+  autotune_wgmma_begin<{tile.down * sums}>(sums);
+#pragma unroll
+  for (int s = 0; s < {tile.steps}; ++s)
+#pragma unroll
+    for (int f = 0; f < {tile.down}; ++f)
+      {product}(sums + f * {sums}, a + ((s * {left.step} + f * {left.fragment}) >> 4),
+          b + (s * {right.step} >> 4));
+  autotune_wgmma_end<{tile.down * sums}>(sums);
+}}
+"""
+
+
+class _Place:
+    """Where a factor's core matrices lie, as expressions of the function: in bytes."""
+
+    def __init__(self, tile: WarpgroupTile, name: str) -> None:
+        is_left = name == "left"
+        operand = tile.call.left if is_left else tile.call.right
+        along = tile.left_along_reduction if is_left else tile.right_along_reduction
+        size = element_type(operand.dtype).bytes
+        width = _ROW_BYTES // size
+        axis = tile.call.spatial_axes[0 if is_left else 1]
+        depth = tile.call.reduce_axes[0].extent
+        plane = f"{name}_plane"
+        own = _own_result(tile.call, operand)
+        if along:
+            # A plane has all results, and as many terms as a row of a core matrix.
+            offset = f"({own}) * {_ROW_BYTES}"
+            leading, stride = plane, str(_ROWS * _ROW_BYTES)
+            self.step = f"({depth // width} * {plane})"
+            self.fragment = str(axis.extent * _ROW_BYTES)
+        else:
+            # A plane has all terms, and as many results as a row of a core matrix.
+            offset = f"({own}) / {width} * {plane} + ({own}) % {width} * {size}"
+            leading, stride = str(_ROWS * _ROW_BYTES), plane
+            self.step = str(depth * _ROW_BYTES)
+            self.fragment = f"({axis.extent // width} * {plane})"
+        self.base = f"static_cast<const char*>({name}) - ({offset})"
+        self.strides = f"{leading}, {stride}"
+
+
+def _own_result(call: Intrinsic, operand: IntrinsicOperand) -> str:
+    """Where the lane's own first result is on the spatial axis of a factor."""
+    fragment = call.result.fragment
+    axes = {name for name, _ in operand.layout}
+    parts, inner = [], 1
+    for digit in reversed(fragment.lanes if fragment is not None else ()):
+        if digit.axis in axes:
+            place = f"lane / {inner} % {digit.extent}"
+            parts.append(place if digit.stride == 1 else f"{place} * {digit.stride}")
+        inner *= digit.extent
+    return " + ".join(parts)
+
+
+def _product_name(tile: WarpgroupTile) -> str:
+    depth = tile.call.reduce_axes[0].extent
+    turned = "".join(map(str, _transposed(tile)))
+    return f"autotune_wgmma_m64n{tile.columns}k{depth}_{tile.kind.factor}_{turned}"
+
+
+def _transposed(tile: WarpgroupTile) -> tuple[int, int]:
+    return int(not tile.left_along_reduction), int(not tile.right_along_reduction)
+
+
+def _product_source(tile: WarpgroupTile) -> str:
+    """One instruction: the sums of a lane are, of every eight columns, two pairs, 8 rows apart.
+
+    A thread's sums are in the order of its loops: rows of the lane, eights of columns, neighbours.
+    The instruction has those of eight columns after each other.
+    """
+    kind, depth = tile.kind, tile.call.reduce_axes[0].extent
+    places = [
+        (row * tile.across + eight) * 2 + pair
+        for eight in range(tile.across)
+        for row in range(2)
+        for pair in range(2)
+    ]
+    count = len(places)
+    registers = ", ".join(f"%{number}" for number in range(count))
+    outputs = ", ".join(f'"+{kind.letter}"(sums[{place}])' for place in places)
+    # Sums are added to; factors have their own signs.
+    turned = ", ".join(map(str, _transposed(tile)))
+    options = f"1, 1, 1, {turned}" if kind.signed else "1"
+    types = f"{kind.total}.{kind.factor}.{kind.factor}"
+    return f"""static __device__ __forceinline__ void {_product_name(tile)}(
+    {kind.sums}* sums, unsigned long long left, unsigned long long right) {{
+  asm volatile("wgmma.mma_async.sync.aligned.m64n{tile.columns}k{depth}.{types} "
+               "{{{registers}}}, %{count}, %{count + 1}, {options};"
+               : {outputs}
+               : "l"(left), "l"(right));
+}}"""
+
+
+# What is begun reads and writes registers until it is waited for: the compiler must neither
+# compute them later nor copy them before.
+_GROUPS = """static __device__ __forceinline__ unsigned long long autotune_wgmma_matrix(
+    const char* start, int leading, int stride) {
+  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(start));
+  return static_cast<unsigned long long>((at & 0x3ffff) >> 4) |
+         static_cast<unsigned long long>((leading & 0x3ffff) >> 4) << 16 |
+         static_cast<unsigned long long>((stride & 0x3ffff) >> 4) << 32;
+}
+static __device__ __forceinline__ void autotune_wgmma_hold(float& sum) {
+  asm volatile("" : "+f"(sum) :: "memory");
+}
+static __device__ __forceinline__ void autotune_wgmma_hold(int& sum) {
+  asm volatile("" : "+r"(sum) :: "memory");
+}
+template <int kCount, class Sum>
+static __device__ __forceinline__ void autotune_wgmma_begin(Sum* sums) {
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) autotune_wgmma_hold(sums[n]);
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+template <int kCount, class Sum>
+static __device__ __forceinline__ void autotune_wgmma_end(Sum* sums) {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) autotune_wgmma_hold(sums[n]);
+}"""
+
+
+def _once(name: str, text: str) -> str:
+    """Source that may be there several times in a file, which defines it once."""
+    return f"#ifndef {name}\n#define {name}\n{text}\n#endif"

@@ -1,0 +1,113 @@
+// Matrix instructions of warpgroups for cuda_threads.hpp, by the tables of the PTX ISA: descriptors
+// ("Matrix Descriptor Format"), layouts without swizzling ("Canonical Layouts") and the fragment of
+// the sums ("WGMMA .m64nNk16 register fragment layout for accumulator matrix D"). What is begun is
+// computed as late as it may be: when it is waited for.
+//
+// Ends the program with 6 where a matrix is not aligned, with 8 where two of them are too far apart
+// for shared memory, with 10 where a fence is missing, with 11 where lanes describe different
+// matrices, with 12 where a descriptor asks for swizzling.
+#pragma once
+
+#include <functional>
+
+#include "cuda_warps.hpp"
+
+namespace warpgroup {
+
+constexpr int kLanes = 128;
+constexpr uintptr_t kSharedBytes = 1 << 18;
+
+struct Half {
+  using Bits = uint16_t;
+  using Sum = float;
+  static float number(Bits bits) { return half_number(bits); }
+};
+struct Leading {
+  using Bits = uint16_t;
+  using Sum = float;
+  static float number(Bits bits) { return leading_number(bits); }
+};
+struct Byte {
+  using Bits = int8_t;
+  using Sum = int;
+  static int number(Bits bits) { return bits; }
+};
+
+struct Thread {
+  // Where shared memory begins: it is found anew whenever nothing is begun.
+  uintptr_t window = 0;
+  bool proxy_fenced = false, fenced = false;
+  std::vector<std::function<void()>> begun;
+  std::vector<std::vector<std::function<void()>>> committed;
+};
+inline Thread threads[1024];
+
+inline Thread& self() { return threads[threadIdx.x]; }
+
+template <class Kind>
+auto element(uint64_t matrix, bool turned, int result, int term) {
+  constexpr int kSize = sizeof(typename Kind::Bits), kWidth = 16 / kSize;
+  if (matrix >> 62 || matrix >> 49 & 7) std::exit(12);
+  const uintptr_t start = (matrix & 0x3fff) << 4;
+  const uintptr_t leading = (matrix >> 16 & 0x3fff) << 4, stride = (matrix >> 32 & 0x3fff) << 4;
+  // Along the reduction ((8,m),(T,2k)):((1T,SBO),(1,LBO)).
+  uintptr_t at = result % 8 * 16 + result / 8 * stride + term % kWidth * kSize;
+  at += term / kWidth * leading;
+  // Along results ((T,1,m),(8,k)):((1,T,SBO),(1T,LBO)).
+  if (turned) {
+    at = result % kWidth * kSize + result / kWidth * stride + term % 8 * 16 + term / 8 * leading;
+  }
+  typename Kind::Bits bits;
+  const uintptr_t place = self().window + (start + at) % kSharedBytes;
+  std::memcpy(&bits, reinterpret_cast<const char*>(place), sizeof bits);
+  return Kind::number(bits);
+}
+
+template <class Kind>
+void begin(std::vector<typename Kind::Sum*> sums, int columns, uint64_t left, uint64_t right,
+           bool left_turned, bool right_turned) {
+  if (!self().proxy_fenced || !self().fenced) std::exit(10);
+  for (uint64_t matrix : {left, right}) {
+    if (from_lane(matrix, 0) != matrix) std::exit(11);
+  }
+  self().begun.push_back([=] {
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    for (int sum = 0; sum < columns / 2; ++sum) {
+      const int row = lane / 32 * 16 + lane % 32 / 4 + sum / 2 % 2 * 8;
+      const int column = sum / 4 * 8 + lane % 4 * 2 + sum % 2;
+      for (int term = 0; term < 32 / static_cast<int>(sizeof(typename Kind::Bits)); ++term) {
+        *sums[sum] += element<Kind>(left, left_turned, row, term) *
+                      element<Kind>(right, right_turned, column, term);
+      }
+    }
+  });
+}
+
+inline void commit() {
+  self().committed.push_back(self().begun);
+  self().begun.clear();
+}
+
+inline void wait(size_t pending) {
+  Thread& thread = self();
+  while (thread.committed.size() > pending) {
+    for (const std::function<void()>& multiply : thread.committed.front()) multiply();
+    thread.committed.erase(thread.committed.begin());
+  }
+  if (thread.committed.empty() && thread.begun.empty()) {
+    thread.window = 0;
+    thread.proxy_fenced = thread.fenced = false;
+  }
+}
+
+}  // namespace warpgroup
+
+// Addresses of 18 bits, the first one that is asked for in the middle.
+inline size_t __cvta_generic_to_shared(const void* place) {
+  const auto at = reinterpret_cast<uintptr_t>(place);
+  uintptr_t& window = warpgroup::self().window;
+  if (at % 16 != 0) std::exit(6);
+  if (window == 0) window = (at & ~uintptr_t{1023}) - warpgroup::kSharedBytes / 2;
+  if (at - window >= warpgroup::kSharedBytes) std::exit(8);
+  return at - window;
+}

@@ -1,0 +1,73 @@
+"""Inline assembly of warpgroups in CUDA source, read and replaced by calls that run on a CPU.
+
+What the instructions are, and which registers they are given in which order, is what the source
+says; ``cuda_warpgroups.hpp`` says what they do.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["on_cpus"]
+
+_STATEMENT = re.compile(r"asm volatile\((.*?)\);", re.DOTALL)
+_GUARD = re.compile(r"#define (AUTOTUNE_WGMMA\w*)")
+_OPERAND = re.compile(r'"([+=]?\w)"\(([^()]*)\)')
+_PRODUCT = re.compile(
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)(k16\.f32\.b?f16|k32\.s32\.s8)\.(\w+) "
+    r"\{(%\d+(?:, %\d+)*)\}, %(\d+), %(\d+), 1(?:, 1, 1, ([01]), ([01]))?;"
+)
+_OTHERS = {
+    "": ";",
+    "fence.proxy.async.shared::cta;": "warpgroup::self().proxy_fenced = true;",
+    "wgmma.fence.sync.aligned;": "warpgroup::self().fenced = true;",
+    "wgmma.commit_group.sync.aligned;": "warpgroup::commit();",
+    "wgmma.wait_group.sync.aligned 0;": "warpgroup::wait(0);",
+}
+# What takes an element from its bits, and the letter of the sums' registers.
+_KINDS = {
+    "k16.f32.f16": ("Half", "+f"),
+    "k16.f32.bf16": ("Leading", "+f"),
+    "k32.s32.s8": ("Byte", "+r"),
+}
+
+
+def on_cpus(source: str) -> str:
+    """The source with every statement of assembly replaced, to be one of several in a file.
+
+    Raises:
+        ValueError: a statement is none of those that are known.
+    """
+    ended = [f"#undef {name}" for name in dict.fromkeys(_GUARD.findall(source))]
+    return "\n".join([_STATEMENT.sub(lambda found: _replaced(found.group(1)), source), *ended])
+
+
+def _replaced(statement: str) -> str:
+    code, _, operands = statement.partition(":")
+    while operands and code.count('"') % 2:
+        more, _, operands = operands.partition(":")
+        code += ":" + more
+    text = "".join(re.findall(r'"([^"]*)"', code))
+    if text in _OTHERS:
+        return _OTHERS[text]
+    product = _PRODUCT.fullmatch(text)
+    if product is None:
+        raise ValueError(f"unknown assembly: {text!r}")
+    columns, kind, other, registers, left, right, *turned = product.groups()
+    element, letter = _KINDS[kind]
+    if not kind.endswith(f".{other}") or (element == "Byte") != (turned[0] is None):
+        raise ValueError(f"unknown assembly: {text!r}")
+    given = _OPERAND.findall(operands)
+    sums = [given[int(register)] for register in re.findall(r"\d+", registers)]
+    matrices = [given[int(number)] for number in (left, right)]
+    if {it for it, _ in sums} != {letter} or {it for it, _ in matrices} != {"l"}:
+        raise ValueError(f"operands of other kinds: {operands!r}")
+    if len(sums) != int(columns) // 2:
+        raise ValueError(f"{len(sums)} registers for {columns} columns")
+    places = ", ".join(f"&{value}" for _, value in sums)
+    first, second = (value for _, value in matrices)
+    flags = ", ".join("true" if it == "1" else "false" for it in turned)
+    return (
+        f"warpgroup::begin<warpgroup::{element}>("
+        f"{{{places}}}, {columns}, {first}, {second}, {flags});"
+    )

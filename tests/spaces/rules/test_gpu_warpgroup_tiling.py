@@ -1,0 +1,202 @@
+"""Sketches on the tensor cores of warpgroups: where there are any, and what they compute."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from attrs import evolve
+from convolutions import convolution
+
+from autotune.ir.expressions import const
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
+    Workload,
+    attention,
+    batch_matmul,
+    conv2d,
+    dense,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
+from autotune.measure.validation import error_bound, relative_bound
+from autotune.models.pruning.launches import launches
+from autotune.models.pruning.psa_gpu import GpuScorer
+from autotune.nest import derive_nest, layout_conflict
+from autotune.sketches import (
+    STEP_TYPES,
+    Candidate,
+    CooperativeFetch,
+    CoreMatrices,
+    PipelineFetches,
+    Sketch,
+    Tile,
+    WarpTensorize,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target, preset, resolve
+from autotune.testing.nest_interpreter import run_candidate
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1020, 512, "test")
+H100 = preset("h100")
+LABEL = "tensor-cores-warpgroup"
+PRODUCTS = (
+    gemm(m=128, n=32, k=64, dtype="float16"),
+    dense(m=64, n=24, k=64, dtype="bfloat16"),
+    batch_matmul(b=2, m=64, n=16, k=32, dtype="float16"),
+    gemm(m=50, n=44, k=52, dtype="float16"),
+    gemm(m=64, n=96, k=96, dtype="int8"),
+    conv2d(h=8, w=8, ci=3, co=16, pad=1, bias=1, relu=1, dtype="bfloat16"),
+    convolution(h=5, w=8, ci=16, co=64, groups=2, pad=1),
+)
+LARGE = gemm(m=4096, n=4096, k=4096, dtype="float16")
+
+
+def named(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+def space_of(workload: Workload, target: Target = H100) -> SketchSpace:
+    return SketchSpace(workload, target, LIMITS)
+
+
+def sketch_of(workload: Workload, target: Target = H100) -> Sketch | None:
+    found = [it for it in space_of(workload, target).sketches() if it.name == LABEL]
+    return found[0] if found else None
+
+
+def candidates(workload: Workload, count: int) -> list[Candidate]:
+    space = space_of(workload)
+    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(4))
+    return [candidate for candidate in drawn if candidate.sketch.name == LABEL]
+
+
+@pytest.mark.parametrize("workload", PRODUCTS, ids=named)
+def test_the_nest_computes_the_reference(workload: Workload) -> None:
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    expected = reference_outputs(workload, inputs)
+    found = candidates(workload, 2)
+    assert found
+    for candidate in found:
+        assert layout_conflict(candidate) is None
+        for name, got in run_candidate(candidate, inputs).items():
+            element = workload.tensors[name].element
+            wanted, values = element.numbers(expected[name]), element.numbers(got)
+            bound = error_bound(wanted, relative_bound(workload, name))
+            assert np.all(np.abs(values.astype(np.float64) - wanted) <= bound)
+
+
+@pytest.mark.parametrize(
+    ("workload", "target"),
+    [
+        (PRODUCTS[0], "a100"),
+        (gemm(m=64, n=64, k=64, dtype="u8s8s32"), "h100"),
+        (gemm(m=64, n=64, k=64), "h100-tf32"),
+        (gemm(m=31, n=64, k=64, dtype="float16"), "h100"),
+    ],
+    ids=("sm_80", "unsigned", "tf32", "rows"),
+)
+def test_others_have_no_such_sketch(workload: Workload, target: str) -> None:
+    assert sketch_of(workload, resolve(target)) is None
+    assert "warpgroup" not in space_of(workload, resolve(target)).version
+
+
+def test_a_backend_without_the_layout_gets_no_such_sketch() -> None:
+    lacking = evolve(LIMITS, steps=LIMITS.steps - {"core_matrices"})
+    names = [it.name for it in SketchSpace(PRODUCTS[0], H100, lacking).sketches()]
+    assert LABEL not in names and "tensor-cores" in names
+
+
+def test_copies_in_core_matrices_are_not_fetched_ahead() -> None:
+    steps = {it.name: it.steps for it in space_of(LARGE).sketches()}
+    ahead = {
+        name for name, own in steps.items() if any(isinstance(it, PipelineFetches) for it in own)
+    }
+    assert "tensor-cores" in ahead and LABEL in steps and LABEL not in ahead
+
+
+def test_candidates_keep_the_limits_of_the_target() -> None:
+    for candidate in candidates(LARGE, 40):
+        (launch,) = launches(derive_nest(candidate.sketch))
+        config = candidate.config
+        assert int(evaluate(launch.threads, config)) % 128 == 0
+        assert int(evaluate(launch.threads, config)) <= H100.max_threads_per_block
+        shared = int(evaluate(launch.shared_bytes, config))
+        assert shared + 63 * 2 <= H100.shared_memory_bytes
+        assert 8 <= config["C.j.2"] <= 32
+        score = GpuScorer(H100).score(candidate.sketch, np.array([candidate.values]))
+        assert np.all(np.isfinite(score))
+
+
+def test_the_draft_puts_warpgroups_first_for_a_large_product() -> None:
+    space, scorer = space_of(LARGE), GpuScorer(H100)
+    best = {
+        sketch.name: scorer.score(sketch, space.feasible_set(sketch).uniform(2000, 1)).max()
+        for sketch in space.sketches()
+    }
+    assert best[LABEL] == max(best.values())
+    assert best[LABEL] > 1.2 * best["tensor-cores"]
+
+
+def test_the_draft_sees_bank_conflicts_of_stores() -> None:
+    """Of two candidates that differ in padding alone, planes of multiples of 128 bytes lose."""
+    sketch = sketch_of(LARGE)
+    assert sketch is not None
+    tiles = {"i.0": 32, "i.1": 2, "i.2": 1, "j.0": 32, "j.1": 1, "j.2": 16, "k.0": 64, "k.1": 4}
+    config = {f"C.{name}": value for name, value in tiles.items()}
+    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.B.pad": 1, "C.unroll": 0}
+    rows = [Candidate.from_config(sketch, config | {"C.A.pad": pad}).values for pad in (0, 1)]
+    plain, padded = GpuScorer(H100).score(sketch, np.array(rows))
+    assert plain < padded
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("unstaged", "'A' is not in shared memory"),
+        ("plain", "'A.fetch' does not lie in rows of 16 bytes"),
+        ("narrow", "'A.fetch' does not lie in rows of 16 bytes"),
+        ("wide", "a tile has 512 columns, and no instruction has"),
+        ("terms", r"have extents \[2, 2, 24\], a call has \[2, 2, 16\]"),
+        ("warps", "'A.fetch' lies in core matrices"),
+    ],
+)
+def test_what_no_warpgroup_computes_is_found(change: str, message: str) -> None:
+    sketch = sketch_of(LARGE)
+    assert sketch is not None
+    steps = []
+    for step in sketch.steps:
+        of_left = getattr(step, "operand", "") == "A"
+        if change == "unstaged" and of_left and isinstance(step, (CooperativeFetch, CoreMatrices)):
+            continue
+        if change == "plain" and of_left and isinstance(step, CoreMatrices):
+            continue
+        if change == "narrow" and of_left and isinstance(step, CoreMatrices):
+            step = evolve(step, width=4)
+        if change == "terms" and isinstance(step, Tile) and step.axis == "k":
+            step = evolve(step, factors=(step.factors[0], const(24)))
+        if change == "warps" and isinstance(step, WarpTensorize):
+            step = evolve(step, intrinsic="mma-m16n8k16")
+        steps.append(step)
+    tiles = {"i.0": 32, "i.1": 2, "i.2": 1, "j.0": 32, "j.1": 1, "j.2": 16, "k.0": 64, "k.1": 4}
+    if change == "warps":
+        tiles |= {"k.0": 256, "k.1": 1}
+    if change == "wide":
+        tiles |= {"j.0": 8, "j.2": 64}
+    config = {f"C.{name}": value for name, value in tiles.items()}
+    config |= {f"C.{name}": 1 for name in ("A.pad", "B.pad")}
+    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.unroll": 0}
+    changed = evolve(sketch, steps=tuple(steps))
+    candidate = Candidate(changed, tuple(config[name] for name in sketch.param_names))
+    conflict = layout_conflict(candidate)
+    assert conflict is not None and re.search(message, conflict)
+
+
+def test_a_second_product_is_treated_as_the_first() -> None:
+    """Scores of an attention in halves on warpgroups; its sums weight values in float32."""
+    workload = attention(h=2, n=64, d=32, dtype="float16")
+    names = [sketch.name for sketch in space_of(workload).sketches()]
+    assert any(name.endswith(LABEL) for name in names)
+    assert any(name.endswith("+tensor-cores") for name in names)
