@@ -3,8 +3,8 @@
 Loops over tensors carry what they write, and no operation of the Transform dialect runs a part of
 an iteration within the next one. On buffers the last stage of a row moves into the loop of an
 earlier one of the next row, a few vectors at a time: arithmetic between the stores gives memory
-time to take them. What is of which stage is told by places in the text, as for rows that are asked
-for (:mod:`autotune_mlir.prefetches`).
+time to take them. Operations are assigned to stages by their places in the text, as for rows that
+are fetched ahead (:mod:`autotune_mlir.prefetches`).
 """
 
 from __future__ import annotations
