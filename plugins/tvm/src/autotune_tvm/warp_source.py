@@ -16,7 +16,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Fragment, Intrinsic, IntrinsicOperand
 
-__all__ = ["WarpTile", "function_name", "function_source"]
+__all__ = ["WarpTile", "function_name", "function_source", "tile_name"]
 
 # What PTX calls the types, and C++ and the constraints of inline assembly those of the sums.
 _PTX = {
@@ -54,11 +54,21 @@ class WarpTile:
 
 def function_name(tile: WarpTile) -> str:
     """Name of the function that does one step of the tile."""
-    layouts = "".join(
-        "k" if along else "r" for along in (tile.left_along_reduction, tile.right_along_reduction)
-    )
-    stem = tile.call.name.replace("-", "_")
-    return f"autotune_{stem}_{tile.down}x{tile.across}_{layouts}"
+    along = (tile.left_along_reduction, tile.right_along_reduction)
+    return tile_name(tile.call, (tile.down, tile.across), along)
+
+
+def tile_name(call: Intrinsic, counts: Sequence[int], along_reduction: Sequence[bool]) -> str:
+    """Name of a function for a tile.
+
+    Args:
+        call: The instruction.
+        counts: How many of it there are along each dimension of the tile.
+        along_reduction: For each factor, whether its rows lie along the reduction.
+    """
+    layouts = "".join("k" if along else "r" for along in along_reduction)
+    stem = call.name.replace("-", "_")
+    return f"autotune_{stem}_{'x'.join(map(str, counts))}_{layouts}"
 
 
 def function_source(tile: WarpTile) -> str:

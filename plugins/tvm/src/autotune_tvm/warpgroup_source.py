@@ -18,6 +18,7 @@ from attrs import frozen
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
+from autotune_tvm.warp_source import tile_name
 
 __all__ = ["WarpgroupTile", "function_name", "function_source"]
 
@@ -97,11 +98,8 @@ class WarpgroupTile:
 
 def function_name(tile: WarpgroupTile) -> str:
     """Name of the function that does all steps of the tile."""
-    layouts = "".join(
-        "k" if along else "r" for along in (tile.left_along_reduction, tile.right_along_reduction)
-    )
-    stem = tile.call.name.replace("-", "_")
-    return f"autotune_{stem}_{tile.down}x{tile.across}x{tile.steps}_{layouts}"
+    along = (tile.left_along_reduction, tile.right_along_reduction)
+    return tile_name(tile.call, (tile.down, tile.across, tile.steps), along)
 
 
 def function_source(tile: WarpgroupTile) -> str:
