@@ -12,6 +12,7 @@ import pytest
 from attrs import evolve
 from made_workloads import two_products
 from numpy.typing import NDArray
+from workload_names import named
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import AffineForm, IntExpr, const
@@ -51,11 +52,7 @@ WORKLOADS = (
 )
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
-@pytest.fixture(params=WORKLOADS, ids=label)
+@pytest.fixture(params=WORKLOADS, ids=named)
 def workload(request: pytest.FixtureRequest) -> Workload:
     found: Workload = request.param
     return found

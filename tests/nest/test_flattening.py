@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from workload_names import named
 
 from autotune.ir.workloads import Workload, conv2d, depthwise_conv2d, elementwise, gemm, softmax
 from autotune.nest import derive_nest, nest_tape
@@ -22,11 +23,7 @@ MACHINES = {"skylake-avx512-2core": BUILT_IN_RULES, "a100": GPU_RULES}
 COMMUTATIVE = ("add", "mul", "min", "max")
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
-@pytest.fixture(params=WORKLOADS, ids=label)
+@pytest.fixture(params=WORKLOADS, ids=named)
 def workload(request: pytest.FixtureRequest) -> Workload:
     found: Workload = request.param
     return found

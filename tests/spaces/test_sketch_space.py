@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from workload_names import named
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions.integer import evaluate
@@ -45,12 +46,8 @@ def space_of(workload: Workload, target: str = "skylake-avx512-4core") -> Sketch
     return SketchSpace(workload, preset(target), LIMITS)
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
 class TestConformance(SearchSpaceSuite):
-    @pytest.fixture(params=WORKLOADS, ids=label)
+    @pytest.fixture(params=WORKLOADS, ids=named)
     def search_space_factory(self, request: pytest.FixtureRequest) -> SearchSpaceFactory:
         return lambda: space_of(request.param)
 
@@ -101,7 +98,7 @@ def test_a_child_has_each_value_from_a_parent(seed: int) -> None:
         assert ((child == a) | (child == b)).all()
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=named)
 @pytest.mark.parametrize(
     "target", ["sse2-1core", "haswell", "skylake-avx512-2core", "zen4-64core"]
 )
@@ -114,7 +111,7 @@ def test_every_built_in_workload_has_a_small_number_of_sketches(
     assert space.contains(space.sample(20, np.random.default_rng(0))).all()
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=named)
 def test_tiles_multiply_to_their_padded_extents(workload: Workload) -> None:
     for candidate in space_of(workload).sample(40, np.random.default_rng(1)):
         config, sketch = candidate.config, candidate.sketch

@@ -22,6 +22,7 @@ from autotune_tvm.replay import schedule
 from cuda_threads import Array, Program, find_compiler, run_all
 from split_reductions import SPLIT_ACROSS_BLOCKS
 from tvm_lowered import Kernel, lowered_nest
+from workload_names import named
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import (
@@ -74,10 +75,6 @@ _GRID_THREADS = 40_000
 # their own.
 _ALIGNMENT = 64
 _REDUCTION_BYTES = 192
-
-
-def named(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
 
 
 def source_of(candidate: Candidate) -> str:

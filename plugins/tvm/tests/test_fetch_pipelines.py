@@ -26,8 +26,10 @@ from autotune_tvm.kernel_passes import kernel_pipeline
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
-from cuda_threads import Array, Program, find_compiler, run_all
+from cuda_threads import Program, find_compiler, run_all
+from tensor_core_products import check, source_of
 from tvm_lowered import lowered_nest, numbers_of
+from workload_names import named
 
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
 from autotune.ir.expressions import const
@@ -38,9 +40,7 @@ from autotune.ir.workloads import (
     dense,
     gemm,
     random_inputs,
-    reference_outputs,
 )
-from autotune.measure.validation import error_bound, relative_bound
 from autotune.nest import derive_nest
 from autotune.sketches import Candidate, CooperativeFetch, PipelineFetches, SharedLayout
 from autotune.spaces import SketchSpace
@@ -56,10 +56,6 @@ WORKLOADS = (
     gemm(m=20, n=32, k=1024, dtype="float16"),
     dense(m=32, n=24, k=40),
 )
-
-
-def named(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
 
 
 def sampled(workload: Workload, depths: tuple[int, ...] = (2, 3, 4)) -> Iterator[Candidate]:
@@ -89,13 +85,9 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
         if threads <= 3000 and depth_of(candidate) not in seen:
             seen.append(depth_of(candidate))
             launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels)
-            yield Program(source_of(candidate), launches, parts_of(candidate), inputs)
+            yield Program(source_of(candidate, TARGET), launches, parts_of(candidate), inputs)
         if len(seen) == count:
             return
-
-
-def source_of(candidate: Candidate) -> str:
-    return TVMBackend().cuda_source(request_of(candidate))
 
 
 def parts_of(candidate: Candidate) -> Workload:
@@ -116,15 +108,6 @@ def large_stages() -> Candidate:
     return Candidate.from_config(sketch, config)
 
 
-def check(program: Program, found: dict[str, Array]) -> None:
-    expected = reference_outputs(program.workload, dict(program.inputs))
-    for name, array in expected.items():
-        element = program.workload.tensors[name].element
-        wanted, got = element.numbers(array), element.numbers(found[name])
-        bound = error_bound(wanted, relative_bound(program.workload, name, TARGET))
-        assert np.all(np.abs(got.astype(np.float64) - wanted) <= bound), program.workload.name
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
@@ -133,12 +116,12 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     assert len(programs) == len(WORKLOADS) + 2
     large = large_stages()
     inputs = random_inputs(parts_of(large), np.random.default_rng(7))
-    programs.append(Program(source_of(large), ((1, 128),), parts_of(large), inputs))
+    programs.append(Program(source_of(large, TARGET), ((1, 128),), parts_of(large), inputs))
     assert {"_if(", "autotune_copy_16"} <= {
         text for text in ("_if(", "autotune_copy_16") for it in programs if text in it.source
     }
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        check(program, found)
+        check(program, found, TARGET)
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
@@ -151,9 +134,9 @@ def test_a_kernel_that_waits_too_little_is_wrong(tmp_path: Path) -> None:
     )
     other = evolve(program, source=program.source.replace(kernel, hasty))
     right, wrong = run_all([program, other], tmp_path)
-    check(program, right)
+    check(program, right, TARGET)
     with pytest.raises(AssertionError):
-        check(program, wrong)
+        check(program, wrong, TARGET)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS[:3], ids=named)
@@ -171,7 +154,7 @@ def test_memory_and_barriers_of_the_lowered_program(workload: Workload) -> None:
         there = list(zip(found.scopes, found.allocations, strict=True))
         assert Counter(allocated) == Counter(pair for pair in there if pair[0] == "shared")
         assert all(extents[0] == depth_of(candidate) for _, extents in allocated)
-        source = source_of(candidate)
+        source = source_of(candidate, TARGET)
         _, kernel = source.split('extern "C"', 1)
         # One ahead of the loop, one in it.
         assert kernel.count("__syncthreads()") == 2
@@ -193,7 +176,7 @@ def test_more_than_48_kib_are_asked_for_at_the_launch() -> None:
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 def test_copies_are_asynchronous(tmp_path: Path) -> None:
     candidate = next(sampled(WORKLOADS[0], (3,)))
-    source = source_of(candidate)
+    source = source_of(candidate, TARGET)
     (kernel,) = kernel_resources(source, "sm_90a")
     assert kernel.stack_bytes == kernel.spill_loads == 0
     code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
@@ -242,4 +225,4 @@ def test_pipelines_that_cannot_be_are_refused() -> None:
     refused(scalar, "vectors of 2 bytes of A are not copied asynchronously; those of 4, 8, 16")
     turned = with_steps(candidate, SharedLayout, dims=(1, 0))
     with pytest.raises(BuildFailed, match=r"no asynchronous copy: .*A_shared"):
-        source_of(turned)
+        source_of(turned, TARGET)

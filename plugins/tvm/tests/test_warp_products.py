@@ -24,26 +24,22 @@ from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.warp_source import WarpTile, function_name, function_source
 from convolutions import convolution
-from cuda_threads import Array, Program, find_compiler, run_all
+from cuda_threads import Program, find_compiler, run_all
+from tensor_core_products import check, source_of, turned_gemm
 from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of
+from workload_names import named
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, Cast, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
     dense,
     gemm,
     random_inputs,
-    reference_outputs,
 )
-from autotune.measure.validation import error_bound, relative_bound
 from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import Candidate, WarpTensorize
 from autotune.sketches.intrinsics import find_intrinsic
@@ -52,17 +48,6 @@ from autotune.targets import preset, resolve
 
 TARGET, ROUNDING = preset("a100"), resolve("a100-tf32")
 ARCHITECTURES = ("sm_80", "sm_90a")
-
-
-def turned_gemm(dtype: str) -> Workload:
-    """A product whose left factor lies [k, m], written after the right one."""
-    axes = (Axis("i", 64), Axis("j", 32), Axis("k", 64, "reduce"))
-    total = "int32" if dtype == "int8" else "float32"
-    left, right = Load("A", (var("k"), var("i"))), Load("B", (var("j"), var("k")))
-    body = Binary("mul", Cast(total, right), Cast(total, left))
-    inputs = (Tensor("A", (64, 64), dtype), Tensor("B", (32, 64), dtype))
-    stage = Stage(Tensor("C", (64, 32), total), axes, body, "add")
-    return Workload("turned", inputs, (stage,), ("C",))
 
 
 WORKLOADS = (
@@ -103,10 +88,6 @@ OTHER_CONVOLUTIONS = (
 )
 
 
-def named(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
 def sampled(workload: Workload, count: int) -> list[Candidate]:
     """Candidates of the sketch on tensor cores; of a long reduction, of the one that splits it."""
     target = ROUNDING if workload in FLOATS else TARGET
@@ -114,11 +95,6 @@ def sampled(workload: Workload, count: int) -> list[Candidate]:
     space = SketchSpace(workload, target, TVMBackend().limits(target))
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
     return [candidate for candidate in drawn if candidate.sketch.name == wanted]
-
-
-def source_of(candidate: Candidate) -> str:
-    workload = candidate.sketch.workload
-    return TVMBackend().cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
 
 
 def launches_of(candidate: Candidate) -> tuple[tuple[int, int], ...]:
@@ -138,7 +114,7 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
         if launches and sum(blocks * threads for blocks, threads in launches) <= 3000:
             seen.add(tile)
             own = derive_nest(candidate.sketch).workload if workload in LONG else workload
-            yield Program(source_of(candidate), launches, own, inputs)
+            yield Program(source_of(candidate, TARGET), launches, own, inputs)
         if len(seen) == count:
             return
 
@@ -156,16 +132,7 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     assert len(programs) == sum(counts.values()) + 1 + len(LONG)
     assert any("_x2" in program.source for program in programs)
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        check(program, found)
-
-
-def check(program: Program, found: dict[str, Array]) -> None:
-    expected = reference_outputs(program.workload, dict(program.inputs))
-    for name, array in expected.items():
-        element = program.workload.tensors[name].element
-        wanted, got = element.numbers(array), element.numbers(found[name])
-        bound = error_bound(wanted, relative_bound(program.workload, name, ROUNDING))
-        assert np.all(np.abs(got.astype(np.float64) - wanted) <= bound), named(program.workload)
+        check(program, found, ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +180,9 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
     moved = evolve(program, source=program.source.replace("row + (matrix & 1) * 8", "row"))
     assert moved.source != program.source
     right, wrong = run_all([program, moved], tmp_path)
-    check(program, right)
+    check(program, right, ROUNDING)
     with pytest.raises(AssertionError):
-        check(program, wrong)
+        check(program, wrong, ROUNDING)
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
@@ -236,7 +203,7 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
 )
 def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
     candidate = sampled(workload, 1)[0]
-    source = source_of(candidate)
+    source = source_of(candidate, TARGET)
     (kernel,) = kernel_resources(source, ARCHITECTURES[1])
     assert kernel.stack_bytes == kernel.spill_loads == 0
     code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"

@@ -23,27 +23,24 @@ from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.warpgroup_source import WarpgroupTile, function_name, function_source
 from convolutions import convolution
-from cuda_threads import Array, Program, find_compiler, run_all
+from cuda_threads import Program, find_compiler, run_all
+from tensor_core_products import check, source_of, turned_gemm
 from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of
 from warpgroup_assembly import on_cpus
+from workload_names import named
 
 from autotune.backends import BuildRequest, CudaExecutable, InvalidSchedule
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, Cast, Load, const, var
+from autotune.ir.expressions import const
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
     dense,
     gemm,
     random_inputs,
-    reference_outputs,
 )
-from autotune.measure.validation import error_bound, relative_bound
 from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import Candidate, CoreMatrices
 from autotune.sketches.intrinsics import find_intrinsic
@@ -54,20 +51,10 @@ TARGET = preset("h100")
 ARCHITECTURE = "sm_90a"
 
 
-def turned_gemm() -> Workload:
-    """A product whose left factor lies [k, m], written after the right one."""
-    axes = (Axis("i", 64), Axis("j", 32), Axis("k", 64, "reduce"))
-    left, right = Load("A", (var("k"), var("i"))), Load("B", (var("j"), var("k")))
-    body = Binary("mul", Cast("float32", right), Cast("float32", left))
-    inputs = (Tensor("A", (64, 64), "float16"), Tensor("B", (32, 64), "float16"))
-    stage = Stage(Tensor("C", (64, 32), "float32"), axes, body, "add")
-    return Workload("turned", inputs, (stage,), ("C",))
-
-
 WORKLOADS = (
     gemm(m=128, n=64, k=64, dtype="float16"),
     dense(m=64, n=48, k=96, dtype="bfloat16"),
-    turned_gemm(),
+    turned_gemm("float16"),
     batch_matmul(b=2, m=64, n=24, k=32, dtype="bfloat16"),
     gemm(m=64, n=32, k=64, dtype="int8"),
     gemm(m=50, n=44, k=52, dtype="float16"),
@@ -79,19 +66,10 @@ WORKLOADS = (
 )
 
 
-def named(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
 def sampled(workload: Workload, count: int) -> list[Candidate]:
     space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
     return [candidate for candidate in drawn if candidate.sketch.name == "tensor-cores-warpgroup"]
-
-
-def source_of(candidate: Candidate) -> str:
-    workload = candidate.sketch.workload
-    return TVMBackend().cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
 
 
 def programs_of(workload: Workload, count: int) -> Iterator[Program]:
@@ -107,18 +85,9 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
         if kernel.blocks * kernel.threads <= 2000:
             seen.add(tile)
             launches = ((kernel.blocks, kernel.threads),)
-            yield Program(on_cpus(source_of(candidate)), launches, workload, inputs)
+            yield Program(on_cpus(source_of(candidate, TARGET)), launches, workload, inputs)
         if len(seen) == count:
             return
-
-
-def check(program: Program, found: dict[str, Array]) -> None:
-    expected = reference_outputs(program.workload, dict(program.inputs))
-    for name, array in expected.items():
-        element = program.workload.tensors[name].element
-        wanted, got = element.numbers(array), element.numbers(found[name])
-        bound = error_bound(wanted, relative_bound(program.workload, name, TARGET))
-        assert np.all(np.abs(got.astype(np.float64) - wanted) <= bound), named(program.workload)
 
 
 @pytest.mark.slow
@@ -127,7 +96,7 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS for it in programs_of(workload, 2)]
     assert len(programs) == 2 * len(WORKLOADS)
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
-        check(program, found)
+        check(program, found, TARGET)
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
@@ -139,10 +108,10 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
     moved = evolve(program, source=program.source.replace(right_step, "b"))
     early = evolve(program, source=program.source.replace("warpgroup::wait(0);", ""))
     right, *wrong = run_all([program, moved, early], tmp_path)
-    check(program, right)
+    check(program, right, TARGET)
     for found in wrong:
         with pytest.raises(AssertionError):
-            check(program, found)
+            check(program, found, TARGET)
 
 
 @pytest.mark.slow
@@ -193,7 +162,7 @@ def fetched_lanes(candidate: Candidate) -> int:
 def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
     """And does not serialise them (its warning C7510), as where registers are used in between."""
     widest = max(sampled(workload, 4), key=fetched_lanes)
-    source = source_of(widest)
+    source = source_of(widest, TARGET)
     (kernel,) = kernel_resources(source, ARCHITECTURE)
     assert kernel.stack_bytes == kernel.spill_loads == 0
     code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"

@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from workload_names import named
 
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Workload, conv2d, dense, elementwise, gemm, softmax
@@ -45,16 +46,12 @@ WORKLOADS = (
 )
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
 def column(features: Values, name: str) -> Values:
     """One feature of every statement, [n, statements]."""
     return np.asarray(features[:, :, STATEMENT_FEATURES.index(name)])
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=named)
 def test_features_are_finite_and_as_wide_as_their_names(
     workload: Workload, space_of: SpaceOf, target: Target
 ) -> None:

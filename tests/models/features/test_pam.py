@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.pam import pam_rows
 from thinning import thinned
+from workload_names import named
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, var
@@ -54,10 +55,6 @@ WORKLOADS = (
 )
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
 def check(candidate: Candidate, target: Target, fidelity: str) -> None:
     matrix = np.array([candidate.values], dtype=np.int64)
     found = pam_features(candidate.sketch, matrix, target, fidelity)
@@ -73,7 +70,7 @@ def check(candidate: Candidate, target: Target, fidelity: str) -> None:
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 6), ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 6), ids=named)
 def test_every_sketch_of_every_builder(workload: Workload, fidelity: str) -> None:
     space = SketchSpace(workload, CPU, LIMITS)
     for candidate in space.sample(len(space.sketches()), np.random.default_rng(3)):
@@ -82,7 +79,7 @@ def test_every_sketch_of_every_builder(workload: Workload, fidelity: str) -> Non
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
 @pytest.mark.parametrize(
-    "workload", (gemm(m=16, n=16, k=8), conv2d(h=4, w=4, ci=2, co=8, pad=1)), ids=label
+    "workload", (gemm(m=16, n=16, k=8), conv2d(h=4, w=4, ci=2, co=8, pad=1)), ids=named
 )
 def test_sketches_for_gpus(workload: Workload, fidelity: str) -> None:
     space = SketchSpace(workload, GPU, LIMITS)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_workloads import sum_of_halves
 from oracles.nest import nest_quantities
+from workload_names import named
 
 from autotune.ir.workloads import (
     Workload,
@@ -87,10 +88,6 @@ ELSEWHERE = [
 ]
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
 def check(candidate: Candidate) -> None:
     made = nest_tape(candidate.sketch)
     row = made.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0].tolist()
@@ -124,7 +121,7 @@ def either_space_of(
     return space_of if request.param == "cpu" else gpu_space_of
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=named)
 def test_every_sketch_of_every_builder(workload: Workload, either_space_of: SpaceOf) -> None:
     space = either_space_of(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(7)):

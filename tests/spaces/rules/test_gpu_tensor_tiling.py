@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 from convolutions import convolution
 from renamed_workloads import respelled
+from workload_names import named
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import Binary, Cast, Load, const, var
@@ -124,10 +125,6 @@ def squares(dtype: str = "float16") -> Workload:
     body = Binary("mul", Cast("float32", left), Cast("float32", right))
     stage = Stage(Tensor("C", (32, 32), "float32"), axes, body, "add")
     return Workload("squares", (Tensor("A", (32, 32), dtype),), (stage,), ("C",))
-
-
-def named(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
 
 
 @pytest.mark.parametrize("workload", (*MULTIPLIED, *UNEVEN, *CONVOLUTIONS), ids=named)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from convolutions import convolution
+from workload_names import named
 
 from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
@@ -52,10 +53,6 @@ PRODUCTS = (
     convolution(h=5, w=8, ci=16, co=64, groups=2, pad=1),
 )
 LARGE = gemm(m=4096, n=4096, k=4096, dtype="float16")
-
-
-def named(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
 
 
 def space_of(workload: Workload, target: Target = H100) -> SketchSpace:
