@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -322,6 +323,8 @@ def compare(
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Time contenders in turns; returns seconds per call by round, and why some are missing.
 
+    As many as there are cores start at once; turns begin when all have.
+
     Args:
         requests: What to serve and with which interpreter, by contender.
         turns: How many turns they take, and how long these are.
@@ -330,8 +333,10 @@ def compare(
     errors: dict[str, str] = {}
     final: dict[str, list[float]] = {}
     try:
-        for name, (request, python) in requests.items():
-            contender = Contender(request, python)
+        with ThreadPoolExecutor(cores()) as pool:
+            started = {name: pool.submit(Contender, *asked) for name, asked in requests.items()}
+        for name, starting in started.items():
+            contender = starting.result()
             if contender.error:
                 errors[name] = contender.error
                 contender.close()
