@@ -8,11 +8,11 @@ from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 __all__ = ["transpose", "transposed_pair"]
 
 
-def transpose(rows: int, columns: int) -> Workload:
+def transpose(rows: int, columns: int, dtype: str = "float32") -> Workload:
     """``Y[i, j] = X[j, i]``, with ``X`` of [rows, columns]."""
     axes = (Axis("i", columns), Axis("j", rows))
-    stage = Stage(Tensor("Y", (columns, rows), "float32"), axes, Load("X", (var("j"), var("i"))))
-    return Workload("transpose", (Tensor("X", (rows, columns), "float32"),), (stage,), ("Y",))
+    stage = Stage(Tensor("Y", (columns, rows), dtype), axes, Load("X", (var("j"), var("i"))))
+    return Workload("transpose", (Tensor("X", (rows, columns), dtype),), (stage,), ("Y",))
 
 
 def transposed_pair(rows: int, columns: int) -> Workload:

@@ -31,10 +31,8 @@ from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.streams import stream_choice
 from autotune.spaces.rules.vector_levels import is_covered, vector_levels
 
-# Rows of a tile: those of a cache line of the source, or a few.
-_TILE_ROWS = (4, 8, 16, 32, 64)
-# Of a tile that is copied first, which reads so much of a page at once.
-_COPIED_ROWS = (*_TILE_ROWS, 128, 256)
+# Rows of a tile: from a part of a cache line of the source to much of a page.
+_TILE_ROWS = (4, 8, 16, 32, 64, 128, 256)
 # Rows for each core above which rows alone are enough to share.
 _ROWS_FOR_CORES = 4
 
@@ -127,9 +125,7 @@ def _in_tiles(draft: SketchDraft, stage: Stage) -> list[SketchDraft]:
         return []
     rows = tuple(count for count in _TILE_ROWS if across.extent % count == 0)
     tiles = [_tiled(draft, stage, across, rows, width)] if rows else []
-    whole = tuple(
-        count for count in _COPIED_ROWS if across.extent % count == 0 and count % lanes == 0
-    )
+    whole = tuple(count for count in rows if count % lanes == 0)
     copy = _copy(draft, stage, load, lanes)
     if whole and copy is not None:
         tiles.append(_tiled(draft, stage, across, whole, width, copy))
@@ -160,8 +156,7 @@ def _tiled(
     wide = [f"{stage.name}.{inner.name}.{level}" for level in range(3)]
     others = [axis for axis in stage.axes if axis.name not in (across.name, inner.name)]
     shared = (*(f"{axis.name}.0" for axis in others), f"{across.name}.0", f"{inner.name}.0")
-    row, vectors, vector = f"{across.name}.1", f"{inner.name}.1", f"{inner.name}.2"
-    tile = (row, vectors, vector) if copy is None else (vectors, row, vector)
+    tile = (f"{inner.name}.1", f"{across.name}.1", f"{inner.name}.2")
     parallel = var(tall[0]) * var(wide[0])
     for axis in others:
         parallel = parallel * axis.extent
@@ -189,7 +184,7 @@ def _tiled(
             Order(stage.name, (*shared, *tile)),
             Parallel(stage.name, shared),
             *([] if copy is None else [copy]),
-            Vectorize(stage.name, vector),
+            Vectorize(stage.name, tile[-1]),
             *streams,
         ],
     )

@@ -24,6 +24,7 @@ from autotune_tvm.passes.pipeline_rows import HOST, LATE, pipeline_rows
 from autotune_tvm.passes.prefetch_rows import PREFETCH, ROWS, prefetch_rows
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
 from autotune_tvm.passes.stream_stores import STREAM, note_streams, stream_stores
+from autotune_tvm.passes.transpose_tiles import transpose_tiles
 from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
@@ -53,6 +54,7 @@ __all__ = [
     "pipeline_fetches",
     "round_to_bfloat16",
     "stream_stores",
+    "transpose_tiles",
     "written_bound",
 ]
 

@@ -22,13 +22,26 @@ from tvm_ffi import structural_map, structural_walk
 from autotune_tvm.linked_text import with_functions, with_linked
 from autotune_tvm.passes.statements import statements
 
-__all__ = ["STREAM", "note_streams", "stream_stores"]
+__all__ = [
+    "NONTEMPORAL",
+    "STREAM",
+    "STREAMED",
+    "alignment_of",
+    "note_streams",
+    "stream_stores",
+    "streamed_buffers",
+]
 
 STREAM = "autotune.stream"
 """The annotation of blocks whose results are written so, and the mark of their buffers."""
 
-_PREFIX = "autotune_stream"
-_FENCE = f"{_PREFIX}_fence"
+STREAMED = "autotune_stream"
+"""How the names of functions begin that write so."""
+
+_FENCE = f"{STREAMED}_fence"
+NONTEMPORAL = "!0 = !{i32 1}"
+"""What definitions have with them that mark stores by ``!nontemporal !0``."""
+
 _LAUNCH = "pragma_parallel_launch_point"
 _LINE_BYTES = 64
 _LEAST_BYTES = 16
@@ -43,7 +56,6 @@ _FENCE_TEXT = (
     "declare void @llvm.x86.sse.sfence()",
     f"define linkonce_odr void @{_FENCE}() alwaysinline nounwind {{\n"
     "  call void @llvm.x86.sse.sfence()\n  ret void\n}",
-    "!0 = !{i32 1}",
 )
 
 
@@ -122,15 +134,19 @@ def _streamed(function: Any, marked: list[Any]) -> Any:
 
     for node in marked:
         structural_walk(node.body, (tirx.Bind, bind))
-    buffers = _buffers(function, marked)
+    buffers = streamed_buffers(function)
     entries = [(tirx.BufferStore, stored), (tirx.For, shared), (tirx.AttrStmt, unmarked)]
     changed = structural_map(function, entries)
-    return with_linked(changed, [*texts.values(), *_FENCE_TEXT]) if texts else changed
+    return (
+        with_linked(changed, [*texts.values(), *_FENCE_TEXT, NONTEMPORAL])
+        if _fences(changed)
+        else changed
+    )
 
 
-def _buffers(function: Any, marked: list[Any]) -> list[Any]:
-    """Marked buffers, and others that are the same memory with another shape."""
-    found = [node.node.args[0] for node in marked]
+def streamed_buffers(function: Any) -> list[Any]:
+    """Marked buffers of a function, and others that are the same memory with another shape."""
+    found = [node.node.args[0] for node in _marks(function)]
 
     def note(view: Any) -> None:
         arguments = view.data.args if isinstance(view.data, Call) else ()
@@ -159,7 +175,7 @@ def _called(node: Any) -> list[str]:
         if isinstance(call.value, Call) and len(call.value.args) > 0:
             first = call.value.args[0]
             name = str(first.value) if isinstance(first, tvm.ir.StringImm) else ""
-            if name.startswith(_PREFIX):
+            if name.startswith(STREAMED):
                 found.append(name)
 
     structural_walk(node, (tirx.Evaluate, note))
@@ -179,13 +195,11 @@ def _call(store: Any, buffers: list[Any], texts: dict[str, str], analyzer: Any) 
     dtype = str(buffer.dtype)
     if dtype not in _TYPES or not isinstance(index, tirx.Ramp):
         return None
-    lanes, width = int(index.lanes), tvm.DataType(dtype).bits // 8
-    alignment = math.gcd(lanes * width, _LINE_BYTES)
-    place = analyzer.modular_set(index.base)
-    inside = place.coeff * width % alignment or place.base * width % alignment
-    if not _is_one(index.stride) or alignment < _LEAST_BYTES or inside:
+    alignment = alignment_of(index, tvm.DataType(dtype).bits // 8, analyzer)
+    if not alignment:
         return None
-    name = f"{_PREFIX}_{dtype}_{lanes}"
+    lanes = int(index.lanes)
+    name = f"{STREAMED}_{dtype}_{lanes}"
     vector = f"<{lanes} x {_TYPES[dtype]}>"
     texts[name] = (
         f"define linkonce_odr void @{name}(ptr %p, {vector} %v) alwaysinline nounwind {{\n"
@@ -195,5 +209,16 @@ def _call(store: Any, buffers: list[Any], texts: dict[str, str], analyzer: Any) 
     return tirx.Evaluate(tirx.call_extern("void", name, address, value))
 
 
-def _is_one(stride: Any) -> bool:
-    return isinstance(stride, tirx.IntImm) and int(stride.value) == 1
+def alignment_of(index: Any, width: int, analyzer: Any | None = None) -> int:
+    """Bytes to which a vector is aligned for certain; 0 where it cannot pass the caches.
+
+    Args:
+        index: The ``Ramp`` of its elements, from the start of a buffer.
+        width: Bytes of an element.
+        analyzer: That knows of what the index consists.
+    """
+    alignment = math.gcd(int(index.lanes) * width, _LINE_BYTES)
+    place = (analyzer or Analyzer()).modular_set(index.base)
+    inside = place.coeff * width % alignment or place.base * width % alignment
+    is_one = isinstance(index.stride, tirx.IntImm) and int(index.stride.value) == 1
+    return alignment if is_one and alignment >= _LEAST_BYTES and not inside else 0
