@@ -62,7 +62,7 @@ def test_rules_that_a_space_is_named_with_are_asked_before_the_built_in_ones() -
 def test_an_installed_rule_changes_nothing_where_it_is_not_named() -> None:
     space = space_named("sketch")
     assert [sketch.name for sketch in space.sketches()] == ["plain"]
-    assert space.version == "9"
+    assert space.version == "10"
 
 
 def test_rules_are_looked_up_by_name() -> None:

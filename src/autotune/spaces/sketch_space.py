@@ -81,7 +81,7 @@ class SketchSpace(FeasibleSpace):
     """
 
     name = "sketch"
-    version = "9"
+    version = "10"
 
     def __init__(
         self,

@@ -167,3 +167,43 @@ def test_a_returned_reduction_is_not_fused() -> None:
         row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,), outputs=("M", "Y")
     )
     assert "M" not in all_fused_producers(workload)
+
+
+def spread(rows: int = ROWS, source: str = "X", second: str = "X", axis: int = 1) -> Workload:
+    """The largest less the smallest element of each row, or with ``axis`` 0 of each column."""
+
+    def extreme(name: str, tensor: str, combiner: str) -> Stage:
+        axes = (Axis("i", rows), Axis("k", COLUMNS, "reduce"))
+        indices = ("i", "k") if axis else ("k", "i")
+        return Stage(Tensor(name, (rows,), "float32"), axes, load(tensor, *indices), combiner)
+
+    shape = (rows, COLUMNS) if axis else (COLUMNS, rows)
+    inputs = tuple(Tensor(name, shape, "float32") for name in dict.fromkeys((source, second)))
+    difference = Binary("sub", load("M", "i"), load("L", "i"))
+    result = Stage(Tensor("Y", (rows,), "float32"), (Axis("i", rows),), difference)
+    stages = (extreme("M", source, "max"), extreme("L", second, "min"), result)
+    return chain(*stages, inputs=inputs)
+
+
+def test_reductions_of_one_row_to_one_number_share_its_loop() -> None:
+    made = sketches(spread())
+    assert {sketch.name for sketch in made} >= {"row-fusion", "block-fusion"}
+    for sketch in made:
+        assert fused_producers(sketch) >= {"M", "L"}
+        parts = {name.removesuffix("_partial") for name in partial_results(sketch)}
+        assert {
+            step.stage.removesuffix("_partial")
+            for step in sketch.steps
+            if isinstance(step, Vectorize)
+        } == parts
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [spread(second="Z"), spread(rows=2), spread(axis=0)],
+    ids=["nothing is read twice", "fewer rows than cores", "rows are far apart in memory"],
+)
+def test_reductions_that_gain_nothing_by_a_shared_loop_have_their_own(workload: Workload) -> None:
+    made = sketches(workload)
+    assert made
+    assert not any("fusion" in sketch.name for sketch in made)

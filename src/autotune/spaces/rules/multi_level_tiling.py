@@ -53,6 +53,8 @@ from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
 
+# Rows of fewer elements are not exchanged for columns in registers.
+_TRANSPOSED_LANES = 4
 # A panel shorter than this costs more to pack than its reuse returns.
 _MIN_PANEL_DEPTH = 16
 
@@ -389,11 +391,12 @@ def _operand_steps(
         settled.add(producer.name)
         return root_copy_steps(producer, lanes)
     block = levels.panel if operand.block_dim is not None else None
-    if operand.block_dim is None:
-        width = _plain_lanes(draft, stage, operand, contraction)
+    if operand.block_dim == len(operand.forms) - 1:
+        width = levels.vector
     else:
-        # A copy that also transposes has no dimension contiguous on both sides.
-        width = levels.vector if operand.block_dim == len(operand.forms) - 1 else 1
+        width = _plain_lanes(draft, stage, operand, contraction)
+        if operand.block_dim is not None and width % _TRANSPOSED_LANES:
+            width = 1
     grouped = contraction is not None and operand.tensor == contraction.weights
     if contraction is not None and grouped and contraction.group_dim == len(operand.forms) - 1:
         width = contraction.group

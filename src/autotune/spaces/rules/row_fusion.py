@@ -41,7 +41,7 @@ from autotune.spaces.rules.row_producers import (
     producer_steps,
     row_vector_levels,
 )
-from autotune.spaces.rules.rows import rows_behind
+from autotune.spaces.rules.rows import numbers_behind, rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.streams import stream_choice
 from autotune.spaces.rules.vector_levels import Levels, split_levels
@@ -79,13 +79,14 @@ class RowFusionRule(SketchRule):
 
     Applies when every tensor computed for it is indexed by the same leading axes; what is
     computed for a row then stays in the nearest cache until the row is done. Where another stage
-    reads the result (attention), only one structure is tried.
+    reads the result (attention), only one structure is tried. So are stages with one result for
+    each row, where reductions read the row more than once.
     """
 
     name = "row-fusion"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        found = rows_behind(draft, stage)
+        found = rows_behind(draft, stage) or numbers_behind(draft, stage)
         if found is None or not draft.can("fuse_producer.reduction"):
             return None
         behind, rows = found
@@ -102,20 +103,19 @@ class RowFusionRule(SketchRule):
     def _fused(
         self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
     ) -> SketchDraft:
-        row_axes, rest = stage.axes[:rows], stage.axes[rows:]
-        last, inner = row_axes[-1], rest[-1]
-        blocks, own = _row_levels(stage, choice, rows), row_vector_levels(draft, stage)
+        row_axes = stage.axes[:rows]
+        last, blocks = row_axes[-1], _row_levels(stage, choice, rows)
         row_loops = (*(f"{axis.name}.0" for axis in row_axes), f"{last.name}.1")
-        inner_loops = (*(f"{axis.name}.0" for axis in rest), f"{inner.name}.1")
+        own, tiles, inner_loops = _inner_levels(draft, stage, rows)
         made, levels = self._producer_steps(draft, stage, behind, rows, choice)
         choices, last_steps = _memory_steps(draft, stage, behind, rows, choice)
         steps: list[Step] = [
             Tile(stage.name, last.name, blocks.factors),
-            own.tile(stage.name, inner.name),
+            *tiles,
             Order(stage.name, (*row_loops, *inner_loops)),
             Parallel(stage.name, row_loops[:-1]),
             *made,
-            Vectorize(stage.name, f"{inner.name}.1"),
+            *(Vectorize(stage.name, loop) for loop in inner_loops[-1:]),
             *last_steps,
         ]
         parallel = blocks.factors[0]
@@ -141,6 +141,20 @@ class RowFusionRule(SketchRule):
         loop = f"{stage.axes[rows - 1].name}.{0 if choice.blocks else 1}"
         inlined = [p for p in behind if is_pointwise(p) and choice.recompute]
         return producer_steps(draft, stage, loop, behind, inlined, rows, choice.partials)
+
+
+def _inner_levels(
+    draft: SketchDraft, stage: Stage, rows: int
+) -> tuple[Levels, list[Step], tuple[str, ...]]:
+    """Levels of the innermost axis, the step that splits it, and the loops inside a row.
+
+    None of each where a row has a single result.
+    """
+    if rows == len(stage.axes):
+        return Levels(), [], ()
+    levels, inner = row_vector_levels(draft, stage), stage.axes[-1].name
+    loops = (*(f"{axis.name}.0" for axis in stage.axes[rows:]), f"{inner}.1")
+    return levels, [levels.tile(stage.name, inner)], loops
 
 
 def _choices(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 from autotune.ir.workloads import Stage
-from autotune.spaces.rules.access import depends_on, is_pointwise, is_scan
+from autotune.spaces.rules.access import depends_on, dimension_of, is_pointwise, is_scan
 from autotune.spaces.rules.draft import SketchDraft
 
 
@@ -23,6 +26,33 @@ def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | N
     if all(map(is_pointwise, behind)) or len(stage.spatial_axes) <= rows:
         return None
     return behind, rows
+
+
+def numbers_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | None:
+    """The stages behind one number for each row, of which reductions read the row more than once.
+
+    As :func:`rows_behind`, of which the largest element's place, the logarithm of a sum of
+    exponentials and a variance have no innermost axis. Reductions that read nothing twice, that
+    do not read along the rows, or that have fewer rows than there are cores, are better off with
+    loops of their own.
+    """
+    if not is_pointwise(stage):
+        return None
+    behind, rows = _producers(draft, stage)
+    reductions = [producer for producer in behind if not is_pointwise(producer)]
+    read = Counter(load.tensor for it in reductions for load in it.loads)
+    points = math.prod(axis.extent for axis in stage.axes)
+    again = any(count > 1 for count in read.values())
+    whole = rows == len(stage.axes) > 0 and points >= draft.target.cores
+    along = all(map(_reads_along_rows, reductions))
+    return (behind, rows) if whole and again and along else None
+
+
+def _reads_along_rows(reduction: Stage) -> bool:
+    """Whether neighbours along the last reduced axis are neighbours in memory."""
+    axis = reduction.reduce_axes[-1].name
+    moving = [forms for it in reduction.accesses if depends_on(forms := reduction.forms(it), axis)]
+    return all(dimension_of(forms, axis) == len(forms) - 1 for forms in moving)
 
 
 def _producers(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int]:

@@ -215,8 +215,9 @@ def _divided(index: Any) -> Any:
 
     def remainder(mask: Any) -> Any:
         number = _number(mask.b)
-        is_mask = number is not None and number >= 0 and (number + 1).bit_count() == 1
-        return tirx.floormod(mask.a, number + 1) if is_mask else mask
+        if number is None or number < 0 or (number + 1).bit_count() != 1:
+            return mask
+        return tirx.floormod(mask.a, number + 1)
 
     return structural_map(index, [(tirx.RShift, quotient), (tirx.BitwiseAnd, remainder)])
 
