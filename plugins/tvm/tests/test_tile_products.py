@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ pytest.importorskip("tvm")
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from tvm_lowered import lowered_nest, numbers_of
-from tvm_programs import check_exact, machine_code, need, samples
+from tvm_programs import BACKEND, check_exact, machine_code, need, samples
 
 from autotune.ir.workloads import (
     Workload,
@@ -27,6 +30,7 @@ from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import Candidate, Interleave, Tensorize
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
+from autotune.testing.programs import request_for
 
 TARGET = preset("sapphirerapids").with_cores(1)
 
@@ -102,6 +106,32 @@ def test_the_nest_computes_exact_integers() -> None:
 def test_exact_for_all_bytes(workload: Workload) -> None:
     need(TARGET)
     check_exact(samples(workload, TARGET), TARGET)
+
+
+def test_a_process_that_only_loads_a_program_may_use_the_registers(tmp_path: Path) -> None:
+    """Linux kills it (SIGILL) unless it has asked, and it has not compiled the program."""
+    need(TARGET)
+    (candidate, *_) = samples(gemm(m=64, n=64, k=128, dtype="u8s8s32"), TARGET)
+    BACKEND.build(request_for(candidate, TARGET, 1)).export(tmp_path / "program")
+    text = """
+import sys
+from pathlib import Path
+
+import numpy as np
+from autotune_tvm.artefact import read_program
+
+module, _ = read_program(Path(sys.argv[1]))
+
+import tvm
+
+shapes = ((64, 128), "uint8"), ((128, 64), "int8"), ((64, 64), "int32")
+arguments = [tvm.runtime.tensor(np.ones(shape, dtype)) for shape, dtype in shapes]
+module["main"](*arguments)
+assert (arguments[2].numpy() == 128).all()
+"""
+    command = [sys.executable, "-c", text, str(tmp_path / "program")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("workload", "instruction"), [(0, "tdpbusd"), (1, "tdpbssd")])

@@ -2,12 +2,11 @@
 
 A call configures the tile registers, which belong to the thread, adds a product to two or two by
 two tiles of sums, and clears them again. Linux lets a process use these registers only when it has
-asked for them; here it asks when a program with such calls is made.
+asked for them: it asks when a program with such calls is made, and when one is loaded.
 """
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from typing import Any
 
@@ -17,20 +16,14 @@ from tvm.script import tirx as T
 
 from autotune.sketches.intrinsics import Intrinsic
 from autotune_tvm.dot_products import TensorCall
+from autotune_tvm.tile_permission import ask_for_tiles
 
-__all__ = ["SUMS", "ask_for_tiles", "move", "tiles"]
+__all__ = ["SUMS", "move", "tiles"]
 
 _ROWS, _ROW_BYTES, _REGISTERS = 16, 64, 8
 _WEIGHTS = (6, 7)
 SUMS = (0, 1, 2, 3)
 """The registers of sums: two for every block of rows."""
-
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
-
-
-def ask_for_tiles() -> bool:
-    """Ask Linux for the tile registers, for all threads of this process; False if refused."""
-    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)) == 0
 
 
 def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:

@@ -9,7 +9,7 @@ import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.scheduled import scheduled_module
-from autotune_tvm.tile_products import ask_for_tiles
+from autotune_tvm.tile_permission import ask_for_tiles
 
 from autotune.ir.workloads import Workload, random_inputs
 from autotune.sketches import Candidate
