@@ -80,7 +80,7 @@ class RowFusionRule(SketchRule):
     Applies when every tensor computed for it is indexed by the same leading axes; what is
     computed for a row then stays in the nearest cache until the row is done. Where another stage
     reads the result (attention), only one structure is tried. So are stages with one result for
-    each row, where reductions read the row more than once.
+    each row, where several reductions read the row.
     """
 
     name = "row-fusion"

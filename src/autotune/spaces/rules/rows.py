@@ -29,7 +29,7 @@ def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | N
 
 
 def numbers_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | None:
-    """The stages behind one number for each row, of which reductions read the row more than once.
+    """The stages behind one number for each row, where several reductions read the row.
 
     As :func:`rows_behind`, of which the largest element's place, the logarithm of a sum of
     exponentials and a variance have no innermost axis. Reductions that read nothing twice, that
@@ -40,7 +40,7 @@ def numbers_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] 
         return None
     behind, rows = _producers(draft, stage)
     reductions = [producer for producer in behind if not is_pointwise(producer)]
-    read = Counter(load.tensor for it in reductions for load in it.loads)
+    read = Counter(name for it in reductions for name in {load.tensor for load in it.loads})
     points = math.prod(axis.extent for axis in stage.axes)
     again = any(count > 1 for count in read.values())
     whole = rows == len(stage.axes) > 0 and points >= draft.target.cores
