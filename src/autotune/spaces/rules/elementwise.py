@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from autotune.ir.expressions import Load, const, var
 from autotune.ir.workloads import Axis, Stage
@@ -35,6 +36,8 @@ from autotune.spaces.rules.vector_levels import is_covered, vector_levels
 _TILE_ROWS = (4, 8, 16, 32, 64, 128, 256)
 # Rows for each core above which rows alone are enough to share.
 _ROWS_FOR_CORES = 4
+# Iterations for each core above which some have hardly more than others.
+_SHARES_FOR_CORES = 16
 
 
 class ElementwiseRule(SketchRule):
@@ -63,11 +66,13 @@ class ElementwiseRule(SketchRule):
         ) or (largest_divisor(inner.extent, lanes),)
         params = [Factor(f"{name}.0"), Factor(f"{name}.1"), Factor(f"{name}.2", widths)]
         factors = tuple(var(param.name) for param in params)
+        cores = draft.target.cores
         loops = [f"{axis.name}.0" for axis in outer]
+        shared = _shared(outer, cores)
         steps: list[Step] = [
             Tile(stage.name, inner.name, factors),
             Order(stage.name, (*loops, *(f"{inner.name}.{level}" for level in range(3)))),
-            Parallel(stage.name, (*loops, f"{inner.name}.0")),
+            Parallel(stage.name, tuple(loops[:shared]) or (*loops, f"{inner.name}.0")),
             Vectorize(stage.name, f"{inner.name}.2"),
         ]
         constraints = [
@@ -76,9 +81,8 @@ class ElementwiseRule(SketchRule):
         parallel = var(f"{name}.0")
         for axis in outer:
             parallel = parallel * axis.extent
-        cores = draft.target.cores
         enough: list[AtLeast] = []
-        if stage.points // widths[0] >= cores:
+        if not shared and stage.points // widths[0] >= cores:
             enough.append(AtLeast(parallel, cores, "every core gets work", hard=False))
         choices, streams = stream_choice(draft, stage)
         plain = draft.extended(
@@ -88,6 +92,19 @@ class ElementwiseRule(SketchRule):
             steps=[*steps, *streams],
         )
         return [plain, *_in_tiles(draft, stage)]
+
+
+def _shared(outer: Sequence[Axis], cores: int) -> int:
+    """How many of the outer axes are enough to share among the cores; 0 where all are not.
+
+    What depends on these alone is computed once for all that the others move along.
+    """
+    extent = 1
+    for count, axis in enumerate(outer, start=1):
+        extent *= axis.extent
+        if extent >= _SHARES_FOR_CORES * cores:
+            return count
+    return 0
 
 
 def _in_rows(draft: SketchDraft, stage: Stage) -> SketchDraft:

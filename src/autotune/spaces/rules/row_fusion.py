@@ -201,15 +201,25 @@ def _memory_steps(
 ) -> tuple[list[Param], list[Step]]:
     """How results that no cache holds are written, and whether what is read is asked for early."""
     params, steps = stream_choice(draft, stage)
-    if not steps or choice.blocks or choice.recompute:
+    is_one = rows == len(stage.axes)
+    from_afar = steps or (is_one and _exceeds_a_core(draft))
+    if not from_afar or choice.blocks or choice.recompute:
         return params, steps
     loop = f"{stage.axes[rows - 1].name}.1"
     passes = behind if choice.host else [*behind, stage]
-    more, prefetches = prefetch_choice(draft, stage, passes, _lanes(draft, behind, choice), loop)
+    lanes, axes = _lanes(draft, behind, choice), len(stage.axes) + is_one
+    more, prefetches = prefetch_choice(draft, stage, passes, lanes, loop, axes)
     if not choice.host:
         return [*params, *more], [*steps, *prefetches]
     always = Stream(stage.name, const(1))
     return more, [always, *prefetches, SoftwarePipeline(stage.name, loop, choice.host)]
+
+
+def _exceeds_a_core(draft: SketchDraft) -> bool:
+    """Whether an input is larger than the caches that a core has for itself."""
+    own = [cache.size_bytes for cache in draft.target.caches if not cache.shared]
+    sizes = (tensor.elements * tensor.element.bytes for tensor in draft.workload.inputs)
+    return bool(own) and max(sizes) > max(own)
 
 
 def _lanes(draft: SketchDraft, behind: Sequence[Stage], choice: _Fusion) -> dict[str, int]:

@@ -52,6 +52,7 @@ def prefetch_choice(
     passes: Sequence[Stage],
     lanes: Mapping[str, int],
     loop: str,
+    axes: int,
 ) -> tuple[list[Param], list[Step]]:
     """A parameter and its step, or nothing: whether the next row is asked for.
 
@@ -64,11 +65,12 @@ def prefetch_choice(
         passes: What computes along a row, in this order.
         lanes: Partial results of each of these stages; 1 where it has none.
         loop: The stage's loop over rows.
+        axes: Number of axes along which a row is computed and those of the rows.
     """
     if not draft.can("prefetch"):
         return [], []
     for tensor in draft.workload.inputs:
-        readers = [it for it in passes if _reads_a_row(it, tensor.name, stage)]
+        readers = [it for it in passes if _reads_a_row(it, tensor.name, axes)]
         if len(readers) > 1 and (is_pointwise(readers[1]) or lanes[readers[1].name] > 1):
             second = readers[1].name
             reader = second if is_pointwise(readers[1]) else partial_name(second)
@@ -78,10 +80,9 @@ def prefetch_choice(
     return [], []
 
 
-def _reads_a_row(reader: Stage, tensor: str, stage: Stage) -> bool:
-    """Whether a stage reads all of a tensor, one row for each row of ``stage``."""
-    rank = len(stage.spatial_axes)
-    return len(reader.axes) == rank and any(
+def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
+    """Whether a stage of so many axes reads all of a tensor, one row for each of its rows."""
+    return len(reader.axes) == axes and any(
         load.tensor == tensor
         and {axis for form in reader.forms(load) for axis in form.axes}
         == {axis.name for axis in reader.axes}
