@@ -55,7 +55,7 @@ def space_named(name: str) -> SearchSpace:
 def test_rules_that_a_space_is_named_with_are_asked_before_the_built_in_ones() -> None:
     space = space_named("sketch+outer-loop")
     assert [sketch.name for sketch in space.sketches()] == ["outer-loop"]
-    assert space.version == "9+outer-loop"
+    assert space.version == "10+outer-loop"
 
 
 @pytest.mark.usefixtures("with_plugin")

@@ -7,7 +7,7 @@ from rule_sketches import LIMITS, TARGET, sketches
 from transposes import transpose, transposed_pair
 
 from autotune.ir.workloads import Workload, elementwise
-from autotune.sketches import Factor, FuseProducer, Inline, Order, Pack, Sketch
+from autotune.sketches import Factor, FuseProducer, Inline, Order, Pack, Parallel, Sketch
 from autotune.spaces import SketchSpace
 
 
@@ -29,6 +29,13 @@ def test_axes_without_useful_divisors_are_not_tiled(rows: int, columns: int) -> 
 
 def test_what_reads_in_its_own_order_has_one_sketch() -> None:
     assert len(sketches(elementwise(m=64, n=48))) == 1
+
+
+@pytest.mark.parametrize(("rows", "shared"), [(64, ("i.0",)), (63, ("i.0", "j.0"))])
+def test_cores_share_the_outer_axes_that_are_enough(rows: int, shared: tuple[str, ...]) -> None:
+    assert TARGET.cores == 4
+    (sketch,) = sketches(elementwise(m=rows, n=48))
+    assert [it.loops for it in sketch.steps if isinstance(it, Parallel)] == [shared]
 
 
 @pytest.mark.parametrize("cores", [1, 256])

@@ -29,6 +29,7 @@ from autotune.sketches import (
     FuseProducer,
     Inline,
     Pack,
+    Prefetch,
     Sketch,
     SplitReduction,
     Tile,
@@ -207,3 +208,12 @@ def test_reductions_that_gain_nothing_by_a_shared_loop_have_their_own(workload: 
     made = sketches(workload)
     assert made
     assert not any("fusion" in sketch.name for sketch in made)
+
+
+@pytest.mark.parametrize(("rows", "asks"), [(512, False), (8192, True)])
+def test_the_next_row_is_asked_for_where_a_core_cannot_hold_them_all(
+    rows: int, asks: bool
+) -> None:
+    (sketch,) = (it for it in sketches(spread(rows)) if it.name == "row-fusion")
+    prefetches = [step for step in sketch.steps if isinstance(step, Prefetch)]
+    assert [it.operand for it in prefetches] == ["X"] * asks
