@@ -1,4 +1,4 @@
-"""TVM's calls of AMX: int8 matmul in tile registers.
+"""TVM's calls of AMX: products of bytes and of bfloat16 in tile registers.
 
 A call configures the tile registers, which belong to the thread, adds a product to two or two by
 two tiles of sums, and clears them again. Linux lets a process use these registers only when it has
@@ -14,6 +14,7 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Intrinsic
 from autotune_tvm.dot_products import TensorCall
 from autotune_tvm.tile_permission import ask_for_tiles
@@ -22,12 +23,14 @@ __all__ = ["SUMS", "move", "tiles"]
 
 _ROWS, _ROW_BYTES, _REGISTERS = 16, 64, 8
 _WEIGHTS = (6, 7)
+# By type of the left factor.
+_PRODUCTS = {"uint8": "tdpbusd", "int8": "tdpbssd", "bfloat16": "tdpbf16ps"}
 SUMS = (0, 1, 2, 3)
 """The registers of sums: two for every block of rows."""
 
 
 def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
-    """``tdpbusd`` or ``tdpbssd`` on tiles: registers 0 to 3 are the sums, two for every block.
+    """Products of tiles: registers 0 to 3 are the sums, two for every block.
 
     Registers 4 and 5 are blocks of rows of the left factor, 6 and 7 halves of the right one. Rows
     that fit one register are one block: a product takes as many cycles as it has rows, but the
@@ -39,7 +42,9 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
     """
     ask_for_tiles()
     depth, left = intrinsic.reduce_axes[0].extent, intrinsic.left.dtype
-    product = "llvm.x86.tdpbusd" if left == "uint8" else "llvm.x86.tdpbssd"
+    right, total = intrinsic.right.dtype, intrinsic.result.dtype
+    product, size = f"llvm.x86.{_PRODUCTS[left]}", element_type(left).bytes
+    group, wide = 4 // size, _ROW_BYTES // size
     rows = intrinsic.spatial_axes[0].extent
     reach = (rows - 1) * row_step + 1
     two = rows > _ROWS
@@ -51,19 +56,19 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
         sa, sb, sc = T.int32(), T.int32(), T.int32()
         A = T.match_buffer(data, (reach, depth), left, strides=[sa, 1], offset_factor=1)
         B = T.match_buffer(
-            weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
+            weights, (depth // group, 32, group), right, strides=[sb, group, 1], offset_factor=1
         )
-        C = T.match_buffer(sums, (rows, 32), "int32", strides=[sc, 1], offset_factor=1)
+        C = T.match_buffer(sums, (rows, 32), total, strides=[sc, 1], offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:rows, 0:32], A[0:reach, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.reads(C[0:rows, 0:32], A[0:reach, 0:depth], B[0 : depth // group, 0:32, 0:group])
             T.writes(C[0:rows, 0:32])
             for i in T.serial(0, rows):
                 for k in T.serial(0, depth):
                     for j in T.serial(0, 32):
                         with T.sblock("update"):
                             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                            C[vi, vj] = C[vi, vj] + T.cast(A[vi * row_step, vk], "int32") * T.cast(
-                                B[vk // 4, vj, vk % 4], "int32"
+                            C[vi, vj] = C[vi, vj] + T.cast(A[vi * row_step, vk], total) * T.cast(
+                                B[vk // group, vj, vk % group], total
                             )
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
@@ -71,27 +76,33 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
         sa, sb, sc = T.int32(), T.int32(), T.int32()
         A = T.match_buffer(data, (reach, depth), left, strides=[sa, 1], offset_factor=1)
         B = T.match_buffer(
-            weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
+            weights, (depth // group, 32, group), right, strides=[sb, group, 1], offset_factor=1
         )
-        C = T.match_buffer(sums, (rows, 32), "int32", strides=[sc, 1], offset_factor=1)
+        C = T.match_buffer(sums, (rows, 32), total, strides=[sc, 1], offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:rows, 0:32], A[0:reach, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.reads(C[0:rows, 0:32], A[0:reach, 0:depth], B[0 : depth // group, 0:32, 0:group])
             T.writes(C[0:rows, 0:32])
+            # TVM makes buffers of float32 of those of bfloat16 of which it sees only elements.
+            T.evaluate(A.data)
+            T.evaluate(B.data)
             T.evaluate(_call("llvm.x86.ldtilecfg", configuration))
             T.evaluate(move("load", 0, C.access_ptr("r", offset=0), 4 * sc))
             T.evaluate(move("load", 1, C.access_ptr("r", offset=16), 4 * sc))
             if two:
                 T.evaluate(move("load", 2, C.access_ptr("r", offset=half * sc), 4 * sc))
                 T.evaluate(move("load", 3, C.access_ptr("r", offset=half * sc + 16), 4 * sc))
-            for step in T.unroll(0, depth // 64):
-                T.evaluate(move("load", 4, A.access_ptr("r", offset=64 * step), row_step * sa))
-                T.evaluate(move("load", 6, B.access_ptr("r", offset=16 * step * sb), sb))
-                T.evaluate(move("load", 7, B.access_ptr("r", offset=16 * step * sb + 64), sb))
+            for step in T.unroll(0, depth // wide):
+                first = T.address_of(A[0, wide * step])
+                T.evaluate(move("load", 4, first, size * row_step * sa))
+                left_half = T.address_of(B[16 * step, 0, 0])
+                T.evaluate(move("load", 6, left_half, size * sb))
+                right_half = T.address_of(B[16 * step, 16, 0])
+                T.evaluate(move("load", 7, right_half, size * sb))
                 T.evaluate(_call(product, *_bytes(0, 4, 6)))
                 T.evaluate(_call(product, *_bytes(1, 4, 7)))
                 if two:
-                    second = A.access_ptr("r", offset=64 * step + half * row_step * sa)
-                    T.evaluate(move("load", 5, second, row_step * sa))
+                    second = T.address_of(A[half * row_step, wide * step])
+                    T.evaluate(move("load", 5, second, size * row_step * sa))
                     T.evaluate(_call(product, *_bytes(2, 5, 6)))
                     T.evaluate(_call(product, *_bytes(3, 5, 7)))
             T.evaluate(move("store", 0, C.access_ptr("w", offset=0), 4 * sc))

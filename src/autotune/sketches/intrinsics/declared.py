@@ -132,19 +132,27 @@ def _wgmma(suffix: str, description: str, depth: int, dtypes: tuple[str, str]) -
     )
 
 
-def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
-    """Sums over ``depth`` products in tile registers: two tiles, or four where rows need two."""
+def _tiles(
+    rows: int, row_bytes: int, dtypes: tuple[str, str, str], suffix: str, feature: str
+) -> Intrinsic:
+    """Sums of products of rows of so many bytes in tile registers: two tiles of sums, or four.
+
+    ``dtypes``: of the left factor, of the right one and of the sums.
+    """
+    left, right, total = dtypes
+    size = element_type(left).bytes
+    depth, group = row_bytes // size, _GROUP_BYTES // size
     return Intrinsic(
         f"amx-{rows}x32x{depth}{suffix}",
-        f"a product of {rows}x{depth} and {depth}x32 bytes, {left} * int8, in tile registers",
+        f"a product of {rows}x{depth} and {depth}x32, {left} * {right}, in tile registers",
         (Axis("i", rows), Axis("k", depth, "reduce"), Axis("j", 32)),
         IntrinsicOperand("data", left, (("i", rows), ("k", depth)), row_stride=True),
         IntrinsicOperand(
-            "weights", "int8", (("k", depth // 4), ("j", 32), ("k", 4)), row_stride=True
+            "weights", right, (("k", depth // group), ("j", 32), ("k", group)), row_stride=True
         ),
-        IntrinsicOperand("sums", "int32", (("i", rows), ("j", 32)), row_stride=True),
-        # All processors with AMX have the last one, by which the right factor is packed.
-        features=("amx-int8", "amx-tile", "avx512vbmi"),
+        IntrinsicOperand("sums", total, (("i", rows), ("j", 32)), row_stride=True),
+        # All processors with AMX have the last one, by which bytes of the right factor are packed.
+        features=(feature, "amx-tile", "avx512vbmi"),
         implementations={"tvm": "autotune_tvm.tile_products:tiles"},
     )
 
@@ -164,11 +172,15 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
         intrinsic.name: intrinsic
         for intrinsic in (
             *(
-                _tiles(rows, depth, left, suffix)
-                for left, suffix in (("uint8", ""), ("int8", "-signed"))
+                _tiles(rows, row_bytes, dtypes, suffix, feature)
+                for dtypes, suffix, feature in (
+                    (_UNSIGNED, "", "amx-int8"),
+                    (_SIGNED, "-signed", "amx-int8"),
+                    (_BFLOAT16, "-bf16", "amx-bf16"),
+                )
                 # Rows of images are multiples of 14 or of 7 more often than of 32.
                 for rows in (32, 28, 16, 14, 7)
-                for depth in (256, 128, 64)
+                for row_bytes in (256, 128, 64)
             ),
             _dot("vnni-16x4", 16, _UNSIGNED, _VNNI, "vnni_512"),
             _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512_signed"),

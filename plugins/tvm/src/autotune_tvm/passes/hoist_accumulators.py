@@ -122,9 +122,9 @@ def _block(nest: _Nest, direction: str) -> Any:
         ranges.append(Range.from_min_extent(begin, bound.extent))
     region = tirx.BufferRegion(place.source, ranges)
     rows, columns = (int(bound.extent) for bound in ranges[-2:])
-    stride = tirx.Var("stride", "int32")
+    stride, dtype = tirx.Var("stride", "int32"), str(place.source.dtype)
     sums = tirx.decl_buffer(
-        (rows, columns), "int32", "sums", strides=[stride, tirx.const(1)], offset_factor=1
+        (rows, columns), dtype, "sums", strides=[stride, tirx.const(1)], offset_factor=1
     )
     count = sum(intrinsic_of(statement) == _STORE for statement in statements(block))
     height = rows * 2 // count
