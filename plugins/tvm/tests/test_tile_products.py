@@ -1,4 +1,4 @@
-"""int8 matmul in the tile registers of AMX."""
+"""Products of bytes and of bfloat16 in the tile registers of AMX."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import Candidate, Interleave, Tensorize
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.testing.programs import request_for
+from autotune.testing.programs import check_candidate, request_for
 
 TARGET = preset("sapphirerapids").with_cores(1)
 
@@ -43,6 +43,12 @@ WORKLOADS = (
     batch_matmul(b=2, m=32, n=32, k=64, dtype="u8s8s32"),
     conv2d(h=13, w=13, ci=64, co=72, pad=1, stride=2, requantize=8, dtype="u8s8s32"),
     conv2d(h=4, w=83, ci=64, co=32, kh=2, kw=1, stride=3, dtype="int8"),
+)
+
+HALVES = (
+    gemm(m=64, n=64, k=128, dtype="bfloat16"),
+    gemm(m=32, n=40, k=96, dtype="bfloat16"),
+    conv2d(h=13, w=13, ci=32, co=40, pad=1, stride=2, bias=1, relu=1, dtype="bfloat16"),
 )
 
 
@@ -64,7 +70,10 @@ def call_of(candidate: Candidate) -> Tensorize:
         (conv2d(h=28, w=28, ci=64, co=32, pad=1, stride=2, dtype="u8s8s32"), "amx-14x32x64"),
         (conv2d(h=7, w=7, ci=64, co=32, pad=1, dtype="int8"), "amx-7x32x64-signed"),
         (gemm(m=48, n=64, k=64, dtype="u8s8s32"), "amx-16x32x64"),
+        (gemm(m=64, n=64, k=256, dtype="bfloat16"), "amx-32x32x128-bf16"),
+        (gemm(m=28, n=21, k=96, dtype="bfloat16"), "amx-28x32x32-bf16"),
         (gemm(m=40, n=64, k=64, dtype="u8s8s32"), "vnni-16x4"),
+        (gemm(m=40, n=64, k=64, dtype="bfloat16"), "bf16-16x2"),
         (gemm(m=64, n=64, k=96, dtype="int8"), "vnni-16x4-signed"),
     ],
     ids=str,
@@ -73,7 +82,7 @@ def test_the_longest_call_that_fits(workload: Workload, name: str) -> None:
     assert {call_of(candidate).intrinsic for candidate in samples(workload, TARGET)} == {name}
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", (*WORKLOADS, HALVES[1]))
 def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
     """But for the stores of calls, which are none of TVM's, and loops inside of woven copies."""
     module = module_for(workload)
@@ -108,6 +117,13 @@ def test_exact_for_all_bytes(workload: Workload) -> None:
     check_exact(samples(workload, TARGET), TARGET)
 
 
+@pytest.mark.parametrize("workload", HALVES)
+def test_halves_are_summed_in_floats(workload: Workload) -> None:
+    need(TARGET)
+    for candidate in samples(workload, TARGET):
+        check_candidate(BACKEND, candidate, TARGET)
+
+
 def test_a_process_that_only_loads_a_program_may_use_the_registers(tmp_path: Path) -> None:
     """Linux kills it (SIGILL) unless it has asked, and it has not compiled the program."""
     need(TARGET)
@@ -134,9 +150,13 @@ assert (arguments[2].numpy() == 128).all()
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("workload", "instruction"), [(0, "tdpbusd"), (1, "tdpbssd")])
-def test_the_machine_code_has_the_instruction(workload: int, instruction: str) -> None:
-    (candidate, *_) = samples(WORKLOADS[workload], TARGET)
+@pytest.mark.parametrize(
+    ("workload", "instruction"),
+    [(WORKLOADS[0], "tdpbusd"), (WORKLOADS[1], "tdpbssd"), (HALVES[0], "tdpbf16ps")],
+    ids=("unsigned", "signed", "bfloat16"),
+)
+def test_the_machine_code_has_the_instruction(workload: Workload, instruction: str) -> None:
+    (candidate, *_) = samples(workload, TARGET)
     text = machine_code(candidate, TARGET)
     assert len(re.findall(rf"\b{instruction}\b", text)) >= 4
     assert "ldtilecfg" in text and "tilerelease" in text
