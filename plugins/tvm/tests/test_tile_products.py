@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -13,8 +15,10 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
+from autotune_tvm.scheduled import scheduled_module
 from tvm_lowered import lowered_nest, numbers_of
 from tvm_programs import BACKEND, check_exact, machine_code, need, samples
 
@@ -124,30 +128,54 @@ def test_halves_are_summed_in_floats(workload: Workload) -> None:
         check_candidate(BACKEND, candidate, TARGET)
 
 
-def test_a_process_that_only_loads_a_program_may_use_the_registers(tmp_path: Path) -> None:
-    """Linux kills it (SIGILL) unless it has asked, and it has not compiled the program."""
-    need(TARGET)
-    (candidate, *_) = samples(gemm(m=64, n=64, k=128, dtype="u8s8s32"), TARGET)
-    BACKEND.build(request_for(candidate, TARGET, 1)).export(tmp_path / "program")
-    text = """
+_CALL = """
 import sys
-from pathlib import Path
 
 import numpy as np
-from autotune_tvm.artefact import read_program
-
-module, _ = read_program(Path(sys.argv[1]))
-
 import tvm
 
+module = tvm.runtime.load_module(sys.argv[1])
 shapes = ((64, 128), "uint8"), ((128, 64), "int8"), ((64, 64), "int32")
 arguments = [tvm.runtime.tensor(np.ones(shape, dtype)) for shape, dtype in shapes]
 module["main"](*arguments)
 assert (arguments[2].numpy() == 128).all()
 """
-    command = [sys.executable, "-c", text, str(tmp_path / "program")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def called(library: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What became of a process that calls a program, and knows nothing else of it."""
+    command = [sys.executable, "-c", _CALL, str(library)]
+    environment = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with calls, as TVM exports it."""
+    need(TARGET)
+    (candidate, *_) = samples(gemm(m=64, n=64, k=128, dtype="u8s8s32"), TARGET)
+    lowered = lower_module(scheduled_module(request_for(candidate, TARGET, 1)), TARGET, 1)
+    path = tmp_path_factory.mktemp("exported") / "program.so"
+    generate_code(lowered, TARGET, 1, runs_here=False)[0].export_library(str(path))
+    return path
+
+
+def test_a_process_that_only_loads_a_program_may_use_the_registers(library: Path) -> None:
+    """Linux kills it (SIGILL) unless it asks, and whatever loads a program does not know that."""
+    done = called(library)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_one_error_says_that_the_registers_are_refused(library: Path, tmp_path: Path) -> None:
+    source = tmp_path / "refusing.c"
+    source.write_text("long syscall(long number, ...) { return -1; }")
+    refusing = tmp_path / "refusing.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(refusing), str(source)], check=True)
+    done = called(library, LD_PRELOAD=str(refusing))
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: Linux does not give this process the tile registers")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from autotune.backends import BuildFailed
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief
 from autotune_tvm.executable import PackedArray, PackedOperand
-from autotune_tvm.tile_permission import ask_for_tiles
 
 __all__ = ["LIBRARY", "Link", "StoredProgram", "read_library", "read_program", "write_program"]
 
@@ -101,8 +100,6 @@ def read_program(path: Path) -> tuple[Any, StoredProgram]:
         with tempfile.TemporaryDirectory(prefix="load-") as folder:
             library = Path(folder) / LIBRARY
             library.write_bytes(content)
-            # Whoever compiled it has asked for its own process only.
-            ask_for_tiles()
             # Mapped: the file itself is needed no longer.
             module = runtime.load().runtime.load_module(str(library))
     except Exception as error:  # a damaged library may make anything raise

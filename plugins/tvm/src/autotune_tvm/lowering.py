@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with nine of our own among them."""
+"""TVM's passes from a scheduled program to what LLVM takes, with ten of our own among them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
         :func:`~autotune_tvm.passes.expand_functions`,
         :func:`~autotune_tvm.passes.combine_lanes`,
         :func:`~autotune_tvm.passes.transpose_tiles`,
-        :func:`~autotune_tvm.passes.stream_stores` and
-        :func:`~autotune_tvm.passes.bound_loops` go before TVM's), and the same for those of
+        :func:`~autotune_tvm.passes.stream_stores`,
+        :func:`~autotune_tvm.passes.bound_loops` and
+        :func:`~autotune_tvm.passes.request_tiles` go before TVM's), and the same for those of
         devices. Loops have become vectors by then, and halves the types that TVM computes in.
     """
     import tvm
@@ -32,6 +33,7 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
         expand_functions,
         multiply_by_reciprocal,
         note_streams,
+        request_tiles,
         round_to_bfloat16,
         stream_stores,
         transpose_tiles,
@@ -40,7 +42,7 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     def expanded(module: Any, _: Any) -> Any:
         rounded = multiply_by_reciprocal(round_to_bfloat16(module))
         combined = transpose_tiles(combine_lanes(expand_functions(rounded)))
-        return bound_loops(stream_stores(combined))
+        return request_tiles(bound_loops(stream_stores(combined)))
 
     def with_bits(module: Any, _: Any) -> Any:
         return note_streams(bfloat16_constants(module))

@@ -2,7 +2,7 @@
 
 A call configures the tile registers, which belong to the thread, adds a product to two or two by
 two tiles of sums, and clears them again. Linux lets a process use these registers only when it has
-asked for them: it asks when a program with such calls is made, and when one is loaded.
+asked for them: see :mod:`autotune_tvm.passes.request_tiles`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tvm.script import tirx as T
 from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Intrinsic
 from autotune_tvm.dot_products import TensorCall
-from autotune_tvm.tile_permission import ask_for_tiles
 
 __all__ = ["SUMS", "move", "tiles"]
 
@@ -40,7 +39,6 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
         intrinsic: The declaration.
         row_step: Rows of the left factor from one that is read to the next.
     """
-    ask_for_tiles()
     depth, left = intrinsic.reduce_axes[0].extent, intrinsic.left.dtype
     right, total = intrinsic.right.dtype, intrinsic.result.dtype
     product, size = f"llvm.x86.{_PRODUCTS[left]}", element_type(left).bytes

@@ -22,6 +22,7 @@ from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.pipeline_fetches import AHEAD, STAGES, pipeline_fetches
 from autotune_tvm.passes.pipeline_rows import HOST, LATE, pipeline_rows
 from autotune_tvm.passes.prefetch_rows import PREFETCH, ROWS, prefetch_rows
+from autotune_tvm.passes.request_tiles import request_tiles
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
 from autotune_tvm.passes.stream_stores import STREAM, note_streams, stream_stores
 from autotune_tvm.passes.transpose_tiles import transpose_tiles
@@ -52,6 +53,7 @@ __all__ = [
     "narrow_indices",
     "note_streams",
     "pipeline_fetches",
+    "request_tiles",
     "round_to_bfloat16",
     "stream_stores",
     "transpose_tiles",

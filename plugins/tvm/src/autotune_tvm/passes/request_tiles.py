@@ -1,0 +1,74 @@
+"""Programs that ask Linux for the tile registers of AMX before they use them.
+
+A process that uses these registers without having asked is killed (SIGILL); threads and forked
+processes inherit the permission. A function with such calls asks in its first call, so that
+whatever loads it need not know what it holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import IRModule
+from tvm_ffi import structural_walk
+
+from autotune_tvm.linked_text import linked, with_functions
+from autotune_tvm.passes.hoist_tile_config import CONFIGURE
+from autotune_tvm.passes.statements import intrinsic_of
+
+__all__ = ["request_tiles"]
+
+_REQUEST = "autotune_request_tiles"
+# `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`: Linux's Documentation/arch/x86/xstate.
+_TEXT = f"""@{_REQUEST}_granted = linkonce_odr global i8 0
+declare i64 @syscall(i64, ...)
+define linkonce_odr i32 @{_REQUEST}() alwaysinline nounwind {{
+  %known = load i8, ptr @{_REQUEST}_granted
+  %first = icmp eq i8 %known, 0
+  br i1 %first, label %ask, label %done
+ask:
+  %refused = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)
+  %granted = icmp eq i64 %refused, 0
+  %remembered = zext i1 %granted to i8
+  store i8 %remembered, ptr @{_REQUEST}_granted
+  br label %done
+done:
+  %is = phi i1 [ true, %0 ], [ %granted, %ask ]
+  %result = zext i1 %is to i32
+  ret i32 %result
+}}
+"""
+_REFUSED = (
+    "Linux does not give this process the tile registers (AMX) that the program was built for"
+)
+
+
+def request_tiles(module: IRModule) -> IRModule:
+    """A lowered module whose functions ask for the tile registers if they use them.
+
+    Where they are refused, a call raises ``RuntimeError``.
+    """
+    return with_functions(
+        module, lambda function: _asking(function) if _uses(function) else function
+    )
+
+
+def _asking(function: Any) -> Any:
+    granted = tirx.call_extern("int32", _REQUEST)
+    parts = [tvm.ir.StringImm(_REFUSED)]
+    # TVM 0.27 takes the condition first, whatever it calls its parameters.
+    asked = tirx.AssertStmt(granted == 1, tvm.ir.StringImm("RuntimeError"), parts)
+    return function.with_body(linked(tirx.SeqStmt([asked, function.body]), [_TEXT]))
+
+
+def _uses(function: Any) -> bool:
+    found = False
+
+    def note(node: Any) -> None:
+        nonlocal found
+        found = found or intrinsic_of(node) == CONFIGURE
+
+    structural_walk(function.body, (tirx.Evaluate, note))
+    return found
