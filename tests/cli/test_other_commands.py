@@ -49,6 +49,27 @@ def test_unknown_commands_are_named(cli: Any) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--db", "'--database'"),
+        ("--trial", "'--trials'"),
+        ("--thr", "'--threads'"),
+        ("--stragety", "'--strategy'"),
+        ("--time-limit", "'--time'"),
+    ],
+)
+def test_unknown_options_name_the_nearest(cli: Any, given: str, meant: str) -> None:
+    done = cli("tune", "gemm", given, "1")
+    assert done.status == 2
+    assert f"No such option '{given}'. Did you mean {meant}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_option_like_no_other_is_named_alone(cli: Any) -> None:
+    assert cli("tune", "gemm", "--qqq").stderr.rstrip().endswith("No such option '--qqq'.")
+
+
 def _seconds_of_children() -> float:
     """What ended children computed: a busy machine changes it less than the time they took."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -13,6 +13,7 @@ from typing import TextIO
 import click
 
 from autotune.cli.groups import CommandGroup
+from autotune.cli.suggestions import unknown_option
 from autotune.errors import AutotuneError, NoValidCandidate, one_line
 from autotune.ir.printable import printable
 
@@ -141,6 +142,8 @@ def _run(arguments: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return ERROR
+    except click.NoSuchOption as error:
+        return _fail(unknown_option(error))
     except click.ClickException as error:
         return _fail(error.format_message())
     except NoValidCandidate as error:
