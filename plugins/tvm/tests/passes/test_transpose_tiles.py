@@ -16,6 +16,7 @@ from autotune_tvm.passes.transpose_tiles import _exchanges
 from autotune_tvm.scheduled import scheduled_module
 from transposes import transpose, transposed_pair
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.workloads import Workload, dense
 from autotune.sketches import Candidate, Order, Pack, Sketch, Step, Stream, Tile, Vectorize
@@ -65,14 +66,14 @@ def test_exchanges_make_columns_of_rows(bits: int, size: int) -> None:
     assert np.array_equal(rows, tile.T)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int8"])
 @pytest.mark.parametrize("rows", [4, 16, 21, 40])
 def test_rows_that_tiles_do_not_divide_are_copied_too(dtype: str, rows: int) -> None:
     lanes = TARGET.lanes(dtype)
     candidate = tiled(transpose(2 * lanes, 2 * rows, dtype), rows, lanes)
     check_candidate(BACKEND, candidate, TARGET)
     size = min(16, lanes, 1 << (rows.bit_length() - 1))
-    width = np.dtype(dtype).itemsize
+    width = element_type(dtype).bytes
     expected = f"autotune_transpose_{8 * width}_{size}"
     assert set(tiles_of(candidate)) == ({expected} if size * width >= 16 else set())
 

@@ -100,6 +100,8 @@ def _store_of(loop: Any) -> _Store | None:
         *binds, inner = list(inner.seq)
     if not isinstance(inner, tirx.BufferStore) or len(inner.indices) != 1:
         return None
+    if any(it.annotations for it in (loop, *inside)):
+        return None
     (index,) = inner.indices
     kinds = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
     plain = loop.kind in kinds and all(it.kind == tirx.ForKind.SERIAL for it in inside)
@@ -156,7 +158,7 @@ class _Copy:
         size: Iterations of a tile, which is as wide.
         target: Where to.
         sources: Where from: one place, or two for both values of a condition.
-        condition: That chooses the first of them, over the number of the tile; None of one.
+        condition: That chooses the first of them, the same in all iterations; None of one.
     """
 
     store: _Store
@@ -238,6 +240,11 @@ def _whole(expression: Any, binds: list[Any]) -> Any:
     return expression
 
 
+def _like(number: int, variable: Any) -> Any:
+    """A constant of the type of a variable: 64 bits in arrays of 2^31 elements and more."""
+    return tirx.const(number, str(variable.ty.dtype))
+
+
 def _number(value: Any) -> int | None:
     return int(value.value) if isinstance(value, tirx.IntImm) else None
 
@@ -255,7 +262,7 @@ def _in_tiles(copy: _Copy, streamed: list[Any], texts: dict[str, str]) -> Any:
     across = copy.target.step if copy.target.lane == 1 else copy.target.lane
     alignment = 0
     if across % size == 0 and any(copy.target.buffer.same_as(other) for other in streamed):
-        row = tirx.Ramp(copy.target.base, tirx.const(1, "int32"), size)
+        row = tirx.Ramp(copy.target.base, _like(1, loop.loop_var), size)
         alignment = alignment_of(row, bits // 8)
     name = f"{STREAMED if alignment else 'autotune'}_transpose_{bits}_{size}"
     texts[name] = transposed_text(name, bits, size, alignment)
@@ -268,7 +275,7 @@ def _in_tiles(copy: _Copy, streamed: list[Any], texts: dict[str, str]) -> Any:
 
 def _loop(loop: Any, variable: Any, extent: int, body: Any) -> Any:
     """A loop of the same kind."""
-    return tirx.For(variable, loop.min, tirx.const(extent, "int32"), loop.kind, body)
+    return tirx.For(variable, loop.min, _like(extent, variable), loop.kind, body)
 
 
 def _around(loops: list[Any], body: Any) -> Any:
