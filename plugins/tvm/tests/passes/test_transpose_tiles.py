@@ -9,18 +9,20 @@ import pytest
 
 pytest.importorskip("tvm")
 
+import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import lower_module
-from autotune_tvm.passes.transpose_tiles import _exchanges
+from autotune_tvm.compiler import lower_module, tvm_target
+from autotune_tvm.passes.transpose_tiles import _exchanges, transpose_tiles
 from autotune_tvm.scheduled import scheduled_module
 from transposes import transpose, transposed_pair
+from tvm import IRModule, tirx
 
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.workloads import Workload, dense
 from autotune.sketches import Candidate, Order, Pack, Sketch, Step, Stream, Tile, Vectorize
-from autotune.targets import detect_cpu
+from autotune.targets import detect_cpu, preset
 from autotune.testing.programs import check_candidate, request_for
 
 BACKEND = TVMBackend()
@@ -76,6 +78,25 @@ def test_rows_that_tiles_do_not_divide_are_copied_too(dtype: str, rows: int) -> 
     width = element_type(dtype).bytes
     expected = f"autotune_transpose_{8 * width}_{size}"
     assert set(tiles_of(candidate)) == ({expected} if size * width >= 16 else set())
+
+
+@pytest.mark.parametrize("triangle", [False, True])
+def test_loops_inside_are_as_long_in_all_iterations_of_a_tile(triangle: bool) -> None:
+    """Else a tile would copy what some of its iterations do not."""
+    i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
+    x, y = (tirx.decl_buffer((64 * 64,), "float32", name) for name in "XY")
+    column = tirx.BufferLoad(x, [tirx.Ramp(j * 16 * 64 + i, tirx.const(64, "int32"), 16)])
+    row = tirx.Ramp(i * 64 + j * 16, tirx.const(1, "int32"), 16)
+    store = tirx.BufferStore(y, column, [row])
+    extent = tirx.floordiv(i, 16) + 1 if triangle else tirx.const(4, "int32")
+    zero, serial = tirx.const(0, "int32"), tirx.ForKind.SERIAL
+    loops = tirx.For(
+        i, zero, tirx.const(64, "int32"), serial, tirx.For(j, zero, extent, serial, store)
+    )
+    target = tvm.target.Target(tvm_target(preset("skylake-avx512-4core"), 1))
+    function = tirx.PrimFunc([x, y], loops).with_attr("target", target)
+    found = str(transpose_tiles(IRModule({"main": function})))
+    assert ("autotune_transpose_32_16" in found) != triangle
 
 
 def test_each_matrix_has_tiles_of_its_own() -> None:

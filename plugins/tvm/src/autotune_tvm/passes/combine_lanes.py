@@ -19,7 +19,7 @@ from tvm_ffi import structural_equal, structural_map
 
 from autotune_tvm.blocks import walk
 from autotune_tvm.linked_text import with_functions, with_linked
-from autotune_tvm.passes.statements import at, replaced, with_bodies
+from autotune_tvm.passes.statements import at, number_of, replaced, with_bodies
 
 __all__ = ["LANES", "combine_lanes", "note_lanes"]
 
@@ -54,7 +54,7 @@ def note_lanes(module: IRModule) -> IRModule:
 def _combines(loop: Any) -> bool:
     """Whether a loop does nothing but combine lanes."""
     inner = loop.body
-    while isinstance(inner, tirx.For) and _number(inner.extent) == 1:
+    while isinstance(inner, tirx.For) and number_of(inner.extent) == 1:
         inner = inner.body
     if not isinstance(inner, SBlockRealize) or LANES not in inner.block.annotations:
         return False
@@ -84,7 +84,7 @@ def _combined(loop: Any, texts: dict[str, str]) -> Any | None:
     """One store in the place of a loop over lanes; None of other loops."""
     if LANES not in loop.annotations or not isinstance(loop.body, tirx.BufferStore):
         return None
-    store, lanes = loop.body, _number(loop.extent)
+    store, lanes = loop.body, number_of(loop.extent)
     parts = _parts(store)
     if lanes is None or lanes < 2 or lanes.bit_count() != 1 or parts is None:
         return None
@@ -121,10 +121,6 @@ def _first(lane: Any, loop: Any) -> Any | None:
     base = at(index, [loop.loop_var], [loop.min])
     offset = analyzer.simplify(index - base)
     return analyzer.simplify(base) if offset.same_as(loop.loop_var) else None
-
-
-def _number(value: Any) -> int | None:
-    return int(value.value) if isinstance(value, tirx.IntImm) else None
 
 
 def _definition(name: str, operation: tuple[Any, str, str], element: str, lanes: int) -> str:

@@ -17,6 +17,7 @@ __all__ = [
     "buffers_written",
     "inside",
     "intrinsic_of",
+    "number_of",
     "rebuilt",
     "region_at",
     "replaced",
@@ -64,6 +65,11 @@ def intrinsic_of(node: Any) -> str:
     if not called.op.same_as(tvm.ir.Op.get("tirx.call_llvm_intrin")):
         return ""
     return str(tvm.target.codegen.llvm_get_intrinsic_name(int(called.args[0].value)))
+
+
+def number_of(expression: Any) -> int | None:
+    """The number that an expression is; None where it is no constant."""
+    return int(expression.value) if isinstance(expression, tirx.IntImm) else None
 
 
 def at(expression: Any, variables: list[Any], values: Any) -> Any:

@@ -20,7 +20,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
 from autotune_tvm.linked_text import with_functions, with_linked
-from autotune_tvm.passes.statements import statements
+from autotune_tvm.passes.statements import number_of, statements
 
 __all__ = [
     "NONTEMPORAL",
@@ -147,6 +147,8 @@ def _streamed(function: Any, marked: list[Any]) -> Any:
 def streamed_buffers(function: Any) -> list[Any]:
     """Marked buffers of a function, and others that are the same memory with another shape."""
     found = [node.node.args[0] for node in _marks(function)]
+    if not found:
+        return []
 
     def note(view: Any) -> None:
         arguments = view.data.args if isinstance(view.data, Call) else ()
@@ -220,5 +222,5 @@ def alignment_of(index: Any, width: int, analyzer: Any | None = None) -> int:
     alignment = math.gcd(int(index.lanes) * width, _LINE_BYTES)
     place = (analyzer or Analyzer()).modular_set(index.base)
     inside = place.coeff * width % alignment or place.base * width % alignment
-    is_one = isinstance(index.stride, tirx.IntImm) and int(index.stride.value) == 1
+    is_one = number_of(index.stride) == 1
     return alignment if is_one and alignment >= _LEAST_BYTES and not inside else 0

@@ -21,7 +21,7 @@ from tvm_ffi import structural_map
 
 from autotune_tvm.blocks import walk
 from autotune_tvm.linked_text import with_functions, with_linked
-from autotune_tvm.passes.statements import at, rebuilt
+from autotune_tvm.passes.statements import at, number_of, rebuilt
 from autotune_tvm.passes.stream_stores import (
     NONTEMPORAL,
     STREAMED,
@@ -29,7 +29,7 @@ from autotune_tvm.passes.stream_stores import (
     streamed_buffers,
 )
 
-__all__ = ["transpose_tiles", "transposed_text"]
+__all__ = ["transpose_tiles"]
 
 _MOST_ROWS = 16
 _LANE_BYTES = 16
@@ -106,7 +106,10 @@ def _store_of(loop: Any) -> _Store | None:
     kinds = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
     plain = loop.kind in kinds and all(it.kind == tirx.ForKind.SERIAL for it in inside)
     plain = plain and all(isinstance(it, tirx.Bind) for it in binds)
-    counted = _number(loop.min) == 0 and _number(loop.extent) is not None
+    # Those inside, too: the iterations of a tile share theirs.
+    counted = all(
+        number_of(it.min) == 0 and number_of(it.extent) is not None for it in (loop, *inside)
+    )
     if not plain or not counted or not isinstance(index, tirx.Ramp):
         return None
     return _Store(loop, inside, binds, inner, int(index.lanes))
@@ -148,6 +151,11 @@ class _Side:
     lane: int
     step: int
 
+    @property
+    def row(self) -> int:
+        """Elements from one row of a tile to the next: rows are contiguous."""
+        return self.step if self.lane == 1 else self.lane
+
 
 @frozen
 class _Copy:
@@ -177,16 +185,24 @@ def _copy_of(store: _Store, size: int) -> _Copy | None:
         condition = _whole(condition, store.binds)
         if any(node.same_as(store.loop.loop_var) for node in walk(condition)):
             return None
+    # Of most loops both are contiguous, and their indices need no proof.
+    if not all(isinstance(load, TensorLoad) for load in loads):
+        return None
+    contiguous = _is_contiguous(store.store.indices)
+    if any(_is_contiguous(load.indices) == contiguous for load in loads):
+        return None
     target = _side(store.store.buffer, store.store.indices, store, size)
-    found = (
-        _side(load.source, load.indices, store, size) if isinstance(load, TensorLoad) else None
-        for load in loads
-    )
+    found = (_side(load.source, load.indices, store, size) for load in loads)
     sources = tuple(side for side in found if side is not None)
     if target is None or len(sources) < len(loads):
         return None
     is_one = all(_is_transpose(source, target, store.lanes, size) for source in sources)
     return _Copy(store, size, target, sources, condition) if is_one else None
+
+
+def _is_contiguous(indices: Any) -> bool:
+    """Whether the elements of a vector are neighbours."""
+    return isinstance(indices[-1], tirx.Ramp) and number_of(indices[-1].stride) == 1
 
 
 def _side(buffer: Any, indices: Any, store: _Store, size: int) -> _Side | None:
@@ -199,11 +215,11 @@ def _side(buffer: Any, indices: Any, store: _Store, size: int) -> _Side | None:
     analyzer.bind(place, Range(0, size))
     index = at(_divided(base), [variable], [variable * size + place])
     first = at(index, [place], [0])
-    lane = _number(indices[0].stride)
-    step = _number(analyzer.simplify(at(index, [place], [1]) - first))
+    lane = number_of(indices[0].stride)
+    step = number_of(analyzer.simplify(at(index, [place], [1]) - first))
     if lane is None or step is None:
         return None
-    if _number(analyzer.simplify(index - first - place * step)) != 0:
+    if number_of(analyzer.simplify(index - first - place * step)) != 0:
         return None
     return _Side(buffer, at(base, [variable], [variable * size]), lane, step)
 
@@ -212,11 +228,11 @@ def _divided(index: Any) -> Any:
     """An index with divisions in the place of operations on bits, of which nothing is known."""
 
     def quotient(shift: Any) -> Any:
-        number = _number(shift.b)
+        number = number_of(shift.b)
         return shift if number is None else tirx.floordiv(shift.a, 1 << number)
 
     def remainder(mask: Any) -> Any:
-        number = _number(mask.b)
+        number = number_of(mask.b)
         if number is None or number < 0 or (number + 1).bit_count() != 1:
             return mask
         return tirx.floormod(mask.a, number + 1)
@@ -245,10 +261,6 @@ def _like(number: int, variable: Any) -> Any:
     return tirx.const(number, str(variable.ty.dtype))
 
 
-def _number(value: Any) -> int | None:
-    return int(value.value) if isinstance(value, tirx.IntImm) else None
-
-
 def _in_tiles(copy: _Copy, streamed: list[Any], texts: dict[str, str]) -> Any:
     """Loops over tiles, and those over what they leave.
 
@@ -259,13 +271,14 @@ def _in_tiles(copy: _Copy, streamed: list[Any], texts: dict[str, str]) -> Any:
     """
     loop, size = copy.store.loop, copy.size
     bits = DataType(str(copy.target.buffer.dtype)).bits
-    across = copy.target.step if copy.target.lane == 1 else copy.target.lane
     alignment = 0
-    if across % size == 0 and any(copy.target.buffer.same_as(other) for other in streamed):
+    if copy.target.row % size == 0 and any(
+        copy.target.buffer.same_as(other) for other in streamed
+    ):
         row = tirx.Ramp(copy.target.base, _like(1, loop.loop_var), size)
         alignment = alignment_of(row, bits // 8)
     name = f"{STREAMED if alignment else 'autotune'}_transpose_{bits}_{size}"
-    texts[name] = transposed_text(name, bits, size, alignment)
+    texts[name] = _transposed_text(name, bits, size, alignment)
     tiles, left = divmod(int(loop.extent), size)
     made = [_loop(loop, loop.loop_var, tiles, _around(copy.store.inside, _tile(copy, name)))]
     if left:
@@ -301,20 +314,18 @@ def _rest(store: _Store, begin: int, extent: int) -> Any:
 
 def _tile(copy: _Copy, name: str) -> Any:
     """The calls in the place of the iterations of a tile, which may be narrower than a vector."""
-    size, by_rows = copy.size, copy.target.lane == 1
 
-    def place(side: _Side, part: int, stride: int) -> tuple[Any, Any]:
-        index = side.base + part * size * side.lane
-        address = tirx.address_of(tirx.BufferLoad(side.buffer, [index]))
-        return address, tirx.const(stride, "int64")
-
-    def call(source: _Side, part: int) -> Any:
-        read = place(source, part, source.lane if by_rows else source.step)
-        write = place(copy.target, part, copy.target.step if by_rows else copy.target.lane)
-        return tirx.Evaluate(tirx.call_extern("void", name, *read, *write))
+    def place(side: _Side, lane: int) -> tuple[Any, Any]:
+        element = tirx.BufferLoad(side.buffer, [side.base + lane * side.lane])
+        return tirx.address_of(element), tirx.const(side.row, "int64")
 
     def calls(source: _Side) -> Any:
-        made = [call(source, part) for part in range(copy.store.lanes // size)]
+        made = [
+            tirx.Evaluate(
+                tirx.call_extern("void", name, *place(source, lane), *place(copy.target, lane))
+            )
+            for lane in range(0, copy.store.lanes, copy.size)
+        ]
         return tirx.SeqStmt(made) if len(made) > 1 else made[0]
 
     if copy.condition is None:
@@ -322,7 +333,7 @@ def _tile(copy: _Copy, name: str) -> Any:
     return tirx.IfThenElse(copy.condition, *map(calls, copy.sources))
 
 
-def transposed_text(name: str, bits: int, size: int, alignment: int) -> str:
+def _transposed_text(name: str, bits: int, size: int, alignment: int) -> str:
     """A function in LLVM's text form that transposes a square tile.
 
     It takes where the tile's rows are read and how many elements apart, and the same of where they
@@ -344,8 +355,8 @@ def transposed_text(name: str, bits: int, size: int, alignment: int) -> str:
             f"  %sp{row} = getelementptr inbounds {element}, ptr %s, i64 %so{row}",
             f"  %r0_{row} = load {vector}, ptr %sp{row}, align {bits // 8}",
         ]
-    stage = 0
-    for stage, (bit, low, high) in enumerate(_exchanges(bits, size), start=1):
+    exchanges = list(_exchanges(bits, size))
+    for stage, (bit, low, high) in enumerate(exchanges, start=1):
         for row in range(size):
             if row & bit:
                 continue
@@ -358,7 +369,7 @@ def transposed_text(name: str, bits: int, size: int, alignment: int) -> str:
         lines += [
             f"  %do{row} = mul nsw i64 %D, {row}",
             f"  %dp{row} = getelementptr inbounds {element}, ptr %d, i64 %do{row}",
-            f"  store {vector} %r{stage}_{row}, ptr %dp{row}, {hint}",
+            f"  store {vector} %r{len(exchanges)}_{row}, ptr %dp{row}, {hint}",
         ]
     return "\n".join([*lines, "  ret void", "}"])
 
@@ -373,20 +384,19 @@ def _exchanges(bits: int, size: int) -> Iterator[tuple[int, list[int], list[int]
     """
     inside = _LANE_BYTES * 8 // bits
     parts = size // inside
+
+    def alternating(half: int) -> list[int]:
+        return [
+            part * inside + half * inside // 2 + place // 2 + place % 2 * size
+            for part in range(parts)
+            for place in range(inside)
+        ]
+
+    def following(odd: int) -> list[int]:
+        chosen = [row * parts + part for row in (0, 1) for part in range(odd, parts, 2)]
+        return [part * inside + place for part in chosen for place in range(inside)]
+
     for step in reversed(range(inside.bit_length() - 1)):
-        halves = []
-        for half in (0, inside // 2):
-            halves.append(
-                [
-                    part * inside + half + place // 2 + place % 2 * size
-                    for part in range(parts)
-                    for place in range(inside)
-                ]
-            )
-        yield 1 << step, halves[0], halves[1]
+        yield 1 << step, alternating(0), alternating(1)
     for step in range(parts.bit_length() - 1):
-        halves = []
-        for odd in (0, 1):
-            chosen = [row * parts + part for row in (0, 1) for part in range(odd, parts, 2)]
-            halves.append([part * inside + place for part in chosen for place in range(inside)])
-        yield inside << step, halves[0], halves[1]
+        yield inside << step, following(0), following(1)
