@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "AutotuneError",
@@ -15,6 +15,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedTarget",
     "UnsupportedWorkload",
+    "did_you_mean",
     "near_matches",
     "one_line",
 ]
@@ -44,11 +45,11 @@ class UnknownNameError(AutotuneError):
         self.extra = extra
         listed = ", ".join(self.allowed) if self.allowed else "none"
         message = f"unknown {kind} {name!r}; available: {listed}"
-        matches = near_matches(name, self.allowed)
-        if matches:
-            message += ". Did you mean " + " or ".join(repr(match) for match in matches) + "?"
+        hint = did_you_mean(near_matches(name, self.allowed))
+        if hint:
+            message += f".{hint}"
         if extra:
-            message += f" {extra}" if matches else f". {extra}"
+            message += f" {extra}" if hint else f". {extra}"
         super().__init__(message)
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, tuple[str, ...], str]]:
@@ -98,6 +99,11 @@ def near_matches(name: str, allowed: Iterable[str]) -> list[str]:
         close = difflib.get_close_matches(folded, begins, n=2, cutoff=0.75)
         found = [begins[beginning] for beginning in close]
     return [by_folded[candidate] for candidate in found]
+
+
+def did_you_mean(matches: Sequence[str]) -> str:
+    """Returns a question to put behind a sentence, as `" Did you mean 'tune'?"`; `""` for none."""
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
 def one_line(text: str, width: int = 120) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from autotune.errors import near_matches
+from autotune.errors import did_you_mean, near_matches
 
 __all__ = ["CommandGroup"]
 
@@ -20,8 +20,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in names:
-            matches = near_matches(args[0], names)
-            hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+            hint = did_you_mean(near_matches(args[0], names))
             raise click.UsageError(
                 f"unknown command {args[0]!r}; available: {', '.join(names)}.{hint}", ctx
             )

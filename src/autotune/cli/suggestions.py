@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from autotune.errors import near_matches
+from autotune.errors import did_you_mean, near_matches
 
 __all__ = ["near_options", "unknown_option"]
 
@@ -17,9 +17,7 @@ def unknown_option(error: click.NoSuchOption) -> str:
     if error.ctx is not None:
         for parameter in error.ctx.command.get_params(error.ctx):
             known += [*parameter.opts, *parameter.secondary_opts]
-    matches = near_options(error.option_name, known)
-    hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
-    return f"{error.message}{hint}"
+    return f"{error.message}{did_you_mean(near_options(error.option_name, known))}"
 
 
 def near_options(name: str, known: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from autotune.errors import InvalidValueError, near_matches
+from autotune.errors import InvalidValueError, did_you_mean, near_matches
 
 
 @attrs.frozen
@@ -84,10 +84,8 @@ def check_known(owner: str, given: Iterable[str], known: Collection[str]) -> Non
         if name in known:
             continue
         message = f"{owner} has no option {name!r}; allowed: {', '.join(sorted(known)) or 'none'}"
-        matches = near_matches(str(name), known)
-        if matches:
-            message += ". Did you mean " + " or ".join(repr(match) for match in matches) + "?"
-        raise InvalidValueError(message)
+        hint = did_you_mean(near_matches(str(name), known))
+        raise InvalidValueError(f"{message}.{hint}" if hint else message)
 
 
 def _checked(what: str, attribute: attrs.Attribute[Any], value: Any) -> Any:
