@@ -332,9 +332,9 @@ def compare(
     contenders: dict[str, Contender] = {}
     errors: dict[str, str] = {}
     final: dict[str, list[float]] = {}
+    with ThreadPoolExecutor(cores()) as pool:
+        started = {name: pool.submit(Contender, *asked) for name, asked in requests.items()}
     try:
-        with ThreadPoolExecutor(cores()) as pool:
-            started = {name: pool.submit(Contender, *asked) for name, asked in requests.items()}
         for name, starting in started.items():
             contender = starting.result()
             if contender.error:
@@ -354,8 +354,9 @@ def compare(
                     contenders.pop(name).close()
                     del final[name]
     finally:
-        for contender in contenders.values():
-            contender.close()
+        for starting in started.values():
+            if starting.exception() is None:
+                starting.result().close()
     return final, errors
 
 
