@@ -1,4 +1,4 @@
-"""Products of bytes and of bfloat16 in the tile registers of AMX."""
+"""int8 and bfloat16 matmul in the tile registers of AMX."""
 
 from __future__ import annotations
 

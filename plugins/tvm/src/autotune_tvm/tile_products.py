@@ -1,4 +1,4 @@
-"""TVM's calls of AMX: products of bytes and of bfloat16 in tile registers.
+"""TVM's calls of AMX: int8 and bfloat16 matmul in tile registers.
 
 A call configures the tile registers, which belong to the thread, adds a product to two or two by
 two tiles of sums, and clears them again. Linux lets a process use these registers only when it has

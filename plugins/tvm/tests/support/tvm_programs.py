@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -51,6 +52,7 @@ def runs_here(target: Target) -> bool:
     return features <= set(detect_cpu().features) and (_TILES not in features or _has_tiles())
 
 
+@cache
 def _has_tiles() -> bool:
     """Whether Linux gives a process the tile registers: another one, which need not ask again."""
     asking = "import ctypes; print(ctypes.CDLL(None).syscall(158, 0x1023, 18))"
