@@ -9,7 +9,7 @@ import pytest
 from autotune.errors import UnsupportedTarget
 from autotune.targets import Cache, Target
 from autotune.targets.detection import detect_cpu
-from autotune.targets.processors import FEATURE_OF_FLAG, PROCESSORS, identify
+from autotune.targets.processors import FEATURE_OF_FLAG, PROCESSORS, identify, missing_features
 
 FLAG_OF_FEATURE = {feature: flag for flag, feature in FEATURE_OF_FLAG.items()}
 
@@ -178,6 +178,15 @@ def test_every_processor_is_recognised(processor: object) -> None:
     found = next(item for item in PROCESSORS if item is processor)
     family, model = found.models[0] if found.models else (None, None)
     assert identify(found.vendor, family, model, found.features) is found
+
+
+def test_features_that_compilers_do_not_use_by_themselves_may_be_missing() -> None:
+    """Linux hides rdseed of Zen 5."""
+    zen5 = next(found for found in PROCESSORS if found.name == "znver5")
+    features = set(zen5.features)
+    assert identify(zen5.vendor, 26, 2, features - {"rdseed"}) is zen5
+    assert identify(zen5.vendor, 26, 2, features - {"avx512vnni"}).name == "znver3"
+    assert missing_features(features, features - {"rdseed", "avx512vnni"}) == ["avx512vnni"]
 
 
 def test_an_unknown_vendor_gets_a_generic_name() -> None:

@@ -7,11 +7,13 @@ import sys
 import threading
 
 import pytest
+from attrs import evolve
 from autotune_tvm import backend as backend_module
 from autotune_tvm import compiler, plugin, runtime
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import brief, tvm_target
 from thread_programs import COUNT_THREADS, in_fresh_process, with_program
+from tvm_programs import machine_code, samples
 
 import autotune
 from autotune.backends import BuildFailed, BuildRequest
@@ -151,6 +153,18 @@ def test_processors_by_name_or_by_features() -> None:
     described = tvm_target(unknown, 1)
     assert described["mcpu"] == "x86-64"
     assert described["mattr"] == ["+avx2", "+fma"]
+    # As of a processor with AMX where the hypervisor hides that.
+    some = Target(kind="cpu", name="some", processor="haswell", features=("avx2", "avx512vnni"))
+    assert tvm_target(some, 1)["mattr"] == ["+avx512vnni"]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_instructions_that_the_name_of_a_processor_does_not_imply(dtype: str) -> None:
+    features = preset("znver4-1core").features
+    target = evolve(preset("x86-64-v4-1core"), features=features)
+    found = samples(gemm(m=64, n=64, k=64, dtype=dtype), target)
+    instruction = {"int8": "vpdpbusd", "bfloat16": "vdpbf16ps"}[dtype]
+    assert any(instruction in machine_code(candidate, target) for candidate in found)
 
 
 def test_an_unknown_processor_is_compiled_for_by_its_features(backend: TVMBackend) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "estimate_bandwidth",
     "estimate_flops",
     "identify",
+    "missing_features",
     "vector_bytes_of",
     "vector_registers_of",
 ]
@@ -61,6 +62,9 @@ FEATURE_OF_FLAG = {
     "vaes": "vaes",
     "vpclmulqdq": "vpclmulqdq",
 }
+
+# Compilers use it only where a program names it, and Linux hides that of Zen 5.
+_NAMED_ONLY = frozenset({"rdseed"})
 
 INTEL = "GenuineIntel"
 AMD = "AuthenticAMD"
@@ -208,9 +212,14 @@ def identify(
     possible = [
         processor
         for processor in PROCESSORS
-        if processor.vendor in ("", vendor) and present.issuperset(processor.features)
+        if processor.vendor in ("", vendor) and not missing_features(processor.features, present)
     ]
     return max(possible, key=lambda found: (found.generation, (family, model) in found.models))
+
+
+def missing_features(needed: Collection[str], present: Collection[str]) -> list[str]:
+    """Returns those of `needed` without which a machine cannot run code that is made for them."""
+    return sorted({*needed} - {*present} - _NAMED_ONLY)
 
 
 def vector_bytes_of(features: Collection[str]) -> int:

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from autotune.errors import UnsupportedTarget
 from autotune.targets import Target, detect_cpu
+from autotune.targets.processors import missing_features
 from autotune_mlir import openmp
 from autotune_mlir.vector_instructions import VectorInstructions
 
@@ -40,7 +41,7 @@ def check_measuring(target: Target, threads: int) -> None:
             is no OpenMP runtime and ``threads`` is more than one.
     """
     check_target(target)
-    lacking = sorted(set(target.features) - _host_features())
+    lacking = missing_features(target.features, _host_features())
     if lacking:
         raise UnsupportedTarget(
             f"backend 'mlir' runs programs on this machine, which lacks {', '.join(lacking)} of "

@@ -80,18 +80,24 @@ def _check_cuda(target: Target) -> None:
 def tvm_target(target: Target, threads: int) -> dict[str, Any]:
     """The dictionary that TVM makes its target from.
 
-    A processor that its LLVM does not know is described by its features instead.
+    Features that the processor's name does not imply are named. They are all of a processor that
+    TVM's LLVM does not know, and some of one whose other features a hypervisor hides.
     """
     codegen = runtime.load().target.codegen
     make = runtime.load().target.Target
-    described: dict[str, Any] = {"kind": "llvm", "num-cores": threads, "mcpu": target.processor}
-    if target.processor not in map(str, codegen.llvm_get_cpu_archlist(make({"kind": "llvm"}))):
-        known: set[str] = set()
-        for rich in _RICHEST:
-            features = codegen.llvm_get_cpu_features(make({"kind": "llvm", "mcpu": rich}))
-            known.update(map(str, features))
-        described["mcpu"] = "x86-64"
-        described["mattr"] = [f"+{name}" for name in target.features if name in known]
+
+    def implied(processor: str) -> set[str]:
+        return set(
+            map(str, codegen.llvm_get_cpu_features(make({"kind": "llvm", "mcpu": processor})))
+        )
+
+    processors = set(map(str, codegen.llvm_get_cpu_archlist(make({"kind": "llvm"}))))
+    processor = target.processor if target.processor in processors else "x86-64"
+    described: dict[str, Any] = {"kind": "llvm", "num-cores": threads, "mcpu": processor}
+    unsaid = set(target.features) - implied(processor)
+    if unsaid:
+        known = set().union(*map(implied, _RICHEST))
+        described["mattr"] = [f"+{name}" for name in target.features if name in unsaid & known]
     return described
 
 

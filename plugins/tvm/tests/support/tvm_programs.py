@@ -16,6 +16,7 @@ from autotune_tvm.scheduled import scheduled_module
 from autotune.ir.workloads import Workload, random_inputs
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
+from autotune.targets.processors import missing_features
 from autotune.testing.programs import check_candidate, request_for, sample_candidates
 
 BACKEND = TVMBackend()
@@ -49,7 +50,8 @@ def machine_code(candidate: Candidate, target: Target) -> str:
 def runs_here(target: Target) -> bool:
     """Whether this machine can run what is made for a target."""
     features = set(target.features)
-    return features <= set(detect_cpu().features) and (_TILES not in features or _has_tiles())
+    runs = not missing_features(features, detect_cpu().features)
+    return runs and (_TILES not in features or _has_tiles())
 
 
 @cache
