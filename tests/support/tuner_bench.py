@@ -134,7 +134,8 @@ class Bench:
         """A tuner of new parts; with ``stop_after`` it is stopped after so many new trials."""
         made = toy_trees if self.trees else RandomCostModel
         model = SteppingModel(made(Context(target=TARGET, seed=self.seed, threads=1)), self.step)
-        spaces = [self.space, ToySpace(4), ToySpace(16)][: self.tasks]
+        sizes = (4, 16, 2, 32)
+        spaces = [self.space, *map(ToySpace, sizes)][: self.tasks]
         key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
         specs = [self._task(space, model, key, index) for index, space in enumerate(spaces)]
         spec = RunSpec(

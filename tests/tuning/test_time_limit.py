@@ -120,7 +120,7 @@ def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
     limit.keep_for([], 16)  # ten programs of a second each
     assert limit.left == 60.0 - 20.0 - 4.0 - 10.0
     limit.keep_for([], 16, tuned=5)  # the other five are built as they are
-    assert limit.left == 60.0 - 20.0 - 4.0 - 5.5
+    assert limit.left == 60.0 - 20.0 - 4.0 - 6.25
     limit.keep_for([], 16, tuned=30)
     assert limit.left == 60.0 - 20.0 - 4.0 - 10.0
     clock.now = 46.0
@@ -128,6 +128,42 @@ def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
     assert not limit.is_late()
     later = TimeLimit(Budget(100, 60.0), Stopwatch(lambda: clock.now, {"run": 46.0}), 60.0)
     assert later.search_is_over() and later.left == 60.0
+
+
+def test_time_for_builds_is_that_of_candidates_in_their_workers() -> None:
+    clock = Clock()
+    watch = Stopwatch(lambda: clock.now)
+    limit = TimeLimit(Budget(100, 60.0), watch)
+    limit.reserve(Reserve(4.0, programs=10, untuned_build=0.5))
+    assert limit.left == 60.0 - 4.0 - 5.0
+    clock.now = 20.0
+    watch.claim("build", 16.0)  # also baselines were built, and workers waited for
+    limit.note_builds([0.5, 1.5])
+    limit.keep_for([], 4, tuned=4)
+    assert limit.left == 60.0 - 20.0 - 4.0 - 4 * 1.0 - 6 * 0.5
+    limit.reserve(Reserve(4.0, programs=10))
+    limit.keep_for([], 4, tuned=4)
+    assert limit.left == 60.0 - 20.0 - 4.0 - 4 * 1.0 - 6 * 0.25
+
+
+def test_what_confirming_takes_is_known_once_a_winner_has_been_confirmed() -> None:
+    clock = Clock()
+    limit = clock.limit(seconds=100.0)
+    clock.now = 60.0
+    limit.keep_for([1] * 10, 60)  # a second each, of which three may come after the limit
+    assert not limit.is_confirmation_unknown(10), "there is time left"
+    clock.now = 87.0
+    assert limit.is_confirmation_unknown(10) and not limit.is_confirmation_unknown(3)
+    limit.note_confirmation(1, 0.5)
+    assert not limit.is_confirmation_unknown(10)
+    limit.keep_for([1] * 9, 60)
+    clock.now = 98.4
+    assert not limit.search_is_over(), "nine times half a second, and again three seconds less"
+    clock.now = 98.6
+    assert limit.search_is_over()
+    limit.keep_for([8] * 4, 60)
+    clock.now = 97.1
+    assert limit.search_is_over(), "three times as much for programs with many trials"
 
 
 def test_confirming_takes_as_long_as_the_trials_that_are_repeated() -> None:
@@ -178,6 +214,28 @@ def test_time_is_kept_for_as_many_winners_as_there_are() -> None:
     limit.keep_for([10] * 1000, 40)
     clock.now = 74.9
     assert not limit.search_is_over(), "never more than a quarter of the time"
+
+
+def test_trials_take_longer_than_confirmations_and_the_time_is_used_all_the_same(
+    bench: Bench,
+) -> None:
+    """Trials take four seconds, confirmations two or three: a quarter of the time is too much."""
+    bench.tasks, bench.round_size = 5, 1
+
+    def slow(candidate: Candidate) -> Outcome:
+        bench.time += 3.0
+        return valid_outcome(candidate)
+
+    def again(candidate: Candidate) -> Outcome:
+        bench.time += 1.0
+        return valid_outcome(candidate)
+
+    bench.outcome, bench.again = slow, again
+    results = bench.tuner(None, seconds=120.0).run()
+    assert all(result.confirmation is not None for result in results)
+    assert 113.0 < bench.time <= 125.0
+    confirmed = [it.task for it in bench.seen(WinnerConfirmed) if isinstance(it, WinnerConfirmed)]
+    assert len(results) <= len(confirmed) <= len(results) + 1, "one at most is confirmed twice"
 
 
 def test_confirmations_that_there_was_no_time_for_are_made_by_the_same_call(bench: Bench) -> None:

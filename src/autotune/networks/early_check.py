@@ -30,8 +30,6 @@ _MOST_SHARE = 0.02
 """Nor are those of which the check takes a larger part of the time, which it is there to save."""
 _SECONDS_PER_PROGRAM = 0.05
 """How long a program without a schedule takes to compile."""
-_TUNED_BUILD = 2.5
-"""A tuned network takes at most so many times as long to compile as an untuned one."""
 _BUILT_BYTES_PER_SECOND = 1e8
 """Weights are copied, and packed for the schedules that take them so, at this rate."""
 _TUNED_FLOP_PER_SECOND = 2e10
@@ -69,11 +67,12 @@ class EarlyCheck:
             WrongOutputs: it computes something else than its model.
             AutotuneError: it cannot be built, or the time is over.
         """
+        programs = len(self.network.tasks)
         calls = self.flop / _TUNED_FLOP_PER_SECOND if self.compares else 0.0
-        reserve = Reserve(TIMING_SECONDS + calls, programs=len(self.network.tasks))
+        reserve = Reserve(TIMING_SECONDS + calls, programs)
         if self.compares and self.is_affordable:
             built, checked = self._compare()
-            reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
+            reserve = Reserve(TIMING_SECONDS + checked, programs, built / max(1, programs))
         copying = self.network.weight_bytes / _BUILT_BYTES_PER_SECOND
         copying += saving_seconds(self.network.weight_bytes) if self.saves else 0.0
         reserve = evolve(reserve, seconds=reserve.seconds + copying) if self.builds else Reserve()
@@ -110,11 +109,11 @@ class EarlyCheck:
     def _warn_of_time(self, reserve: Reserve) -> None:
         """Say where a network takes as long to import and to build as the whole call may."""
         spent, limit = self.limit.spent(), self._seconds
-        if spent + reserve.seconds < limit:
+        if spent + reserve.least < limit:
             return
-        then = f", and to build, check and time it about {reserve.seconds:.0f} s"
+        then = f", and to build, check and time it about {reserve.least:.0f} s"
         message = (
-            f"to import and check it took {spent:.0f} s{then if reserve.seconds else ''}: nothing "
+            f"to import and check it took {spent:.0f} s{then if reserve.least else ''}: nothing "
             f"is left of {limit:g} s to tune it"
         )
         for listener in self.options.listeners:

@@ -49,10 +49,17 @@ class Reserve:
     Attributes:
         seconds: How long that takes, apart from the programs.
         programs: Programs that the caller builds; each takes about as long as a trial's build.
+        untuned_build: Seconds that one takes without a schedule; None where that is not known.
     """
 
     seconds: float = 0.0
     programs: int = 0
+    untuned_build: float | None = None
+
+    @property
+    def least(self) -> float:
+        """Seconds for all of it where nothing is tuned."""
+        return self.seconds + self.programs * (self.untuned_build or 0.0)
 
 
 @frozen

@@ -17,6 +17,7 @@ from autotune.search.window import Window
 from autotune.store.best_record import find_best
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Outcome, Record, Run
+from autotune.tuning.confirming import Winners
 from autotune.tuning.contest import compare_backends, joined_results, needs_comparison, rivals
 from autotune.tuning.events import (
     BackendsCompared,
@@ -107,6 +108,7 @@ class RunSession:
         plan.workers.is_late = self._limit.is_late
         self._outstanding: Round | None = None
         self._open = OpenTasks()
+        self._winners = Winners(self._tasks, self._limit, self._watch, self._open)
 
     @property
     def _trials(self) -> int:
@@ -230,6 +232,8 @@ class RunSession:
                 break
             upcoming = self._propose([current.task]) if self._looks_ahead(current) else None
             outcomes = self._collect(current)
+            if self._winners.confirm_one_early():
+                self._keep_time()
             # The last round of a budget is not learnt from: a larger one proposes it again from
             # the saved state, and continues as if the budget had been larger from the beginning.
             if self._spent() is not None or len(outcomes) < len(current.asked):
@@ -269,8 +273,9 @@ class RunSession:
         while window.pending:
             before, missing = len(task.log), window.missing
             self._plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, missing))
-            window.arrive(task.collect_known(before, missing, self._limit.search_is_over))
-            self._look_after(task, before)
+            known = task.collect_known(before, missing, self._limit.search_is_over)
+            window.arrive(known)
+            self._look_after(task, before, [outcome for _, outcome in known])
             # As in rounds, what a budget ends with is not learnt from.
             if self._spent() is not None or window.missing:
                 return self._spent() or TIME_OVER
@@ -346,19 +351,25 @@ class RunSession:
         size = min(len(current.asked), plan.budget.left(self._trials))
         plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, size))
         outcomes = task.collect(self._trials, self._limit.search_is_over)
-        self._look_after(task, before)
+        self._look_after(task, before, outcomes)
         return outcomes
 
-    def _look_after(self, task: TaskSession, before: int) -> None:
+    def _look_after(self, task: TaskSession, before: int, outcomes: Sequence[Outcome]) -> None:
         """What follows from new outcomes: baselines, failures, and the time that is left.
 
         Args:
             task: The task.
             before: Trials it had before.
+            outcomes: What is known now.
         """
         if task.log.best is not None:
             task.find_baselines()
         self._look_at_failures(task, before)
+        self._limit.note_builds(it.timings["build"] for it in outcomes if "build" in it.timings)
+        self._keep_time()
+
+    def _keep_time(self) -> None:
+        """Keep time for what comes after the search, by what is known now."""
         waiting = [len(other.log) for other in self._tasks if other.is_to_be_confirmed]
         tuned = sum(other.log.best is not None for other in self._tasks)
         self._limit.keep_for(waiting, self._trials - self._resumed_trials, tuned)
@@ -397,17 +408,8 @@ class RunSession:
             self._plan.emit(WarningRaised(task.spec.name, message))
 
     def _confirm_winners(self) -> str | None:
-        """Time the winners again, those first on which most time is spent; why not all, if so."""
-        waiting = [task for task in self._tasks if task.is_to_be_confirmed]
-        waiting.sort(key=lambda task: -task.spec.weight * (task.log.best_latency or 0.0))
-        with suppress(TimeIsOver):
-            for task in waiting:
-                if self._limit.is_over:
-                    break
-                self._open.use(task)
-                task.confirm()
-        left = [task.spec.name for task in waiting if task.is_to_be_confirmed]
-        return self._left_undone("not confirmed", left)
+        """Time the winners again; why not all, if so."""
+        return self._left_undone("not confirmed", self._winners.confirm())
 
     def _compare_backends(self) -> str | None:
         """Time the winners of the backends that compete for a program, beside each other."""

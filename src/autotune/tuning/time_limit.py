@@ -11,10 +11,14 @@ from autotune.tuning.run_plan import Budget, Reserve
 __all__ = ["TimeLimit"]
 
 # Building the leaders of a task and timing them takes about as long as so many trials, or as all
-# that it has had.
+# that it has had, until a winner of the session has been confirmed.
 _TRIALS_PER_CONFIRMATION = 3
+# Where so many winners wait, the first one is confirmed early, to know what that takes ...
+_WORTH_MEASURING = 4
+# ... once the time that is left is so many times what is kept for all of them.
+_TIMES_KEPT = 2.0
 # To build a program without a schedule takes this share of what a candidate does.
-_UNTUNED_BUILD = 0.1
+_UNTUNED_BUILD = 0.25
 # What is kept for confirmations is at most this share of the time.
 _MOST_KEPT = 0.25
 # A call takes at most five seconds more than its limit. In these a winner may be confirmed, as
@@ -50,6 +54,8 @@ class TimeLimit:
         self._reserve = Reserve()
         self._reserved = 0.0
         self._kept = 0.0
+        self._built: list[float] = []
+        self._repeated, self._repeating = 0, 0.0
         self._is_searching = True
 
     @property
@@ -69,7 +75,7 @@ class TimeLimit:
     def reserve(self, reserve: Reserve) -> None:
         """Keep time for what the caller does after the session."""
         self._reserve = reserve
-        self._reserved = reserve.seconds
+        self._reserved = reserve.least
 
     def end_search(self) -> None:
         """Let the rest of the time, and the little that a call may take more, be used."""
@@ -98,6 +104,28 @@ class TimeLimit:
             _SEARCH_GRACE, 0.0 if self._is_searching else _LAST_END * self._grace
         )
 
+    def note_builds(self, seconds: Iterable[float]) -> None:
+        """Take note of what workers needed to build candidates, in seconds each."""
+        self._built += seconds
+
+    def note_confirmation(self, trials: int, seconds: float) -> None:
+        """Take note of what it took to confirm the winner of a program.
+
+        Args:
+            trials: How many the program has had.
+            seconds: Wall seconds.
+        """
+        self._repeated += _repeated([trials])
+        self._repeating += seconds
+
+    def is_confirmation_unknown(self, waiting: int) -> bool:
+        """Whether one of so many winners should be confirmed early, as much is kept for all."""
+        return (
+            waiting >= _WORTH_MEASURING
+            and not self._repeated
+            and 0 < self._kept < self.left <= _TIMES_KEPT * self._kept
+        )
+
     def keep_for(self, waiting: Iterable[int], trials: int, tuned: int | None = None) -> None:
         """Keep time for what comes after the search.
 
@@ -107,18 +135,30 @@ class TimeLimit:
             tuned: Programs that have a candidate by now; None for all. The others are built as
                 they are, which takes far less.
         """
-        if trials and math.isfinite(self._seconds):
-            per_build = self._watch.session_seconds("build") / trials
-            self._reserved = self._reserve.seconds + self._programs(tuned) * per_build
-            searching = self._watch.session - self._watch.session_seconds("startup")
-            repeated = sum(min(_TRIALS_PER_CONFIRMATION, had) for had in waiting)
-            wanted = repeated * searching / trials
-            self._kept = min(
-                max(0.0, wanted - _LAST_BEGIN * self._grace), _MOST_KEPT * self._seconds
-            )
+        if not trials or not math.isfinite(self._seconds):
+            return
+        self._reserved = self._reserve.seconds + self._building(trials, tuned)
+        if self._repeated:
+            per_trial = self._repeating / self._repeated
+        else:
+            per_trial = (self._watch.session - self._watch.session_seconds("startup")) / trials
+        wanted = _repeated(waiting) * per_trial - _LAST_BEGIN * self._grace
+        self._kept = min(max(0.0, wanted), _MOST_KEPT * self._seconds)
 
-    def _programs(self, tuned: int | None) -> float:
-        """How many builds of candidates those of the caller are worth."""
+    def _building(self, trials: int, tuned: int | None) -> float:
+        """Seconds that the caller takes to build its programs."""
+        if self._built:
+            per_tuned = sum(self._built) / len(self._built)
+        else:
+            per_tuned = self._watch.session_seconds("build") / trials
+        per_untuned = self._reserve.untuned_build
+        if per_untuned is None:
+            per_untuned = _UNTUNED_BUILD * per_tuned
         programs = self._reserve.programs
         scheduled = programs if tuned is None else min(tuned, programs)
-        return scheduled + _UNTUNED_BUILD * (programs - scheduled)
+        return scheduled * per_tuned + (programs - scheduled) * per_untuned
+
+
+def _repeated(waiting: Iterable[int]) -> int:
+    """How many trials it is like to confirm the winners of programs with so many each."""
+    return sum(min(_TRIALS_PER_CONFIRMATION, had) for had in waiting)
