@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 __all__ = [
     "AutotuneError",
@@ -15,6 +16,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedTarget",
     "UnsupportedWorkload",
+    "attribute_of",
     "did_you_mean",
     "near_matches",
     "one_line",
@@ -104,6 +106,22 @@ def near_matches(name: str, allowed: Iterable[str]) -> list[str]:
 def did_you_mean(matches: Sequence[str]) -> str:
     """Returns a question to put behind a sentence, as `" Did you mean 'tune'?"`; `""` for none."""
     return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+
+
+def attribute_of(found: object, path: str) -> Any:
+    """Returns what a dotted path names in a module that a person named it in.
+
+    Raises:
+        AttributeError: There is none; names those that look like it.
+    """
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            public = [name for name in dir(found) if not name.startswith("_")]
+            hint = did_you_mean(near_matches(part, public))
+            raise AttributeError(f"{error}.{hint}" if hint else str(error)) from error
+    return found
 
 
 def one_line(text: str, width: int = 120) -> str:

@@ -171,6 +171,7 @@ def test_a_slow_candidate_is_cut_off(tmp_path: Path) -> None:
         ({"command": ["sh", "-c", "sleep 99", "{n}"], "timeout": 0.2}, {}, "ends in timeout"),
         ({"function": "no_such_module:f"}, {}, "No module named 'no_such_module'"),
         ({"function": "json:gone"}, {}, "has no attribute 'gone'"),
+        ({"function": "json:dmps"}, {}, "has no attribute 'dmps'. Did you mean 'dumps'"),
     ],
 )
 def test_a_default_that_fails_is_an_error(

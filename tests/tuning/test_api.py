@@ -122,6 +122,11 @@ def test_the_same_call_is_answered_from_records(tmp_path: Path) -> None:
             "strategy must be a name, or",
         ),
         ({"parts": {"strategy": "no_module:Thing"}}, PluginError, "cannot be imported"),
+        (
+            {"parts": {"strategy": "autotune.search.strategies:RandomStrateg"}},
+            PluginError,
+            "has no attribute 'RandomStrateg'. Did you mean 'RandomStrategy'",
+        ),
         ({"parts": {"strategy": ("random", {"x": 1})}}, AutotuneError, "x"),
         ({"parts": {"strategi": "random"}}, UnknownNameError, "Did you mean 'strategy'"),
         ({"parts": {"cost_model": "gbtd"}}, UnknownNameError, "Did you mean 'gbdt'"),

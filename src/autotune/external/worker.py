@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from autotune.errors import attribute_of
 from autotune.external.jobs import call_function, run_command
 from autotune.process.channel import Message
 from autotune.process.child import connect, serve
@@ -27,9 +28,7 @@ def loaded_function(name: str) -> Callable[..., Any]:
         TypeError: what it has is none.
     """
     module, _, attribute = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        found = getattr(found, part)
+    found = attribute_of(importlib.import_module(module), attribute)
     if not callable(found):
         raise TypeError(f"{name} is a {type(found).__name__}, and no function")
     function: Callable[..., Any] = found

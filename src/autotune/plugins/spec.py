@@ -30,7 +30,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from autotune.errors import PluginError, UnknownNameError
+from autotune.errors import PluginError, UnknownNameError, attribute_of
 
 __all__ = [
     "API_VERSION",
@@ -168,9 +168,7 @@ class PluginSpec:
             return self.factory
         module_name, _, attribute = self.factory.partition(":")
         try:
-            found: Any = importlib.import_module(module_name)
-            for part in attribute.split("."):
-                found = getattr(found, part)
+            found = attribute_of(importlib.import_module(module_name), attribute)
         except PluginError:
             raise  # the module says itself what is missing
         except Exception as error:  # whatever a foreign module raises while it is imported
