@@ -8,7 +8,7 @@ element before it (:mod:`autotune_tvm.scans`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,12 @@ class Block:
     loop_axes: tuple[str, ...]
     variable_axes: tuple[str, ...]
     stage: Stage
+
+    @classmethod
+    def of(cls, stage: Stage, read: Mapping[str, Block]) -> Block:
+        """The block that computes a stage: one that was read, or as it is emitted."""
+        axes = tuple(axis.name for axis in stage.axes)
+        return read.get(stage.name) or cls(stage.name, axes, axes, stage)
 
 
 @frozen

@@ -52,26 +52,24 @@ def with_chunked_scans(
     for step in candidate.sketch.core_steps:
         if isinstance(step, ChunkScan):
             stage = workload.stage(step.stage)
-            block = known.get(stage.name)
-            name = block.name if block else stage.name
-            axes = block.variable_axes if block else tuple(axis.name for axis in stage.axes)
-            chunked = partial(_with_chunks, name=name, axes=axes, stage=stage, chunks=step.chunks)
+            block = Block.of(stage, known)
+            chunked = partial(_with_chunks, block=block, stage=stage, chunks=step.chunks)
             module = with_bodies(module, chunked)
     return module
 
 
-def _with_chunks(body: Any, name: str, axes: Sequence[str], stage: Stage, chunks: int) -> Any:
+def _with_chunks(body: Any, block: Block, stage: Stage, chunks: int) -> Any:
     """The body of a function with three nests in the place of one."""
     root = body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     made: list[Any] = []
     buffers = list(root.alloc_buffers)
     for nest in nests:
-        (block,) = blocks(nest)
-        if str(block.name_hint) != name:
+        (found,) = blocks(nest)
+        if str(found.name_hint) != block.name:
             made.append(nest)
             continue
-        scan = _Scan.of(block, axes, stage, chunks)
+        scan = _Scan.of(found, block.variable_axes, stage, chunks)
         buffers += [scan.parts, scan.carried]
         made += [scan.scanned_parts(), scan.scanned_ends(), scan.combined(nest)]
     changed = with_fields(root, body=tirx.SeqStmt(made), alloc_buffers=buffers)

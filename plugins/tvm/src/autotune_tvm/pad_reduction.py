@@ -42,11 +42,10 @@ def with_padded_reductions(
         # Partial results are split only where that is even.
         if isinstance(step, SplitReduction) and step.stage in named and is_uneven(workload, step):
             stage = workload.stage(step.stage)
-            known = blocks.get(stage.name)
-            axes = known.variable_axes if known else tuple(axis.name for axis in stage.axes)
-            name, position = known.name if known else stage.name, axes.index(step.axis)
+            block = Block.of(stage, blocks)
+            position = block.variable_axes.index(step.axis)
             rounds = -(-stage.axis(step.axis).extent // step.lanes)
-            module = _padded(module, name, position, rounds * step.lanes)
+            module = _padded(module, block.name, position, rounds * step.lanes)
     return module
 
 

@@ -100,19 +100,17 @@ class ScheduleState:
         """Find the blocks, and bring their loops and variables into the stages' order."""
         self.sch = s_tir.Schedule(module)
         for stage in self.workload.stages:
-            known = self.known.get(stage.name)
-            block = self.sch.get_sblock(stage.name if known is None else known.name)
+            read = Block.of(stage, self.known)
+            block = self.sch.get_sblock(read.name)
             self.blocks[stage.name] = block
-            if known is not None:
-                names = [axis.name for axis in stage.axes]
-                self._sort_axes(block, names, known)
+            self._sort_axes(block, [axis.name for axis in stage.axes], read)
 
-    def _sort_axes(self, block: Any, names: list[str], known: Block) -> None:
-        order = [known.loop_axes.index(name) for name in names]
+    def _sort_axes(self, block: Any, names: list[str], read: Block) -> None:
+        order = [read.loop_axes.index(name) for name in names]
         if order != sorted(order):
             loops = self.sch.get_loops(block)
             self.sch.reorder(*(loops[position] for position in order))
-        order = [known.variable_axes.index(name) for name in names]
+        order = [read.variable_axes.index(name) for name in names]
         if order != sorted(order):
             self.sch.reorder_block_iter_var(block, order)
 
