@@ -100,6 +100,10 @@ def derive_nest(sketch: Sketch) -> LoopNest:
     return nest
 
 
+_MARKS = (SoftwarePipeline, UnrollLimit, Vectorize, Unroll, Tensorize, WarpTensorize)
+"""Steps that say how loops run, and move none."""
+
+
 class _Derivation:
     def __init__(self, sketch: Sketch) -> None:
         self.sketch = sketch
@@ -128,7 +132,9 @@ class _Derivation:
             self._rewrite(step)
             return
         schedule = self.schedules[step.stage]
-        if isinstance(step, PadExtent):
+        if isinstance(step, _MARKS):
+            self._mark_loops(schedule, step)
+        elif isinstance(step, PadExtent):
             schedule.extents[step.axis] = step.extent
             schedule.padded.add(step.axis)
         elif isinstance(step, Tile):
@@ -168,12 +174,15 @@ class _Derivation:
             schedule.covered.add(step.axis)
         elif isinstance(step, Stream):
             self._check_output(step)
-        elif isinstance(step, SoftwarePipeline):
-            schedule.pipelined = schedule.loops[step.loop].name, step.inside
         elif isinstance(step, Prefetch):
             self._check_prefetch(step)
         elif isinstance(step, BoundLoop):
             self._bound(schedule, step)
+
+    def _mark_loops(self, schedule: StageSchedule, step: Any) -> None:
+        """Note how loops run that stay as they are."""
+        if isinstance(step, SoftwarePipeline):
+            schedule.pipelined = schedule.loops[step.loop].name, step.inside
         elif isinstance(step, UnrollLimit):
             schedule.unroll_limit = step.limit
         elif isinstance(step, Vectorize):

@@ -202,16 +202,7 @@ def tile_levels(
     their values has blocks of its own.
     """
     levels = _Levels(stage, {}, {}, [], [])
-    extents: list[tuple[int, ...]] = []
-    for axis in stage.axes:
-        if axis.name in whole:
-            continue
-        if axis.extent > 1 and axis.kind == "spatial":
-            pads = axis.name in paddable
-            extents.append(_extents(stage, axis, fetched) if pads else (axis.extent,))
-            levels.add(axis.name, 5 if fetched else 4, extents[-1])
-        elif axis.extent > 1 and fetched:
-            levels.add(axis.name, 3, (axis.extent,))
+    extents = _add_axes(levels, fetched, paddable, whole)
     laid_out = {
         tensor: row_layout(
             stage,
@@ -255,6 +246,24 @@ def tile_levels(
         tuple(levels.params),
         tuple(levels.constraints),
     )
+
+
+def _add_axes(
+    levels: _Levels, fetched: Mapping[str, Forms], paddable: set[str], whole: Collection[str]
+) -> list[tuple[int, ...]]:
+    """Levels of all axes but ``whole`` ones; returns the extents that spatial axes may have."""
+    spatial: list[tuple[int, ...]] = []
+    for axis in levels.stage.axes:
+        if axis.extent == 1 or axis.name in whole:
+            continue
+        if axis.kind == "spatial":
+            pads = axis.name in paddable
+            extents = _extents(levels.stage, axis, fetched) if pads else (axis.extent,)
+            levels.add(axis.name, 5 if fetched else 4, extents)
+            spatial.append(extents)
+        elif fetched:
+            levels.add(axis.name, 3, (axis.extent,))
+    return spatial
 
 
 def _extents(stage: Stage, axis: Axis, fetched: Mapping[str, Forms]) -> tuple[int, ...]:
