@@ -471,6 +471,16 @@ def test_a_network_for_a_device_that_is_not_here_is_built_and_not_called(
     assert "for want of time" not in notes
 
 
+def test_it_is_said_that_a_model_does_not_run_here(
+    result: ModelResult, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed_and_saved(result, None, True)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(type(result.network), "reference", lambda _self, _inputs: None)
+    assert timed_and_saved(result, None, True).skipped == ()
+    assert "not compared: the model itself does not run here" in capsys.readouterr().err
+
+
 def test_a_task_that_nobody_timed_is_expected_to_take_its_flop(result: ModelResult) -> None:
     first, *_ = result.tasks
     assert first.expected == first.total

@@ -1,13 +1,19 @@
-"""How a device is warmed up, and how many sets of arrays calls rotate between."""
+"""How programs are loaded and warmed up, and how many sets of arrays calls rotate between."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
+from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.backends import CudaProgram, DeviceBuffer
 from autotune.measure.devices.arrays import rotation
-from autotune.measure.devices.calls import is_warm
+from autotune.measure.devices.calls import DeviceCall, is_warm
+from autotune.targets import CudaError
 
 MIB = 1 << 20
 
@@ -43,3 +49,37 @@ def test_a_rotation_exceeds_the_cache_where_memory_allows(io: int, cache: int, f
 def test_one_set_is_enough_for_arrays_that_fit_no_cache() -> None:
     assert rotation(500 * MIB, 50 * MIB, 80 << 30) == 2
     assert rotation(64 * MIB, 50 * MIB, 100 * MIB) == 1
+
+
+@define(eq=False)
+class FullDevice:
+    """A device, and its driver, with memory for one array."""
+
+    held: list[Any] = field(factory=list)
+
+    @property
+    def driver(self) -> FullDevice:
+        return self
+
+    def load_module(self, cubin: bytes) -> bytes:
+        self.held.append(cubin)
+        return cubin
+
+    def allocate(self, name: str, size: int) -> str:
+        if len(self.held) > 1:
+            raise CudaError("cuMemAlloc", 2, "out of memory")
+        self.held.append(name)
+        return name
+
+    def free(self, held: Any) -> None:
+        self.held.remove(held)
+
+    unload_module = free
+
+
+def test_what_a_program_has_before_memory_runs_out_is_freed() -> None:
+    arrays = tuple(DeviceBuffer(name, 1 << 20, True) for name in ("first", "second"))
+    device: Any = FullDevice()
+    with pytest.raises(CudaError, match="out of memory"):
+        DeviceCall.load(device, CudaProgram(b"code", (), arrays), [{}])
+    assert not device.held

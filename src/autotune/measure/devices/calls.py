@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from attrs import define, field
@@ -62,16 +62,16 @@ class DeviceCall:
             CudaError: the device refuses the machine code, or has too little memory.
             InvalidValueError: a launch takes something that is no tensor and no intermediate.
         """
-        own: list[Block] = []
         names = {it.name for it in program.intermediates}
-        kernels = LoadedKernels.load(device.driver, program, {*names, *tensors[0]})
-        try:
-            own += [device.allocate(it.name, it.bytes) for it in program.intermediates]
-        except Exception:
-            for block in own:
-                device.free(block)
-            kernels.unload()
-            raise
+        with ExitStack() as undo:
+            kernels = LoadedKernels.load(device.driver, program, {*names, *tensors[0]})
+            undo.callback(kernels.unload)
+            own = []
+            for buffer in program.intermediates:
+                block = device.allocate(buffer.name, buffer.bytes)
+                undo.callback(device.free, block)
+                own.append(block)
+            undo.pop_all()
         mine = {block.name: block for block in own}
         return DeviceCall(device, kernels, [{**blocks, **mine} for blocks in tensors], own)
 
