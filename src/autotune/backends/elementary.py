@@ -1,9 +1,9 @@
 """Elementary functions of single precision as plain arithmetic, written once for every backend.
 
-Compilers call the C library for ``exp`` and its like, once per element even in a vector. These
-forms vectorise with the loop around them: ranges are reduced as by Cody and Waite, and what is
-left is a minimax polynomial, fitted to the precision of single. They have no branches and no
-tables. What a backend brings is :class:`Arithmetic` on values of its program.
+Compilers call the C library for ``exp`` and similar functions, once per element even in a vector.
+These forms vectorise with the loop around them: ranges are reduced as by Cody and Waite, and the
+rest is a minimax polynomial, fitted to single precision. They have no branches and no tables.
+A backend provides :class:`Arithmetic` on values of its program.
 
 :data:`MAX_ERRORS` has the largest error of each, whether or not products are fused with sums.
 Special values come out as in the C library: infinities, NaN, signed zeros, overflow; results

@@ -35,7 +35,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "tune-model": "Find fast schedules for a whole network.",
         "build-model": "Build a network with recorded schedules.",
         "model-tasks": "List the tasks of a network, and which can be tuned.",
-        "bench-model": "Time a network beside what else runs it here.",
+        "bench-model": "Time a network beside other runtimes that run it here.",
         "compare": "Compare strategies, live, with intervals.",
         "best": "Show the fastest records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",

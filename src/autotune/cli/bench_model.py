@@ -21,9 +21,9 @@ Examples:
 @click.command(
     "bench-model",
     epilog=EPILOG,
-    help="Time a network as it is tuned in the database beside what else runs it here: the same "
-    "compiler untuned, torch, torch.compile, ONNX Runtime and OpenVINO. Each is in a process of "
-    "its own, and they take turns; their outputs are compared.\n\n" + SOURCE_HELP,
+    help="Time a network as it is tuned in the database beside other runtimes that run it here: "
+    "the same compiler untuned, torch, torch.compile, ONNX Runtime and OpenVINO. Each is in a "
+    "process of its own, and they take turns; their outputs are compared.\n\n" + SOURCE_HELP,
 )
 @model_options(check=False)
 @database_option

@@ -62,9 +62,9 @@ chooses parts, their options or the size of a round.
     "results_path",
     metavar="FILE",
     type=OutputFile("results"),
-    help="Append every run to this file; what is there is not done again.",
+    help="Append every run to this file; runs that are there already are not repeated.",
 )
-@click.option("--retry-failed", is_flag=True, help="Do runs again that failed.")
+@click.option("--retry-failed", is_flag=True, help="Repeat runs that failed.")
 @click.option(
     "--csv", "csv_path", metavar="FILE", type=OutputFile("table"), help="Also write CSV."
 )

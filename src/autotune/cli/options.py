@@ -133,7 +133,7 @@ def json_option(command: Command) -> Command:
     decorated: Any = click.option(
         "--force",
         is_flag=True,
-        help="Replace existing files that are of another kind than what is written.",
+        help="Also replace existing files of another kind.",
     )(checked)
     decorated = click.option(
         "--json",

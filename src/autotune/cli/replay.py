@@ -41,7 +41,7 @@ _MOST_RUNS, _MOST_EVALUATIONS, _MOST_JOBS = 100_000, 1_000_000, 1024
     "--database",
     metavar="FILE",
     type=InputFile(),
-    help="Also replay the tasks of this database of which enough was measured.",
+    help="Also replay the tasks of this database that have enough measurements.",
 )
 @click.option(
     "--strategies",
@@ -100,7 +100,7 @@ _MOST_RUNS, _MOST_EVALUATIONS, _MOST_JOBS = 100_000, 1_000_000, 1024
     "results_path",
     metavar="FILE",
     type=OutputFile("runs"),
-    help="Append each run as a line of JSON; what is there already is not run again.",
+    help="Append each run as a line of JSON; runs that are there already are not repeated.",
 )
 @click.option(
     "--plot",

@@ -64,7 +64,7 @@ builds the network again from the records.
 @click.option(
     "--objective",
     metavar="FUNCTION|TASK=WEIGHT,...",
-    help="What is to become small, in place of the sum of calls x latency: a function, "
+    help="What to minimise, in place of the sum of calls x latency: a function, "
     "package.module:function, of a dictionary with the latency of each task in seconds; or tasks "
     "with weights in place of their calls.",
 )

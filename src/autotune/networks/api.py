@@ -53,7 +53,7 @@ class ModelOptions:
             graph to another one, or None to leave the pass out.
         check: Whether outputs are compared with those of the model, before tuning where the
             untuned network is fast enough, and after it.
-        weights: What a second of a task counts in what is to become small, by the task's name;
+        weights: What a second of a task counts in what is minimised, by the task's name;
             by default as much as it has calls.
     """
 

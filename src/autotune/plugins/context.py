@@ -37,7 +37,7 @@ class Context:
         workload: What is computed.
         limits: The :class:`~autotune.spaces.ScheduleLimits` of the backend.
         tasks: A :class:`~autotune.search.schedulers.TaskInfo` for each task, of a scheduler.
-        objective: What is to become small, a function of the latency of each program in seconds by
+        objective: What is minimised, a function of the latency of each program in seconds by
             the program's name, of a scheduler; None for the weighted sum.
         backend: Name of the backend, of a measurer or a search space.
         program: Text of the program that the backend has imported, or None, likewise.

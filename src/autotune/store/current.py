@@ -25,9 +25,9 @@ def current_database() -> str:
 def database(path: str | os.PathLike[str]) -> Iterator[str]:
     """Inside, this database is used wherever none is named.
 
-    By :func:`autotune.tune` and its like, by ``ApplyRecords`` and the pipeline ``autotune`` of
-    Relax, and by ``torch.compile(backend="autotune")``, which compiles at the first call. The
-    innermost one counts; other threads have their own.
+    By :func:`autotune.tune` and similar calls, by ``ApplyRecords`` and Relax's pipeline
+    ``autotune``, and by ``torch.compile(backend="autotune")``, which compiles at the first call.
+    The innermost one counts; other threads have their own.
 
     Args:
         path: As of :func:`autotune.open_database`.

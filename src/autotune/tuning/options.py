@@ -165,7 +165,7 @@ class TuneOptions:
             the run that it resumes.
         patience: Trials without a faster candidate after which a program gets no more; by default
             none is left before the budget is used up.
-        objective: Of several programs, a function that is to become small: of a dictionary with
+        objective: Of several programs, a function to be minimised: of a dictionary with
             the latency of each in seconds, by name. By default the sum of weight x latency. A run
             is known by the function's name and module.
         seed: Seed of all randomness.

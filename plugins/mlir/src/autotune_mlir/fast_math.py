@@ -1,7 +1,7 @@
 """Arithmetic for functions that MLIR would otherwise call once per element.
 
-``math.exp`` and its like become calls of the C library, element by element even in a vector. Here
-those of single precision become arithmetic on whatever type they have
+``math.exp`` and similar operations become calls of the C library, element by element even in a
+vector. Here those of single precision become arithmetic on whatever type they have
 (:mod:`autotune.backends.elementary`), so that they vectorise with the loop around them. Half
 precision is computed in single by who writes the program; double precision stays a call.
 """

@@ -17,9 +17,9 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
     """The ``tvm.s_tir.Schedule`` that the first fitting rule of dlight makes, with its trace.
 
     For GPUs these are the rules of TVM's pipeline for models, in its order; for CPUs those that
-    dlight has: of matrix-vector products, and of softmax and its like. A rule that fails fits no
-    more than one that declines: that of matrix-vector products takes a depthwise convolution of
-    one pixel for such a product, and finds no rows.
+    dlight has: for matrix-vector products, and for softmax and similar operators. A rule that
+    fails counts as one that declines: the rule for matrix-vector products takes a depthwise
+    convolution of one pixel for such a product, and finds no rows.
 
     Args:
         module: One function ``main``.

@@ -62,7 +62,7 @@ Examples:
     required=True,
     metavar="FILE",
     type=OutputFile("model"),
-    help="Where the model goes, as npz.",
+    help="Write the model to this file, as npz.",
 )
 @json_option
 def fit(

@@ -1,4 +1,4 @@
-"""A network beside what else runs it on this machine."""
+"""A network timed beside other runtimes that run it on this machine."""
 
 from autotune.networks.bench.bench import BenchOptions, bench_model
 from autotune.networks.bench.result import BENCH_SCHEMA, BENCH_VERSION, BenchResult, BenchRow

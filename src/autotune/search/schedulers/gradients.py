@@ -75,7 +75,7 @@ def task_gradients(
         alpha: Trust in the past improvement, in [0, 1]; the rest is trust in the optimistic guess.
         beta: How far from the flop/s of similar tasks a task may be expected to end.
         window: Rounds over which the past improvement is taken.
-        objective: What is to become small; None for the weighted sum of latencies.
+        objective: What is minimised; None for the weighted sum of latencies.
 
     Returns:
         One number per task, 0 or negative unless the objective falls with a latency; all 0 while

@@ -13,7 +13,7 @@ from autotune.search.schedulers.task_scheduler import TaskInfo
 __all__ = ["Objective", "objective_name", "objective_slopes"]
 
 Objective: TypeAlias = "Callable[[Mapping[str, float]], float]"
-"""What is to become small, from the latency of each program in seconds, by the program's name."""
+"""What is minimised, from the latency of each program in seconds, by the program's name."""
 
 _STEP = 1e-3
 """Share of a latency by which it is changed to find the slope."""
@@ -63,6 +63,6 @@ def _value(objective: Objective, tasks: Sequence[TaskInfo], latencies: Sequence[
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InvalidValueError(
             f"objective {name} returned {value!r} for the latencies {programs}; it returns a "
-            "finite number, which is to become small"
+            "finite number, which is minimised"
         )
     return float(value)

@@ -1,4 +1,4 @@
-"""Rule: several stages of one row (softmax and its kin) in one block of a GPU."""
+"""Rule: several stages of one row (softmax and similar) in one block of a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule: several stages under one shared row loop (softmax and its kin).
+"""Rule: several stages under one shared row loop (softmax and similar).
 
 Sketches differ in three choices: whether what a row needs is computed for one row at a time or
 for a block of rows, whether what is expensive is kept in a buffer or computed again for every

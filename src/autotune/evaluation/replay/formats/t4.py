@@ -119,7 +119,7 @@ def _evaluation(data: Any, unit: float, where: str) -> Evaluation:
 
 
 def _objective(data: Mapping[str, Any], unit: float, where: str) -> float:
-    """The value that was to become small, in seconds."""
+    """The value that was minimised, in seconds."""
     objectives = checked_list(data.get("objectives", ["time"]), f"{where}: 'objectives'")
     if len(objectives) != 1:
         raise InvalidValueError(f"{where} has {len(objectives)} objectives; one can be replayed")
