@@ -157,12 +157,12 @@ def test_what_confirming_takes_is_known_once_a_winner_has_been_confirmed() -> No
     limit.note_confirmation(1, 0.5)
     assert not limit.is_confirmation_unknown(10)
     limit.keep_for([1] * 9, 60)
-    clock.now = 98.4
-    assert not limit.search_is_over(), "nine times half a second, and again three seconds less"
-    clock.now = 98.6
+    clock.now = 97.3
+    assert not limit.search_is_over(), "9 x 0.5 s and a quarter more, and again 3 seconds less"
+    clock.now = 97.4
     assert limit.search_is_over()
     limit.keep_for([8] * 4, 60)
-    clock.now = 97.1
+    clock.now = 95.6
     assert limit.search_is_over(), "three times as much for programs with many trials"
 
 

@@ -15,8 +15,10 @@ __all__ = ["TimeLimit"]
 _TRIALS_PER_CONFIRMATION = 3
 # Where so many winners wait, the first one is confirmed early, to know what that takes ...
 _WORTH_MEASURING = 4
-# ... once the time that is left is so many times what is kept for all of them.
+# ... once the time that is left is so many times what is kept for all of them. Others may take
+# longer than that one, by about so much.
 _TIMES_KEPT = 2.0
+_OTHERS = 1.25
 # To build a program without a schedule takes this share of what a candidate does.
 _UNTUNED_BUILD = 0.25
 # What is kept for confirmations is at most this share of the time.
@@ -139,7 +141,7 @@ class TimeLimit:
             return
         self._reserved = self._reserve.seconds + self._building(trials, tuned)
         if self._repeated:
-            per_trial = self._repeating / self._repeated
+            per_trial = _OTHERS * self._repeating / self._repeated
         else:
             per_trial = (self._watch.session - self._watch.session_seconds("startup")) / trials
         wanted = _repeated(waiting) * per_trial - _LAST_BEGIN * self._grace

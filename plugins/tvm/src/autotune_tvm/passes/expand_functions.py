@@ -4,7 +4,8 @@ LLVM calls the C library for ``exp`` and similar functions once per element, als
 TVM's is built without the option that would give it a library of vector functions. Here they
 become the forms of :mod:`autotune.backends.elementary`, as functions in LLVM's text form that TVM
 links into the program and LLVM inlines. Expressions of TIR would not do: its analyzer
-substitutes what has a name into every use, which takes exponential time where functions are nested.
+substitutes what has a name into every use, which takes exponential time where functions are
+nested.
 """
 
 from __future__ import annotations
