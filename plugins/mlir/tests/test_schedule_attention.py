@@ -88,7 +88,8 @@ def test_scores_and_weights_are_kept_for_a_tile(backend: MLIRBackend, target: Ta
     for candidate in tiles(workload, target, 4):
         config = candidate.config
         rows = config["Y.i.1"] * config["Y.i.2"]
-        buffers = nest_of(candidate, MAIN).buffers
+        nest = nest_of(candidate, MAIN)
+        buffers = nest.buffers
         inside = Counter(buffer.shape for buffer in buffers if buffer.loops)
         tile = (rows, 96) if rows > 1 else (96,)
         # Of the tile scores and weights, and of a row the exponentials.
@@ -96,6 +97,8 @@ def test_scores_and_weights_are_kept_for_a_tile(backend: MLIRBackend, target: Ta
         # The packed keys.
         (outside,) = [buffer.shape for buffer in buffers if not buffer.loops]
         assert math.prod(outside) == 2 * 96 * 32
+        # Keys are packed element by element; nothing else is copied.
+        assert all(math.prod(copy.iterations) == 1 for copy in nest.copies), config
 
 
 def test_what_is_inlined_into_a_row_of_one_vector(backend: MLIRBackend) -> None:
