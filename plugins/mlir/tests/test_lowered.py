@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from attention_workloads import with_epilogue
 from attrs import evolve
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
@@ -23,7 +24,7 @@ from thinning import thinned
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import Workload, conv2d, dense, gemm, softmax
+from autotune.ir.workloads import Workload, attention, conv2d, dense, gemm, softmax
 from autotune.nest import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.sketches import (
@@ -322,6 +323,19 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 def test_padded_columns_and_partial_results_are_those_of_the_nest(workload: Workload) -> None:
     target = preset("haswell-2core")
     for candidate in candidates(workload, target, 1):
+        program, script = program_of(workload, None, candidate), schedule(candidate, workload)
+        compare_statements(candidate, lowered_nest(program, script))
+        compare_buffers(candidate, lowered_nest(program, script, MAIN))
+
+
+@pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
+def test_tiles_of_attention_are_those_of_the_nest(target: str) -> None:
+    workload = with_epilogue(attention(h=2, n=16, d=32))
+    found = [
+        it for it in candidates(workload, preset(target), 4) if it.sketch.name == "attention-tiles"
+    ]
+    assert found
+    for candidate in found:
         program, script = program_of(workload, None, candidate), schedule(candidate, workload)
         compare_statements(candidate, lowered_nest(program, script))
         compare_buffers(candidate, lowered_nest(program, script, MAIN))

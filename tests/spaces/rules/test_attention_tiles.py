@@ -6,14 +6,13 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from attention_workloads import transposed, with_bias, with_computed_keys, with_epilogue
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_sketches import LIMITS, TARGET, load, sketches
+from rule_sketches import LIMITS, TARGET, sketches
 
-from autotune.ir.expressions import Binary, Load, ScalarExpr, Unary
-from autotune.ir.expressions.scalar import transform
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention
+from autotune.ir.workloads import Workload, attention
 from autotune.ir.workloads.inputs import random_inputs
 from autotune.ir.workloads.reference import reference_outputs
 from autotune.nest import derive_nest
@@ -31,55 +30,6 @@ def tiled(workload: Workload, limits: ScheduleLimits = LIMITS) -> Sketch | None:
     found = {sketch.name.split("+")[0]: sketch for sketch in sketches(workload, limits)}
     assert set(found) - {ATTENTION_LABEL}
     return found.get(ATTENTION_LABEL)
-
-
-def transposed(workload: Workload, *names: str) -> Workload:
-    """The workload with the last two dimensions of these inputs exchanged."""
-
-    def swap(node: ScalarExpr) -> ScalarExpr | None:
-        if not isinstance(node, Load) or node.tensor not in names:
-            return None
-        *outer, rows, columns = node.indices
-        return Load(node.tensor, (*outer, columns, rows))
-
-    inputs = tuple(
-        evolve(tensor, shape=(*tensor.shape[:-2], *reversed(tensor.shape[-2:])))
-        if tensor.name in names
-        else tensor
-        for tensor in workload.inputs
-    )
-    stages = tuple(evolve(stage, body=transform(stage.body, swap)) for stage in workload.stages)
-    return evolve(workload, inputs=inputs, stages=stages, parameters={})
-
-
-def with_epilogue(workload: Workload) -> Workload:
-    """The workload with a stage that reads its result point by point."""
-    last = workload.stages[-1]
-    axes = last.spatial_axes
-    body = Unary("tanh", load(last.name, *(axis.name for axis in axes)))
-    stage = Stage(Tensor("T", last.output.shape, last.output.dtype), axes, body)
-    stages = (*workload.stages, stage)
-    return evolve(workload, stages=stages, outputs=("T",), parameters={})
-
-
-def with_bias(workload: Workload) -> Workload:
-    """The workload with an input that is added to the scores."""
-    (scaled,) = (stage for stage in workload.stages if stage.name == "X")
-    body = Binary("add", scaled.body, load("B", *(axis.name for axis in scaled.axes)))
-    stages = tuple(
-        evolve(stage, body=body) if stage is scaled else stage for stage in workload.stages
-    )
-    inputs = (*workload.inputs, evolve(scaled.output, name="B"))
-    return evolve(workload, inputs=inputs, stages=stages, parameters={})
-
-
-def with_computed_keys(workload: Workload) -> Workload:
-    """The workload with keys that a stage computes point by point from an input."""
-    (keys,) = (tensor for tensor in workload.inputs if tensor.name == "K")
-    axes = tuple(Axis(name, extent) for name, extent in zip("xyz", keys.shape, strict=True))
-    stage = Stage(keys, axes, Unary("tanh", load("L", "x", "y", "z")))
-    inputs = tuple(evolve(it, name="L") if it is keys else it for it in workload.inputs)
-    return evolve(workload, inputs=inputs, stages=(stage, *workload.stages), parameters={})
 
 
 def test_everything_but_the_packed_keys_is_inside_one_parallel_loop() -> None:

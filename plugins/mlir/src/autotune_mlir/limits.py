@@ -43,7 +43,6 @@ LIMITS = ScheduleLimits(
     without=frozenset(
         {
             "chunk_reduction.results",
-            "fuse_producer.tiled",
             "order.scan",
             "pack.reversed",
         }

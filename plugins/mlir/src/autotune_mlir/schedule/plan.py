@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
-from autotune.sketches import Candidate, OpenStep, names_used, partial_name, split_reduction
+from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
     ChunkReduction,
@@ -85,6 +85,7 @@ class StagePlan:
         stage: The stage.
         factors: Extents of the loops of each tiled axis, outermost first.
         padded: Extents of axes that are iterated beyond their own.
+        shared: Extents of axes in the loop of another stage that it is computed in.
         covered: Axes of which the last iterations of some loops are incomplete.
         order: All loops, outermost first.
         parallel: Loops that run on all cores.
@@ -109,6 +110,7 @@ class StagePlan:
     stage: Stage
     factors: dict[str, tuple[int, ...]] = field(factory=dict)
     padded: dict[str, int] = field(factory=dict)
+    shared: dict[str, int] = field(factory=dict)
     covered: set[str] = field(factory=set)
     order: tuple[str, ...] = ()
     parallel: tuple[str, ...] = ()
@@ -160,8 +162,8 @@ class StagePlan:
         return self.factors.get(axis, (self.whole_extent(axis),))[int(level)]
 
     def whole_extent(self, axis: str) -> int:
-        """Iterations of an axis, with those beyond its own extent."""
-        return self.padded.get(axis, self.stage.axis(axis).extent)
+        """Iterations of an axis in the loop around the stage, those beyond its end included."""
+        return self.padded.get(axis, self.shared.get(axis, self.stage.axis(axis).extent))
 
     @property
     def padded_operands(self) -> set[str]:
@@ -195,8 +197,6 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     Raises:
         InvalidSchedule: a step cannot be replayed.
     """
-    if "fuse_producer.tiled" in names_used(candidate.sketch):
-        raise InvalidSchedule("backend 'mlir' makes no tiles of a stage inside another's loops")
     config = candidate.config
     transposed = transposed_operands(candidate, workload)
     workload = with_transposed(workload, transposed)
@@ -330,6 +330,7 @@ def _note(
         plans[step.producer].consumer = step.stage
     elif isinstance(step, FuseProducer):
         plan.inside = (step.consumer, step.at)
+        plan.shared = _shared_extents(plans[step.consumer], step.at, plan.stage)
         _split_lanes(plan, step)
     elif isinstance(step, OpenStep):
         step.replay("mlir", plan, config)
@@ -364,6 +365,20 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
         plan.whole.append(whole)
         return
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
+
+
+def _shared_extents(consumer: StagePlan, at: str, stage: Stage) -> dict[str, int]:
+    """Extents of the axes that a stage shares with one in whose loop it is computed.
+
+    These are the leading ones of both.
+    """
+    around = consumer.order[: consumer.order.index(at) + 1]
+    innermost = {consumer.axis_of(loop): loop for loop in around}
+    rows = [axis.name for axis in consumer.stage.spatial_axes if axis.name in innermost]
+    return {
+        axis.name: consumer.tile_inside(innermost[row])
+        for axis, row in zip(stage.spatial_axes, rows, strict=False)
+    }
 
 
 def _split_lanes(plan: StagePlan, step: FuseProducer) -> None:

@@ -97,7 +97,7 @@ def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]
     # The last one first: a parallel loop hands out what is computed inside it to later stages, and
     # these would have no operation left to compute for themselves.
     for name in reversed(pointwise):
-        if is_row_fusion(plan, name):
+        if is_row_fusion(plan, plan.stages[name]):
             tile_rows(script, plan, name)
         else:
             tile_pointwise(script, plan, name)
@@ -105,7 +105,7 @@ def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]
         if is_split(plan.stages[name]):
             tile_reduction(script, plan, name)
         elif name not in (*padding, *pointwise):
-            tile_stage(script, plan, name, operands[name])
+            tile_stage(script, plan, name, operands)
 
 
 def _roots(plan: Plan) -> list[str]:

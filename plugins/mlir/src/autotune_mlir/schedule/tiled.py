@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from autotune.backends import InvalidSchedule
 from autotune_mlir.schedule.following import axes_in, stages_inside
+from autotune_mlir.schedule.inside import common_loop, followers_of, stages_in
 from autotune_mlir.schedule.pack import copy_operand, split_copy
 from autotune_mlir.schedule.padded import (
     clipped_tags,
@@ -14,6 +16,7 @@ from autotune_mlir.schedule.padded import (
 )
 from autotune_mlir.schedule.padding import assume_inside, is_padding, split_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
+from autotune_mlir.schedule.rows import is_row_fusion, tile_inside, tile_rows
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import (
     drop_block,
@@ -29,25 +32,38 @@ from autotune_mlir.schedule.windows import take_apart
 __all__ = ["tile_stage"]
 
 
-def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -> None:
+def tile_stage(
+    script: Script, plan: Plan, name: str, operands: Mapping[str, Sequence[str]]
+) -> None:
     """Make the loops of a stage, and of what is computed inside them.
 
     Loops over the result are made on the last stage that is computed inside (``top``), and what
-    it reads follows into them, down to the loop inside of which the result is kept.
+    it reads follows into them, down to the loop inside of which the result is kept. Stages that
+    are computed in its parallel loop have loops of their own there, with their own steps.
 
     Args:
         script: Where to write.
         plan: The schedule.
         name: The stage.
-        operands: Tensors that its operation reads, in the order of its operands.
+        operands: Tensors that the operation of each stage reads, in the order of its operands.
+
+    Raises:
+        InvalidSchedule: stages are inside of another loop, needed outside of it, or pad.
     """
-    own = plan.stages[name]
+    for stage in (plan.stages[name], *stages_in(plan, name)):
+        copy_whole_operands(script, plan.workload, stage, operands[stage.stage.name])
+    _tile(script, plan, name, operands)
+
+
+def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[str]]) -> None:
+    """The loops of a stage of which whole operands have been copied."""
+    own, operands = plan.stages[name], tensors[name]
     top = own.consumer or name
     axes = axes_in(plan, own, top)
     inside = stages_inside(plan, name, top)
-    copy_whole_operands(script, plan.workload, own, operands)
     outermost, *followers = _members(own, top, inside)
     _parallel_loops(script, own, outermost, axes, followers)
+    _tile_in_parallel_loop(script, plan, own, followers, tensors)
     margins = bool(own.padded) or any(
         is_padding(plan.stages[name].stage, plan.workload) for name in inside
     )
@@ -128,6 +144,52 @@ def _parallel_loops(
     script.annotate(loop, "loop", own.stage.name)
     for follower in followers:
         script.fuse_into(script.match(follower), script.match(tag("loop", own.stage.name)))
+
+
+def _tile_in_parallel_loop(
+    script: Script,
+    plan: Plan,
+    own: StagePlan,
+    present: Sequence[str],
+    operands: Mapping[str, Sequence[str]],
+) -> None:
+    """Move stages into the parallel loop of one, and make their loops before its others.
+
+    Otherwise they would follow it into these.
+
+    Args:
+        script: Where to write.
+        plan: The schedule.
+        own: The stage with the loop.
+        present: Attributes of what is in the loop.
+        operands: As of :func:`tile_stage`.
+    """
+    name = own.stage.name
+    inside = stages_in(plan, name)
+    if not inside:
+        return
+    if (loop := common_loop(inside)) not in own.parallel[-1:]:
+        raise InvalidSchedule(
+            f"backend 'mlir' computes stages in the parallel loop of {name!r}, not in {loop!r}"
+        )
+    fused = [tag("stage", other.stage.name) for other in inside if is_row_fusion(plan, other)]
+    for follower in followers_of(plan, name):
+        if follower in present:
+            continue
+        script.fuse_into(script.match(follower), script.match(tag("loop", name)))
+        # What is read twice is there twice.
+        script.merge(script.match(tag("loop", name)))
+        if follower in fused:
+            # A tensor of its own: what is computed in loops over its rows would write there first.
+            script.patterns(script.match(tag("loop", name)), ["tensor.fold_tensor_empty"])
+    script.drop_unused()
+    for other in reversed(inside):
+        if other.accumulated_at is not None:
+            _tile(script, plan, other.stage.name, operands)
+        elif is_row_fusion(plan, other):
+            tile_rows(script, plan, other.stage.name)
+        else:
+            tile_inside(script, plan, other)
 
 
 def _loop_of_result(
