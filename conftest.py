@@ -20,8 +20,8 @@ from autotune.measure import workers
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What ten thousand collected tests consist of stays: to look for garbage there, each time that some
-# hundred more objects have come, takes a tenth of the time.
+# What ten thousand collected tests consist of stays: to look for garbage there, each time that
+# some thousands of objects have come, takes a tenth of the time.
 gc.set_threshold(20_000, 20, 100)
 
 # Tests run beside one another, and most time nothing that has to be exact.
