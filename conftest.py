@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter, defaultdict
@@ -18,6 +19,10 @@ from autotune.measure import workers
 # the tests of interrupts need one that is not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What ten thousand collected tests consist of stays: to look for garbage there, each time that
+# some thousands of objects have come, takes a tenth of the time.
+gc.set_threshold(20_000, 20, 100)
 
 # Tests run beside one another, and most time nothing that has to be exact.
 os.environ.setdefault("AUTOTUNE_ALLOW_BUSY_CPU", "1")

@@ -8,6 +8,16 @@ from python_processes import run_python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
+# As `one_worker` in this process: with a compiler, each further one is a third of a small run.
+_ONE_WORKER = """
+from autotune.process import memory
+memory.affordable_workers = lambda *_: 1
+"""
+_COMMAND_LINE = """
+import runpy
+runpy.run_module("autotune", run_name="__main__", alter_sys=True)
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., str]:
@@ -21,3 +31,15 @@ def run(tmp_path: Path) -> Callable[..., str]:
         return run_python(*arguments, cwd=tmp_path, **(environment or {}))
 
     return run_there
+
+
+@pytest.fixture
+def run_code(run: Callable[..., str]) -> Callable[[str], str]:
+    """Runs Python code as ``run`` does; tuning starts one worker."""
+    return lambda code: run(["-c", _ONE_WORKER + code])
+
+
+@pytest.fixture
+def run_command(run: Callable[..., str]) -> Callable[[Sequence[str]], str]:
+    """Runs ``autotune ...`` as ``run`` does; tuning starts one worker."""
+    return lambda arguments: run(["-c", _ONE_WORKER + _COMMAND_LINE, *arguments])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-Run = Callable[..., str]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -46,7 +44,7 @@ def skip_without_compiler(example: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("python"), ids=lambda page: page.name)
-def test_python(page: Path, run: Run) -> None:
+def test_python(page: Path, run_code: Callable[[str], str]) -> None:
     examples = blocks(page, "python")
     for example in examples:
         skip_without_compiler(example)
@@ -55,12 +53,12 @@ def test_python(page: Path, run: Run) -> None:
         needs_torch = re.compile(r"\btorch\b|\bautotune_(felix|pruner)\b")
         examples = [example for example in examples if not needs_torch.search(example)]
     # In one process, as somebody would who follows the page.
-    run(["-c", smaller("\n".join(examples))])
+    run_code(smaller("\n".join(examples)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("console"), ids=lambda page: page.name)
-def test_commands(page: Path, run: Run) -> None:
+def test_commands(page: Path, run_command: Callable[[Sequence[str]], str]) -> None:
     text = "".join(blocks(page, "console"))
     skip_without_compiler(f"tune {text}")
     lines = smaller(text).splitlines()
@@ -68,7 +66,7 @@ def test_commands(page: Path, run: Run) -> None:
     assert commands and all(command[0] == "autotune" for command in commands)
     for _, *arguments in commands:
         if arguments != ["doctor"]:  # its verdict depends on the machine
-            run(["-m", "autotune", *arguments])
+            run_command(arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -50,12 +50,12 @@ FEWER = {"trials=16": "trials=8", "trials=32": "trials=12", "trials=48": "trials
 @pytest.mark.parametrize(
     "example", [path for path in EXAMPLES if path.stem not in LONG], ids=lambda path: path.stem
 )
-def test_with_fewer_trials(example: Path, tmp_path: Path, run: Callable[..., str]) -> None:
+def test_with_fewer_trials(example: Path, tmp_path: Path, run_code: Callable[[str], str]) -> None:
     skip_without(example, "tvm")
     text, count = re.subn(r"trials=\d+", lambda found: FEWER[found[0]], example.read_text())
     assert count
     (tmp_path / example.name).write_text(text)
-    assert run([example.name])
+    assert run_code(f"import runpy; runpy.run_path({example.name!r}, run_name='__main__')")
 
 
 @pytest.mark.long

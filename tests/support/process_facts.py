@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 
 def session_members(leader: int) -> list[int]:
@@ -65,15 +64,16 @@ def becomes_true(condition: Callable[[], object], seconds: float = 300.0) -> boo
 
 
 def _facts() -> dict[int, tuple[str, int, int]]:
-    """State, parent and session of every process."""
+    """State, parent and session of every process; asked for again and again, hence raw bytes."""
     found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                text = Path("/proc", entry, "stat").read_text()
+                with open(f"/proc/{entry}/stat", "rb", buffering=0) as file:
+                    text = file.read()
             except OSError:  # it has ended meanwhile
                 continue
             # "pid (name) state parent group session ...", where the name may contain anything
-            state, parent, _group, session = text.rpartition(")")[2].split()[:4]
-            found[int(entry)] = state, int(parent), int(session)
+            state, parent, _group, session = text.rpartition(b")")[2].split(maxsplit=4)[:4]
+            found[int(entry)] = state.decode(), int(parent), int(session)
     return found

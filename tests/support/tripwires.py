@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,17 @@ def _watch_path(event: str, path: Any) -> None:
         _sprung.append(f"{event} {name}")
 
 
-sys.addaudithook(_watch)
+@cache
+def _start_watching() -> None:
+    """When first needed: for the rest of its life a process calls it at every import and file."""
+    sys.addaudithook(_watch)
 
 
 @contextmanager
 def trip_wires(folder: Path) -> Iterator[None]:
     """Fail if the block executes or imports what a record names, or writes outside a folder."""
     global _allowed
+    _start_watching()
     _sprung.clear()
     _allowed = os.path.abspath(folder)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from autotune.search.schedulers import GradientTaskScheduler, RoundRobin
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task
-from autotune.tuning.resolve import RunParts, resolve_run
+from autotune.tuning.resolve import RunParts, model_hosts, resolve_run
 
 CREATED: list[Context] = []
 
@@ -58,3 +59,41 @@ def test_a_soft_constraint_that_was_dropped_is_a_warning() -> None:
     parts = resolved(1, "round-robin", f"{__name__}:loosened")
     (warning,) = parts.warnings
     assert "'every core gets work'" in warning and ToySpace().sketches()[0].name in warning
+
+
+@pytest.mark.parametrize(
+    ("cost_model", "pruning_model", "hosted"),
+    [
+        ("random", None, 0),
+        ("random", "psa", 1),
+        (("random", {"option": 1}), None, 1),
+        ("autotune.models.cost.random:RandomCostModel", None, 1),
+    ],
+)
+def test_random_scores_need_no_process(
+    cost_model: object, pruning_model: object, hosted: int
+) -> None:
+    parts = {"cost_model": cost_model, "pruning_model": pruning_model}
+    options = TuneOptions(backend=REFERENCE_BACKEND, threads=1, trials=8, parts=parts)
+    assert len(model_hosts(options)) == hosted
+
+
+def test_random_scores_are_those_of_a_process_of_their_own() -> None:
+    """A run that began with a process goes on without one."""
+    states = []
+    for name in ("random", "autotune.models.cost.random:RandomCostModel"):
+        options = TuneOptions(
+            backend=REFERENCE_BACKEND,
+            threads=1,
+            trials=8,
+            seed=3,
+            parts={"search_space": TOY_SPACE, "cost_model": name, "pruning_model": None},
+        )
+        with ExitStack() as stack:
+            hosts = model_hosts(options)
+            for host in hosts.values():
+                stack.enter_context(host)
+            found = resolve_run([Task(gemm(m=8, n=8, k=8))], options, hosts)
+            assert found is not None
+            states.append((len(hosts), found.tasks[0].cost_model.state()))
+    assert states[0] == (0, states[1][1]) and states[1][0] == 1

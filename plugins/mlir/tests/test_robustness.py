@@ -26,7 +26,7 @@ def most_bytes(pid: int) -> int:
 
 @pytest.mark.slow
 def test_hundreds_of_candidates_in_one_worker(target: Target) -> None:
-    workload = gemm(m=24, n=64, k=32)
+    workload = gemm(m=12, n=32, k=16)
     space = SketchSpace(workload, target, MLIRBackend().limits(target))
     drawn = {it.digest: it for it in space.sample(2 * CANDIDATES, np.random.default_rng(0))}
     candidates = list(drawn.values())[:CANDIDATES]

@@ -12,6 +12,7 @@ from autotune_tvm import backend as backend_module
 from autotune_tvm import compiler, plugin, runtime
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import brief, tvm_target
+from autotune_tvm.emit import module_for
 from thread_programs import COUNT_THREADS, in_fresh_process, with_program
 from tvm_programs import machine_code, samples
 
@@ -289,3 +290,15 @@ def test_without_tvm(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
 
 def _missing(name: str) -> str:
     raise compiler.metadata.PackageNotFoundError(name)
+
+
+def test_only_what_others_call_checks_its_arguments_in_each_call(target: Target) -> None:
+    """What is bound is checked then: the suite of all backends tries that."""
+    lowered = compiler.lower_module(module_for(SMALL), target, 1)
+    unchecked = compiler.without_checks(lowered)
+    texts = [
+        str(compiler.generate_code(module, target, 1, runs_here=False)[0].inspect_source("ll"))
+        for module in (lowered, unchecked)
+    ]
+    assert ["Mismatched" in text for text in texts] == [True, False]
+    assert len(texts[1]) < 0.7 * len(texts[0])

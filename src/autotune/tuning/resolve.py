@@ -118,7 +118,7 @@ def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
     cost_model, pruning_model = options.chosen["cost_model"], options.chosen["pruning_model"]
     common = {"seed": _integer(seed), "threads": options.machine.cores}
     specs = []
-    if not cost_model.is_none:
+    if not _is_held_here(options):
         arguments = {**common, "options": dict(cost_model.options)}
         file = options.load_cost_model
         specs.append(ModelSpec("cost_model", cost_model.name, arguments, file))
@@ -128,11 +128,21 @@ def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
     return {name: ModelHost(options.machine, specs) for name in options.backend if specs}
 
 
+def _is_held_here(options: TuneOptions) -> bool:
+    """Whether the cost model needs no process of its own: there is none, or it is random scores.
+
+    These are the same in any process, learn nothing, and cannot crash.
+    """
+    chosen = options.chosen["cost_model"]
+    is_random = chosen.name == RandomCostModel.name and not chosen.options
+    return chosen.is_none or (is_random and options.load_cost_model is None)
+
+
 def _cost_model(
     models: ModelHost | None, seed: np.random.SeedSequence, options: TuneOptions
 ) -> CostModel:
-    """The model in its process, or one that is never called."""
-    if models is None or options.chosen["cost_model"].is_none:
+    """The model in its process, or random scores: those asked for, or some never asked for."""
+    if models is None or _is_held_here(options):
         return RandomCostModel(Context(seed=_integer(seed)))
     return HostedCostModel(models)
 

@@ -191,7 +191,10 @@ class TVMBackend(Backend):
         if request.target.kind == "cuda":
             return _cuda_executable(lowered)
         made: _Lowered = lowered.program
-        built, digest = compiler.generate_code(made.module, request.target, request.threads)
+        # Arguments are checked when they are bound. In each call it would be done again, by up to
+        # half of the code of a small program; what only others call, such as servers, keeps it.
+        unchecked = compiler.without_checks(made.module)
+        built, digest = compiler.generate_code(unchecked, request.target, request.threads)
         names = argument_names_of(request)
         return TVMExecutable(built, request.workload, names, request.threads, digest, made.packed)
 

@@ -24,6 +24,7 @@ __all__ = [
     "generate_code",
     "lower_module",
     "tvm_target",
+    "without_checks",
 ]
 
 _MESSAGE_LIMIT = 480
@@ -118,6 +119,11 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
         return finalize_host()(pipeline(bound))
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildFailed(brief(error)) from error
+
+
+def without_checks(lowered: Any) -> Any:
+    """What :func:`lower_module` returned, without the checks of its arguments in each call."""
+    return runtime.load().tirx.transform.SkipAssert()(lowered)
 
 
 def generate_code(

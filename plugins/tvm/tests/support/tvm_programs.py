@@ -44,7 +44,8 @@ def scheduled_text(candidate: Candidate, target: Target, threads: int = 1) -> st
 def machine_code(candidate: Candidate, target: Target) -> str:
     """The assembly of a candidate on one thread."""
     module = scheduled_module(request_for(candidate, target))
-    return str(generate_code(lower_module(module, target, 1), target, 1)[0].inspect_source("s"))
+    lowered = lower_module(module, target, 1)
+    return str(generate_code(lowered, target, 1, runs_here=False)[0].inspect_source("s"))
 
 
 def runs_here(target: Target) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 from attrs import Attribute, field, frozen
 
@@ -77,13 +77,25 @@ class Fragment:
             )
 
     def __attrs_post_init__(self) -> None:
+        if not self._holds_all_once():
+            self._refuse()
+
+    def _holds_all_once(self) -> bool:
+        """Whether no two places hold one element; asked whenever a process starts, hence fast."""
+        values: dict[str, set[int]] = {}
+        for digit in (*self.lanes, *self.slots):
+            steps = [value * digit.stride for value in range(digit.extent)]
+            before = values.get(digit.axis, {0})
+            values[digit.axis] = {start + step for start in before for step in steps}
+        return {axis: len(found) for axis, found in values.items()} == self.extents
+
+    def _refuse(self) -> NoReturn:
         places = [
             tuple(sorted(self.position(lane, slot).items()))
             for lane, slot in itertools.product(range(self.lane_count), range(self.elements))
         ]
-        if len(set(places)) != len(places):
-            twice = next(place for place in places if places.count(place) > 1)
-            raise InvalidValueError(f"a fragment holds element {dict(twice)} in two places")
+        twice = next(place for place in places if places.count(place) > 1)
+        raise InvalidValueError(f"a fragment holds element {dict(twice)} in two places")
 
     @property
     def lane_count(self) -> int:
