@@ -199,7 +199,8 @@ def test_passes_are_those_of_tvm() -> None:
     target = tvm.target.Target(cuda_target(TARGET))
     bound = tvm.tirx.transform.BindTarget(target.with_host(tvm.target.Target("llvm")))(module)
     pipeline, _, _ = tvm.tirx.get_default_tir_pipeline(target)
-    tvm.ir.assert_structural_equal(kernel_pipeline()(bound), pipeline(bound))
+    # What is noted on the loop over threads keeps the variable of that loop, which is gone.
+    tvm.ir.assert_structural_equal(kernel_pipeline()(bound), pipeline(bound), map_free_vars=True)
 
 
 def with_steps(candidate: Candidate, kind: type[Any], **changes: Any) -> Candidate:

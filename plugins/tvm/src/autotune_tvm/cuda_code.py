@@ -15,6 +15,7 @@ from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief, cuda_target
 from autotune_tvm.kernel_passes import kernel_pipeline
+from autotune_tvm.resident_blocks import with_resident_blocks
 
 __all__ = ["LoweredKernels", "cuda_source", "launches_of", "lower_kernels", "program_of"]
 
@@ -69,6 +70,7 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
         if int(function.attrs.get("calling_conv", 0)) == _KERNEL_CONVENTION
     }
     launches, intermediates = launches_of(host, names)
+    kernels = with_resident_blocks(kernels, launches, target)
     return LoweredKernels(kernels, launches, intermediates)
 
 

@@ -24,7 +24,8 @@ from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import Step, WarpTensorize, result_axes
 from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
 from autotune_tvm import warp_source, warpgroup_source
-from autotune_tvm.schedule_state import ScheduleState, WarpLoops
+from autotune_tvm.resident_blocks import REGISTERS
+from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState, WarpLoops
 from autotune_tvm.warp_source import WarpTile
 from autotune_tvm.warpgroup_source import WarpgroupTile
 
@@ -121,13 +122,23 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     outermost = state.loops[step.stage, step.loops[0]]
     index = str(state.sch.get(outermost).loop_var.ty.dtype)
     scope = next(str(it.source.scope()) for it in block.reads if it.source.scope() != "local")
-    tile: Tile = WarpTile(call, down, across, left, right)
+    tile: Tile
     if call.is_of_warpgroup:
         terms = int(state.sch.get(state.loops[step.stage, step.loops[-1]]).extent)
         steps = terms // call.reduce_axes[0].extent
         tile = WarpgroupTile(call, down, across, steps, left, right)
+    else:
+        tile = WarpTile(call, down, across, left, right)
+        _note_registers(state, step, warp_source.registers(tile))
     form = _Form(dims, right_first, index, _batch_dims(stage, rows), scope)
     state.sch.tensorize(outermost, _registered(tile, form))
+
+
+def _note_registers(state: ScheduleState, step: WarpTensorize, count: int) -> None:
+    """Note on the threads that compute a tile how many registers they need."""
+    loops = state.sch.get_loops(state.blocks[step.stage])
+    (threads,) = (loop for loop in loops if state.tag(loop) == THREAD_TAGS["thread"])
+    state.sch.annotate(threads, REGISTERS, count)
 
 
 def _batch_dims(stage: Stage, rows: str) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Fragment, Intrinsic, IntrinsicOperand
 
-__all__ = ["WarpTile", "function_name", "function_source", "tile_name"]
+__all__ = ["WarpTile", "function_name", "function_source", "registers", "tile_name"]
 
 # What PTX calls the types, and C++ and the constraints of inline assembly those of the sums.
 _PTX = {
@@ -29,6 +29,8 @@ _PTX = {
 # How factors of sums of their own type are taken: rounded, as they are loaded.
 _ROUNDED = {"float32": "tf32"}
 _SUMS = {"float32": ("float", "f"), "int32": ("int", "r")}
+# Addresses, predicates, counters: what a thread keeps in registers in addition to data.
+_BESIDE_DATA = 24
 _MATRICES, _MATRIX_ROWS, _GROUP_LANES, _WORD_BYTES = 4, 8, 4, 4
 
 
@@ -50,6 +52,16 @@ class WarpTile:
     across: int
     left_along_reduction: bool
     right_along_reduction: bool
+
+
+def registers(tile: WarpTile) -> int:
+    """Registers of a thread that computes the tile: its sums, fragments of a step, and what else
+    it needs. With as many, ptxas finds room to load most fragments a step ahead."""
+    call = tile.call
+    left = tile.down * _fragment(call, call.left).registers(call.left.dtype)
+    right = tile.across * _fragment(call, call.right).registers(call.right.dtype)
+    sums = _fragment(call, call.result).registers(call.result.dtype)
+    return tile.down * tile.across * sums + left + right + _BESIDE_DATA
 
 
 def function_name(tile: WarpTile) -> str:

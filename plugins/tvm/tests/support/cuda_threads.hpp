@@ -15,7 +15,7 @@
 #include "cuda_fibers.hpp"
 
 #define __global__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ static
 #define __restrict__
 #define alignas(bytes) __attribute__((aligned(bytes)))

@@ -41,7 +41,7 @@ _TYPES = {
 # Where what the kernels call begins: TVM's own preamble is left out.
 _CALLED = "#ifndef AUTOTUNE_"
 _DECLARED = re.compile(
-    r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\);'
+    r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\);'
 )
 # Shared memory that is asked for when a kernel is launched.
 _DYNAMIC = re.compile(r"extern __shared__ [^;]*buf_dyn_shmem_ptr\[\];")

@@ -14,7 +14,7 @@ from pathlib import Path
 CALLED, WARPS = "#ifndef AUTOTUNE_", "cuda_warps.hpp"
 FLAGS = ("-std=c++20", "-O0", "-w", "-fPIC")
 KERNEL = re.compile(
-    r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*([;{])'
+    r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\)\s*([;{])'
 )
 CONVERSIONS = """
 inline float __uint_as_float(unsigned bits) {

@@ -1,0 +1,109 @@
+"""Kernels on tensor cores say how many blocks a multiprocessor is to hold, so that ptxas takes the
+registers that these leave."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.warp_source import WarpTile, registers
+from tensor_core_products import source_of
+
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Workload, gemm
+from autotune.models.pruning.psa_corrected import corrected_symbols
+from autotune.nest import derive_nest
+from autotune.sketches import Candidate
+from autotune.sketches.intrinsics import find_intrinsic
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
+
+TARGET = preset("a100")
+LARGE = gemm(m=4096, n=4096, k=4096, dtype="float16")
+SMALL = gemm(m=256, n=512, k=4096, dtype="float16")
+BOUNDS = re.compile(r"__launch_bounds__\((\d+)(?:, (\d+))?\) main_kernel\w*\([^)]*\) \{")
+
+
+def levels(axis: str, factors: tuple[int, ...]) -> dict[str, int]:
+    return {f"{axis}.{level}": factor for level, factor in enumerate(factors)}
+
+
+def candidate_of(
+    workload: Workload, rows: tuple[int, int], columns: tuple[int, int], terms: int, stages: int
+) -> Candidate:
+    """Warps and fragments of a block along rows and columns; terms and stages of a fetch."""
+    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    (sketch,) = (it for it in space.sketches() if it.name == "tensor-cores")
+    m, n, k = (axis.extent for axis in workload.stage("C").axes)
+    of_call = 32 if workload.inputs[0].dtype == "int8" else 16
+    config = {
+        **levels("C.i", (m // rows[0] // rows[1] // 16, *rows)),
+        **levels("C.j", (n // columns[0] // columns[1] // 8, *columns)),
+        **levels("C.k", (k // terms, terms // of_call)),
+        **dict.fromkeys(("C.A.lanes", "C.B.lanes"), 128 // of_call),
+        **dict.fromkeys(("C.A.pad", "C.B.pad"), of_call // 2),
+        "C.unroll": 512,
+    }
+    if of_call == 16:
+        config["C.stages"] = stages
+    return Candidate.from_config(sketch, config)
+
+
+def bounds_of(source: str) -> list[tuple[str, ...]]:
+    return [match.groups("") for match in BOUNDS.finditer(source)]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "threads", "blocks"),
+    [
+        pytest.param(candidate_of(LARGE, (2, 4), (4, 4), 32, 1), 256, 2, id="registers"),
+        pytest.param(candidate_of(LARGE, (2, 2), (4, 4), 64, 4), 256, 1, id="shared-memory"),
+        pytest.param(candidate_of(LARGE, (4, 1), (8, 1), 16, 1), 1024, 1, id="one-block"),
+        pytest.param(candidate_of(SMALL, (1, 1), (2, 4), 32, 1), 64, 2, id="blocks-of-the-grid"),
+    ],
+)
+def test_what_limits_the_blocks_of_a_multiprocessor(
+    candidate: Candidate, threads: int, blocks: int
+) -> None:
+    source = source_of(candidate, TARGET)
+    assert bounds_of(source) == [(str(threads), str(blocks))]
+
+
+def test_registers_are_those_of_the_draft_model() -> None:
+    workload = gemm(m=4096, n=4096, k=4096, dtype="int8")
+    candidate = candidate_of(workload, (2, 4), (4, 4), 32, 1)
+    (symbols,) = corrected_symbols(
+        derive_nest(candidate.sketch), TARGET, ["registers of a thread"]
+    )
+    tile = WarpTile(find_intrinsic("mma-m16n8k32-int8"), 4, 4, True, True)
+    assert registers(tile) == evaluate(symbols[0], candidate.config) == 112
+
+
+def test_kernels_without_matrix_instructions_say_nothing() -> None:
+    """Nor does the second kernel of a divided reduction."""
+    workload = gemm(m=32, n=32, k=4096, dtype="float16")
+    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    by_name = {it.sketch.name: it for it in space.sample(40, np.random.default_rng(1))}
+    assert [bool(blocks) for _, blocks in bounds_of(source_of(by_name["shared"], TARGET))] == [
+        False
+    ]
+    divided = bounds_of(source_of(by_name["split-tensor-cores"], TARGET))
+    assert [bool(blocks) for _, blocks in divided] == [True, False]
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_what_the_blocks_leave_is_taken(architecture: str) -> None:
+    source = source_of(candidate_of(LARGE, (2, 4), (4, 4), 32, 3), TARGET)
+    assert bounds_of(source) == [("256", "2")]
+    (kernel,) = kernel_resources(source, architecture)
+    (alone,) = kernel_resources(source.replace("(256, 2)", "(256)"), architecture)
+    # The fragments of a step are 24 registers.
+    assert alone.registers + 16 <= kernel.registers <= 65536 // (2 * 256)
+    assert kernel.stack_bytes == kernel.spill_loads == 0
