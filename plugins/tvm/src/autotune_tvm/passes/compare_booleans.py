@@ -1,7 +1,6 @@
-"""Comparisons and choices of truth values as those of numbers.
+"""Comparisons of truth values as comparisons of numbers.
 
-TVM makes comparisons of floats of the first, which LLVM refuses, and joins vectors of bytes and of
-bits where one condition chooses for all lanes.
+TVM makes comparisons of floats of them, which LLVM refuses.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tvm import tirx
-from tvm.ir import Call, IRModule, Op, load_json, save_json
-from tvm_ffi import structural_map
+from tvm.ir import IRModule, load_json, save_json
 
 from autotune.ir.expressions import Binary, Cast, Constant, Gather, Load, ScalarExpr, Select, Unary
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, walk
@@ -19,31 +16,25 @@ from autotune.ir.workloads import Workload
 
 __all__ = ["compare_booleans", "compares_booleans"]
 
-_CONDITIONAL = Op.get("prim.if_then_else")
 _KINDS = tuple(f"prim.{name.upper()}" for name in COMPARISONS)
 
 
 def compares_booleans(workload: Workload) -> bool:
-    """Whether programs of a workload compare truth values with each other, or choose one."""
+    """Whether programs of a workload compare truth values with each other."""
     return any(
-        _compares(node, workload) or (isinstance(node, Select) and _is_boolean(node, workload))
+        isinstance(node, Binary)
+        and node.op in COMPARISONS
+        and (_is_boolean(node.left, workload) or _is_boolean(node.right, workload))
         for stage in workload.stages
         for node in walk(stage.body)
     )
 
 
-def _compares(node: ScalarExpr, workload: Workload) -> bool:
-    if not isinstance(node, Binary) or node.op not in COMPARISONS:
-        return False
-    return _is_boolean(node.left, workload) or _is_boolean(node.right, workload)
-
-
 def compare_booleans(module: IRModule) -> IRModule:
-    """The same program without comparisons and conditionals of truth values.
+    """The same program without comparisons of truth values.
 
-    Comparisons are changed in the text form, where each expression stands once.
+    They are changed in the text form, where each expression stands once.
     """
-    module = _without_conditionals(module)
     data = json.loads(str(save_json(module)))
     nodes: list[dict[str, Any]] = data["nodes"]
     number: int | None = None
@@ -57,22 +48,6 @@ def compare_booleans(module: IRModule) -> IRModule:
             nodes.append({"type": "prim.Cast", "data": cast})
             node["data"][side] = len(nodes) - 1
     return module if number is None else load_json(json.dumps(data))
-
-
-def _without_conditionals(module: IRModule) -> IRModule:
-    def changed(call: Any) -> Any:
-        if not call.op.same_as(_CONDITIONAL) or str(call.ty.dtype) != "bool":
-            return call
-        condition, *values = call.args
-        numbers = [tirx.Cast("int8", value) for value in values]
-        return tirx.Cast("bool", tirx.if_then_else(condition, *numbers))
-
-    functions = {
-        name: structural_map(function, (Call, changed))
-        for name, function in module.functions.items()
-    }
-    same = all(made.same_as(module[name]) for name, made in functions.items())
-    return module if same else IRModule(functions, attrs=module.attrs)
 
 
 def _is_bool(nodes: list[dict[str, Any]], operand: int) -> bool:
