@@ -21,6 +21,7 @@ from autotune.ir.workloads import (
     Stage,
     Tensor,
     Workload,
+    batch_matmul,
     conv2d,
     dense,
     elementwise,
@@ -47,12 +48,13 @@ halves = pytest.mark.parametrize("dtype", HALF_DTYPES)
     [
         lambda dtype: gemm(m=13, n=31, k=7, dtype=dtype),
         lambda dtype: gemm(m=1, n=1, k=1, dtype=dtype),
+        lambda dtype: batch_matmul(b=2, m=3, n=32, k=4, dtype=dtype),
         lambda dtype: dense(m=4, n=32, k=31, dtype=dtype),
         lambda dtype: conv2d(h=7, w=7, ci=6, co=18, pad=1, bias=1, relu=1, dtype=dtype),
         lambda dtype: softmax(m=7, n=37, dtype=dtype),
         lambda dtype: elementwise(m=5, n=13, dtype=dtype),
     ],
-    ids=["product", "one", "dense", "convolution", "softmax", "point-wise"],
+    ids=["product", "one", "batch", "dense", "convolution", "softmax", "point-wise"],
 )
 def test_candidates_are_right(build: Any, dtype: str) -> None:
     workload = build(dtype)

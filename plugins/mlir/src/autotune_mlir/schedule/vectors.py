@@ -25,10 +25,11 @@ _SUBSETS = (
     "tensor.merge_consecutive_insert_extract_slice",
     "tensor.fold_tensor_subset_ops_into_vector_transfers",
 )
+_FOLD_EXTENSIONS = "vector.fold_arith_extension"
 _CONTRACTIONS = (
     "vector.lower_masked_transfers",
     "vector.reduction_to_contract",
-    "vector.fold_arith_extension",
+    _FOLD_EXTENSIONS,
     "vector.transfer_permutation_patterns",
 )
 _OUTER_PRODUCTS = (
@@ -77,7 +78,10 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
                 script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
-    script.patterns(function, _CONTRACTIONS)
+    batched = any(map(_is_batched, plan.workload.stages))
+    # Of contractions of narrower types than their sums, MLIR does not lower those in batches.
+    left_out = _FOLD_EXTENSIONS if batched else ""
+    script.patterns(function, [each for each in _CONTRACTIONS if each != left_out])
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
     for stage in plan.stages.values():
@@ -85,6 +89,15 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     script.patterns(function, _OUTER_PRODUCTS)
     # What was hoisted is a slice of a slice, which would become a buffer of its own.
     script.clean(function, *_SUBSETS)
+
+
+def _is_batched(stage: Stage) -> bool:
+    """Whether a stage reduces products of which all factors move along a spatial axis."""
+    if stage.combiner is None or len(stage.loads) < 2:
+        return False
+    read = [{name for form in stage.forms(load) for name in form.axes} for load in stage.loads]
+    moving = set.intersection(*read)
+    return any(axis.name in moving for axis in stage.spatial_axes)
 
 
 def _is_in_pieces(own: StagePlan) -> bool:
