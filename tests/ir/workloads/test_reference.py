@@ -175,7 +175,9 @@ def test_attention(causal: int) -> None:
 def test_products_of_products() -> None:
     """The inner one is computed as a matrix that lies transposed in memory."""
     b, i, j, k = (Axis("b", 3), Axis("i", 2), Axis("j", 4), Axis("k", 5, "reduce"))
-    inner = Binary("mul", Load("A", (var("b"), var("i"), var("k"))), Load("W", (var("j"), var("k"))))
+    inner = Binary(
+        "mul", Load("A", (var("b"), var("i"), var("k"))), Load("W", (var("j"), var("k")))
+    )
     made = Stage(Tensor("T", (3, 2, 4), "float32"), (b, i, j, k), inner, "add")
     outer = Binary("mul", Load("T", (var("b"), var("i"), var("j"))), Load("V", (var("j"),)))
     summed = Axis("j", 4, "reduce")

@@ -40,7 +40,9 @@ def test_what_is_repeated_along_rows_is_stored(computed: bool) -> None:
     x = te.placeholder((5,), "bfloat16", "X")
     half = tirx.const(0.5, "bfloat16")
     made = te.compute((5, 16), lambda i, j: x[i] * half if computed else x[i], "Y")
-    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, made]).with_attr("global_symbol", "main"))
+    schedule = tvm.s_tir.Schedule(
+        te.create_prim_func([x, made]).with_attr("global_symbol", "main")
+    )
     schedule.vectorize(schedule.get_loops(schedule.get_sblock("Y"))[1])
     program = compiler.compile_module(schedule.mod, detect_cpu(), 1)
     given, out = aligned_empty((5,), "uint16"), aligned_empty((5, 16), "uint16")
