@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ from autotune_mlir.scalar_emit import literal
 from autotune.backends import BuildRequest, ProgramFile
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.bfloat16 import bfloat16_bits
-from autotune.ir.expressions import Cast, Load, var
+from autotune.ir.expressions import Binary, Cast, Load, var
 from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
     Workload,
-    batch_matmul,
     conv2d,
     dense,
     elementwise,
@@ -48,13 +48,12 @@ halves = pytest.mark.parametrize("dtype", HALF_DTYPES)
     [
         lambda dtype: gemm(m=13, n=31, k=7, dtype=dtype),
         lambda dtype: gemm(m=1, n=1, k=1, dtype=dtype),
-        lambda dtype: batch_matmul(b=2, m=3, n=32, k=4, dtype=dtype),
         lambda dtype: dense(m=4, n=32, k=31, dtype=dtype),
         lambda dtype: conv2d(h=7, w=7, ci=6, co=18, pad=1, bias=1, relu=1, dtype=dtype),
         lambda dtype: softmax(m=7, n=37, dtype=dtype),
         lambda dtype: elementwise(m=5, n=13, dtype=dtype),
     ],
-    ids=["product", "one", "batch", "dense", "convolution", "softmax", "point-wise"],
+    ids=["product", "one", "dense", "convolution", "softmax", "point-wise"],
 )
 def test_candidates_are_right(build: Any, dtype: str) -> None:
     workload = build(dtype)
@@ -62,6 +61,30 @@ def test_candidates_are_right(build: Any, dtype: str) -> None:
     found = {each.sketch.name: each for each in sample_candidates(BACKEND, workload, HERE, 1)}
     for candidate in itertools.islice(found.values(), 0, None, 2):
         check_candidate(BACKEND, candidate, HERE, threads=1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize(
+    "indices", ["bak,bkn->ban", "bak,kn->ban", "akq,kqn->an", "nk,ak->an", "ak,ak->a"]
+)
+def test_products_of_narrow_factors_in_any_order_are_compiled(indices: str, dtype: str) -> None:
+    """MLIR lowers few contractions of factors that are narrower than their sums."""
+    extents = {"a": 3, "b": 2, "n": 16, "k": 4, "q": 2}
+    total = "int32" if dtype == "int8" else "float32"
+    left, right, result = re.split(",|->", indices)
+    factors = {"X": left, "W": right}
+    body = [Cast(total, Load(name, tuple(map(var, of)))) for name, of in factors.items()]
+    reduced = [name for name in dict.fromkeys(left + right) if name not in result]
+    axes = [Axis(name, extents[name]) for name in result]
+    axes += [Axis(name, extents[name], "reduce") for name in reduced]
+    output = Tensor("Y", tuple(extents[name] for name in result), total)
+    inputs = tuple(
+        Tensor(name, tuple(extents[axis] for axis in of), dtype) for name, of in factors.items()
+    )
+    stage = Stage(output, tuple(axes), Binary("mul", *body), "add")
+    workload = Workload("product", inputs, (stage,), ("Y",))
+    (candidate, *_) = sample_candidates(BACKEND, workload, HERE)
+    check_candidate(BACKEND, candidate, HERE)
 
 
 def converts(given: str, result: str, size: int) -> Workload:

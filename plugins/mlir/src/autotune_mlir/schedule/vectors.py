@@ -78,9 +78,7 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
                 script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
-    batched = any(map(_is_batched, plan.workload.stages))
-    # Of contractions of narrower types than their sums, MLIR does not lower those in batches.
-    left_out = _FOLD_EXTENSIONS if batched else ""
+    left_out = "" if all(map(_may_extend_inside, plan.stages.values())) else _FOLD_EXTENSIONS
     script.patterns(function, [each for each in _CONTRACTIONS if each != left_out])
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
@@ -91,13 +89,23 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     script.clean(function, *_SUBSETS)
 
 
-def _is_batched(stage: Stage) -> bool:
-    """Whether a stage reduces products of which all factors move along a spatial axis."""
-    if stage.combiner is None or len(stage.loads) < 2:
-        return False
+def _may_extend_inside(own: StagePlan) -> bool:
+    """Whether factors narrower than their sums may be converted where they are multiplied.
+
+    Of such contractions MLIR lowers those of rows and columns, in this order, of a matrix and a
+    vector, and of two vectors. Stages in pieces are these, or none.
+    """
+    stage = own.stage
+    if stage.combiner is None or len(stage.loads) < 2 or _is_in_pieces(own):
+        return True
     read = [{name for form in stage.forms(load) for name in form.axes} for load in stage.loads]
-    moving = set.intersection(*read)
-    return any(axis.name in moving for axis in stage.spatial_axes)
+    (summed, *others), spatial = stage.reduce_axes, [axis.name for axis in stage.spatial_axes]
+    if others or len(read) != 2 or not all(summed.name in factor for factor in read):
+        return False
+    moving = [[name for name in spatial if name in factor] for factor in read]
+    if len(spatial) == 1:
+        return moving[0] != moving[1]
+    return len(spatial) < 3 and moving == [spatial[:1], spatial[1:]]
 
 
 def _is_in_pieces(own: StagePlan) -> bool:
