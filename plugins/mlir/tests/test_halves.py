@@ -112,6 +112,13 @@ def test_conversions_of_bfloat16_are_exact() -> None:
         assert (got[~kept] & 0x7FFF > 0x7F80).all()
 
 
+def test_bfloat16_is_converted_to_double_precision_and_back() -> None:
+    every = np.arange(0x7F80, dtype=np.uint16)
+    wide = converted("bfloat16", "float64", every)
+    np.testing.assert_array_equal(wide, (every.astype(np.uint32) << 16).view(np.float32))
+    np.testing.assert_array_equal(converted("float64", "bfloat16", wide), every)
+
+
 def test_between_halves_the_way_is_float32() -> None:
     numbers = np.asarray([1.0, 1.0009766, 65504.0, 3e-5], np.float16)
     got = converted("float16", "bfloat16", numbers)
