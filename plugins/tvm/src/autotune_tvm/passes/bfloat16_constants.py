@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
-from tvm.ir import IRModule
+from tvm.ir import IRModule, TensorLoad
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
@@ -63,18 +63,28 @@ def _in_vectors(loop: Any) -> Any:
         return tirx.reinterpret(_DTYPE, tirx.BitwiseOr(tirx.const(bits, "uint16"), lane))
 
     def repeated(store: Any) -> Any:
-        moves = any(node.same_as(name) for node in walk(store.value) for name in moving)
-        if moves or str(store.buffer.dtype) != _DTYPE:
+        if str(store.buffer.dtype) != _DTYPE or not _may_repeat(store.value, moving):
             return store
+        if isinstance(store.value, TensorLoad):
+            bits = tirx.BitwiseOr(tirx.reinterpret("uint16", store.value), lane)
+            return tirx.BufferStore(store.buffer, tirx.reinterpret(_DTYPE, bits), store.indices)
         # TVM computes in float32, so that the bits of what is computed are those.
-        bits = tirx.reinterpret("uint32", tirx.Cast("float32", store.value))
-        same = tirx.BitwiseOr(bits, tirx.Cast("uint32", lane))
+        wide = tirx.reinterpret("uint32", tirx.Cast("float32", store.value))
+        same = tirx.BitwiseOr(wide, tirx.Cast("uint32", lane))
         value = tirx.Cast(_DTYPE, tirx.reinterpret("float32", same))
         return tirx.BufferStore(store.buffer, value, store.indices)
 
     body = structural_map(loop.body, (tirx.FloatImm, constant))
     body = structural_map(body, (tirx.BufferStore, repeated))
     return loop if body.same_as(loop.body) else rebuilt(loop, [body])
+
+
+def _may_repeat(value: Any, moving: list[Any]) -> bool:
+    """Whether a value may be the same in all lanes: a quotient of the lane's number may be."""
+    nodes = list(walk(value))
+    if any(isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) for node in nodes):
+        return True
+    return not any(node.same_as(name) for node in nodes for name in moving)
 
 
 def _moving(loop: Any) -> list[Any]:

@@ -51,7 +51,7 @@ def _widths(module: IRModule) -> set[str]:
 
 
 def _fits(module: IRModule) -> bool:
-    """Whether 32 bits are enough for the indices of all tensors, none of which holds 64-bit ones."""
+    """Whether 32 bits are enough for indices of all tensors, and none holds wider integers."""
     reading = read_function(module[ENTRY])
     tensors = (*reading.parameters, *(block.stage.output for block in reading.blocks))
     return not any(it.dtype == "int64" or it.elements >= 1 << 31 for it in tensors)
