@@ -137,6 +137,7 @@ def test_a_lowered_program_has_bits() -> None:
     %0 = llvm.mlir.constant(dense<[1.000000e+00, -2.500000e-01]> : vector<2xbf16>) : vector<2xbf16>
     %1 = llvm.mlir.constant(0xFF80 : bf16) : bf16
     %2 = llvm.mlir.constant(1.000000e+00 : f32) : f32
+    %5 = llvm.mlir.constant(dense<1.000000e+00> : vector<10xbf16>) : vector<10xbf16>
     %3 = llvm.alloca %4 x bf16 {alignment = 64 : i64} : (i64) -> !llvm.ptr
 """
     assert (
@@ -145,6 +146,7 @@ def test_a_lowered_program_has_bits() -> None:
     %0 = llvm.mlir.constant(dense<[16256, -16768]> : vector<2xi16>) : vector<2xi16>
     %1 = llvm.mlir.constant(-128 : i16) : i16
     %2 = llvm.mlir.constant(1.000000e+00 : f32) : f32
+    %5 = llvm.mlir.constant(dense<16256> : vector<10xi16>) : vector<10xi16>
     %3 = llvm.alloca %4 x i16 {alignment = 64 : i64} : (i64) -> !llvm.ptr
 """
     )
