@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
-from tvm.ir import IRModule, TensorLoad
+from tvm.ir import IRModule
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
@@ -65,10 +65,7 @@ def _in_vectors(loop: Any) -> Any:
     def repeated(store: Any) -> Any:
         if str(store.buffer.dtype) != _DTYPE or not _may_repeat(store.value, moving):
             return store
-        if isinstance(store.value, TensorLoad):
-            bits = tirx.BitwiseOr(tirx.reinterpret("uint16", store.value), lane)
-            return tirx.BufferStore(store.buffer, tirx.reinterpret(_DTYPE, bits), store.indices)
-        # TVM computes in float32, so that the bits of what is computed are those.
+        # TVM computes in float32, and keeps what it computes so: the bits of a value are those.
         wide = tirx.reinterpret("uint32", tirx.Cast("float32", store.value))
         same = tirx.BitwiseOr(wide, tirx.Cast("uint32", lane))
         value = tirx.Cast(_DTYPE, tirx.reinterpret("float32", same))
