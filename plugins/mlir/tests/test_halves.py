@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from autotune_mlir.scalar_emit import literal
 from autotune.backends import BuildRequest, ProgramFile
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.bfloat16 import bfloat16_bits
-from autotune.ir.expressions import Cast, Load, var
+from autotune.ir.expressions import Binary, Cast, Load, var
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -62,6 +63,30 @@ def test_candidates_are_right(build: Any, dtype: str) -> None:
         check_candidate(BACKEND, candidate, HERE, threads=1)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize(
+    "indices", ["bak,bkn->ban", "bak,kn->ban", "akq,kqn->an", "nk,ak->an", "ak,ak->a"]
+)
+def test_products_of_narrow_factors_in_any_order_are_compiled(indices: str, dtype: str) -> None:
+    """MLIR lowers few contractions of factors that are narrower than their sums."""
+    extents = {"a": 3, "b": 2, "n": 16, "k": 4, "q": 2}
+    total = "int32" if dtype == "int8" else "float32"
+    left, right, result = re.split(",|->", indices)
+    factors = {"X": left, "W": right}
+    body = [Cast(total, Load(name, tuple(map(var, of)))) for name, of in factors.items()]
+    reduced = [name for name in dict.fromkeys(left + right) if name not in result]
+    axes = [Axis(name, extents[name]) for name in result]
+    axes += [Axis(name, extents[name], "reduce") for name in reduced]
+    output = Tensor("Y", tuple(extents[name] for name in result), total)
+    inputs = tuple(
+        Tensor(name, tuple(extents[axis] for axis in of), dtype) for name, of in factors.items()
+    )
+    stage = Stage(output, tuple(axes), Binary("mul", *body), "add")
+    workload = Workload("product", inputs, (stage,), ("Y",))
+    (candidate, *_) = sample_candidates(BACKEND, workload, HERE)
+    check_candidate(BACKEND, candidate, HERE)
+
+
 def converts(given: str, result: str, size: int) -> Workload:
     body = Cast(result, Load("X", (var("i"),)))
     stage = Stage(Tensor("Y", (size,), result), (Axis("i", size),), body)
@@ -87,6 +112,13 @@ def test_conversions_of_bfloat16_are_exact() -> None:
         assert (got[~kept] & 0x7FFF > 0x7F80).all()
 
 
+def test_bfloat16_is_converted_to_double_precision_and_back() -> None:
+    every = np.arange(0x7F80, dtype=np.uint16)
+    wide = converted("bfloat16", "float64", every)
+    np.testing.assert_array_equal(wide, (every.astype(np.uint32) << 16).view(np.float32))
+    np.testing.assert_array_equal(converted("float64", "bfloat16", wide), every)
+
+
 def test_between_halves_the_way_is_float32() -> None:
     numbers = np.asarray([1.0, 1.0009766, 65504.0, 3e-5], np.float16)
     got = converted("float16", "bfloat16", numbers)
@@ -105,6 +137,7 @@ def test_a_lowered_program_has_bits() -> None:
     %0 = llvm.mlir.constant(dense<[1.000000e+00, -2.500000e-01]> : vector<2xbf16>) : vector<2xbf16>
     %1 = llvm.mlir.constant(0xFF80 : bf16) : bf16
     %2 = llvm.mlir.constant(1.000000e+00 : f32) : f32
+    %5 = llvm.mlir.constant(dense<1.000000e+00> : vector<10xbf16>) : vector<10xbf16>
     %3 = llvm.alloca %4 x bf16 {alignment = 64 : i64} : (i64) -> !llvm.ptr
 """
     assert (
@@ -113,6 +146,7 @@ def test_a_lowered_program_has_bits() -> None:
     %0 = llvm.mlir.constant(dense<[16256, -16768]> : vector<2xi16>) : vector<2xi16>
     %1 = llvm.mlir.constant(-128 : i16) : i16
     %2 = llvm.mlir.constant(1.000000e+00 : f32) : f32
+    %5 = llvm.mlir.constant(dense<16256> : vector<10xi16>) : vector<10xi16>
     %3 = llvm.alloca %4 x i16 {alignment = 64 : i64} : (i64) -> !llvm.ptr
 """
     )

@@ -17,6 +17,7 @@ from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
+    attention,
     conv2d,
     dense,
     gemm,
@@ -91,6 +92,20 @@ def test_programs_that_are_given_packed_constants_are_right(
             wanted = expectations(workload, [references[it] for it in workload.outputs])
             assert mismatch(wanted, call.outputs()) is None, candidate.sketch.name
             assert len(call.copies()) == 1
+
+
+def test_two_constants_are_packed_of_which_one_is_transposed(
+    backend: MLIRBackend, target: Target
+) -> None:
+    """Rows of 17 elements are transposed one by one, and not in vectors."""
+    workload = attention(h=1, n=12, m=20, d=17).with_constants("K", "V")
+    both = [
+        candidate
+        for candidate in sample_candidates(backend, workload, target)
+        if len(prepacked_operands(candidate)) == 2
+    ]
+    assert both
+    check_candidate(backend, both[0], target)
 
 
 def test_operands_are_packed_with_another_dimension_innermost(

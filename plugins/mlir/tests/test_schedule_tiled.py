@@ -27,8 +27,8 @@ from autotune.sketches import (
     Vectorize,
     names_used,
 )
-from autotune.targets import Target
-from autotune.testing.programs import check_candidate
+from autotune.targets import Target, preset
+from autotune.testing.programs import check_candidate, request_for
 
 PRODUCTS = {
     "gemm": gemm(m=24, n=64, k=16),
@@ -164,3 +164,17 @@ def test_casts_of_factors_are_a_part_of_products(dtype: str, target: Target) -> 
         text = str(scheduled(candidate))
         assert not re.search(r"vector<\d+x\d+x\d+x\w+>", text)
         assert re.search(r"arith\.ext\w+ .* : vector<", text)
+
+
+def test_blocks_that_vectors_of_what_is_read_do_not_divide(backend: MLIRBackend) -> None:
+    """Of 16 lanes, 12 divide rows of 24, and not blocks of 16 columns."""
+    wide = preset("zen4-1core")
+    found = [
+        candidate
+        for candidate in candidates(dense(m=48, n=48, k=24, bias=0, relu=0), wide, 8)
+        if candidate.config.get("Y.j.extent") == 48
+        and candidate.config["Y.j.2"] == 1
+        and candidate.sketch.name.startswith("packed-root")
+    ]
+    assert found
+    backend.lower(request_for(found[0], wide))

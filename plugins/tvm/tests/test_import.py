@@ -31,7 +31,7 @@ from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Workload, gemm
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
-from autotune.testing.programs import sample_candidates
+from autotune.testing.programs import check_candidate, sample_candidates
 
 
 @pytest.mark.parametrize("workload", ROUND_TRIPS.values(), ids=ROUND_TRIPS.keys())
@@ -213,6 +213,15 @@ def test_indices_are_narrowed_where_they_fit() -> None:
     assert "T.int64" not in narrow_indices(module, module).script()
     narrow = import_module(module_for(gemm(m=3, n=4, k=5)))[1]
     assert narrow_indices(narrow, narrow).same_as(narrow)
+
+
+def test_indices_of_two_widths_are_put_together(backend: TVMBackend, target: Target) -> None:
+    """TVM repeats (`tile`) in 64 bits what it concatenates in 32."""
+    x = te.placeholder((16,), "float32", "X")
+    made = topi.tile(topi.stack([x, topi.tanh(x)], 0), [2, 1])
+    imported = backend.import_program(te.create_prim_func([x, made]))
+    (candidate, *_) = sample_candidates(backend, imported.workload, target)
+    check_candidate(backend, candidate, target, program=imported.program)
 
 
 def test_replay_applies_to_the_imported_function(backend: TVMBackend, target: Target) -> None:

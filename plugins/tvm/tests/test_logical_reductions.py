@@ -17,9 +17,15 @@ from autotune_tvm.separation import separated
 from tvm import te, tirx, topi
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.workloads import reference_outputs
-from autotune.targets import Target
-from autotune.testing.programs import request_for, run_executable, sample_candidates
+from autotune.ir.expressions import Load, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, reference_outputs
+from autotune.targets import Target, detect_cpu
+from autotune.testing.programs import (
+    check_candidate,
+    request_for,
+    run_executable,
+    sample_candidates,
+)
 
 FUNCTIONS = {"any": np.any, "all": np.all}
 
@@ -98,3 +104,14 @@ def test_names_that_a_program_has_are_not_given_again() -> None:
 def test_they_are_separated_once() -> None:
     apart = separated(module_of(reduced((4, 9), 1, "all"))[0])
     assert separated(apart) is apart
+
+
+def test_truth_values_in_vectors_are_combined(backend: TVMBackend) -> None:
+    """TVM loses the type of a tile that is only read and written in whole vectors."""
+    axes = (Axis("i", 4), Axis("k", 2, "reduce"))
+    stage = Stage(Tensor("Y", (4,), "bool"), axes, Load("X", (var("i"), var("k"))), "min")
+    workload = Workload("all", (Tensor("X", (4, 2), "bool"),), (stage,), ("Y",))
+    here = detect_cpu()
+    candidates = sample_candidates(backend, workload, here)
+    (direct,) = (it for it in candidates if it.sketch.name == "direct")
+    check_candidate(backend, direct, here)

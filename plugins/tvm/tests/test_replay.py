@@ -73,6 +73,31 @@ def test_two_stages_may_pack_one_operand(
             check(workload, candidate=candidate)
 
 
+def test_a_product_may_pack_the_result_of_one_that_is_padded(
+    backend: TVMBackend, target: Target, check: Check
+) -> None:
+    i, j, k = Axis("i", 7), Axis("j", 16), Axis("k", 16, "reduce")
+
+    def product(name: str, left: str, right: str) -> Stage:
+        factors = Load(left, (var("i"), var("k"))), Load(right, (var("k"), var("j")))
+        return Stage(Tensor(name, (7, 16), "float32"), (i, j, k), Binary("mul", *factors), "add")
+
+    inputs = (
+        Tensor("A", (7, 16), "float32"),
+        Tensor("B", (16, 16), "float32"),
+        Tensor("E", (16, 16), "float32"),
+    )
+    workload = Workload("two", inputs, (product("C", "A", "B"), product("D", "C", "E")), ("D",))
+    padded = [
+        candidate
+        for candidate in sample_candidates(backend, workload, target, each=10)
+        if (candidate.config.get("C.i.extent"), candidate.config.get("D.i.extent")) == (8, 7)
+    ]
+    assert padded
+    for candidate in padded[:2]:
+        check(workload, candidate=candidate)
+
+
 # Programs whose blocks and buffers have names of their own.
 
 

@@ -172,6 +172,28 @@ def test_attention(causal: int) -> None:
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_products_of_products() -> None:
+    """The inner one is computed as a matrix that lies transposed in memory."""
+    b, i, j, k = (Axis("b", 3), Axis("i", 2), Axis("j", 4), Axis("k", 5, "reduce"))
+    inner = Binary(
+        "mul", Load("A", (var("b"), var("i"), var("k"))), Load("W", (var("j"), var("k")))
+    )
+    made = Stage(Tensor("T", (3, 2, 4), "float32"), (b, i, j, k), inner, "add")
+    outer = Binary("mul", Load("T", (var("b"), var("i"), var("j"))), Load("V", (var("j"),)))
+    summed = Axis("j", 4, "reduce")
+    total = Stage(Tensor("Y", (3, 2), "float32"), (b, i, summed), outer, "add")
+    inputs = (
+        Tensor("A", (3, 2, 5), "float32"),
+        Tensor("W", (4, 5), "float32"),
+        Tensor("V", (4,), "float32"),
+    )
+    check = Workload("products", inputs, (made, total), ("Y",))
+    arrays = random_inputs(check, np.random.default_rng(0))
+    (found,) = reference_outputs(check, arrays).values()
+    wanted = (arrays["A"] @ arrays["W"].T) @ arrays["V"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_attention_to_other_keys() -> None:
     workload = attention(h=2, n=5, m=7, d=3)
     inputs, output = run(workload)

@@ -91,6 +91,19 @@ def test_what_is_gathered_is_computed_before_it_is_reduced_to_a_single_number() 
     assert found and not any(isinstance(step, Inline) for it in found for step in it.steps)
 
 
+@pytest.mark.parametrize(("inside", "names"), [(True, {"serial"}), (False, {"split-reduction"})])
+def test_a_single_number_of_what_is_read_by_quotients(inside: bool, names: set[str]) -> None:
+    """What the reduction reads so itself is not divided; what is computed for it is, later."""
+    x, k = Tensor("X", (8, 7), "float32"), var("k")
+    axes = (Axis("k", 56),)
+    view = Stage(Tensor("V", (56,), "float32"), axes, Load("X", (k // 7, k % 7)))
+    read = view.body if inside else Load("V", (k,))
+    total = Stage(Tensor("S", (), "float32"), (Axis("k", 56, "reduce"),), read, "add")
+    stages = (total,) if inside else (view, total)
+    found = sketches(Workload("total", (x,), stages, ("S",)), cores=1)
+    assert {it.name for it in found} == names
+
+
 EVEN = evolve(LIMITS, without=frozenset({"split_reduction.uneven"}))
 
 

@@ -15,7 +15,8 @@ from autotune.ir.bfloat16 import bfloat16_bits
 
 __all__ = ["as_bits"]
 
-_CONSTANT = re.compile(r"llvm\.mlir\.constant\([^\n]*? : (?:vector<[0-9x]+x)?bf16>?\)")
+# Its value; a type such as vector<10xbf16> has what looks like digits.
+_CONSTANT = re.compile(r"(?<=llvm\.mlir\.constant\()[^\n]*?(?= : (?:vector<[0-9x]+x)?bf16>?\))")
 # A number; one in hexadecimal digits is the bits.
 _NUMBER = re.compile(r"(0x[0-9A-F]{4})|[-+]?[0-9]+\.[0-9]+(?:e[-+]?[0-9]+)?", re.IGNORECASE)
 

@@ -34,6 +34,8 @@ ALLOCATIONS = frozenset({"memref.alloc", "memref.alloca"})
 
 # Which operand of an operation is the buffer that it writes.
 _WRITES = {
+    "linalg.broadcast": 1,
+    "linalg.transpose": 1,
     "memref.copy": 1,
     "memref.store": 1,
     "vector.maskedstore": 0,

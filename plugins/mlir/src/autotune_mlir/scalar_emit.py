@@ -232,8 +232,11 @@ class BodyWriter:
             return self._convert("index_cast", wide, dtype)
         if dtype == "uint8" and source in _FLOATS:
             return self.cast(self._convert("fptosi", value, "int32"), dtype)
-        if source in _HALVES and dtype in _HALVES:
-            value, source = self._convert("extf", value, "float32"), "float32"
+        halves = source in _HALVES and dtype in _HALVES
+        if halves or {source, dtype} == {"bfloat16", "float64"}:
+            # What becomes of bfloat16 are the leading bits of float32.
+            value = self.cast(value, "float32")
+            source = "float32"
         operation = _conversion(source, dtype)
         return self._convert(operation, value, dtype) if operation else Value(value.name, dtype)
 

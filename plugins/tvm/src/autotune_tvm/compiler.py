@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib import metadata
 from typing import Any
@@ -116,7 +117,8 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
         made = _host_target(target, threads)
         pipeline, finalize_host, _ = tir_pipeline()
         bound = tvm.tirx.transform.BindTarget(made.with_host(made))(module)
-        return finalize_host()(pipeline(bound))
+        with _kept_buffers(bound):
+            return finalize_host()(pipeline(bound))
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildFailed(brief(error)) from error
 
@@ -124,6 +126,32 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
 def without_checks(lowered: Any) -> Any:
     """What :func:`lower_module` returned, without the checks of its arguments in each call."""
     return runtime.load().tirx.transform.SkipAssert()(lowered)
+
+
+def _kept_buffers(module: Any) -> AbstractContextManager[object]:
+    """Passes that leave buffers as they are where some hold truth values.
+
+    TVM makes those that are only read and written in vectors buffers of vectors, and then loses
+    the type of their elements.
+    """
+    from autotune_tvm.passes.statements import blocks
+
+    transform = runtime.load().transform
+    kept = [
+        buffer
+        for function in module.functions.values()
+        for block in blocks(function.body)
+        for buffer in block.alloc_buffers
+        if str(buffer.dtype) == "bool"
+    ]
+    if not kept:
+        return nullcontext()
+    current = transform.PassContext.current()
+    config = {**dict(current.config), "tirx.disable_storage_rewrite": True}
+    made: AbstractContextManager[object] = transform.PassContext(
+        opt_level=current.opt_level, config=config, instruments=list(current.instruments)
+    )
+    return made
 
 
 def generate_code(

@@ -155,6 +155,9 @@ class ScheduleState:
 
     def buffer_of(self, tensor: str) -> str:
         """Name of the buffer that holds ``tensor`` in the module."""
+        if tensor in self.padded:
+            # Its block writes what is padded, of which this is the part that others read.
+            return str(self.sch.get(self.padded[tensor].write).writes[0].source.name)
         if tensor in self.blocks:
             return str(self.sch.get(self.blocks[tensor]).writes[0].source.name)
         return tensor

@@ -24,9 +24,10 @@ def program_of(workload: Workload, program: str | None) -> Any:
         UnsupportedWorkload: the text is no program, or TVM has no form for the workload.
     """
     if program is not None:
+        from autotune_tvm.passes import narrow_mixed_indices
         from autotune_tvm.separation import separated
 
-        return separated(_imported(program))
+        return narrow_mixed_indices(separated(_imported(program)))
     from autotune_tvm.emit import module_for
 
     return module_for(workload)

@@ -73,7 +73,8 @@ def evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
     if stage.combiner == "add" and stage.scan_axis is None:
         contracted = _contract(stage, arrays)
         if contracted is not None:
-            return contracted.astype(dtype)
+            # What is made by a product of matrices may be transposed in memory.
+            return contracted.astype(dtype, order="C")
     result = np.empty(stage.output.shape, dtype=dtype)
     extent = stage.spatial_axes[0].extent if stage.spatial_axes else 1
     step = max(1, _CHUNK_POINTS * extent // max(stage.points, 1))

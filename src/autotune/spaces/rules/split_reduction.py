@@ -92,11 +92,8 @@ class SplitReductionRule(SketchRule):
         if is_pointwise(stage) or not draft.can(*_NEEDED):
             return None
         source = _source(draft, stage)
-        loads = source.stage.loads
-        if source.stage.gathers or not all(is_affine(source.stage.forms(load)) for load in loads):
-            return None
-        if not is_without_reuse(source.stage):
-            return None
+        if not _reads_plainly(source.stage) or not is_without_reuse(source.stage):
+            return None if stage.spatial_axes else [_serial(draft, source)]
         for axis in reversed(stage.reduce_axes):
             if _is_contiguous(source.stage, axis):
                 found = list(_across_lanes(draft, source, axis))
@@ -148,12 +145,18 @@ def _source(draft: SketchDraft, stage: Stage) -> _Source:
             continue
         if name in workload.outputs or any(gather.tensor == name for gather in stage.gathers):
             continue
-        if producer.gathers and not stage.spatial_axes:
-            # No rule takes a single number of what is gathered: that is computed before.
+        if not stage.spatial_axes and not _reads_plainly(producer):
+            # No other rule takes a single number, and this one divides what has plain indices:
+            # the others are computed before.
             continue
         inlined.append(name)
         body = transform(body, _replacing(producer))
     return _Source(evolve(stage, body=body), tuple(inlined))
+
+
+def _reads_plainly(stage: Stage) -> bool:
+    """Whether no index is computed from data, and none has a quotient or a remainder."""
+    return not stage.gathers and all(is_affine(stage.forms(load)) for load in stage.loads)
 
 
 def _replacing(producer: Stage) -> Callable[[ScalarExpr], ScalarExpr | None]:

@@ -361,7 +361,9 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
         whole = WholeOperand(step.operand, block, step.lanes)
         if innermost is not None:
             transposed = TransposedOperand(step.stage, step.operand, innermost).name
-            whole = evolve(whole, operand=transposed, source=step.operand)
+            # The step's lanes are along what is read, and the copy is made along its blocks.
+            lanes = math.gcd(step.lanes, step.lanes if block is None else block)
+            whole = evolve(whole, operand=transposed, source=step.operand, lanes=lanes)
         plan.whole.append(whole)
         return
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))

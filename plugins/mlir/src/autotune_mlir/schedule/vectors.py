@@ -25,10 +25,11 @@ _SUBSETS = (
     "tensor.merge_consecutive_insert_extract_slice",
     "tensor.fold_tensor_subset_ops_into_vector_transfers",
 )
+_FOLD_EXTENSIONS = "vector.fold_arith_extension"
 _CONTRACTIONS = (
     "vector.lower_masked_transfers",
     "vector.reduction_to_contract",
-    "vector.fold_arith_extension",
+    _FOLD_EXTENSIONS,
     "vector.transfer_permutation_patterns",
 )
 _OUTER_PRODUCTS = (
@@ -77,7 +78,8 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
                 script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
-    script.patterns(function, _CONTRACTIONS)
+    left_out = "" if all(map(_may_extend_inside, plan.stages.values())) else _FOLD_EXTENSIONS
+    script.patterns(function, [each for each in _CONTRACTIONS if each != left_out])
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
     for stage in plan.stages.values():
@@ -85,6 +87,25 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     script.patterns(function, _OUTER_PRODUCTS)
     # What was hoisted is a slice of a slice, which would become a buffer of its own.
     script.clean(function, *_SUBSETS)
+
+
+def _may_extend_inside(own: StagePlan) -> bool:
+    """Whether factors narrower than their sums may be converted where they are multiplied.
+
+    Of such contractions MLIR lowers those of rows and columns, in this order, of a matrix and a
+    vector, and of two vectors. Stages in pieces are these, or none.
+    """
+    stage = own.stage
+    if stage.combiner is None or len(stage.loads) < 2 or _is_in_pieces(own):
+        return True
+    read = [{name for form in stage.forms(load) for name in form.axes} for load in stage.loads]
+    (summed, *others), spatial = stage.reduce_axes, [axis.name for axis in stage.spatial_axes]
+    if others or len(read) != 2 or not all(summed.name in factor for factor in read):
+        return False
+    moving = [[name for name in spatial if name in factor] for factor in read]
+    if len(spatial) == 1:
+        return moving[0] != moving[1]
+    return len(spatial) < 3 and moving == [spatial[:1], spatial[1:]]
 
 
 def _is_in_pieces(own: StagePlan) -> bool:

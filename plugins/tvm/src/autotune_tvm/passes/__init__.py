@@ -17,7 +17,7 @@ from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
 from autotune_tvm.passes.hoist_corrections import hoist_corrections
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
-from autotune_tvm.passes.narrow_indices import narrow_indices
+from autotune_tvm.passes.narrow_indices import narrow_indices, narrow_mixed_indices
 from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.pipeline_fetches import AHEAD, STAGES, pipeline_fetches
 from autotune_tvm.passes.pipeline_rows import HOST, LATE, pipeline_rows
@@ -51,6 +51,7 @@ __all__ = [
     "hoist_corrections",
     "multiply_by_reciprocal",
     "narrow_indices",
+    "narrow_mixed_indices",
     "note_streams",
     "pipeline_fetches",
     "request_tiles",

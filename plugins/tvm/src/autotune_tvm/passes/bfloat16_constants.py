@@ -1,8 +1,9 @@
-"""Constants of bfloat16 in vectors, in a form that TVM lowers.
+"""Constants of bfloat16 in vectors, and what is repeated in all lanes, in a form that TVM lowers.
 
 TVM stores vectors of bfloat16 as vectors of integers, except for those that repeat one element,
-which it leaves as they are and then refuses: zeros around a packed operand are such vectors.
-Here a constant depends on the lane as TVM sees it, and is the same for all of them to LLVM.
+which it leaves as they are and then refuses: zeros around a packed operand are such vectors, and
+so is what is broadcast along rows. Here such an element depends on the lane as TVM sees it, and is
+the same for all of them to LLVM.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 from tvm.ir import IRModule
+from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
 from autotune.ir.bfloat16 import bfloat16_bits
+from autotune_tvm.blocks import walk
 from autotune_tvm.passes.statements import inside, rebuilt, statements, with_bodies
 
 __all__ = ["bfloat16_constants"]
@@ -23,7 +26,7 @@ _DTYPE = "bfloat16"
 
 
 def bfloat16_constants(module: IRModule) -> IRModule:
-    """The module with constants of bfloat16 in vector loops rewritten."""
+    """The module with constants and repeated elements of bfloat16 in vector loops rewritten."""
     return with_bodies(module, _rewritten)
 
 
@@ -51,6 +54,7 @@ def _is_vector(node: Any) -> bool:
 def _in_vectors(loop: Any) -> Any:
     # Zero in every lane, and nothing that TVM simplifies.
     lane = tirx.BitwiseAnd(tirx.Cast("uint16", loop.loop_var), tirx.const(0, "uint16"))
+    moving = _moving(loop)
 
     def constant(value: Any) -> Any:
         if str(value.ty.dtype) != _DTYPE:
@@ -58,5 +62,37 @@ def _in_vectors(loop: Any) -> Any:
         bits = int(bfloat16_bits(np.asarray(float(value.value))))
         return tirx.reinterpret(_DTYPE, tirx.BitwiseOr(tirx.const(bits, "uint16"), lane))
 
+    def repeated(store: Any) -> Any:
+        if str(store.buffer.dtype) != _DTYPE or not _may_repeat(store.value, moving):
+            return store
+        # TVM computes in float32, and keeps what it computes so: the bits of a value are those.
+        wide = tirx.reinterpret("uint32", tirx.Cast("float32", store.value))
+        same = tirx.BitwiseOr(wide, tirx.Cast("uint32", lane))
+        value = tirx.Cast(_DTYPE, tirx.reinterpret("float32", same))
+        return tirx.BufferStore(store.buffer, value, store.indices)
+
     body = structural_map(loop.body, (tirx.FloatImm, constant))
+    body = structural_map(body, (tirx.BufferStore, repeated))
     return loop if body.same_as(loop.body) else rebuilt(loop, [body])
+
+
+def _may_repeat(value: Any, moving: list[Any]) -> bool:
+    """Whether a value may be the same in all lanes: a quotient of the lane's number may be."""
+    nodes = list(walk(value))
+    if any(isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) for node in nodes):
+        return True
+    return not any(node.same_as(name) for node in nodes for name in moving)
+
+
+def _moving(loop: Any) -> list[Any]:
+    """The loop's variable, and those of blocks in it that change with it."""
+    found = [loop.loop_var]
+    for statement in statements(loop.body):
+        if isinstance(statement, SBlockRealize):
+            pairs = zip(statement.block.iter_vars, statement.iter_values, strict=True)
+            found += [
+                item.var
+                for item, value in pairs
+                if any(node.same_as(name) for node in walk(value) for name in found)
+            ]
+    return found

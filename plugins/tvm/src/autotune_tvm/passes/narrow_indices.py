@@ -13,7 +13,7 @@ from autotune_tvm.blocks import nests_of, read_function
 from autotune_tvm.emit import ENTRY
 from autotune_tvm.passes.statements import replaced, with_bodies, with_fields
 
-__all__ = ["narrow_indices"]
+__all__ = ["narrow_indices", "narrow_mixed_indices"]
 
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod)
 
@@ -28,15 +28,33 @@ def narrow_indices(scheduled: IRModule, original: IRModule) -> IRModule:
         scheduled: What a schedule made of ``original``.
         original: The imported program.
     """
-    variables = [loop.loop_var for nest in nests_of(original[ENTRY]) for loop in nest.loops]
-    if all(str(variable.ty.dtype) == "int32" for variable in variables):
-        return scheduled
-    reading = read_function(original[ENTRY])
-    tensors = (*reading.parameters, *(block.stage.output for block in reading.blocks))
-    if any(tensor.dtype == "int64" or tensor.elements >= 1 << 31 for tensor in tensors):
+    if _widths(original) <= {"int32"} or not _fits(original):
         return scheduled
     narrowed = tirx.transform.ForceNarrowIndexToInt32()(scheduled)
     return with_bodies(narrowed, lambda body: replaced(body, _narrowed_call))
+
+
+def narrow_mixed_indices(original: IRModule) -> IRModule:
+    """An imported program with loops of 32 bits and of 64 with the first only, where all fits.
+
+    TVM's schedules do not put indices of both into one expression.
+    """
+    if len(_widths(original)) < 2 or not _fits(original):
+        return original
+    return tirx.transform.ForceNarrowIndexToInt32()(original)
+
+
+def _widths(module: IRModule) -> set[str]:
+    """Types of the loops of an imported program."""
+    nests = nests_of(module[ENTRY])
+    return {str(loop.loop_var.ty.dtype) for nest in nests for loop in nest.loops}
+
+
+def _fits(module: IRModule) -> bool:
+    """Whether 32 bits are enough for indices of all tensors, and none holds wider integers."""
+    reading = read_function(module[ENTRY])
+    tensors = (*reading.parameters, *(block.stage.output for block in reading.blocks))
+    return not any(it.dtype == "int64" or it.elements >= 1 << 31 for it in tensors)
 
 
 def _narrowed_call(node: Any) -> Any:
