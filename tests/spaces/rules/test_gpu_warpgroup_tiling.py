@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from convolutions import convolution
+from numpy.typing import NDArray
 from workload_names import named
 
 from autotune.ir.expressions import const
@@ -25,7 +26,7 @@ from autotune.ir.workloads import (
 from autotune.measure.validation import error_bound, relative_bound
 from autotune.models.pruning.launches import launches
 from autotune.models.pruning.psa_gpu import GpuScorer
-from autotune.nest import derive_nest, layout_conflict
+from autotune.nest import derive_nest, layout_conflict, nest_tape
 from autotune.sketches import (
     STEP_TYPES,
     Candidate,
@@ -37,7 +38,7 @@ from autotune.sketches import (
     WarpTensorize,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.targets import Target, preset, resolve
+from autotune.targets import Target, most_shared_memory, preset, resolve
 from autotune.testing.nest_interpreter import run_candidate
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1020, 512, "test")
@@ -106,12 +107,60 @@ def test_a_backend_without_the_layout_gets_no_such_sketch() -> None:
     assert LABEL not in names and "tensor-cores" in names
 
 
-def test_copies_in_core_matrices_are_not_fetched_ahead() -> None:
-    steps = {it.name: it.steps for it in space_of(LARGE).sketches()}
-    ahead = {
-        name for name, own in steps.items() if any(isinstance(it, PipelineFetches) for it in own)
-    }
-    assert "tensor-cores" in ahead and LABEL in steps and LABEL not in ahead
+@pytest.mark.parametrize(
+    ("workload", "depths"),
+    [
+        (LARGE, (1, 2, 3, 4)),
+        (gemm(m=64, n=64, k=32, dtype="float16"), (1, 2)),
+        (gemm(m=50, n=44, k=52, dtype="float16"), (1, 2, 3, 4)),
+        (gemm(m=64, n=96, k=96, dtype="int8"), ()),
+        (conv2d(h=8, w=8, ci=16, co=16, pad=1, dtype="float16"), (1, 2, 3, 4)),
+        (conv2d(h=8, w=8, ci=3, co=16, pad=1, dtype="float16"), ()),
+    ],
+    ids=("large", "two", "padded", "turned", "windows", "three channels"),
+)
+def test_copies_in_core_matrices_are_fetched_ahead(
+    workload: Workload, depths: tuple[int, ...]
+) -> None:
+    """As those of warps are: bytes that do not lie along the reduction are turned on the way."""
+    sketch = sketch_of(workload)
+    assert sketch is not None
+    found = [param.values for param in sketch.params if param.name.endswith(".stages")]
+    assert tuple(found[0] or () if found else ()) == depths
+    assert any(isinstance(step, PipelineFetches) for step in sketch.steps) == bool(depths)
+
+
+def test_every_stage_is_memory_of_a_block() -> None:
+    """Two of 96 KiB fit the 227 KiB that a block may ask for, three do not."""
+    sketch = sketch_of(LARGE)
+    assert sketch is not None
+    tiles = {"i.0": 32, "i.1": 2, "i.2": 1, "j.0": 16, "j.1": 1, "j.2": 32, "k.0": 64, "k.1": 4}
+    tiles |= {"A.lanes": 8, "B.lanes": 8, "A.pad": 0, "B.pad": 0, "unroll": 0}
+
+    def rows(**changes: int) -> NDArray[np.int64]:
+        config = {f"C.{name}": value for name, value in (tiles | changes).items()}
+        found = [Candidate.from_config(sketch, config | {"C.stages": it}) for it in (1, 2, 3, 4)]
+        return np.array([candidate.values for candidate in found])
+
+    tape = nest_tape(sketch).tape
+    held = tape.evaluate(rows())[:, tape.output_index["shared_bytes"]]
+    assert held.tolist() == [48 * 1024 * depth for depth in (1, 2, 3, 4)]
+    feasible, large = space_of(LARGE).feasible_set(sketch), {"k.0": 32, "k.1": 8}
+    assert feasible.contains(rows()).tolist() == [True, True, True, True]
+    assert feasible.contains(rows(**large)).tolist() == [True, True, False, False]
+    assert np.isfinite(GpuScorer(H100).score(sketch, rows(**large))).tolist() == [1, 1, 0, 0]
+
+
+def test_the_draft_expects_copies_to_be_hidden_behind_products() -> None:
+    """Of a block that is alone on its multiprocessor whatever its stages."""
+    sketch = sketch_of(LARGE)
+    assert sketch is not None
+    tiles = {"i.0": 8, "i.1": 8, "i.2": 1, "j.0": 16, "j.1": 1, "j.2": 32, "k.0": 128, "k.1": 2}
+    tiles |= {"A.lanes": 8, "B.lanes": 8, "A.pad": 1, "B.pad": 1, "unroll": 0}
+    config = {f"C.{name}": value for name, value in tiles.items()}
+    found = [Candidate.from_config(sketch, config | {"C.stages": it}) for it in (1, 2, 3)]
+    one, two, three = GpuScorer(H100).score(sketch, np.array([it.values for it in found]))
+    assert one < two <= three
 
 
 def test_candidates_keep_the_limits_of_the_target() -> None:
@@ -121,7 +170,7 @@ def test_candidates_keep_the_limits_of_the_target() -> None:
         assert int(evaluate(launch.threads, config)) % 128 == 0
         assert int(evaluate(launch.threads, config)) <= H100.max_threads_per_block
         shared = int(evaluate(launch.shared_bytes, config))
-        assert shared + 63 * 2 <= H100.shared_memory_bytes
+        assert shared + 63 * 2 <= most_shared_memory(H100)
         assert 8 <= config["C.j.2"] <= 32
         score = GpuScorer(H100).score(candidate.sketch, np.array([candidate.values]))
         assert np.all(np.isfinite(score))
@@ -143,7 +192,7 @@ def test_the_draft_sees_bank_conflicts_of_stores() -> None:
     assert sketch is not None
     tiles = {"i.0": 32, "i.1": 2, "i.2": 1, "j.0": 32, "j.1": 1, "j.2": 16, "k.0": 64, "k.1": 4}
     config = {f"C.{name}": value for name, value in tiles.items()}
-    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.B.pad": 1, "C.unroll": 0}
+    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.B.pad": 1, "C.stages": 1, "C.unroll": 0}
     rows = [Candidate.from_config(sketch, config | {"C.A.pad": pad}).values for pad in (0, 1)]
     plain, padded = GpuScorer(H100).score(sketch, np.array(rows))
     assert plain < padded
@@ -184,7 +233,7 @@ def test_what_no_warpgroup_computes_is_found(change: str, message: str) -> None:
         tiles |= {"j.0": 8, "j.2": 64}
     config = {f"C.{name}": value for name, value in tiles.items()}
     config |= {f"C.{name}": 1 for name in ("A.pad", "B.pad")}
-    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.unroll": 0}
+    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.stages": 1, "C.unroll": 0}
     changed = evolve(sketch, steps=tuple(steps))
     candidate = Candidate(changed, tuple(config[name] for name in sketch.param_names))
     conflict = layout_conflict(candidate)

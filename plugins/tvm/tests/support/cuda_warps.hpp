@@ -6,6 +6,7 @@
 #include "cuda_threads.hpp"
 
 #include <deque>
+#include <unordered_set>
 #include <utility>
 
 #define __device__
@@ -142,6 +143,19 @@ struct Copy {
 inline std::vector<Copy> begun[1024];
 inline std::deque<std::vector<Copy>> on_their_way[1024];
 
+// Words that copies have written and that their threads have not fenced for the asynchronous proxy
+// (cuda_warpgroups.hpp), and those of each thread.
+constexpr uintptr_t kWordBytes = 4;
+inline std::unordered_set<uintptr_t> unshared;
+inline std::vector<uintptr_t> unshared_of[1024];
+
+inline void note_written(const void* to, size_t bytes) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(to) / kWordBytes;
+  for (uintptr_t word = first; word < first + bytes / kWordBytes; ++word) {
+    if (unshared.insert(word).second) unshared_of[threadIdx.x].push_back(word);
+  }
+}
+
 inline void begin_copy(void* to, const void* from, size_t bytes, bool valid) {
   if (reinterpret_cast<uintptr_t>(to) % bytes != 0) std::exit(8);
   if (valid && reinterpret_cast<uintptr_t>(from) % bytes != 0) std::exit(8);
@@ -155,6 +169,7 @@ inline void wait_for_copies(size_t groups) {
     for (const Copy& copy : own.front()) {
       if (copy.from == nullptr) std::memset(copy.to, 0, copy.bytes);
       else std::memcpy(copy.to, copy.from, copy.bytes);
+      note_written(copy.to, copy.bytes);
     }
     own.pop_front();
   }
@@ -175,7 +190,10 @@ inline void autotune_wait_copies_3() { wait_for_copies(3); }
   inline void autotune_copy_##bytes##_if(void* to, const void* from, int valid) {       \
     begin_copy(to, from, bytes, valid != 0);                                            \
   }                                                                                     \
-  inline void autotune_zero_##bytes(void* to) { std::memset(to, 0, bytes); }
+  inline void autotune_zero_##bytes(void* to) {                                         \
+    std::memset(to, 0, bytes);                                                          \
+    note_written(to, bytes);                                                            \
+  }
 COPIES(4)
 COPIES(8)
 COPIES(16)

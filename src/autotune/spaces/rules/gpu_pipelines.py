@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from autotune.ir.expressions import Constant, IntExpr, Load, ScalarExpr, Select, const, var
+from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Constraint,
     CooperativeFetch,
+    CoreMatrices,
     Inline,
     Ordinal,
     Param,
@@ -71,9 +73,7 @@ def fetch_pipeline(
         for step in steps
         if isinstance(step, Inline)
     )
-    turned = any(
-        isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims) for step in steps
-    )
+    turned = any(_is_turned(draft, step) for step in steps)
     if not (capable and moved and draft.can("pipeline_fetches")) or turned:
         return waiting
     fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
@@ -96,6 +96,13 @@ def fetch_pipeline(
     )
 
 
+def _is_turned(draft: SketchDraft, step: Step) -> bool:
+    """Whether a step lays rows out along another dimension than the operand's last."""
+    if isinstance(step, CoreMatrices):
+        return step.dim != len(draft.workload.tensors[step.operand].shape) - 1
+    return isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims)
+
+
 def _is_moved(body: ScalarExpr) -> bool:
     """Whether a stage moves elements of a tensor, with zeros where there are none."""
     if isinstance(body, Select):
@@ -108,8 +115,9 @@ def _rounds(stage: Stage, at: str, steps: Sequence[Step]) -> tuple[IntExpr, int]
     """Iterations of the outermost loop of an axis, and how many there may be."""
     axis = at.rpartition(".")[0]
     (tile,) = (step for step in steps if isinstance(step, Tile) and step.axis == axis)
-    known = math.prod(factor.value for factor in tile.factors if factor.value is not None)
-    return tile.factors[0], -(-stage.axis(axis).extent // known)
+    # Every parameter is at least 1.
+    least = [evaluate(it, dict.fromkeys(it.variables, 1)) for it in tile.factors]
+    return tile.factors[0], -(-stage.axis(axis).extent // math.prod(map(int, least)))
 
 
 def _values(lanes: IntExpr, params: Sequence[Param]) -> tuple[int, ...]:

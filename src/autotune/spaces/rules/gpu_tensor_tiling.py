@@ -20,7 +20,6 @@ what is computed there is not written. The instructions know nothing of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from attrs import evolve
 
@@ -189,7 +188,7 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
         inlined = _inlined(draft, stage, it.tensor)
         steps += map(Inline, inlined)
         settled.update(inlined)
-    pipeline = _pipeline(draft, product_, params, steps)
+    pipeline = fetch_pipeline(draft, stage, at, params, steps)
     params += pipeline.params
     steps += pipeline.steps
     constraints += [*_limits(draft, product_, pipeline), *pipeline.constraints]
@@ -211,15 +210,6 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
         constraints=constraints,
         steps=steps,
     )
-
-
-def _pipeline(
-    draft: SketchDraft, product_: MatrixProduct, params: Sequence[Param], steps: Sequence[Step]
-) -> FetchPipeline:
-    """How far ahead factors are fetched: in core matrices they are waited for."""
-    if product_.call.is_of_warpgroup:
-        return FetchPipeline(const(1), draft.target.shared_memory_bytes)
-    return fetch_pipeline(draft, product_.stage, f"{product_.axes[2]}.0", params, steps)
 
 
 def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:

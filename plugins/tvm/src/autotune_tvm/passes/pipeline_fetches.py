@@ -34,10 +34,12 @@ from autotune_tvm.passes.statements import (
     region_at,
     replaced,
     statements,
+    substituted,
     with_bodies,
     with_fields,
 )
 from autotune_tvm.passes.uniform_conditions import asked_once, once_for_all
+from autotune_tvm.passes.warpgroup_calls import Products, find_products, share, wait
 
 __all__ = ["AHEAD", "STAGES", "pipeline_fetches"]
 
@@ -64,6 +66,7 @@ class _Rounds:
         stages: How many iterations are in memory at once.
         fetches: The statements that fetch.
         rest: The others.
+        products: Those of the others that are products of warpgroups.
         buffers: By buffer that they fill, the one with a dimension for the stages in front.
     """
 
@@ -71,6 +74,7 @@ class _Rounds:
     stages: int
     fetches: Sequence[Any]
     rest: Sequence[Any]
+    products: Sequence[Products]
     buffers: Mapping[Any, Any]
 
 
@@ -99,7 +103,9 @@ def _rounds(loop: Any) -> _Rounds:
             buffers[plain] = tirx.decl_buffer(
                 shape, str(plain.dtype), str(plain.name), scope=str(plain.scope())
             )
-    return _Rounds(loop, stages, fetches, parts[len(fetches) :], buffers)
+    rest = parts[len(fetches) :]
+    products = [found for found in map(find_products, rest) if found is not None]
+    return _Rounds(loop, stages, fetches, rest, products, buffers)
 
 
 def _whole_vectors(node: Any) -> Any | None:
@@ -160,7 +166,9 @@ def _rewritten(node: Any, loops: Sequence[_Rounds]) -> Any:
 def _ahead(rounds: _Rounds) -> Any:
     """Fetch all stages but one; then in each iteration wait, fetch the next, and compute.
 
-    Behind the end, groups without copies keep the count.
+    Behind the end, groups without copies keep the count. Products of warpgroups are begun before
+    the fetch, and waited for before the barrier of the next iteration: only then may any thread
+    fill the stage that they read.
     """
     loop, variable = rounds.loop, rounds.loop.loop_var
     dtype = str(variable.ty.dtype)
@@ -179,8 +187,13 @@ def _ahead(rounds: _Rounds) -> Any:
     )
     own = floormod(variable, rounds.stages)
     zero = {variable: tirx.const(0, dtype)}
-    computed = [_reading(node, rounds, zero, own) for node in rounds.rest]
-    body = [wait_for_group(rounds.stages - 2), _barrier(), more, end_of_group(), *computed]
+    computed = [_reading(node, rounds, zero, own) for node in map(_begun, rounds.rest)]
+    fetched = [more, end_of_group()]
+    body = [wait_for_group(rounds.stages - 2), _barrier(), *fetched, *computed]
+    if rounds.products:
+        # What a thread has copied is shared by itself, before the barrier.
+        arrived = [wait_for_group(rounds.stages - 2), share(), wait()]
+        body = [*arrived, _barrier(), *computed, *fetched]
     annotations = {key: value for key, value in loop.annotations.items() if key != STAGES}
     repeated = tirx.For(
         variable,
@@ -193,7 +206,14 @@ def _ahead(rounds: _Rounds) -> Any:
         loop.step,
     )
     # Inside another loop, threads may still compute on what the last iterations fetched.
-    return tirx.SeqStmt([_barrier(), begin, repeated])
+    ended = [it.ended(variable) for it in rounds.products]
+    return tirx.SeqStmt([_barrier(), begin, repeated, *ended])
+
+
+def _begun(node: Any) -> Any:
+    """The statement, or where it is products of warpgroups, one that only begins them."""
+    products = find_products(node)
+    return node if products is None else products.begun()
 
 
 def _barrier() -> Any:
@@ -230,7 +250,8 @@ def _copied(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) -
         predicate = at(predicate, names, given)
     # A part of the buffer holds one iteration: of its number nothing is left in the place.
     zero = tirx.const(0, str(names[0].ty.dtype))
-    within = [at(value, names, [zero, *given[1:]]) for value in node.iter_values]
+    # Simplified places hide from TVM how far a condition lets them go.
+    within = [substituted(value, names, [zero, *given[1:]]) for value in node.iter_values]
     return SBlockRealize(placed, predicate, _stored(node.block, rounds, values, within, stage))
 
 
@@ -253,7 +274,7 @@ def _stored(
         for item, var in zip(block.iter_vars, fresh, strict=True)
     ]
     buffer = rounds.buffers[block.writes[0].source]
-    place = [stage, *(at(index, own, within) for index in block.body.indices)]
+    place = [stage, *(substituted(index, own, within) for index in block.body.indices)]
     value = at(block.body.value, [*own, *values], [*fresh, *values.values()])
     written = BufferRegion(buffer, [_point(index) for index in place])
     annotations = {key: value for key, value in block.annotations.items() if key != AHEAD}
