@@ -48,9 +48,9 @@ from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import Candidate, CoreMatrices
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
-from autotune.targets import preset
+from autotune.targets import preset, resolve
 
-TARGET = preset("h100")
+TARGET = resolve("h100-tf32")
 ARCHITECTURE = "sm_90a"
 
 
@@ -66,6 +66,9 @@ WORKLOADS = (
     convolution(n=2, h=9, w=9, ci=16, co=64, pad=1, bias=1),
     convolution(h=8, w=8, ci=32, co=128, groups=2, pad=1),
     convolution(h=8, w=8, ci=64, co=64, groups=2, last=1, dtype="int8"),
+    dense(m=64, n=24, k=48),
+    gemm(m=50, n=20, k=30),
+    conv2d(h=8, w=8, ci=4, co=8, pad=1),
 )
 
 
@@ -123,13 +126,14 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS for it in programs_of(workload, 2)]
     assert len(programs) == 2 * len(WORKLOADS)
     ahead = [it for workload in WORKLOADS for it in programs_of(workload, 1, (2, 3, 4))]
-    assert len(ahead) == 6
+    assert len(ahead) == 9
     large = large_stages()
     inputs = random_inputs(large.sketch.workload, np.random.default_rng(7))
     source = on_cpus(source_of(large, TARGET))
     ahead.append(Program(source, ((1, 128),), large.sketch.workload, inputs))
     kernels = "".join(it.source.split('extern "C"', 1)[1] for it in ahead)
-    assert "_if((&" in kernels and "autotune_copy_16((&" in kernels
+    called = set(re.findall(r"autotune_\w+", kernels))
+    assert {"autotune_copy_16", "autotune_copy_4_if", "autotune_round_4_if"} <= called
     programs += ahead
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         check(program, found, TARGET)
@@ -151,7 +155,7 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
             check(program, found, TARGET)
 
 
-UNFENCED, UNSHARED, CHANGED = 10, 13, 14
+UNFENCED, UNSHARED, CHANGED, CUT_OFF = 10, 13, 14, 15
 """What programs end with: see ``cuda_warpgroups.hpp``."""
 
 RIGHT, WRONG = "right", "wrong"
@@ -159,6 +163,11 @@ RIGHT, WRONG = "right", "wrong"
 _WAIT, _BARRIER = "autotune_wgmma_wait();", "__syncthreads();"
 _SHARE, _END = "autotune_wgmma_share();", "autotune_wgmma_end<4>("
 _STORED = ((_SHARE, "", UNFENCED), (f"{_SHARE} {_BARRIER}", _SHARE, WRONG))
+_ENDED = f"{_END}(&(C_reindex_local_ptr[0])));"
+_ROUNDED = (
+    (f"{_ENDED} {_BARRIER}", _ENDED, WRONG),
+    ("autotune_round_4((&(B_shared", "unrounded((&(B_shared", CUT_OFF),
+)
 _COPIED = (
     ("autotune_wait_copies_0();", "", WRONG),
     (_SHARE, "", UNFENCED),
@@ -170,22 +179,31 @@ _COPIED = (
 )
 
 
+_UNROUNDED = "inline void unrounded(void* to, const void* from) { std::memcpy(to, from, 4); }"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_every_wait_fence_and_barrier_is_needed(tmp_path: Path) -> None:
-    workload = gemm(m=64, n=8, k=64, dtype="float16")
+    halves, floats = gemm(m=64, n=8, k=64, dtype="float16"), gemm(m=64, n=8, k=32)
     programs, expected = list[Program](), list[int | str]()
-    for depth, changes in ((1, _STORED), (2, _COPIED)):
-        (program,) = programs_of(workload, 1, (depth,))
+    for workload, depth, changes in (
+        (halves, 1, _STORED),
+        (halves, 2, _COPIED),
+        (floats, 1, _ROUNDED),
+    ):
+        drawn = programs_of(workload, 6, (depth,))
+        program = next(it for it in drawn if "for (int ax7_0 = 0" in it.source)
         functions, kernel = program.source.split('extern "C"', 1)
         programs.append(program)
         expected.append(RIGHT)
-        for old, new, code in changes:
+        for old, new, outcome in changes:
             found = re.compile(r"\s+".join(map(re.escape, old.split())))
             changed, count = found.subn(new, kernel)
-            assert count == 1, old
-            programs.append(evolve(program, source=f'{functions}extern "C"{changed}'))
-            expected.append(code)
+            assert count, old
+            source = f'{functions}{_UNROUNDED}\nextern "C"{changed}'
+            programs.append(evolve(program, source=source))
+            expected.append(outcome)
     results = [
         outcome_of(program, result)
         for program, result in zip(programs, run_each(programs, tmp_path), strict=True)

@@ -11,9 +11,12 @@ from convolutions import convolution
 from numpy.typing import NDArray
 from workload_names import named
 
-from autotune.ir.expressions import const
+from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -25,6 +28,7 @@ from autotune.ir.workloads import (
 )
 from autotune.measure.validation import error_bound, relative_bound
 from autotune.models.pruning.launches import launches
+from autotune.models.pruning.psa_corrected import corrected_symbols
 from autotune.models.pruning.psa_gpu import GpuScorer
 from autotune.nest import derive_nest, layout_conflict, nest_tape
 from autotune.sketches import (
@@ -91,10 +95,10 @@ def test_the_nest_computes_the_reference(workload: Workload) -> None:
     [
         (PRODUCTS[0], "a100"),
         (gemm(m=64, n=64, k=64, dtype="u8s8s32"), "h100"),
-        (gemm(m=64, n=64, k=64), "h100-tf32"),
+        (gemm(m=64, n=64, k=64), "h100"),
         (gemm(m=31, n=64, k=64, dtype="float16"), "h100"),
     ],
-    ids=("sm_80", "unsigned", "tf32", "rows"),
+    ids=("sm_80", "unsigned", "without tf32", "rows"),
 )
 def test_others_have_no_such_sketch(workload: Workload, target: str) -> None:
     assert sketch_of(workload, resolve(target)) is None
@@ -128,6 +132,45 @@ def test_copies_in_core_matrices_are_fetched_ahead(
     found = [param.values for param in sketch.params if param.name.endswith(".stages")]
     assert tuple(found[0] or () if found else ()) == depths
     assert any(isinstance(step, PipelineFetches) for step in sketch.steps) == bool(depths)
+
+
+def test_floats_are_rounded_where_they_are_fetched() -> None:
+    """Threads wait for what they round, so two stages are enough; rows are turned one by one."""
+    target = resolve("h100-tf32")
+    sketch = sketch_of(gemm(m=1024, n=1024, k=1024), target)
+    assert sketch is not None
+    assert any(
+        isinstance(step, WarpTensorize) and step.intrinsic == "wgmma-m64n8k8-tf32"
+        for step in sketch.steps
+    )
+    values = {param.name: param.values for param in sketch.params}
+    assert values["C.A.lanes"] == (1, 2, 4) and values["C.B.lanes"] == (1,)
+    assert values["C.stages"] == (1, 2)
+    tiles = {"i.0": 8, "i.1": 2, "i.2": 1, "j.0": 8, "j.1": 1, "j.2": 16, "k.0": 32, "k.1": 4}
+    tiles |= {"A.lanes": 4, "B.lanes": 1, "A.pad": 1, "B.pad": 1, "unroll": 0}
+    config = {f"C.{name}": value for name, value in tiles.items()}
+    nest, names = derive_nest(sketch), ("other instructions of a thread",)
+    ((others,),) = corrected_symbols(nest, target, names)
+    one, two = (int(evaluate(others, config | {"C.stages": depth})) for depth in (1, 2))
+    assert one == two
+    found = [Candidate.from_config(sketch, config | {"C.stages": depth}) for depth in (1, 2)]
+    waiting, ahead = GpuScorer(target).score(sketch, np.array([it.values for it in found]))
+    assert waiting < ahead
+
+
+def test_floats_that_are_computed_on_the_way_are_left_to_warps() -> None:
+    inputs = (Tensor("X", (128, 64), "float32"), Tensor("W", (64, 64), "float32"))
+    doubled = Binary("mul", Load("X", (var("i"), var("k"))), Constant(2.0, "float32"))
+    factors = Load("S", (var("i"), var("k"))), Load("W", (var("j"), var("k")))
+    of_sum = (Axis("i", 128), Axis("j", 64), Axis("k", 64, "reduce"))
+    stages = (
+        Stage(Tensor("S", (128, 64), "float32"), (Axis("i", 128), Axis("k", 64)), doubled),
+        Stage(Tensor("Y", (128, 64), "float32"), of_sum, Binary("mul", *factors), "add"),
+    )
+    workload = Workload("scaled", inputs, stages, ("Y",))
+    names = [it.name for it in space_of(workload, resolve("h100-tf32")).sketches()]
+    assert any(name.endswith("tensor-cores") for name in names)
+    assert not any(name.endswith(LABEL) for name in names)
 
 
 def test_every_stage_is_memory_of_a_block() -> None:

@@ -24,6 +24,7 @@ from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import Step, WarpTensorize, result_axes
 from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
 from autotune_tvm import warp_source, warpgroup_source
+from autotune_tvm.passes import ROUNDED
 from autotune_tvm.passes.warpgroup_calls import products
 from autotune_tvm.schedule_state import ScheduleState, WarpLoops
 from autotune_tvm.warp_source import WarpTile
@@ -127,6 +128,10 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         terms = int(state.sch.get(state.loops[step.stage, step.loops[-1]]).extent)
         steps = terms // call.reduce_axes[0].extent
         tile = WarpgroupTile(call, down, across, steps, left, right)
+    if call.rounds_when_fetched:
+        for (name, _), copy in state.fetched.items():
+            if name == step.stage:
+                state.sch.annotate(copy.block, ROUNDED, 1)
     form = _Form(dims, right_first, index, _batch_dims(stage, rows), scope)
     state.sch.tensorize(outermost, _registered(tile, form))
 

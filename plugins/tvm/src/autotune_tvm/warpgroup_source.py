@@ -52,7 +52,8 @@ class _Kind:
         total: PTX's name of the sums.
         sums: Their type in C++.
         letter: Of their registers.
-        signed: Whether the instruction takes signs of factors and which of them are transposed.
+        signed: Whether the instruction takes signs of factors.
+        turned: Whether it takes which of them are transposed.
     """
 
     factor: str
@@ -60,12 +61,14 @@ class _Kind:
     sums: str
     letter: str
     signed: bool
+    turned: bool
 
 
 _KINDS = {
-    "float16": _Kind("f16", "f32", "float", "f", True),
-    "bfloat16": _Kind("bf16", "f32", "float", "f", True),
-    "int8": _Kind("s8", "s32", "int", "r", False),
+    "float16": _Kind("f16", "f32", "float", "f", True, True),
+    "bfloat16": _Kind("bf16", "f32", "float", "f", True, True),
+    "float32": _Kind("tf32", "f32", "float", "f", True, False),
+    "int8": _Kind("s8", "s32", "int", "r", False, False),
 }
 
 
@@ -99,7 +102,7 @@ class WarpgroupTile:
             raise InvalidValueError(f"intrinsic {name!r} is no wgmma of {', '.join(_KINDS)}")
         if not self.call.takes_columns(self.across):
             raise InvalidValueError(f"{name!r}: no instruction has {self.columns} columns")
-        if any(_transposed(self)) and not self.kind.signed:
+        if any(_transposed(self)) and not self.kind.turned:
             raise InvalidValueError(f"{name!r}: {self.kind.factor} must lie along the reduction")
 
     @property
@@ -232,7 +235,9 @@ def _product_source(tile: WarpgroupTile) -> str:
     outputs = ", ".join(f'"+{kind.letter}"(sums[{place}])' for place in places)
     # Sums are added to; factors have their own signs.
     turned = ", ".join(map(str, _transposed(tile)))
-    options = f"1, 1, 1, {turned}" if kind.signed else "1"
+    options = ", ".join(
+        ["1", *(["1, 1"] if kind.signed else []), *([turned] if kind.turned else [])]
+    )
     types = f"{kind.total}.{kind.factor}.{kind.factor}"
     return f"""static __device__ __forceinline__ void {_product_name(tile)}(
     {kind.sums}* sums, unsigned long long left, unsigned long long right) {{

@@ -7,7 +7,8 @@
 // Ends the program with 6 where a matrix is not aligned, with 8 where two of them are too far apart
 // for shared memory, with 10 where a fence is missing, with 11 where lanes describe different
 // matrices, with 12 where a descriptor asks for swizzling, with 13 where a factor is read that a
-// copy has written and its thread has not fenced, with 14 where a factor changes meanwhile.
+// copy has written and its thread has not fenced, with 14 where a factor changes meanwhile, with 15
+// where bits of a float are cut off.
 #pragma once
 
 #include <functional>
@@ -28,6 +29,17 @@ struct Leading {
   using Bits = uint16_t;
   using Sum = float;
   static float number(Bits bits) { return leading_number(bits); }
+};
+struct Rounded {
+  using Bits = uint32_t;
+  using Sum = float;
+  // What is not rounded before would be cut off.
+  static float number(Bits bits) {
+    if (bits & 0x1fff) std::exit(15);
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
 };
 struct Byte {
   using Bits = int8_t;

@@ -198,6 +198,32 @@ COPIES(4)
 COPIES(8)
 COPIES(16)
 
+inline uint autotune_tf32(uint value) { return value + 0x1000 & ~0x1fffu; }
+
+// Copies of floats that are rounded on their way, and there at once.
+inline void copy_rounded(void* to, const void* from, size_t bytes, bool valid) {
+  if (reinterpret_cast<uintptr_t>(to) % bytes != 0) std::exit(8);
+  if (valid && reinterpret_cast<uintptr_t>(from) % bytes != 0) std::exit(8);
+  for (size_t at = 0; at < bytes; at += sizeof(uint)) {
+    uint value = 0;
+    if (valid) std::memcpy(&value, static_cast<const char*>(from) + at, sizeof value);
+    value = autotune_tf32(value);
+    std::memcpy(static_cast<char*>(to) + at, &value, sizeof value);
+  }
+  note_written(to, bytes);
+}
+#define AUTOTUNE_ROUNDING
+#define ROUNDED(bytes)                                                                  \
+  inline void autotune_round_##bytes(void* to, const void* from) {                      \
+    copy_rounded(to, from, bytes, true);                                                \
+  }                                                                                     \
+  inline void autotune_round_##bytes##_if(void* to, const void* from, int valid) {      \
+    copy_rounded(to, from, bytes, valid != 0);                                          \
+  }
+ROUNDED(4)
+ROUNDED(8)
+ROUNDED(16)
+
 #define AUTOTUNE_LDMATRIX
 inline void autotune_ldmatrix_x4(uint* to, const void* row) { load_matrices(to, row, 4, false); }
 inline void autotune_ldmatrix_x2(uint* to, const void* row) { load_matrices(to, row, 2, false); }
@@ -222,7 +248,6 @@ inline void autotune_mma_m16n8k16_bf16(float* upper, float* lower, const uint* a
   });
 }
 #define AUTOTUNE_TF32
-inline uint autotune_tf32(uint value) { return value + 0x1000 & ~0x1fffu; }
 #define AUTOTUNE_MMA_M16N8K8_TF32
 inline void autotune_mma_m16n8k8_tf32(float* upper, float* lower, const uint* a, const uint* b) {
   multiply<float, 8>(upper, lower, a, b, [](uint word, int) {

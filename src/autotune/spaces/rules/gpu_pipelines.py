@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attrs import frozen
 
@@ -26,10 +26,11 @@ from autotune.sketches import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.targets import compute_capability, most_shared_memory
 
-__all__ = ["FetchPipeline", "fetch_pipeline"]
+__all__ = ["DEPTHS", "FetchPipeline", "fetch_pipeline", "is_moved"]
 
-# More stages than these hide no more latency than they cost residency.
-_DEPTHS = (1, 2, 3, 4)
+DEPTHS = (1, 2, 3, 4)
+"""Stages to choose from: more hide no more latency than they cost residency."""
+
 _FIRST_CAPABILITY = 80
 # What one asynchronous copy of a thread moves.
 _COPIED_BYTES = (4, 8, 16)
@@ -55,7 +56,12 @@ class FetchPipeline:
 
 
 def fetch_pipeline(
-    draft: SketchDraft, stage: Stage, at: str, params: Sequence[Param], steps: Sequence[Step]
+    draft: SketchDraft,
+    stage: Stage,
+    at: str,
+    params: Sequence[Param],
+    steps: Sequence[Step],
+    depths: Sequence[int] = DEPTHS,
 ) -> FetchPipeline:
     """The stages to choose from, where everything that is fetched can be copied asynchronously.
 
@@ -65,20 +71,22 @@ def fetch_pipeline(
         at: The loop inside which they are.
         params: Parameters of the kernel.
         steps: Its steps; only what is fetched has anything computed on the way.
+        depths: Stages to choose from, where there are as many iterations.
     """
     waiting = FetchPipeline(const(1), draft.target.shared_memory_bytes)
     capable = compute_capability(draft.target.processor) >= _FIRST_CAPABILITY
     moved = all(
-        _is_moved(draft.workload.stage(step.stage).body)
+        is_moved(draft.workload.stage(step.stage).body)
         for step in steps
         if isinstance(step, Inline)
     )
-    turned = any(_is_turned(draft, step) for step in steps)
+    fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
+    single = {it.operand for it in fetches if _values(it.lanes, params) == (1,)}
+    turned = any(_is_turned(draft, step, single) for step in steps)
     if not (capable and moved and draft.can("pipeline_fetches")) or turned:
         return waiting
-    fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
     rounds, most = _rounds(stage, at, steps)
-    depths = tuple(depth for depth in _DEPTHS if depth <= most)
+    depths = tuple(depth for depth in depths if depth <= most)
     copied = all(
         width * draft.workload.tensors[fetch.operand].element.bytes in _COPIED_BYTES
         for fetch in fetches
@@ -96,18 +104,22 @@ def fetch_pipeline(
     )
 
 
-def _is_turned(draft: SketchDraft, step: Step) -> bool:
-    """Whether a step lays rows out along another dimension than the operand's last."""
+def _is_turned(draft: SketchDraft, step: Step, single: Collection[str]) -> bool:
+    """Whether a step lays neighbours that are copied together out in different rows.
+
+    In core matrices those are fine that are copied one by one: ``single``.
+    """
     if isinstance(step, CoreMatrices):
-        return step.dim != len(draft.workload.tensors[step.operand].shape) - 1
+        last = len(draft.workload.tensors[step.operand].shape) - 1
+        return step.dim != last and step.operand not in single
     return isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims)
 
 
-def _is_moved(body: ScalarExpr) -> bool:
+def is_moved(body: ScalarExpr) -> bool:
     """Whether a stage moves elements of a tensor, with zeros where there are none."""
     if isinstance(body, Select):
         other = body.on_false
-        return isinstance(other, Constant) and other.value == 0 and _is_moved(body.on_true)
+        return isinstance(other, Constant) and other.value == 0 and is_moved(body.on_true)
     return isinstance(body, Load)
 
 

@@ -26,7 +26,12 @@ from tvm_ffi import structural_map
 
 from autotune.backends import InvalidSchedule
 from autotune_tvm.blocks import walk
-from autotune_tvm.passes.async_copies import end_of_group, marked, wait_for_group
+from autotune_tvm.passes.async_copies import (
+    end_of_group,
+    marked,
+    marked_rounded,
+    wait_for_group,
+)
 from autotune_tvm.passes.statements import (
     at,
     blocks,
@@ -41,10 +46,13 @@ from autotune_tvm.passes.statements import (
 from autotune_tvm.passes.uniform_conditions import asked_once, once_for_all
 from autotune_tvm.passes.warpgroup_calls import Products, find_products, share, wait
 
-__all__ = ["AHEAD", "STAGES", "pipeline_fetches"]
+__all__ = ["AHEAD", "ROUNDED", "STAGES", "pipeline_fetches"]
 
 AHEAD = "autotune.ahead"
 """The annotation of blocks that fetch ahead of time."""
+
+ROUNDED = "autotune.rounded"
+"""The annotation of blocks that copy for products that cut off what TF32 has no bits for."""
 
 STAGES = "autotune.stages"
 """The annotation of the loops that they are in: how many iterations are in memory at once."""
@@ -64,6 +72,7 @@ class _Rounds:
     Attributes:
         loop: The loop.
         stages: How many iterations are in memory at once.
+        rounded: Whether threads round what they fetch, and so wait for it.
         fetches: The statements that fetch.
         rest: The others.
         products: Those of the others that are products of warpgroups.
@@ -72,6 +81,7 @@ class _Rounds:
 
     loop: Any
     stages: int
+    rounded: bool
     fetches: Sequence[Any]
     rest: Sequence[Any]
     products: Sequence[Products]
@@ -80,7 +90,19 @@ class _Rounds:
 
 def _pipelined(body: Any) -> Any:
     loops = [_rounds(node) for node in statements(body) if _is_marked(node)]
-    return _rewritten(body, loops) if loops else body
+    return replaced(_rewritten(body, loops) if loops else body, _rounding)
+
+
+def _rounding(node: Any) -> Any | None:
+    """Vectors that are rounded where they are fetched, and not ahead."""
+    if not isinstance(node, tirx.For) or not isinstance(node.body, SBlockRealize):
+        return None
+    block = node.body.block
+    if ROUNDED not in block.annotations:
+        return None
+    kept = {key: value for key, value in block.annotations.items() if key != ROUNDED}
+    plain = rebuilt(node, [rebuilt(node.body, [with_fields(block, annotations=kept)])])
+    return marked_rounded(_whole_vectors(plain) or plain)
 
 
 def _is_marked(node: Any) -> bool:
@@ -105,7 +127,9 @@ def _rounds(loop: Any) -> _Rounds:
             )
     rest = parts[len(fetches) :]
     products = [found for found in map(find_products, rest) if found is not None]
-    return _Rounds(loop, stages, fetches, rest, products, buffers)
+    fetching = [block for part in fetches for block in blocks(part)]
+    rounded = any(ROUNDED in block.annotations for block in fetching)
+    return _Rounds(loop, stages, rounded, fetches, rest, products, buffers)
 
 
 def _whole_vectors(node: Any) -> Any | None:
@@ -173,13 +197,16 @@ def _ahead(rounds: _Rounds) -> Any:
     loop, variable = rounds.loop, rounds.loop.loop_var
     dtype = str(variable.ty.dtype)
     ahead, extent = rounds.stages - 1, int(loop.extent)
+    # What threads round is there as soon as they go on.
+    group = [] if rounds.rounded else [end_of_group()]
+    arrived = [] if rounds.rounded else [wait_for_group(rounds.stages - 2)]
     first = tirx.Var("first", variable.ty)
     begin = tirx.For(
         first,
         tirx.const(0, dtype),
         tirx.const(ahead, dtype),
         tirx.ForKind.SERIAL,
-        tirx.SeqStmt([_fetched(rounds, first, first), end_of_group()]),
+        _in_order([_fetched(rounds, first, first), *group]),
     )
     stage = floormod(variable + ahead, rounds.stages)
     more = tirx.IfThenElse(
@@ -188,12 +215,10 @@ def _ahead(rounds: _Rounds) -> Any:
     own = floormod(variable, rounds.stages)
     zero = {variable: tirx.const(0, dtype)}
     computed = [_reading(node, rounds, zero, own) for node in map(_begun, rounds.rest)]
-    fetched = [more, end_of_group()]
-    body = [wait_for_group(rounds.stages - 2), _barrier(), *fetched, *computed]
+    body = [*arrived, _barrier(), more, *group, *computed]
     if rounds.products:
         # What a thread has copied is shared by itself, before the barrier.
-        arrived = [wait_for_group(rounds.stages - 2), share(), wait()]
-        body = [*arrived, _barrier(), *computed, *fetched]
+        body = [*arrived, share(), wait(), _barrier(), *computed, more, *group]
     annotations = {key: value for key, value in loop.annotations.items() if key != STAGES}
     repeated = tirx.For(
         variable,
@@ -216,6 +241,10 @@ def _begun(node: Any) -> Any:
     return node if products is None else products.begun()
 
 
+def _in_order(parts: Sequence[Any]) -> Any:
+    return tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
+
+
 def _barrier() -> Any:
     return tirx.Evaluate(tvm_storage_sync("shared"))
 
@@ -224,7 +253,7 @@ def _fetched(rounds: _Rounds, iteration: Any, stage: Any) -> Any:
     """The fetches of one iteration into one stage, with loops of their own."""
     variable = rounds.loop.loop_var
     copies = [_copied(it, rounds, {variable: iteration}, stage) for it in rounds.fetches]
-    return marked(tirx.SeqStmt(copies) if len(copies) > 1 else copies[0])
+    return (marked_rounded if rounds.rounded else marked)(_in_order(copies))
 
 
 def _copied(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) -> Any:
@@ -277,7 +306,8 @@ def _stored(
     place = [stage, *(substituted(index, own, within) for index in block.body.indices)]
     value = at(block.body.value, [*own, *values], [*fresh, *values.values()])
     written = BufferRegion(buffer, [_point(index) for index in place])
-    annotations = {key: value for key, value in block.annotations.items() if key != AHEAD}
+    gone = (AHEAD, ROUNDED)
+    annotations = {key: value for key, value in block.annotations.items() if key not in gone}
     if _ALIGNMENT in annotations:
         annotations[_ALIGNMENT] = [
             [int(position), int(dimension) + 1, int(factor), int(offset)]

@@ -55,7 +55,9 @@ def products(tile: WarpgroupTile, sums: Any, factors: Sequence[Any]) -> Any:
     begin = _called(function_name(tile), function_source(tile), own, *factors)
     end = _called(end_name(tile), shared_source(), own)
     barrier = tirx.Evaluate(tvm_storage_sync("shared"))
-    return tirx.SeqStmt([share(), barrier, begin, end])
+    # TVM puts a barrier around stores that follow, and knows nothing of calls that round.
+    freed = [barrier] if tile.call.rounds_when_fetched else []
+    return tirx.SeqStmt([share(), barrier, begin, end, *freed])
 
 
 @frozen(eq=False)
@@ -113,9 +115,11 @@ def find_products(node: Any) -> Products | None:
     """The products that a statement is a block of; None where it is something else."""
     if not isinstance(node, SBlockRealize) or not isinstance(node.block.body, tirx.SeqStmt):
         return None
-    first, *_, begin, end = node.block.body.seq
-    is_shared = isinstance(first, tirx.Evaluate) and _is_call_of(first.value, SHARE)
-    return Products(node, begin, end) if is_shared else None
+    first, *others = node.block.body.seq
+    if not isinstance(first, tirx.Evaluate) or not _is_call_of(first.value, SHARE):
+        return None
+    _, begin, end, *_ = others
+    return Products(node, begin, end)
 
 
 def _is_call_of(value: Any, name: str) -> bool:
