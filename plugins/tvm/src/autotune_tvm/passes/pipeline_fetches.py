@@ -4,7 +4,9 @@ A loop whose body fetches and then computes has every thread wait twice in each 
 all have fetched, and until all have computed. Here shared memory holds what several iterations
 read. An iteration waits once, for the oldest part, begins the fetch of the part that the iteration
 before has freed, and computes meanwhile. Fetches are marked: once they are vectors,
-:mod:`autotune_tvm.passes.async_copies` makes asynchronous copies of them.
+:mod:`autotune_tvm.passes.async_copies` makes asynchronous copies of them. Products of warpgroups
+are begun before that fetch, and end in the next iteration, before its barrier; floats for TF32 are
+rounded where they are fetched, ahead or not.
 
 TVM's own pass for this (``InjectSoftwarePipeline``) leaves the barriers to ``ThreadSync``, which
 takes stages of one buffer for the same memory and keeps both of them.
