@@ -162,6 +162,18 @@ def test_memory_and_barriers_of_the_lowered_program(workload: Workload) -> None:
         assert kernel.count("autotune_end_copies()") == 2
 
 
+def test_rows_beyond_the_last_element_are_not_allocated() -> None:
+    """Threads without an element of their own do not make it larger: 16 and 24 rows of 8."""
+    workload = WORKLOADS[5]
+    sketch = next(sampled(workload)).sketch
+    tiles = {"i.0": 2, "i.1": 1, "i.2": 1, "j.0": 1, "j.1": 3, "j.2": 1, "k.0": 5, "k.1": 1}
+    others = {"X.lanes": 1, "W.lanes": 1, "X.pad": 4, "W.pad": 4, "stages": 3, "unroll": 0}
+    config = {f"Y.{name}": value for name, value in (tiles | others).items()}
+    found = lowered_nest(scheduled_module(request_of(Candidate.from_config(sketch, config))))
+    there = zip(found.scopes, found.allocations, strict=True)
+    assert {shape for scope, shape in there if scope == "shared"} == {(3, 16, 12), (3, 24, 12)}
+
+
 def test_more_than_48_kib_are_asked_for_at_the_launch() -> None:
     candidate = large_stages()
     lowered = TVMBackend().lower(request_of(candidate))

@@ -6,9 +6,11 @@ There is no device here: kernels run on the CPU, with the instructions that thei
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +23,10 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
+from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.warpgroup_source import WarpgroupTile, function_name, function_source
 from convolutions import convolution
-from cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Array, Program, find_compiler, run_all, run_each
 from tensor_core_products import check, source_of, turned_gemm
 from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of
@@ -45,9 +48,9 @@ from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import Candidate, CoreMatrices
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
-from autotune.targets import preset
+from autotune.targets import preset, resolve
 
-TARGET = preset("h100")
+TARGET = resolve("h100-tf32")
 ARCHITECTURE = "sm_90a"
 
 
@@ -63,6 +66,9 @@ WORKLOADS = (
     convolution(n=2, h=9, w=9, ci=16, co=64, pad=1, bias=1),
     convolution(h=8, w=8, ci=32, co=128, groups=2, pad=1),
     convolution(h=8, w=8, ci=64, co=64, groups=2, last=1, dtype="int8"),
+    dense(m=64, n=24, k=48),
+    gemm(m=50, n=20, k=30),
+    conv2d(h=8, w=8, ci=4, co=8, pad=1),
 )
 
 
@@ -72,12 +78,25 @@ def sampled(workload: Workload, count: int) -> list[Candidate]:
     return [candidate for candidate in drawn if candidate.sketch.name == "tensor-cores-warpgroup"]
 
 
-def programs_of(workload: Workload, count: int) -> Iterator[Program]:
+def depth_of(candidate: Candidate) -> int:
+    """Iterations that have what they fetch in memory at once."""
+    return candidate.config.get("C.stages", candidate.config.get("Y.stages", 1))
+
+
+def request_of(candidate: Candidate) -> BuildRequest:
+    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, threads=1)
+
+
+def programs_of(
+    workload: Workload, count: int, depths: tuple[int, ...] = (1, 2, 3, 4)
+) -> Iterator[Program]:
     """Programs that differ in their tiles, with few enough threads for this machine."""
     inputs = random_inputs(workload, np.random.default_rng(7))
     seen: set[tuple[int, ...]] = set()
     for candidate in sampled(workload, 60):
         config = candidate.config
+        if depth_of(candidate) not in depths:
+            continue
         tile = tuple(value for name, value in config.items() if name.endswith((".1", ".2", "pad")))
         if tile in seen:
             continue
@@ -90,18 +109,40 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
             return
 
 
+def large_stages() -> Candidate:
+    """Two stages of 40 KiB, for one block of 64 x 256 results."""
+    workload = gemm(m=64, n=256, k=128, dtype="float16")
+    sketches = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET)).sketches()
+    sketch = next(it for it in sketches if it.name == "tensor-cores-warpgroup")
+    tiles = {"i.0": 1, "i.1": 1, "i.2": 1, "j.0": 1, "j.1": 1, "j.2": 32, "k.0": 2, "k.1": 4}
+    others = {"A.lanes": 8, "B.lanes": 8, "A.pad": 0, "B.pad": 0, "stages": 2, "unroll": 0}
+    config = {f"C.{name}": value for name, value in (tiles | others).items()}
+    return Candidate.from_config(sketch, config)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS for it in programs_of(workload, 2)]
     assert len(programs) == 2 * len(WORKLOADS)
+    ahead = [it for workload in WORKLOADS for it in programs_of(workload, 1, (2, 3, 4))]
+    assert len(ahead) == 9
+    large = large_stages()
+    inputs = random_inputs(large.sketch.workload, np.random.default_rng(7))
+    source = on_cpus(source_of(large, TARGET))
+    ahead.append(Program(source, ((1, 128),), large.sketch.workload, inputs))
+    kernels = "".join(it.source.split('extern "C"', 1)[1] for it in ahead)
+    called = set(re.findall(r"autotune_\w+", kernels))
+    assert {"autotune_copy_16", "autotune_copy_4_if", "autotune_round_4_if"} <= called
+    programs += ahead
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         check(program, found, TARGET)
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
-    (program,) = programs_of(gemm(m=64, n=16, k=32, dtype="float16"), 1)
+    drawn = programs_of(gemm(m=64, n=16, k=32, dtype="float16"), 4, (1,))
+    program = next(it for it in drawn if "s < 2;" in it.source)
     # Core matrices that are described elsewhere do not go unnoticed, nor a group not waited for.
     right_step = "b + (s * 256 >> 4)"
     assert right_step in program.source
@@ -114,19 +155,78 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
             check(program, found, TARGET)
 
 
+UNFENCED, UNSHARED, CHANGED, CUT_OFF = 10, 13, 14, 15
+"""What programs end with: see ``cuda_warpgroups.hpp``."""
+
+RIGHT, WRONG = "right", "wrong"
+
+_WAIT, _BARRIER = "autotune_wgmma_wait();", "__syncthreads();"
+_SHARE, _END = "autotune_wgmma_share();", "autotune_wgmma_end<4>("
+_STORED = ((_SHARE, "", UNFENCED), (f"{_SHARE} {_BARRIER}", _SHARE, WRONG))
+_ENDED = f"{_END}(&(C_reindex_local_ptr[0])));"
+_ROUNDED = (
+    (f"{_ENDED} {_BARRIER}", _ENDED, WRONG),
+    ("autotune_round_4((&(B_shared", "unrounded((&(B_shared", CUT_OFF),
+)
+_COPIED = (
+    ("autotune_wait_copies_0();", "", WRONG),
+    (_SHARE, "", UNFENCED),
+    (f"{_SHARE} {_WAIT} {_BARRIER}", f"{_WAIT} {_BARRIER} {_SHARE}", UNSHARED),
+    (f"{_SHARE} {_WAIT} {_BARRIER}", f"{_SHARE} {_WAIT}", WRONG),
+    (_WAIT, "", CHANGED),
+    (f"{_WAIT} {_BARRIER}", f"{_BARRIER} {_WAIT}", CHANGED),
+    (_END, "static_cast<void>(", WRONG),
+)
+
+
+_UNROUNDED = "inline void unrounded(void* to, const void* from) { std::memcpy(to, from, 4); }"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
-def test_registers_that_are_not_fenced_end_the_program(tmp_path: Path) -> None:
-    (program,) = programs_of(gemm(m=64, n=8, k=16, dtype="float16"), 1)
-    unfenced = program.source.replace("warpgroup::self().proxy_fenced = true;", "")
-    with pytest.raises(RuntimeError, match="ended with 10"):
-        run_all([evolve(program, source=unfenced)], tmp_path)
+def test_every_wait_fence_and_barrier_is_needed(tmp_path: Path) -> None:
+    halves, floats = gemm(m=64, n=8, k=64, dtype="float16"), gemm(m=64, n=8, k=32)
+    programs, expected = list[Program](), list[int | str]()
+    for workload, depth, changes in (
+        (halves, 1, _STORED),
+        (halves, 2, _COPIED),
+        (floats, 1, _ROUNDED),
+    ):
+        drawn = programs_of(workload, 6, (depth,))
+        program = next(it for it in drawn if "for (int ax7_0 = 0" in it.source)
+        functions, kernel = program.source.split('extern "C"', 1)
+        programs.append(program)
+        expected.append(RIGHT)
+        for old, new, outcome in changes:
+            found = re.compile(r"\s+".join(map(re.escape, old.split())))
+            changed, count = found.subn(new, kernel)
+            assert count, old
+            source = f'{functions}{_UNROUNDED}\nextern "C"{changed}'
+            programs.append(evolve(program, source=source))
+            expected.append(outcome)
+    results = [
+        outcome_of(program, result)
+        for program, result in zip(programs, run_each(programs, tmp_path), strict=True)
+    ]
+    assert results == expected
+
+
+def outcome_of(program: Program, result: Mapping[str, Array] | int) -> int | str:
+    """The code that a program ended with, or whether its results are right."""
+    if isinstance(result, int):
+        return result
+    try:
+        check(program, result, TARGET)
+    except AssertionError:
+        return WRONG
+    return RIGHT
 
 
 @pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=named)
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
     for candidate in sampled(workload, 4):
         lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
+        ahead = lowered_nest(scheduled_module(request_of(candidate)))
         nest = derive_nest(candidate.sketch)
         stores = [
             numbers_of((loop.extent for loop in statement.loops), candidate)
@@ -137,18 +237,18 @@ def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -
         allocated = [
             (buffer.scope, extents if buffer.scope == "shared" else math.prod(extents))
             for buffer in nest.buffers
-            for extents in [numbers_of(buffer.shape, candidate)]
+            for extents in [numbers_of(buffer.extents, candidate)]
         ]
         found = [
             (scope, extents if scope == "shared" else math.prod(extents))
-            for scope, extents in zip(lowered.scopes, lowered.allocations, strict=True)
+            for scope, extents in zip(ahead.scopes, ahead.allocations, strict=True)
         ]
         assert Counter(allocated) == Counter(found)
         tape = nest_tape(candidate.sketch)
         row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
         value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
         for name in ("shared_bytes", "local_bytes"):
-            assert value[name] == sum(getattr(kernel, name) for kernel in lowered.kernels)
+            assert value[name] == sum(getattr(kernel, name) for kernel in ahead.kernels)
 
 
 def fetched_lanes(candidate: Candidate) -> int:
@@ -161,21 +261,53 @@ def fetched_lanes(candidate: Candidate) -> int:
 )
 def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
     """And does not serialise them (its warning C7510), as where registers are used in between."""
-    widest = max(sampled(workload, 4), key=fetched_lanes)
-    source = source_of(widest, TARGET)
+    waiting = [it for it in sampled(workload, 12) if depth_of(it) == 1]
+    text = assembled(max(waiting, key=fetched_lanes), tmp_path)
+    assert "wgmma.mma_async.sync.aligned.m64n" in text and "st.shared.v4" in text
+
+
+def assembled(candidate: Candidate, folder: Path) -> str:
+    """The PTX of a candidate, whose products are not serialised and which spills nothing."""
+    source = source_of(candidate, TARGET)
     (kernel,) = kernel_resources(source, ARCHITECTURE)
     assert kernel.stack_bytes == kernel.spill_loads == 0
-    code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
+    code, assembly = folder / "kernel.cu", folder / "kernel.ptx"
     code.write_text(source)
     command = ["nvcc", "-ptx", f"-arch={ARCHITECTURE}", "-w", "-o", str(assembly), str(code)]
     subprocess.run(command, check=True, capture_output=True)
     text = assembly.read_text()
-    assert "wgmma.mma_async.sync.aligned.m64n" in text
-    assert "st.shared.v4" in text and ".local" not in text
-    cubin = tmp_path / "kernel.cubin"
+    assert ".local" not in text
+    cubin = folder / "kernel.cubin"
     command = ["nvcc", "-cubin", f"-arch={ARCHITECTURE}", "-o", str(cubin), str(assembly)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "GMMA" not in (done.stderr + done.stdout).upper()
+    return text
+
+
+_STEP = re.compile(
+    r"\b(cp\.async(?=\.c[ag])|cp\.async\.wait_group|fence\.proxy\.async|wgmma\.mma_async"
+    r"|wgmma\.wait_group|bar\.sync|barrier\.sync|st\.shared)"
+)
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+def test_products_are_on_their_way_while_the_next_fetch_begins(tmp_path: Path) -> None:
+    """One barrier an iteration; nothing that is fetched goes through registers."""
+    order = [name for name, _ in groupby(_STEP.findall(assembled(large_stages(), tmp_path)))]
+    barrier = order[0]
+    assert barrier.endswith("sync")
+    arrived = ["cp.async.wait_group", "fence.proxy.async", "wgmma.wait_group", barrier]
+    first, last = [*arrived, "wgmma.mma_async", "cp.async"], [*arrived, "wgmma.mma_async"]
+    assert order == [barrier, "cp.async", *first, *last, "wgmma.wait_group"]
+
+
+def test_stages_beyond_48_kib_are_asked_for_at_the_launch() -> None:
+    candidate = large_stages()
+    (launch,) = TVMBackend().lower(request_of(candidate)).program.launches
+    assert launch.shared_bytes == 2 * (64 + 256) * 64 * 2
+    alone = Candidate.from_config(candidate.sketch, candidate.config | {"C.stages": 1})
+    (launch,) = TVMBackend().lower(request_of(alone)).program.launches
+    assert launch.shared_bytes == 0
 
 
 def test_instructions_that_there_are_not_are_refused() -> None:

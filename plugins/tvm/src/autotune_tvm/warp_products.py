@@ -24,6 +24,8 @@ from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import Step, WarpTensorize, result_axes
 from autotune.sketches.intrinsics import Digit, Intrinsic, find_intrinsic, result_levels
 from autotune_tvm import warp_source, warpgroup_source
+from autotune_tvm.passes import ROUNDED
+from autotune_tvm.passes.warpgroup_calls import products
 from autotune_tvm.resident_blocks import REGISTERS
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState, WarpLoops
 from autotune_tvm.warp_source import WarpTile
@@ -130,6 +132,10 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     else:
         tile = WarpTile(call, down, across, left, right)
         _note_registers(state, step, warp_source.registers(tile))
+    if call.rounds_when_fetched:
+        for (name, _), copy in state.fetched.items():
+            if name == step.stage:
+                state.sch.annotate(copy.block, ROUNDED, 1)
     form = _Form(dims, right_first, index, _batch_dims(stage, rows), scope)
     state.sch.tensorize(outermost, _registered(tile, form))
 
@@ -208,17 +214,17 @@ def _registered(tile: Tile, form: _Form) -> str:
     order = "swapped" if form.right_first else "plain"
     dims = "".join(map(str, form.dims))
     batch = "".join(map(str, form.batch))
-    name = f"autotune.{_called(tile)[0]}/{dims}/{batch}/{order}/{form.index}/{form.scope}"
+    name = f"autotune.{_function_name(tile)}/{dims}/{batch}/{order}/{form.index}/{form.scope}"
     made = _description(tile, form), _implementation(tile, form)
     TensorIntrin.register(name, *made, override=True)
     return name
 
 
-def _called(tile: Tile) -> tuple[str, str]:
-    """Name and source of the function that computes the tile."""
+def _function_name(tile: Tile) -> str:
+    """Name of the function that computes the tile."""
     if isinstance(tile, WarpTile):
-        return warp_source.function_name(tile), warp_source.function_source(tile)
-    return warpgroup_source.function_name(tile), warpgroup_source.function_source(tile)
+        return warp_source.function_name(tile)
+    return warpgroup_source.function_name(tile)
 
 
 def _depth(tile: Tile) -> int:
@@ -273,19 +279,20 @@ _SPATIAL, _REDUCED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
 def _implementation(tile: Tile, form: _Form) -> Any:
-    """One call of the function that computes the tile."""
+    """The calls that compute the tile."""
     buffers = _buffers(tile, form)
     size = element_type(tile.call.left.dtype).bytes
-    name, source = _called(tile)
-    made = cuda_func_call(
-        name,
-        buffers.sums.access_ptr("rw"),
+    factors = [
         buffers.left.access_ptr("r"),
         tirx.Cast("int32", buffers.left.strides[0]) * size,
         buffers.right.access_ptr("r"),
         tirx.Cast("int32", buffers.right.strides[0]) * size,
-        source_code=source,
-    )
+    ]
+    if isinstance(tile, WarpgroupTile):
+        return _function(buffers, form, products(tile, buffers.sums, factors))
+    name, source = warp_source.function_name(tile), warp_source.function_source(tile)
+    sums = buffers.sums.access_ptr("rw")
+    made = cuda_func_call(name, sums, *factors, source_code=source)
     return _function(buffers, form, tirx.Evaluate(made))
 
 

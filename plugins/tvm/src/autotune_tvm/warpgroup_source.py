@@ -1,11 +1,12 @@
 """CUDA source of a warpgroup's tile: products of what lies in shared memory, by ``wgmma``.
 
-One function, called by every thread, does all steps between two fetches: it describes where the
-core matrices of both factors lie, begins an instruction for every 64 rows and every step, and
-waits for all of them. Results are in the registers of threads, as ``mma.sync`` has them.
+One function, called by every thread, begins all steps between two fetches: it describes where the
+core matrices of both factors lie, and has an instruction for every 64 rows and every step. Results
+are in the registers of threads, as ``mma.sync`` has them, once another function has waited.
 
-Factors are written by ordinary stores and read by the asynchronous proxy, hence the first fence:
-of every thread for what it has stored itself, before a barrier.
+Factors are written by the generic proxy, by stores and by asynchronous copies that have arrived,
+and read by the asynchronous one: hence :data:`SHARE`, a fence of every thread for what it has
+written itself, before a barrier. Where products have ended, no fence is needed to write again.
 Descriptors are those without swizzling (PTX ISA, "Matrix Descriptor Format" and "Canonical
 Layouts"): the distance of core matrices along rows of 16 bytes, and across them, is any multiple
 of 16 bytes, so that planes with a row of padding are as good as others.
@@ -20,7 +21,23 @@ from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
 from autotune_tvm.warp_source import tile_name
 
-__all__ = ["WarpgroupTile", "function_name", "function_source"]
+__all__ = [
+    "SHARE",
+    "WAIT",
+    "WarpgroupTile",
+    "end_name",
+    "function_name",
+    "function_source",
+    "shared_source",
+]
+
+SHARE = "autotune_wgmma_share"
+"""Name of the function that lets products read what its thread has written, after a barrier."""
+
+WAIT = "autotune_wgmma_wait"
+"""Name of the function that waits until all products of a warpgroup have ended."""
+
+_END = "autotune_wgmma_end"
 
 # Core matrices have eight rows of 16 bytes.
 _ROWS, _ROW_BYTES = 8, 16
@@ -35,7 +52,8 @@ class _Kind:
         total: PTX's name of the sums.
         sums: Their type in C++.
         letter: Of their registers.
-        signed: Whether the instruction takes signs of factors and which of them are transposed.
+        signed: Whether the instruction takes signs of factors.
+        turned: Whether it takes which of them are transposed.
     """
 
     factor: str
@@ -43,12 +61,14 @@ class _Kind:
     sums: str
     letter: str
     signed: bool
+    turned: bool
 
 
 _KINDS = {
-    "float16": _Kind("f16", "f32", "float", "f", True),
-    "bfloat16": _Kind("bf16", "f32", "float", "f", True),
-    "int8": _Kind("s8", "s32", "int", "r", False),
+    "float16": _Kind("f16", "f32", "float", "f", True, True),
+    "bfloat16": _Kind("bf16", "f32", "float", "f", True, True),
+    "float32": _Kind("tf32", "f32", "float", "f", True, False),
+    "int8": _Kind("s8", "s32", "int", "r", False, False),
 }
 
 
@@ -82,7 +102,7 @@ class WarpgroupTile:
             raise InvalidValueError(f"intrinsic {name!r} is no wgmma of {', '.join(_KINDS)}")
         if not self.call.takes_columns(self.across):
             raise InvalidValueError(f"{name!r}: no instruction has {self.columns} columns")
-        if any(_transposed(self)) and not self.kind.signed:
+        if any(_transposed(self)) and not self.kind.turned:
             raise InvalidValueError(f"{name!r}: {self.kind.factor} must lie along the reduction")
 
     @property
@@ -97,9 +117,24 @@ class WarpgroupTile:
 
 
 def function_name(tile: WarpgroupTile) -> str:
-    """Name of the function that does all steps of the tile."""
+    """Name of the function that begins all steps of the tile."""
     along = (tile.left_along_reduction, tile.right_along_reduction)
     return tile_name(tile.call, (tile.down, tile.across, tile.steps), along)
+
+
+def end_name(tile: WarpgroupTile) -> str:
+    """Name of the function that waits for all products; after it, sums may be read."""
+    return f"{_END}<{_sums(tile)}>"
+
+
+def _sums(tile: WarpgroupTile) -> int:
+    """Results of a thread."""
+    return tile.down * tile.across * tile.call.result.elements // tile.call.lanes
+
+
+def shared_source() -> str:
+    """What all tiles share, as CUDA C++."""
+    return f"{_once('AUTOTUNE_WGMMA', _GROUPS)}\n"
 
 
 def function_source(tile: WarpgroupTile) -> str:
@@ -108,25 +143,24 @@ def function_source(tile: WarpgroupTile) -> str:
     It takes the sums of the thread; what the thread's own first result reads of either factor, in
     shared memory; and the bytes from one plane of each to the next.
     """
-    sums = 2 * tile.across * 2
+    sums = _sums(tile) // tile.down
     left, right = _Place(tile, "left"), _Place(tile, "right")
     product = _product_name(tile)
-    return f"""{_once("AUTOTUNE_WGMMA", _GROUPS)}
-{_once(product.upper(), _product_source(tile))}
+    return f"""{shared_source()}{_once(product.upper(), _product_source(tile))}
 static __device__ __forceinline__ void {function_name(tile)}(
     {tile.kind.sums}* sums, const void* left, int left_plane, const void* right,
     int right_plane) {{
   const int lane = threadIdx.x & {tile.call.lanes - 1};
   const unsigned long long a = autotune_wgmma_matrix({left.base}, {left.strides});
   const unsigned long long b = autotune_wgmma_matrix({right.base}, {right.strides});
-  autotune_wgmma_begin<{tile.down * sums}>(sums);
+  autotune_wgmma_begin<{_sums(tile)}>(sums);
 #pragma unroll
   for (int s = 0; s < {tile.steps}; ++s)
 #pragma unroll
     for (int f = 0; f < {tile.down}; ++f)
       {product}(sums + f * {sums}, a + ((s * {left.step} + f * {left.fragment}) >> 4),
           b + (s * {right.step} >> 4));
-  autotune_wgmma_end<{tile.down * sums}>(sums);
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }}
 """
 
@@ -201,7 +235,9 @@ def _product_source(tile: WarpgroupTile) -> str:
     outputs = ", ".join(f'"+{kind.letter}"(sums[{place}])' for place in places)
     # Sums are added to; factors have their own signs.
     turned = ", ".join(map(str, _transposed(tile)))
-    options = f"1, 1, 1, {turned}" if kind.signed else "1"
+    options = ", ".join(
+        ["1", *(["1, 1"] if kind.signed else []), *([turned] if kind.turned else [])]
+    )
     types = f"{kind.total}.{kind.factor}.{kind.factor}"
     return f"""static __device__ __forceinline__ void {_product_name(tile)}(
     {kind.sums}* sums, unsigned long long left, unsigned long long right) {{
@@ -214,34 +250,37 @@ def _product_source(tile: WarpgroupTile) -> str:
 
 # What is begun reads and writes registers until it is waited for: the compiler must neither
 # compute them later nor copy them before.
-_GROUPS = """static __device__ __forceinline__ unsigned long long autotune_wgmma_matrix(
-    const char* start, int leading, int stride) {
+_GROUPS = f"""static __device__ __forceinline__ unsigned long long autotune_wgmma_matrix(
+    const char* start, int leading, int stride) {{
   const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(start));
   return static_cast<unsigned long long>((at & 0x3ffff) >> 4) |
          static_cast<unsigned long long>((leading & 0x3ffff) >> 4) << 16 |
          static_cast<unsigned long long>((stride & 0x3ffff) >> 4) << 32;
-}
-static __device__ __forceinline__ void autotune_wgmma_hold(float& sum) {
+}}
+static __device__ __forceinline__ void autotune_wgmma_hold(float& sum) {{
   asm volatile("" : "+f"(sum) :: "memory");
-}
-static __device__ __forceinline__ void autotune_wgmma_hold(int& sum) {
+}}
+static __device__ __forceinline__ void autotune_wgmma_hold(int& sum) {{
   asm volatile("" : "+r"(sum) :: "memory");
-}
-template <int kCount, class Sum>
-static __device__ __forceinline__ void autotune_wgmma_begin(Sum* sums) {
-#pragma unroll
-  for (int n = 0; n < kCount; ++n) autotune_wgmma_hold(sums[n]);
+}}
+static __device__ __forceinline__ void {SHARE}() {{
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncthreads();
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-template <int kCount, class Sum>
-static __device__ __forceinline__ void autotune_wgmma_end(Sum* sums) {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}}
+static __device__ __forceinline__ void {WAIT}() {{
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}}
+template <int kCount, class Sum>
+static __device__ __forceinline__ void autotune_wgmma_begin(Sum* sums) {{
 #pragma unroll
   for (int n = 0; n < kCount; ++n) autotune_wgmma_hold(sums[n]);
-}"""
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}}
+template <int kCount, class Sum>
+static __device__ __forceinline__ void {_END}(Sum* sums) {{
+  {WAIT}();
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) autotune_wgmma_hold(sums[n]);
+}}"""
 
 
 def _once(name: str, text: str) -> str:

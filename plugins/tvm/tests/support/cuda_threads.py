@@ -78,18 +78,35 @@ def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]
     Raises:
         RuntimeError: the compiler rejects the source, or a kernel touches what is not its own.
     """
+    binary = _built(programs, folder)
+    _run([str(binary)])
+    return [_outputs(program, f"p{n}", folder) for n, program in enumerate(programs)]
+
+
+def run_each(programs: Sequence[Program], folder: Path) -> list[dict[str, Array] | int]:
+    """As :func:`run_all`, each in a process of its own: the outputs, or the code it ended with."""
+    binary = _built(programs, folder)
+    found: list[dict[str, Array] | int] = []
+    for n, program in enumerate(programs):
+        done = _ended([str(binary), str(n)])
+        found.append(done.returncode or _outputs(program, f"p{n}", folder))
+    return found
+
+
+def _built(programs: Sequence[Program], folder: Path) -> Path:
+    """A binary that runs one of the programs, or without an argument all."""
     for shim in _SHIMS:
         shutil.copy(shim, folder)
     parts = [f'#include "{_SHIMS[-1].name}"']
     parts += [_unit(program, f"p{n}", folder) for n, program in enumerate(programs)]
-    calls = " ".join(f"p{n}::run();" for n in range(len(programs)))
-    parts.append(f"int main() {{ {calls} }}")
+    calls = " ".join(f"if (one < 0 || one == {n}) p{n}::run();" for n in range(len(programs)))
+    chosen = "const int one = count > 1 ? std::atoi(given[1]) : -1;"
+    parts.append(f"int main(int count, char** given) {{ {chosen} {calls} }}")
     code, binary = folder / "programs.cpp", folder / "programs"
     code.write_text("\n".join(parts))
     flags = ["-std=c++20", "-O0", "-w", "-fsanitize=address,alignment,bounds"]
     _run(["g++", *flags, "-fno-sanitize-recover=all", "-o", str(binary), str(code)])
-    _run([str(binary)])
-    return [_outputs(program, f"p{n}", folder) for n, program in enumerate(programs)]
+    return binary
 
 
 def _unit(program: Program, name: str, folder: Path) -> str:
@@ -148,10 +165,14 @@ def _outputs(program: Program, name: str, folder: Path) -> dict[str, Array]:
     return found
 
 
-def _run(command: list[str]) -> None:
+def _ended(command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run(
+    return subprocess.run(
         command, capture_output=True, text=True, timeout=_SECONDS, env=environment, check=False
     )
+
+
+def _run(command: list[str]) -> None:
+    done = _ended(command)
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stderr[:2000]}")

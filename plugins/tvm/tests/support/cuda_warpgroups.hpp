@@ -1,11 +1,14 @@
 // Matrix instructions of warpgroups for cuda_threads.hpp, by the tables of the PTX ISA: descriptors
 // ("Matrix Descriptor Format"), layouts without swizzling ("Canonical Layouts") and the fragment of
-// the sums ("WGMMA .m64nNk16 register fragment layout for accumulator matrix D"). What is begun is
-// computed as late as it may be: when it is waited for.
+// the sums ("WGMMA .m64nNk16 register fragment layout for accumulator matrix D"). What is begun
+// reads its factors as early as it may, and as late: when it is waited for, and only then sums are
+// there.
 //
 // Ends the program with 6 where a matrix is not aligned, with 8 where two of them are too far apart
 // for shared memory, with 10 where a fence is missing, with 11 where lanes describe different
-// matrices, with 12 where a descriptor asks for swizzling.
+// matrices, with 12 where a descriptor asks for swizzling, with 13 where a factor is read that a
+// copy has written and its thread has not fenced, with 14 where a factor changes meanwhile, with 15
+// where bits of a float are cut off.
 #pragma once
 
 #include <functional>
@@ -27,6 +30,17 @@ struct Leading {
   using Sum = float;
   static float number(Bits bits) { return leading_number(bits); }
 };
+struct Rounded {
+  using Bits = uint32_t;
+  using Sum = float;
+  // What is not rounded before would be cut off.
+  static float number(Bits bits) {
+    if (bits & 0x1fff) std::exit(15);
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+};
 struct Byte {
   using Bits = int8_t;
   using Sum = int;
@@ -36,7 +50,9 @@ struct Byte {
 struct Thread {
   // Where shared memory begins: it is found anew whenever nothing is begun.
   uintptr_t window = 0;
+  // Since the last group; since the last wait.
   bool proxy_fenced = false, fenced = false;
+  size_t descriptions = 0;
   std::vector<std::function<void()>> begun;
   std::vector<std::vector<std::function<void()>>> committed;
 };
@@ -44,8 +60,25 @@ inline Thread threads[1024];
 
 inline Thread& self() { return threads[threadIdx.x]; }
 
+// What the lanes of a warp have described so far. They are compared without waiting for one another,
+// which would be as good as a barrier that is not there.
+inline std::vector<uint64_t> described[1024 / kWarp];
+
+inline void describe(uint64_t matrix) {
+  std::vector<uint64_t>& known = described[threadIdx.x / kWarp];
+  const size_t own = self().descriptions++;
+  if (own == known.size()) known.push_back(matrix);
+  else if (known[own] != matrix) std::exit(11);
+}
+
+inline void fence_proxy() {
+  for (uintptr_t word : unshared_of[threadIdx.x]) unshared.erase(word);
+  unshared_of[threadIdx.x].clear();
+  self().proxy_fenced = true;
+}
+
 template <class Kind>
-auto element(uint64_t matrix, bool turned, int result, int term) {
+auto element(uint64_t matrix, bool turned, int result, int term, bool early) {
   constexpr int kSize = sizeof(typename Kind::Bits), kWidth = 16 / kSize;
   if (matrix >> 62 || matrix >> 49 & 7) std::exit(12);
   const uintptr_t start = (matrix & 0x3fff) << 4;
@@ -59,6 +92,7 @@ auto element(uint64_t matrix, bool turned, int result, int term) {
   }
   typename Kind::Bits bits;
   const uintptr_t place = self().window + (start + at) % kSharedBytes;
+  if (early && unshared.count(place / kWordBytes)) std::exit(13);
   std::memcpy(&bits, reinterpret_cast<const char*>(place), sizeof bits);
   return Kind::number(bits);
 }
@@ -67,25 +101,32 @@ template <class Kind>
 void begin(std::vector<typename Kind::Sum*> sums, int columns, uint64_t left, uint64_t right,
            bool left_turned, bool right_turned) {
   if (!self().proxy_fenced || !self().fenced) std::exit(10);
-  for (uint64_t matrix : {left, right}) {
-    if (from_lane(matrix, 0) != matrix) std::exit(11);
-  }
-  self().begun.push_back([=] {
+  describe(left);
+  describe(right);
+  const auto products = [=](bool early) {
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    std::vector<typename Kind::Sum> found(columns / 2);
     for (int sum = 0; sum < columns / 2; ++sum) {
       const int row = lane / 32 * 16 + lane % 32 / 4 + sum / 2 % 2 * 8;
       const int column = sum / 4 * 8 + lane % 4 * 2 + sum % 2;
       for (int term = 0; term < 32 / static_cast<int>(sizeof(typename Kind::Bits)); ++term) {
-        *sums[sum] += element<Kind>(left, left_turned, row, term) *
-                      element<Kind>(right, right_turned, column, term);
+        found[sum] += element<Kind>(left, left_turned, row, term, early) *
+                      element<Kind>(right, right_turned, column, term, early);
       }
     }
+    return found;
+  };
+  self().begun.push_back([=, before = products(true)] {
+    const auto found = products(false);
+    if (std::memcmp(found.data(), before.data(), found.size() * sizeof found[0])) std::exit(14);
+    for (int sum = 0; sum < columns / 2; ++sum) *sums[sum] += found[sum];
   });
 }
 
 inline void commit() {
   self().committed.push_back(self().begun);
   self().begun.clear();
+  self().proxy_fenced = false;
 }
 
 inline void wait(size_t pending) {
@@ -96,7 +137,7 @@ inline void wait(size_t pending) {
   }
   if (thread.committed.empty() && thread.begun.empty()) {
     thread.window = 0;
-    thread.proxy_fenced = thread.fenced = false;
+    thread.fenced = false;
   }
 }
 

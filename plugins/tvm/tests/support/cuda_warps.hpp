@@ -6,6 +6,7 @@
 #include "cuda_threads.hpp"
 
 #include <deque>
+#include <unordered_set>
 #include <utility>
 
 #define __device__
@@ -142,6 +143,19 @@ struct Copy {
 inline std::vector<Copy> begun[1024];
 inline std::deque<std::vector<Copy>> on_their_way[1024];
 
+// Words that copies have written and that their threads have not fenced for the asynchronous proxy
+// (cuda_warpgroups.hpp), and those of each thread.
+constexpr uintptr_t kWordBytes = 4;
+inline std::unordered_set<uintptr_t> unshared;
+inline std::vector<uintptr_t> unshared_of[1024];
+
+inline void note_written(const void* to, size_t bytes) {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(to) / kWordBytes;
+  for (uintptr_t word = first; word < first + bytes / kWordBytes; ++word) {
+    if (unshared.insert(word).second) unshared_of[threadIdx.x].push_back(word);
+  }
+}
+
 inline void begin_copy(void* to, const void* from, size_t bytes, bool valid) {
   if (reinterpret_cast<uintptr_t>(to) % bytes != 0) std::exit(8);
   if (valid && reinterpret_cast<uintptr_t>(from) % bytes != 0) std::exit(8);
@@ -155,6 +169,7 @@ inline void wait_for_copies(size_t groups) {
     for (const Copy& copy : own.front()) {
       if (copy.from == nullptr) std::memset(copy.to, 0, copy.bytes);
       else std::memcpy(copy.to, copy.from, copy.bytes);
+      note_written(copy.to, copy.bytes);
     }
     own.pop_front();
   }
@@ -175,10 +190,39 @@ inline void autotune_wait_copies_3() { wait_for_copies(3); }
   inline void autotune_copy_##bytes##_if(void* to, const void* from, int valid) {       \
     begin_copy(to, from, bytes, valid != 0);                                            \
   }                                                                                     \
-  inline void autotune_zero_##bytes(void* to) { std::memset(to, 0, bytes); }
+  inline void autotune_zero_##bytes(void* to) {                                         \
+    std::memset(to, 0, bytes);                                                          \
+    note_written(to, bytes);                                                            \
+  }
 COPIES(4)
 COPIES(8)
 COPIES(16)
+
+inline uint autotune_tf32(uint value) { return value + 0x1000 & ~0x1fffu; }
+
+// Copies of floats that are rounded on their way, and there at once.
+inline void copy_rounded(void* to, const void* from, size_t bytes, bool valid) {
+  if (reinterpret_cast<uintptr_t>(to) % bytes != 0) std::exit(8);
+  if (valid && reinterpret_cast<uintptr_t>(from) % bytes != 0) std::exit(8);
+  for (size_t at = 0; at < bytes; at += sizeof(uint)) {
+    uint value = 0;
+    if (valid) std::memcpy(&value, static_cast<const char*>(from) + at, sizeof value);
+    value = autotune_tf32(value);
+    std::memcpy(static_cast<char*>(to) + at, &value, sizeof value);
+  }
+  note_written(to, bytes);
+}
+#define AUTOTUNE_ROUNDING
+#define ROUNDED(bytes)                                                                  \
+  inline void autotune_round_##bytes(void* to, const void* from) {                      \
+    copy_rounded(to, from, bytes, true);                                                \
+  }                                                                                     \
+  inline void autotune_round_##bytes##_if(void* to, const void* from, int valid) {      \
+    copy_rounded(to, from, bytes, valid != 0);                                          \
+  }
+ROUNDED(4)
+ROUNDED(8)
+ROUNDED(16)
 
 #define AUTOTUNE_LDMATRIX
 inline void autotune_ldmatrix_x4(uint* to, const void* row) { load_matrices(to, row, 4, false); }
@@ -204,7 +248,6 @@ inline void autotune_mma_m16n8k16_bf16(float* upper, float* lower, const uint* a
   });
 }
 #define AUTOTUNE_TF32
-inline uint autotune_tf32(uint value) { return value + 0x1000 & ~0x1fffu; }
 #define AUTOTUNE_MMA_M16N8K8_TF32
 inline void autotune_mma_m16n8k8_tf32(float* upper, float* lower, const uint* a, const uint* b) {
   multiply<float, 8>(upper, lower, a, b, [](uint word, int) {

@@ -36,6 +36,7 @@ from autotune.models.pruning.launches import executions, trip_count
 from autotune.nest.loop_nest import Access, LoopNest, Statement
 from autotune.nest.quantities import region_dimensions, unique_elements
 from autotune.nest.quantities.strides import Layout, layout_of
+from autotune.sketches.intrinsics import find_intrinsic
 
 __all__ = ["AccessCosts", "access_costs"]
 
@@ -115,8 +116,19 @@ def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
     if access.write and (stages := stages_of(nest, access.buffer)).value != 1:
         # An asynchronous copy is one instruction, counted where it loads.
         instructions = select(less(1, stages), 0, count)
+    if access.write and _is_rounded(nest, access.buffer):
+        instructions = count + executions(statement)
     return AccessCosts(
         instructions=instructions, shared_wavefronts=count * wavefronts, exposed_shared=exposed
+    )
+
+
+def _is_rounded(nest: LoopNest, buffer: str) -> bool:
+    """Whether elements are rounded where they are copied to a buffer."""
+    return any(
+        find_intrinsic(statement.intrinsic).rounds_when_fetched
+        for statement in nest.statements
+        if statement.intrinsic and any(it.buffer == buffer for it in statement.accesses)
     )
 
 

@@ -163,6 +163,7 @@ _GROUP_BYTES = 4
 _UNSIGNED = ("uint8", "int8", "int32")
 _SIGNED = ("int8", "int8", "int32")
 _BFLOAT16 = ("bfloat16", "bfloat16", "float32")
+_FLOATS = ("float32", "float32")
 _FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
 _REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
 _VTA = ("vta.input", "vta.weight", "vta.accumulator")
@@ -198,12 +199,16 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
             _mma("", "halves in registers", 16, ("float16", "float32")),
             _mma("-bf16", "bfloat16 in registers", 16, ("bfloat16", "float32")),
             evolve(
-                _mma("-tf32", "floats, rounded to TF32, in registers", 8, ("float32", "float32")),
+                _mma("-tf32", "floats, rounded to TF32, in registers", 8, _FLOATS),
                 features=("tf32",),
             ),
             _mma("-int8", "signed bytes in registers", 32, ("int8", "int32")),
             _wgmma("", "halves in shared memory", 16, ("float16", "float32")),
             _wgmma("-bf16", "bfloat16 in shared memory", 16, ("bfloat16", "float32")),
+            evolve(
+                _wgmma("-tf32", "floats, rounded to TF32, in shared memory", 8, _FLOATS),
+                features=("tf32",),
+            ),
             _wgmma("-int8", "signed bytes in shared memory", 32, ("int8", "int32")),
             _product(
                 "vta-1x16x16",

@@ -175,6 +175,11 @@ class Intrinsic:
         """Whether four warps execute it together."""
         return self.lanes == WARPGROUP_LANES
 
+    @property
+    def rounds_when_fetched(self) -> bool:
+        """Whether its factors are to be rounded where they are copied for it: it cuts bits off."""
+        return self.is_of_warpgroup and self.left.dtype == "float32"
+
     def supported_by(self, target: Target) -> bool:
         """Whether ``target`` has the instruction."""
         if target.kind != self.kind or not set(self.features) <= set(target.features):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attrs import frozen
 
 from autotune.ir.expressions import Constant, IntExpr, Load, ScalarExpr, Select, const, var
+from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Constraint,
     CooperativeFetch,
+    CoreMatrices,
     Inline,
     Ordinal,
     Param,
@@ -24,10 +26,11 @@ from autotune.sketches import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.targets import compute_capability, most_shared_memory
 
-__all__ = ["FetchPipeline", "fetch_pipeline"]
+__all__ = ["DEPTHS", "FetchPipeline", "fetch_pipeline", "is_moved"]
 
-# More stages than these hide no more latency than they cost residency.
-_DEPTHS = (1, 2, 3, 4)
+DEPTHS = (1, 2, 3, 4)
+"""Stages to choose from: more hide no more latency than they cost residency."""
+
 _FIRST_CAPABILITY = 80
 # What one asynchronous copy of a thread moves.
 _COPIED_BYTES = (4, 8, 16)
@@ -53,7 +56,12 @@ class FetchPipeline:
 
 
 def fetch_pipeline(
-    draft: SketchDraft, stage: Stage, at: str, params: Sequence[Param], steps: Sequence[Step]
+    draft: SketchDraft,
+    stage: Stage,
+    at: str,
+    params: Sequence[Param],
+    steps: Sequence[Step],
+    depths: Sequence[int] = DEPTHS,
 ) -> FetchPipeline:
     """The stages to choose from, where everything that is fetched can be copied asynchronously.
 
@@ -63,22 +71,22 @@ def fetch_pipeline(
         at: The loop inside which they are.
         params: Parameters of the kernel.
         steps: Its steps; only what is fetched has anything computed on the way.
+        depths: Stages to choose from, where there are as many iterations.
     """
     waiting = FetchPipeline(const(1), draft.target.shared_memory_bytes)
     capable = compute_capability(draft.target.processor) >= _FIRST_CAPABILITY
     moved = all(
-        _is_moved(draft.workload.stage(step.stage).body)
+        is_moved(draft.workload.stage(step.stage).body)
         for step in steps
         if isinstance(step, Inline)
     )
-    turned = any(
-        isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims) for step in steps
-    )
+    fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
+    single = {it.operand for it in fetches if _values(it.lanes, params) == (1,)}
+    turned = any(_is_turned(draft, step, single) for step in steps)
     if not (capable and moved and draft.can("pipeline_fetches")) or turned:
         return waiting
-    fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
     rounds, most = _rounds(stage, at, steps)
-    depths = tuple(depth for depth in _DEPTHS if depth <= most)
+    depths = tuple(depth for depth in depths if depth <= most)
     copied = all(
         width * draft.workload.tensors[fetch.operand].element.bytes in _COPIED_BYTES
         for fetch in fetches
@@ -96,11 +104,22 @@ def fetch_pipeline(
     )
 
 
-def _is_moved(body: ScalarExpr) -> bool:
+def _is_turned(draft: SketchDraft, step: Step, single: Collection[str]) -> bool:
+    """Whether a step lays neighbours that are copied together out in different rows.
+
+    In core matrices those are fine that are copied one by one: ``single``.
+    """
+    if isinstance(step, CoreMatrices):
+        last = len(draft.workload.tensors[step.operand].shape) - 1
+        return step.dim != last and step.operand not in single
+    return isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims)
+
+
+def is_moved(body: ScalarExpr) -> bool:
     """Whether a stage moves elements of a tensor, with zeros where there are none."""
     if isinstance(body, Select):
         other = body.on_false
-        return isinstance(other, Constant) and other.value == 0 and _is_moved(body.on_true)
+        return isinstance(other, Constant) and other.value == 0 and is_moved(body.on_true)
     return isinstance(body, Load)
 
 
@@ -108,8 +127,9 @@ def _rounds(stage: Stage, at: str, steps: Sequence[Step]) -> tuple[IntExpr, int]
     """Iterations of the outermost loop of an axis, and how many there may be."""
     axis = at.rpartition(".")[0]
     (tile,) = (step for step in steps if isinstance(step, Tile) and step.axis == axis)
-    known = math.prod(factor.value for factor in tile.factors if factor.value is not None)
-    return tile.factors[0], -(-stage.axis(axis).extent // known)
+    # Every parameter is at least 1.
+    least = [evaluate(it, dict.fromkeys(it.variables, 1)) for it in tile.factors]
+    return tile.factors[0], -(-stage.axis(axis).extent // math.prod(map(int, least)))
 
 
 def _values(lanes: IntExpr, params: Sequence[Param]) -> tuple[int, ...]:

@@ -20,7 +20,6 @@ what is computed there is not written. The instructions know nothing of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from attrs import evolve
 
@@ -63,7 +62,7 @@ from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     vector_widths,
 )
-from autotune.spaces.rules.gpu_pipelines import FetchPipeline, fetch_pipeline
+from autotune.spaces.rules.gpu_pipelines import DEPTHS, FetchPipeline, fetch_pipeline, is_moved
 from autotune.spaces.rules.gpu_products import (
     MatrixFactor,
     MatrixProduct,
@@ -87,7 +86,12 @@ TENSOR_LABELS = (WARPGROUP_LABEL, TENSOR_LABEL)
 # Exact products of what the workload says, but for TF32, which a target has to allow: it rounds
 # the factors of float32.
 _INSTRUCTIONS = ("mma-m16n8k16", "mma-m16n8k16-bf16", "mma-m16n8k32-int8", "mma-m16n8k8-tf32")
-_OF_WARPGROUPS = ("wgmma-m64n8k16", "wgmma-m64n8k16-bf16", "wgmma-m64n8k32-int8")
+_OF_WARPGROUPS = (
+    "wgmma-m64n8k16",
+    "wgmma-m64n8k16-bf16",
+    "wgmma-m64n8k32-int8",
+    "wgmma-m64n8k8-tf32",
+)
 # Fetches of less than a word per thread only cost instructions.
 _NARROWEST_BYTES = 4
 _WORD_BYTES = 4
@@ -141,7 +145,7 @@ def tensor_kernel(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft |
     for name in _OF_WARPGROUPS if of_warpgroups else _INSTRUCTIONS:
         call = find_intrinsic(name)
         found = match_product(draft, stage, call) if call.supported_by(draft.target) else None
-        if found is not None:
+        if found is not None and (not call.rounds_when_fetched or _are_moved(draft, found)):
             return _sketch(draft, found, label)
     return None
 
@@ -189,7 +193,9 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
         inlined = _inlined(draft, stage, it.tensor)
         steps += map(Inline, inlined)
         settled.update(inlined)
-    pipeline = _pipeline(draft, product_, params, steps)
+    # Threads that round what they fetch wait for it: of further stages nothing is on its way.
+    depths = DEPTHS[:2] if product_.call.rounds_when_fetched else DEPTHS
+    pipeline = fetch_pipeline(draft, stage, at, params, steps, depths)
     params += pipeline.params
     steps += pipeline.steps
     constraints += [*_limits(draft, product_, pipeline), *pipeline.constraints]
@@ -213,13 +219,10 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
     )
 
 
-def _pipeline(
-    draft: SketchDraft, product_: MatrixProduct, params: Sequence[Param], steps: Sequence[Step]
-) -> FetchPipeline:
-    """How far ahead factors are fetched: in core matrices they are waited for."""
-    if product_.call.is_of_warpgroup:
-        return FetchPipeline(const(1), draft.target.shared_memory_bytes)
-    return fetch_pipeline(draft, product_.stage, f"{product_.axes[2]}.0", params, steps)
+def _are_moved(draft: SketchDraft, product_: MatrixProduct) -> bool:
+    """Whether both factors are fetched as they are, with zeros where there is nothing."""
+    inlined = [_inlined(draft, product_.stage, it.tensor) for it in product_.factors]
+    return all(is_moved(draft.workload.stage(name).body) for names in inlined for name in names)
 
 
 def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:
@@ -269,7 +272,9 @@ def _fetch_lanes(
     run = neighbours(draft.workload, tensor.name)
     widths = vector_widths(run, tensor.dtype, draft.target)
     if factor.layout.is_turned:
-        widths = tuple(width for width in widths if width <= MAX_SCATTERED)
+        # What is rounded on the way is stored as it is loaded.
+        most = 1 if product_.call.rounds_when_fetched else MAX_SCATTERED
+        widths = tuple(width for width in widths if width <= most)
     if size == 1 and _is_guarded(draft, product_, factor):
         widths = tuple(width for width in widths if width <= _MOST_PADDED_BYTES)
     wide = tuple(width for width in widths if width * size >= _NARROWEST_BYTES) or widths[-1:]

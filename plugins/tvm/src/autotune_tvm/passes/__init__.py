@@ -19,7 +19,7 @@ from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
 from autotune_tvm.passes.narrow_indices import narrow_indices, narrow_mixed_indices
 from autotune_tvm.passes.peel_tails import peel_tails
-from autotune_tvm.passes.pipeline_fetches import AHEAD, STAGES, pipeline_fetches
+from autotune_tvm.passes.pipeline_fetches import AHEAD, ROUNDED, STAGES, pipeline_fetches
 from autotune_tvm.passes.pipeline_rows import HOST, LATE, pipeline_rows
 from autotune_tvm.passes.prefetch_rows import PREFETCH, ROWS, prefetch_rows
 from autotune_tvm.passes.request_tiles import request_tiles
@@ -37,6 +37,7 @@ __all__ = [
     "LATE",
     "PASSES",
     "PREFETCH",
+    "ROUNDED",
     "ROWS",
     "STAGES",
     "STREAM",

@@ -4,10 +4,13 @@ Since sm_80 a thread can have up to 16 bytes copied past its registers (``cp.asy
 end of a group of copies, and wait until at most so many of its groups are on their way. TVM 0.27
 writes such copies behind ``ThreadSync``, which has put barriers around the stores by then. Here
 calls take the place of stores before, as inline PTX, and barriers are where the schedule put them.
+
+Copies that are rounded to TF32 on their way are calls in the same places, which threads wait for.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import DataType, tirx
@@ -23,6 +26,7 @@ __all__ = [
     "copies_ahead",
     "end_of_group",
     "marked",
+    "marked_rounded",
     "wait_for_group",
 ]
 
@@ -30,6 +34,7 @@ MOST_STAGES = 8
 """Stages for which there are functions that wait; what more of them would hide is not seen."""
 
 _MARK = "autotune.async_copies"
+_COPIED, _ROUNDED = 1, 2
 _CONDITIONAL = Op.get("prim.if_then_else")
 _BYTES = (4, 8, 16)
 # Sixteen bytes pass the first cache, too; fewer cannot.
@@ -40,7 +45,12 @@ _WAITS = range(MOST_STAGES - 1)
 
 def marked(copies: Any) -> Any:
     """Statements whose stores are to be asynchronous copies."""
-    return tirx.AttrStmt(tirx.const(0, "int32"), _MARK, tirx.const(1, "int32"), copies)
+    return tirx.AttrStmt(tirx.const(0, "int32"), _MARK, tirx.const(_COPIED, "int32"), copies)
+
+
+def marked_rounded(copies: Any) -> Any:
+    """Statements whose stores are to be copies of float32 that are rounded to TF32."""
+    return tirx.AttrStmt(tirx.const(0, "int32"), _MARK, tirx.const(_ROUNDED, "int32"), copies)
 
 
 def end_of_group() -> Any:
@@ -68,7 +78,7 @@ def copies_ahead(module: IRModule) -> bool:
 
 
 def async_copies(module: IRModule) -> IRModule:
-    """A module on vectors whose marked stores are asynchronous copies.
+    """A module on vectors whose marked stores are asynchronous or rounded copies.
 
     Raises:
         ValueError: one of them is no copy of 4, 8 or 16 bytes that lie together, or of zeros.
@@ -77,13 +87,19 @@ def async_copies(module: IRModule) -> IRModule:
     def changed(node: Any) -> Any:
         if node.attr_key != _MARK:
             return node
-        return structural_map(node.body, (tirx.BufferStore, _copy))
+        kind = "round" if int(node.value) == _ROUNDED else "copy"
+        return structural_map(node.body, (tirx.BufferStore, partial(_copy, kind)))
 
     return with_functions(module, lambda it: structural_map(it, (tirx.AttrStmt, changed)))
 
 
-def _copy(store: Any) -> Any:
-    """The call in place of a store of elements of global memory, or of zeros, by a condition."""
+def _copy(kind: str, store: Any) -> Any:
+    """The call in place of a store of elements of global memory, or of zeros, by a condition.
+
+    Args:
+        kind: ``copy`` or ``round``, which is how the functions are called.
+        store: The store.
+    """
     value, conditions = store.value, list[Any]()
     while (chosen := _chosen(value)) is not None:
         condition, value, other = chosen
@@ -94,6 +110,9 @@ def _copy(store: Any) -> Any:
     width = size.bits * size.lanes // 8
     if width not in _BYTES:
         raise ValueError(f"no asynchronous copy: {width} bytes of {store.buffer.name}")
+    if kind == "round" and not str(value.ty.dtype).startswith("float32"):
+        raise ValueError(f"no copy that is rounded to TF32: {store.buffer.name} is {value.ty}")
+    text = _ROUNDING_TEXT if kind == "round" else _TEXT
     to = _address(store.buffer, store.indices)
     if _is_zero(value):
         return _called(f"autotune_zero_{width}", to)
@@ -101,11 +120,12 @@ def _copy(store: Any) -> Any:
         raise ValueError(f"no asynchronous copy: {store.buffer.name} holds {value}")
     place = _address(value.source, value.indices)
     if not conditions:
-        return _called(f"autotune_copy_{width}", to, place)
+        return _called(f"autotune_{kind}_{width}", to, place, text=text)
     valid = conditions[0]
     for condition in conditions[1:]:
         valid = tirx.And(valid, condition)
-    return _called(f"autotune_copy_{width}_if", to, place, tirx.Cast("int32", valid))
+    valid = tirx.Cast("int32", valid)
+    return _called(f"autotune_{kind}_{width}_if", to, place, valid, text=text)
 
 
 def _chosen(value: Any) -> tuple[Any, Any, Any] | None:
@@ -136,8 +156,8 @@ def _address(buffer: Any, indices: Any) -> Any:
     return tirx.address_of(tirx.BufferLoad(buffer, [index]))
 
 
-def _called(name: str, *arguments: Any) -> Any:
-    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=_TEXT))
+def _called(name: str, *arguments: Any, text: str | None = None) -> Any:
+    return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=text or _TEXT))
 
 
 def _functions() -> str:
@@ -175,5 +195,36 @@ def _functions() -> str:
     return "\n".join(lines)
 
 
+def _rounding_functions() -> str:
+    """Copies of floats that are rounded to TF32: to nearest, NaNs stay NaNs."""
+    lines = [
+        "static __device__ __forceinline__ float autotune_rounded(float value) {",
+        "  unsigned bits;",
+        '  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));',
+        "  return __uint_as_float(bits);",
+        "}",
+    ]
+    for width in _BYTES:
+        floats = width // 4
+        kind = "float" if floats == 1 else f"float{floats}"
+        parts = [""] if floats == 1 else [f".{part}" for part in "xyzw"[:floats]]
+        rounds = [f"  value{part} = autotune_rounded(value{part});" for part in parts]
+        for suffix, more in (("", ""), ("_if", ", int valid")):
+            loaded = f"*static_cast<const {kind}*>(from)"
+            given = f"valid ? {loaded} : {kind}()" if more else loaded
+            lines += [
+                "static __device__ __forceinline__ void "
+                f"autotune_round_{width}{suffix}(void* to, const void* from{more}) {{",
+                f"  {kind} value = {given};",
+                *rounds,
+                f"  *static_cast<{kind}*>(to) = value;",
+                "}",
+            ]
+    return "\n".join(lines)
+
+
 # Once in a file.
+_ROUNDING_TEXT = (
+    f"#ifndef AUTOTUNE_ROUNDING\n#define AUTOTUNE_ROUNDING\n{_rounding_functions()}\n#endif\n"
+)
 _TEXT = f"#ifndef AUTOTUNE_COPIES\n#define AUTOTUNE_COPIES\n{_functions()}\n#endif\n"

@@ -4,7 +4,9 @@ A loop whose body fetches and then computes has every thread wait twice in each 
 all have fetched, and until all have computed. Here shared memory holds what several iterations
 read. An iteration waits once, for the oldest part, begins the fetch of the part that the iteration
 before has freed, and computes meanwhile. Fetches are marked: once they are vectors,
-:mod:`autotune_tvm.passes.async_copies` makes asynchronous copies of them.
+:mod:`autotune_tvm.passes.async_copies` makes asynchronous copies of them. Products of warpgroups
+are begun before that fetch, and end in the next iteration, before its barrier; floats for TF32 are
+rounded where they are fetched, ahead or not.
 
 TVM's own pass for this (``InjectSoftwarePipeline``) leaves the barriers to ``ThreadSync``, which
 takes stages of one buffer for the same memory and keeps both of them.
@@ -26,7 +28,12 @@ from tvm_ffi import structural_map
 
 from autotune.backends import InvalidSchedule
 from autotune_tvm.blocks import walk
-from autotune_tvm.passes.async_copies import end_of_group, marked, wait_for_group
+from autotune_tvm.passes.async_copies import (
+    end_of_group,
+    marked,
+    marked_rounded,
+    wait_for_group,
+)
 from autotune_tvm.passes.statements import (
     at,
     blocks,
@@ -34,15 +41,20 @@ from autotune_tvm.passes.statements import (
     region_at,
     replaced,
     statements,
+    substituted,
     with_bodies,
     with_fields,
 )
 from autotune_tvm.passes.uniform_conditions import asked_once, once_for_all
+from autotune_tvm.passes.warpgroup_calls import Products, find_products, share, wait
 
-__all__ = ["AHEAD", "STAGES", "pipeline_fetches"]
+__all__ = ["AHEAD", "ROUNDED", "STAGES", "pipeline_fetches"]
 
 AHEAD = "autotune.ahead"
 """The annotation of blocks that fetch ahead of time."""
+
+ROUNDED = "autotune.rounded"
+"""The annotation of blocks that copy for products that cut off what TF32 has no bits for."""
 
 STAGES = "autotune.stages"
 """The annotation of the loops that they are in: how many iterations are in memory at once."""
@@ -62,21 +74,37 @@ class _Rounds:
     Attributes:
         loop: The loop.
         stages: How many iterations are in memory at once.
+        rounded: Whether threads round what they fetch, and so wait for it.
         fetches: The statements that fetch.
         rest: The others.
+        products: Those of the others that are products of warpgroups.
         buffers: By buffer that they fill, the one with a dimension for the stages in front.
     """
 
     loop: Any
     stages: int
+    rounded: bool
     fetches: Sequence[Any]
     rest: Sequence[Any]
+    products: Sequence[Products]
     buffers: Mapping[Any, Any]
 
 
 def _pipelined(body: Any) -> Any:
     loops = [_rounds(node) for node in statements(body) if _is_marked(node)]
-    return _rewritten(body, loops) if loops else body
+    return replaced(_rewritten(body, loops) if loops else body, _rounding)
+
+
+def _rounding(node: Any) -> Any | None:
+    """Vectors that are rounded where they are fetched, and not ahead."""
+    if not isinstance(node, tirx.For) or not isinstance(node.body, SBlockRealize):
+        return None
+    block = node.body.block
+    if ROUNDED not in block.annotations:
+        return None
+    kept = {key: value for key, value in block.annotations.items() if key != ROUNDED}
+    plain = rebuilt(node, [rebuilt(node.body, [with_fields(block, annotations=kept)])])
+    return marked_rounded(_whole_vectors(plain) or plain)
 
 
 def _is_marked(node: Any) -> bool:
@@ -99,7 +127,11 @@ def _rounds(loop: Any) -> _Rounds:
             buffers[plain] = tirx.decl_buffer(
                 shape, str(plain.dtype), str(plain.name), scope=str(plain.scope())
             )
-    return _Rounds(loop, stages, fetches, parts[len(fetches) :], buffers)
+    rest = parts[len(fetches) :]
+    products = [found for found in map(find_products, rest) if found is not None]
+    fetching = [block for part in fetches for block in blocks(part)]
+    rounded = any(ROUNDED in block.annotations for block in fetching)
+    return _Rounds(loop, stages, rounded, fetches, rest, products, buffers)
 
 
 def _whole_vectors(node: Any) -> Any | None:
@@ -160,18 +192,23 @@ def _rewritten(node: Any, loops: Sequence[_Rounds]) -> Any:
 def _ahead(rounds: _Rounds) -> Any:
     """Fetch all stages but one; then in each iteration wait, fetch the next, and compute.
 
-    Behind the end, groups without copies keep the count.
+    Behind the end, groups without copies keep the count. Products of warpgroups are begun before
+    the fetch, and waited for before the barrier of the next iteration: only then may any thread
+    fill the stage that they read.
     """
     loop, variable = rounds.loop, rounds.loop.loop_var
     dtype = str(variable.ty.dtype)
     ahead, extent = rounds.stages - 1, int(loop.extent)
+    # What threads round is there as soon as they go on.
+    group = [] if rounds.rounded else [end_of_group()]
+    arrived = [] if rounds.rounded else [wait_for_group(rounds.stages - 2)]
     first = tirx.Var("first", variable.ty)
     begin = tirx.For(
         first,
         tirx.const(0, dtype),
         tirx.const(ahead, dtype),
         tirx.ForKind.SERIAL,
-        tirx.SeqStmt([_fetched(rounds, first, first), end_of_group()]),
+        _in_order([_fetched(rounds, first, first), *group]),
     )
     stage = floormod(variable + ahead, rounds.stages)
     more = tirx.IfThenElse(
@@ -179,8 +216,11 @@ def _ahead(rounds: _Rounds) -> Any:
     )
     own = floormod(variable, rounds.stages)
     zero = {variable: tirx.const(0, dtype)}
-    computed = [_reading(node, rounds, zero, own) for node in rounds.rest]
-    body = [wait_for_group(rounds.stages - 2), _barrier(), more, end_of_group(), *computed]
+    computed = [_reading(node, rounds, zero, own) for node in map(_begun, rounds.rest)]
+    body = [*arrived, _barrier(), more, *group, *computed]
+    if rounds.products:
+        # What a thread has copied is shared by itself, before the barrier.
+        body = [*arrived, share(), wait(), _barrier(), *computed, more, *group]
     annotations = {key: value for key, value in loop.annotations.items() if key != STAGES}
     repeated = tirx.For(
         variable,
@@ -193,7 +233,18 @@ def _ahead(rounds: _Rounds) -> Any:
         loop.step,
     )
     # Inside another loop, threads may still compute on what the last iterations fetched.
-    return tirx.SeqStmt([_barrier(), begin, repeated])
+    ended = [it.ended(variable) for it in rounds.products]
+    return tirx.SeqStmt([_barrier(), begin, repeated, *ended])
+
+
+def _begun(node: Any) -> Any:
+    """The statement, or where it is products of warpgroups, one that only begins them."""
+    products = find_products(node)
+    return node if products is None else products.begun()
+
+
+def _in_order(parts: Sequence[Any]) -> Any:
+    return tirx.SeqStmt(parts) if len(parts) > 1 else parts[0]
 
 
 def _barrier() -> Any:
@@ -204,7 +255,7 @@ def _fetched(rounds: _Rounds, iteration: Any, stage: Any) -> Any:
     """The fetches of one iteration into one stage, with loops of their own."""
     variable = rounds.loop.loop_var
     copies = [_copied(it, rounds, {variable: iteration}, stage) for it in rounds.fetches]
-    return marked(tirx.SeqStmt(copies) if len(copies) > 1 else copies[0])
+    return (marked_rounded if rounds.rounded else marked)(_in_order(copies))
 
 
 def _copied(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) -> Any:
@@ -230,7 +281,8 @@ def _copied(node: Any, rounds: _Rounds, values: Mapping[Any, Any], stage: Any) -
         predicate = at(predicate, names, given)
     # A part of the buffer holds one iteration: of its number nothing is left in the place.
     zero = tirx.const(0, str(names[0].ty.dtype))
-    within = [at(value, names, [zero, *given[1:]]) for value in node.iter_values]
+    # Simplified places hide from TVM how far a condition lets them go.
+    within = [substituted(value, names, [zero, *given[1:]]) for value in node.iter_values]
     return SBlockRealize(placed, predicate, _stored(node.block, rounds, values, within, stage))
 
 
@@ -253,10 +305,11 @@ def _stored(
         for item, var in zip(block.iter_vars, fresh, strict=True)
     ]
     buffer = rounds.buffers[block.writes[0].source]
-    place = [stage, *(at(index, own, within) for index in block.body.indices)]
+    place = [stage, *(substituted(index, own, within) for index in block.body.indices)]
     value = at(block.body.value, [*own, *values], [*fresh, *values.values()])
     written = BufferRegion(buffer, [_point(index) for index in place])
-    annotations = {key: value for key, value in block.annotations.items() if key != AHEAD}
+    gone = (AHEAD, ROUNDED)
+    annotations = {key: value for key, value in block.annotations.items() if key not in gone}
     if _ALIGNMENT in annotations:
         annotations[_ALIGNMENT] = [
             [int(position), int(dimension) + 1, int(factor), int(offset)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.ir import Call, IRModule, Range, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize
+from tvm_ffi import structural_map
 
 __all__ = [
     "at",
@@ -23,6 +24,7 @@ __all__ = [
     "replaced",
     "statements",
     "store_at",
+    "substituted",
     "with_bodies",
     "with_fields",
     "with_store",
@@ -77,6 +79,16 @@ def at(expression: Any, variables: list[Any], values: Any) -> Any:
     fresh = [tirx.const(value, "int32") if isinstance(value, int) else value for value in values]
     (found,) = tirx.IndexMap(variables, [expression], None).map_indices(fresh)
     return found
+
+
+def substituted(expression: Any, variables: list[Any], values: Sequence[Any]) -> Any:
+    """As :func:`at`, but nothing else about the expression is changed."""
+
+    def given(variable: Any) -> Any:
+        found = (it for own, it in zip(variables, values, strict=True) if own.same_as(variable))
+        return next(found, variable)
+
+    return structural_map(expression, (tirx.Var, given))
 
 
 def store_at(store: Any, variables: list[Any], values: Any) -> Any:
