@@ -96,7 +96,7 @@ BIAS = [*SHAPES, ((2, 1, N, N), "float32")]
 
 def fused(module: Any) -> Any:
     """The module with one program, which computes the same."""
-    after, note = fuse_attention(module, CPU)
+    after, note = fuse_attention(module, CPU, least_keys=1)
     assert note == "1 attentions"
     assert set(operators(after)) <= {"reshape", "call_tir", "permute_dims", "greater"}
     rng = np.random.default_rng(0)
@@ -142,10 +142,19 @@ def test_keys_that_are_transposed_already_are_read_so() -> None:
         found = emit(op.nn.softmax(emit(op.matmul(q, k)), axis=-1))
         return emit(op.matmul(found, v))
 
-    shapes = [((5, 8, 32), "float32"), ((5, 32, 16), "float32"), ((5, 16, 48), "float32")]
+    shapes = [((2, 256, 32), "float32"), ((2, 32, 16), "float32"), ((2, 16, 48), "float32")]
     scores = workload_of(fused(network(shapes, body))).stages[0]
     (keys,) = (it for it in scores.loads if it.tensor == scores.reads[1])
     assert [str(index) for index in keys.indices] == ["h", "d", "j"]
+    few = [((2, 16, 32), "float32"), *shapes[1:]]
+    assert fuse_attention(network(few, body), CPU, least_keys=1)[1] == ""
+
+
+@pytest.mark.parametrize(("keys", "is_fused"), [(128, False), (256, True)])
+def test_scores_of_few_keys_are_in_the_caches_anyway(keys: int, is_fused: bool) -> None:
+    heads = ((1, 1, keys, D), "float32")
+    _, note = fuse_attention(network([heads] * 3, as_onnx()), CPU)
+    assert bool(note) == is_fused
 
 
 def test_halves_are_converted_where_they_were() -> None:
@@ -157,7 +166,7 @@ def test_halves_are_converted_where_they_were() -> None:
         return emit(op.matmul(found, v, out_dtype="float32"))
 
     module = network(SHAPES, body)
-    after, note = fuse_attention(module, CPU)
+    after, note = fuse_attention(module, CPU, least_keys=1)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((*HEADS, N, D)).astype(np.float32) for _ in range(3)]
     (want,), (got,) = run(module, *inputs), run(after, *inputs)
@@ -176,6 +185,12 @@ def _weights_elsewhere(emit: Emit, q: Any, k: Any, v: Any) -> Any:
     return emit(op.add(emit(op.matmul(found, v)), emit(op.sum(found, axis=[-1], keepdims=True))))
 
 
+def _values_of_all_heads(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+    found = emit(op.nn.softmax(emit(op.matmul(q, turned(emit, k))), axis=-1))
+    pairs = [emit(op.reshape(found, (6, 1, N, N))), emit(op.reshape(v, (1, 6, N, D)))]
+    return emit(op.matmul(*pairs))
+
+
 def _other_operator(emit: Emit, scores: Any) -> Any:
     return emit(op.tanh(scores))
 
@@ -192,16 +207,17 @@ ODD = [((*HEADS, 17, D), "float32")] * 3
     [
         (SHAPES, _scores_elsewhere),
         (SHAPES, _weights_elsewhere),
+        (SHAPES, _values_of_all_heads),
         (SHAPES, as_torch(None, axis=-2)),
         (SHAPES, as_onnx(_other_operator)),
         (SHAPES, as_onnx(_along_keys)),
         (ODD, as_onnx()),
     ],
-    ids=["scores", "weights", "axis", "operator", "turned", "no tiles"],
+    ids=["scores", "weights", "values", "axis", "operator", "turned", "no tiles"],
 )
 def test_what_is_something_else_stays(shapes: Any, body: Body) -> None:
     module = network(shapes, body)
-    after, note = fuse_attention(module, CPU)
+    after, note = fuse_attention(module, CPU, least_keys=1)
     assert note == "" and operators(after) == operators(module)
 
 

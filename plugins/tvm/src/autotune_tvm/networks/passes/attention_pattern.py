@@ -83,7 +83,7 @@ def find_attention(call: Any, graph: Graph) -> FoundAttention | None:
         return None
     product, steps = found
     heads, rows, columns = prod(square[:-2]), square[-2], square[-1]
-    if prod(values[:-2]) != heads or values[-2] != columns:
+    if {prod(values[:-2]), prod(result[:-2])} != {heads} or values[-2] != columns:
         return None
     dtype = dtype_of(graph.builder.normalize(product))
     queries, first = _unscaled(product.args[0], dtype, graph)
