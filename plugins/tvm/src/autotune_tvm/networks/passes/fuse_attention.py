@@ -26,8 +26,8 @@ FUNCTION = "attention"
 
 
 LEAST_KEYS = 256
-"""With fewer keys the scores of a head are in the caches anyway. On one core, heads of width 64, one
-program took 0.99, 1.02, 0.89, 0.92 and 0.84 of the time of all apart for 64, 128, 256, 512 and
+"""With fewer keys the scores of a head are in the caches anyway. On one core, heads of width 64,
+one program took 0.99, 1.02, 0.89, 0.92 and 0.84 of the time of all apart for 64, 128, 256, 512 and
 1024 queries and keys; under causal masks, 0.79, 0.71, 0.58, 0.54 and 0.41."""
 LEAST_QUERIES = 256
 """Copying keys in panels takes longer than what it saves for fewer queries, unless keys have to be
