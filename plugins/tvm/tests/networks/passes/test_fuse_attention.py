@@ -16,16 +16,18 @@ from autotune_tvm.networks.passes.fuse_attention import fuse_attention
 from relax_networks import Array, const, network, op, operators, run, weights
 
 from autotune.ir.workloads import Workload
-from autotune.sketches import BoundLoop
+from autotune.sketches import BoundLoop, Candidate
 from autotune.spaces import SketchSpace
-from autotune.targets import preset
+from autotune.targets import detect_cpu, preset
+from autotune.testing.programs import check_candidate
 
+BACKEND = TVMBackend()
 CPU = preset("skylake-avx512-4core")
 N, D = 16, 16
 HEADS = (2, 3)
 SHAPES = [((*HEADS, N, D), "float32")] * 3
 CAUSAL = np.tri(N, dtype=bool)
-HIDDEN = -math.inf
+HIDDEN, LOWEST = -math.inf, float(np.finfo(np.float32).min)
 
 Emit = Callable[[Any], Any]
 Body = Callable[..., Any]
@@ -113,7 +115,7 @@ def workload_of(module: Any) -> Workload:
 
 def bounded_loops(workload: Workload) -> int:
     """Loops that end where a causal mask hides the rest, in tiles of queries."""
-    space = SketchSpace(workload, CPU, TVMBackend().limits(CPU))
+    space = SketchSpace(workload, CPU, BACKEND.limits(CPU))
     (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
     return sum(isinstance(step, BoundLoop) for step in sketch.steps)
 
@@ -124,30 +126,48 @@ def bounded_loops(workload: Workload) -> int:
         (SHAPES, as_onnx(), False),
         (SHAPES, as_torch(None), False),
         (SHAPES, as_torch(lambda emit: const(added(HIDDEN))), True),
-        (SHAPES, as_onnx(lambda emit, it: emit(op.add(it, const(added(-1e9))))), True),
-        (SHAPES, as_onnx(lambda emit, it: emit(op.add(it, const(added(-3.0))))), False),
+        (SHAPES, as_onnx(lambda emit, it: emit(op.add(it, const(added(LOWEST))))), True),
+        (SHAPES, as_onnx(lambda emit, it: emit(op.add(it, const(added(-1e9))))), False),
         (SHAPES, as_onnx(selected), True),
         (PADDING, as_torch(padded), True),
         (BIAS, as_torch(lambda emit, bias: bias), False),
     ],
-    ids=["onnx", "torch", "causal", "low", "not low", "selected", "padded", "biased"],
+    ids=["onnx", "torch", "causal", "lowest", "low", "selected", "padded", "biased"],
 )
 def test_an_attention_becomes_one_program(shapes: Any, body: Body, is_causal: bool) -> None:
     after = fused(network(shapes, body))
     assert (bounded_loops(workload_of(after)) > 0) == is_causal
 
 
-def test_keys_that_are_transposed_already_are_read_so() -> None:
-    def body(emit: Emit, q: Any, k: Any, v: Any) -> Any:
-        found = emit(op.nn.softmax(emit(op.matmul(q, k)), axis=-1))
-        return emit(op.matmul(found, v))
+@pytest.mark.parametrize(
+    ("shapes", "body"),
+    [(SHAPES, as_torch(lambda emit: const(added(HIDDEN)))), (PADDING, as_torch(padded))],
+    ids=["causal", "padded"],
+)
+def test_tiles_of_queries_compute_the_same(shapes: Any, body: Body) -> None:
+    """Also where all keys that a query is shown are hidden by padding."""
+    machine = detect_cpu()
+    after, _ = fuse_attention(network(shapes, body), machine)
+    imported = BACKEND.import_program(after["attention"])
+    space = SketchSpace(imported.workload, machine, BACKEND.limits(machine))
+    (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
+    (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
+    candidate = Candidate(sketch, tuple(row))
+    check_candidate(BACKEND, candidate, machine, program=imported.program)
 
-    shapes = [((2, 256, 32), "float32"), ((2, 32, 16), "float32"), ((2, 16, 48), "float32")]
+
+def test_keys_that_are_transposed_already_are_read_so() -> None:
+    def body(emit: Emit, q: Any, k: Any, v: Any, *bias: Any) -> Any:
+        scores = emit(op.add(emit(op.matmul(q, k)), bias[0] if bias else const(added(HIDDEN))))
+        return emit(op.matmul(emit(op.nn.softmax(scores, axis=-1)), v))
+
+    shapes = [((2, N, 32), "float32"), ((2, 32, N), "float32"), ((2, N, 48), "float32")]
     scores = workload_of(fused(network(shapes, body))).stages[0]
     (keys,) = (it for it in scores.loads if it.tensor == scores.reads[1])
     assert [str(index) for index in keys.indices] == ["h", "d", "j"]
-    few = [((2, 16, 32), "float32"), *shapes[1:]]
-    assert fuse_attention(network(few, body), CPU, least_keys=1)[1] == ""
+    # Without a causal mask it would not pay.
+    without = network([*shapes, ((N, N), "float32")], body)
+    assert fuse_attention(without, CPU, least_keys=1)[1] == ""
 
 
 @pytest.mark.parametrize(("keys", "is_fused"), [(128, False), (256, True)])

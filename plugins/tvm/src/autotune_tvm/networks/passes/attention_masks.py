@@ -33,8 +33,6 @@ __all__ = ["Sides", "is_same_shape", "may_hide_all", "triangle"]
 
 Shape = tuple[int, ...]
 
-_LOW = -1e9
-"""The exponential of what is this low is zero beside that of any score."""
 _ABSORBING = -1e30
 """This, and what is lower, stays as it is when a score is added to it."""
 
@@ -85,8 +83,7 @@ class Sides:
     def _added_mask(self, other: Any, shape: Shape, dtype: str) -> Masked | None:
         """What is added as a selection, where that makes no difference."""
         known = triangle(array_of(other), shape)
-        if known is not None and known.near == 0 and known.far <= _LOW:
-            # Every query is shown a key, beside which the others have no weight.
+        if known is not None and known.near == 0 and known.far <= _ABSORBING:
             return Masked(evolve(known, near=True, far=False), True, known.far, dtype)
         call = self.graph.source(_unspread(other, self.graph))
         if operator_of(call) != "where":
