@@ -61,6 +61,9 @@ def fuse_attention(
 
 
 def _is_faster(found: FoundAttention, machine: Target, least_keys: int) -> bool:
+    # Products of halves have instructions of their own, which tiles of queries do not use.
+    if any(dtype not in ("float32", "float64") for _, dtype in found.types[:3]):
+        return False
     tiles = _tiles(found.attention, found.types, machine)
     if tiles is None:
         return False
