@@ -14,6 +14,7 @@ from autotune_tvm.networks.passes.attention_masks import triangle
 from autotune_tvm.networks.passes.attention_program import Triangle
 from autotune_tvm.networks.passes.fuse_attention import fuse_attention
 from relax_networks import Array, const, network, op, operators, run, weights
+from tvm import relax
 
 from autotune.ir.workloads import Workload
 from autotune.sketches import BoundLoop, Candidate
@@ -79,10 +80,18 @@ def as_torch(mask: Callable[[Emit, Any], Any] | None, *, axis: int = -1) -> Body
     return body
 
 
+def compared(emit: Emit) -> Any:
+    """A causal mask that is computed, and was too large to be folded."""
+    keys, queries = (
+        emit(op.expand_dims(emit(op.arange(0, N, 1, "int64")), axis)) for axis in (0, 1)
+    )
+    return emit(op.less_equal(emit(op.subtract(keys, queries)), relax.const(0, "int64")))
+
+
 def padded(emit: Emit, padding: Any) -> Any:
     """A causal mask that also hides what ``padding`` [batch, keys] says."""
     kept = emit(op.reshape(emit(op.greater(padding, number(0.0))), (2, 1, 1, N)))
-    both = emit(op.logical_and(const(CAUSAL.reshape(1, 1, N, N)), kept))
+    both = emit(op.logical_and(compared(emit), kept))
     return emit(op.where(both, number(0.0), number(HIDDEN)))
 
 
@@ -130,9 +139,14 @@ def bounded_loops(workload: Workload) -> int:
         (SHAPES, as_onnx(lambda emit, it: emit(op.add(it, const(added(-1e9))))), False),
         (SHAPES, as_onnx(selected), True),
         (PADDING, as_torch(padded), True),
+        (
+            SHAPES,
+            as_torch(lambda emit: emit(op.where(compared(emit), number(0.0), number(HIDDEN)))),
+            True,
+        ),
         (BIAS, as_torch(lambda emit, bias: bias), False),
     ],
-    ids=["onnx", "torch", "causal", "lowest", "low", "selected", "padded", "biased"],
+    ids=["onnx", "torch", "causal", "lowest", "low", "selected", "padded", "compared", "biased"],
 )
 def test_an_attention_becomes_one_program(shapes: Any, body: Body, is_causal: bool) -> None:
     after = fused(network(shapes, body))

@@ -28,11 +28,14 @@ from autotune_tvm.networks.passes.attention_program import (
     Step,
     Triangle,
 )
+from autotune_tvm.networks.passes.fold_constants import computed_array
 
 __all__ = ["Sides", "is_same_shape", "may_hide_all", "triangle"]
 
 Shape = tuple[int, ...]
 
+_LIMIT = 1 << 28
+"""Bytes of a mask that is computed to see what it is: positions of 5,800 queries and keys."""
 _ABSORBING = -1e30
 """This, and what is lower, stays as it is when a score is added to it."""
 
@@ -82,7 +85,7 @@ class Sides:
 
     def _added_mask(self, other: Any, shape: Shape, dtype: str) -> Masked | None:
         """What is added as a selection, where that makes no difference."""
-        known = triangle(array_of(other), shape)
+        known = triangle(computed_array(other, self.graph, _LIMIT), shape)
         if known is not None and known.near == 0 and known.far <= _ABSORBING:
             return Masked(evolve(known, near=True, far=False), True, known.far, dtype)
         call = self.graph.source(_unspread(other, self.graph))
@@ -111,7 +114,8 @@ class Sides:
     def _leaf(self, value: Any, shape: Shape) -> Leaf | None:
         """What stands beside each score; None where it is no tensor of known numbers."""
         value = _unspread(value, self.graph)
-        number, known = _number(value), triangle(array_of(value), shape)
+        number = _number(value)
+        known = triangle(computed_array(value, self.graph, _LIMIT), shape)
         if number is not None:
             return Number(number)
         if known is not None:
