@@ -17,6 +17,7 @@ from relax_networks import Array, const, network, op, operators, run, weights
 from tvm import relax
 
 from autotune.ir.workloads import Workload
+from autotune.ir.workloads.inputs import random_inputs
 from autotune.sketches import BoundLoop, Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import detect_cpu, preset
@@ -166,8 +167,11 @@ def test_tiles_of_queries_compute_the_same(shapes: Any, body: Body) -> None:
     space = SketchSpace(imported.workload, machine, BACKEND.limits(machine))
     (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
     (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
+    inputs = random_inputs(imported.workload, np.random.default_rng(0))
+    for padding in (it for it in inputs.values() if it.dtype == np.bool_):
+        padding[0, ..., :3] = False
     candidate = Candidate(sketch, tuple(row))
-    check_candidate(BACKEND, candidate, machine, program=imported.program)
+    check_candidate(BACKEND, candidate, machine, inputs, program=imported.program)
 
 
 def test_keys_that_are_transposed_already_are_read_so() -> None:
