@@ -8,6 +8,7 @@ scores behind them have to be computed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isinf
 
 from attrs import frozen
 
@@ -31,7 +32,8 @@ from autotune.spaces.rules.access import is_pointwise
 
 __all__ = ["MaskedRows", "masked_rows", "shown_columns"]
 
-_ZERO, _LOWEST, _OTHER = "zero", "lowest", "other"
+_ZERO, _LOWEST, _INFINITE, _OTHER = "zero", "lowest", "minus infinity", "other"
+_NO_SCORE = (_LOWEST, _INFINITE)
 # The exponential of what is this low is zero beside that of any score.
 _LOW = -1e9
 # For a comparison by which the row is subtracted from the column, and one the other way round:
@@ -109,7 +111,7 @@ class MaskedRows:
     def neutral(self, stage: Stage) -> bool:
         """Whether what a reduction combines of hidden columns leaves its result as it is."""
         hidden = self._value(stage.body, stage)
-        return (stage.combiner, hidden) in (("add", _ZERO), ("max", _LOWEST))
+        return (stage.combiner, hidden) in (("add", _ZERO), ("max", _LOWEST), ("max", _INFINITE))
 
     def hides(self, reader: Stage, tensor: str) -> bool:
         """Whether a stage reads no hidden column of a tensor, or does not use what it reads."""
@@ -161,8 +163,9 @@ class MaskedRows:
         if isinstance(body, Constant):
             if body.value == 0:
                 return _ZERO
-            low = isinstance(body.value, float) and body.value <= _LOW
-            return _LOWEST if low else _OTHER
+            if not isinstance(body.value, float) or body.value > _LOW:
+                return _OTHER
+            return _INFINITE if isinf(body.value) else _LOWEST
         if isinstance(body, Cast):
             return self._value(body.operand, stage)
         if isinstance(body, Load):
@@ -172,7 +175,7 @@ class MaskedRows:
         if isinstance(body, Select):
             return self._selected(body, stage)
         if isinstance(body, Unary):
-            low = body.op == "exp" and self._value(body.operand, stage) == _LOWEST
+            low = body.op == "exp" and self._value(body.operand, stage) in _NO_SCORE
             return _ZERO if low else _OTHER
         return self._combined(body, stage) if isinstance(body, Binary) else _OTHER
 
@@ -183,14 +186,15 @@ class MaskedRows:
             return values.pop() if len(values) == 1 else _OTHER
         value = self._value(taken, stage)
         other = body.on_false if taken is body.on_true else body.on_true
-        # Numbers of others may be as low, and all columns of a row then have equal weights.
+        # Numbers of others may be as low, and all columns of a row then have equal weights; beside
+        # minus infinity alone, weights are not numbers whatever is hidden, or set to zero.
         return _OTHER if value == _LOWEST and not self._is_score(other, stage) else value
 
     def _combined(self, body: Binary, stage: Stage) -> str:
         left, right = self._value(body.left, stage), self._value(body.right, stage)
         if body.op == "sub":
-            low = left == _LOWEST and self._is_largest(body.right)
-            return _LOWEST if low else _OTHER
+            low = left in _NO_SCORE and self._is_largest(body.right)
+            return left if low else _OTHER
         if body.op == "div":
             return _ZERO if left == _ZERO and self._is_of_row(body.right) else _OTHER
         if body.op == "mul":

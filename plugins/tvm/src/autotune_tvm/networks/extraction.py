@@ -13,7 +13,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from autotune.networks import NetworkTask
 from autotune_tvm.networks.graph import ENTRY, tensor_calls
-from autotune_tvm.networks.passes import winograd
+from autotune_tvm.networks.passes import fuse_attention, winograd
 
 __all__ = ["extract_tasks", "operators_in"]
 
@@ -74,4 +74,4 @@ def operators_in(name: str) -> tuple[str, ...]:
 def _operator_names() -> frozenset[str]:
     names = (str(name) for name in Op.list_op_names())
     operators = (re.sub(r"\d+$", "", n.split(".")[-1]) for n in names if n.startswith("relax."))
-    return frozenset([*operators, *winograd.FUNCTIONS])
+    return frozenset([*operators, *winograd.FUNCTIONS, fuse_attention.FUNCTION])

@@ -11,6 +11,7 @@ PASS_NAMES = (
     "fold_scales",
     "split_transposed",
     "constant_operands",
+    "fuse_attention",
     "layouts",
     "winograd",
     "merge_views",

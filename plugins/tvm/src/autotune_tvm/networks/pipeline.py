@@ -25,6 +25,7 @@ from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
 from autotune_tvm.networks.passes.fuse import canonicalize
+from autotune_tvm.networks.passes.fuse_attention import fuse_attention
 from autotune_tvm.networks.passes.layouts import choose_layout
 from autotune_tvm.networks.passes.split_transposed import split_transposed
 from autotune_tvm.networks.passes.winograd import choose_winograd
@@ -50,6 +51,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
         fold_scales,
         split_transposed,
         constant_operands,
+        partial(fuse_attention, machine=machine),
         partial(choose_layout, machine=machine, kept=kept, passes=afterwards),
         partial(choose_winograd, machine=machine, kept=kept),
         *afterwards,

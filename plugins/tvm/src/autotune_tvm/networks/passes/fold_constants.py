@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
-from tvm.ir import GenericConst, IRModule, Tuple
+from tvm import DataType, relax, tirx
+from tvm.ir import GenericConst, IRModule, Tuple, Var
 
 from autotune_tvm.networks.graph import (
+    Array,
     Graph,
     array_of,
     constant,
@@ -21,7 +23,7 @@ from autotune_tvm.networks.graph import (
 )
 from autotune_tvm.networks.numpy_operators import OPERATORS, evaluate
 
-__all__ = ["fold_constants"]
+__all__ = ["computed_array", "fold_constants"]
 
 _SMALL_BYTES = 1 << 20
 """A constant may grow to this; beyond it, no larger than what it is computed of."""
@@ -54,6 +56,46 @@ def fold_constants(module: IRModule) -> tuple[IRModule, str]:
         listed = ", ".join(f"{name} x{count}" for name, count in sorted(kept.items()))
         note = f"{note}{'; ' if note else ''}constant, but not folded: {listed}"
     return changed, note
+
+
+def computed_array(value: Any, graph: Graph, limit: int) -> Array | None:
+    """What is computed of constants alone, also where it was not folded; None for all else.
+
+    Args:
+        value: Of the function that a pass is making.
+        graph: That function.
+        limit: Bytes; None, too, where it or what it is computed of is larger.
+    """
+    found: dict[Any, Array | None] = {}
+
+    def visit(part: Any) -> Any:
+        if not isinstance(part, Var):
+            known = _known([part])
+            return None if known is None else known[0]
+        if part not in found:
+            found[part] = compute(part)
+        return found[part]
+
+    def compute(variable: Any) -> Array | None:
+        call, shape = graph.source(variable), shape_of(variable)
+        operator, dtype = operator_of(call), dtype_of(variable)
+        if operator not in OPERATORS or shape is None:
+            return None
+        if prod(shape) * ((DataType(dtype).bits + 7) // 8) > limit:
+            return None
+        arguments: list[Any] = []
+        for argument in call.args:
+            if (known := visit(argument)) is None:
+                return None
+            arguments.append(known)
+        try:
+            array = np.asarray(evaluate(operator, call.attrs, arguments))
+        except (ValueError, IndexError, TypeError):
+            return None
+        return array.astype(dtype, copy=False) if array.shape == shape else None
+
+    result = visit(value)
+    return result if isinstance(result, np.ndarray) else None
 
 
 # Values of the virtual machine, not of the network.

@@ -9,7 +9,7 @@ from tvm.ir import IRModule
 
 from autotune_tvm.networks.graph import Graph, dtype_of, operator_of, rewrite, shape_of
 
-__all__ = ["merge_views", "merged", "reshaped"]
+__all__ = ["merge_views", "merged", "permuted_axes", "reshaped"]
 
 _RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
 
@@ -65,11 +65,11 @@ def reshaped(source: Any, shape: tuple[int, ...], graph: Graph) -> Any:
 
 
 def _permuted(call: Any, graph: Graph, before: tuple[int, ...], after: tuple[int, ...]) -> Any:
-    axes = _axes(call, len(before))
+    axes = permuted_axes(call, len(before))
     source = call.args[0]
     inner = graph.source(source)
     if operator_of(inner) == "permute_dims":
-        first = _axes(inner, len(before))
+        first = permuted_axes(inner, len(before))
         axes = [first[axis] for axis in axes]
         source = inner.args[0]
     long = [axis for axis in axes if (shape_of(source) or ())[axis] != 1]
@@ -78,7 +78,8 @@ def _permuted(call: Any, graph: Graph, before: tuple[int, ...], after: tuple[int
     return relax.op.permute_dims(source, axes) if source is not call.args[0] else None
 
 
-def _axes(call: Any, rank: int) -> list[int]:
+def permuted_axes(call: Any, rank: int) -> list[int]:
+    """The axes of its operand that a permutation's result has, in order."""
     if call.attrs.axes is None:
         return list(range(rank))[::-1]
     return [int(axis) % rank for axis in call.attrs.axes]

@@ -1,0 +1,286 @@
+"""Attention in what exporters write: it becomes one program, or stays as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.importer import import_module
+from autotune_tvm.networks.passes.attention_masks import triangle
+from autotune_tvm.networks.passes.attention_program import Triangle
+from autotune_tvm.networks.passes.fuse_attention import fuse_attention
+from relax_networks import Array, const, network, op, operators, run, weights
+from tvm import relax
+
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.inputs import random_inputs
+from autotune.sketches import BoundLoop, Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import detect_cpu, preset
+from autotune.testing.programs import check_candidate
+
+BACKEND = TVMBackend()
+CPU = preset("skylake-avx512-4core")
+N, D = 16, 16
+HEADS = (2, 3)
+SHAPES = [((*HEADS, N, D), "float32")] * 3
+CAUSAL = np.tri(N, dtype=bool)
+HIDDEN, LOWEST = -math.inf, float(np.finfo(np.float32).min)
+
+Emit = Callable[[Any], Any]
+Body = Callable[..., Any]
+
+
+def number(value: float) -> Any:
+    return const(np.array(value, np.float32))
+
+
+def added(low: float) -> Array:
+    """A causal mask that is added."""
+    return np.where(CAUSAL, 0, low).astype(np.float32)
+
+
+def turned(emit: Emit, keys: Any) -> Any:
+    return emit(op.permute_dims(keys, [0, 1, 3, 2]))
+
+
+def as_onnx(masked: Callable[[Emit, Any], Any] = lambda emit, scores: scores) -> Body:
+    """Scores that are divided, in the shape of the heads."""
+
+    def body(emit: Emit, q: Any, k: Any, v: Any, *others: Any) -> Any:
+        scores = emit(op.divide(emit(op.matmul(q, turned(emit, k))), number(4.0)))
+        found = emit(op.nn.softmax(masked(emit, scores, *others), axis=-1))
+        return emit(op.matmul(found, v))
+
+    return body
+
+
+def as_torch(mask: Callable[[Emit, Any], Any] | None, *, axis: int = -1) -> Body:
+    """Both factors scaled, one axis of heads for products, zeros where nothing is shown."""
+
+    def body(emit: Emit, q: Any, k: Any, v: Any, *others: Any) -> Any:
+        flat = [emit(op.multiply(q, number(0.5))), emit(op.multiply(turned(emit, k), number(0.5)))]
+        flat = [emit(op.broadcast_to(it, it.ty.shape)) for it in (*flat, v)]
+        shapes = [(6, N, D), (6, D, N), (6, N, D)]
+        q, k, v = (emit(op.reshape(it, shape)) for it, shape in zip(flat, shapes, strict=True))
+        scores = emit(op.reshape(emit(op.matmul(q, k)), (*HEADS, N, N)))
+        if mask is not None:
+            scores = emit(op.add(scores, mask(emit, *others)))
+        found = emit(op.nn.softmax(scores, axis=axis))
+        shown = emit(op.logical_not(emit(op.equal(scores, number(HIDDEN)))))
+        most = emit(op.max(emit(op.astype(shown, "int8")), axis=[-1], keepdims=True))
+        nothing = emit(op.logical_not(emit(op.astype(most, "bool"))))
+        found = emit(op.where(nothing, number(0.0), found))
+        found = emit(op.matmul(emit(op.reshape(found, (6, N, N))), v))
+        return emit(op.reshape(found, (*HEADS, N, D)))
+
+    return body
+
+
+def compared(emit: Emit) -> Any:
+    """A causal mask that is computed, and was too large to be folded."""
+    keys, queries = (
+        emit(op.expand_dims(emit(op.arange(0, N, 1, "int64")), axis)) for axis in (0, 1)
+    )
+    return emit(op.less_equal(emit(op.subtract(keys, queries)), relax.const(0, "int64")))
+
+
+def padded(emit: Emit, padding: Any) -> Any:
+    """A causal mask that also hides what ``padding`` [batch, keys] says."""
+    kept = emit(op.reshape(emit(op.greater(padding, number(0.0))), (2, 1, 1, N)))
+    both = emit(op.logical_and(compared(emit), kept))
+    return emit(op.where(both, number(0.0), number(HIDDEN)))
+
+
+def selected(emit: Emit, scores: Any) -> Any:
+    """``masked_fill`` of what is above the diagonal, and a bias of each head."""
+    biased = emit(op.add(const(weights(3, 1, N)), scores))
+    return emit(op.where(const(~CAUSAL), number(HIDDEN), biased))
+
+
+PADDING = [*SHAPES, ((2, N), "float32")]
+BIAS = [*SHAPES, ((2, 1, N, N), "float32")]
+
+
+def fused(module: Any, tolerance: float = 1e-5) -> Any:
+    """The module with one program, which computes the same."""
+    after, note = fuse_attention(module, CPU, least_keys=1)
+    assert note == "1 attentions"
+    assert set(operators(after)) <= {"reshape", "call_tir", "permute_dims", "greater"}
+    rng = np.random.default_rng(0)
+    shapes = [tuple(map(int, it.ty.shape)) for it in module["main"].params]
+    inputs = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    (want,), (got,) = run(module, *inputs), run(after, *inputs)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+    return after
+
+
+def workload_of(module: Any) -> Workload:
+    return import_module(module["attention"])[0]
+
+
+def bounded_loops(workload: Workload) -> int:
+    """Loops that end where a causal mask hides the rest, in tiles of queries."""
+    space = SketchSpace(workload, CPU, BACKEND.limits(CPU))
+    (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
+    return sum(isinstance(step, BoundLoop) for step in sketch.steps)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "body", "is_causal"),
+    [
+        (SHAPES, as_onnx(), False),
+        (SHAPES, as_torch(None), False),
+        (SHAPES, as_torch(lambda emit: const(added(HIDDEN))), True),
+        (SHAPES, as_onnx(lambda emit, it: emit(op.add(it, const(added(LOWEST))))), True),
+        (SHAPES, as_onnx(lambda emit, it: emit(op.add(it, const(added(-1e9))))), False),
+        (SHAPES, as_onnx(selected), True),
+        (PADDING, as_torch(padded), True),
+        (
+            SHAPES,
+            as_torch(lambda emit: emit(op.where(compared(emit), number(0.0), number(HIDDEN)))),
+            True,
+        ),
+        (BIAS, as_torch(lambda emit, bias: bias), False),
+    ],
+    ids=["onnx", "torch", "causal", "lowest", "low", "selected", "padded", "compared", "biased"],
+)
+def test_an_attention_becomes_one_program(shapes: Any, body: Body, is_causal: bool) -> None:
+    after = fused(network(shapes, body))
+    assert (bounded_loops(workload_of(after)) > 0) == is_causal
+
+
+@pytest.mark.parametrize(
+    ("shapes", "body"),
+    [(SHAPES, as_torch(lambda emit: const(added(HIDDEN)))), (PADDING, as_torch(padded))],
+    ids=["causal", "padded"],
+)
+def test_tiles_of_queries_compute_the_same(shapes: Any, body: Body) -> None:
+    """Also where all keys that a query is shown are hidden by padding."""
+    machine = detect_cpu()
+    after, _ = fuse_attention(network(shapes, body), machine)
+    imported = BACKEND.import_program(after["attention"])
+    space = SketchSpace(imported.workload, machine, BACKEND.limits(machine))
+    (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
+    (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
+    inputs = random_inputs(imported.workload, np.random.default_rng(0))
+    for padding in (it for it in inputs.values() if it.dtype == np.bool_):
+        padding[0, ..., :3] = False
+    candidate = Candidate(sketch, tuple(row))
+    check_candidate(BACKEND, candidate, machine, inputs, program=imported.program)
+
+
+def test_keys_that_are_transposed_already_are_read_so() -> None:
+    def body(emit: Emit, q: Any, k: Any, v: Any, *bias: Any) -> Any:
+        scores = emit(op.add(emit(op.matmul(q, k)), bias[0] if bias else const(added(HIDDEN))))
+        return emit(op.matmul(emit(op.nn.softmax(scores, axis=-1)), v))
+
+    shapes = [((2, N, 32), "float32"), ((2, 32, N), "float32"), ((2, N, 48), "float32")]
+    scores = workload_of(fused(network(shapes, body))).stages[0]
+    (keys,) = (it for it in scores.loads if it.tensor == scores.reads[1])
+    assert [str(index) for index in keys.indices] == ["h", "d", "j"]
+    # Without a causal mask it would not pay.
+    without = network([*shapes, ((N, N), "float32")], body)
+    assert fuse_attention(without, CPU, least_keys=1)[1] == ""
+
+
+@pytest.mark.parametrize(("keys", "is_fused"), [(128, False), (256, True)])
+def test_scores_of_few_keys_are_in_the_caches_anyway(keys: int, is_fused: bool) -> None:
+    heads = ((1, 1, keys, D), "float32")
+    _, note = fuse_attention(network([heads] * 3, as_onnx()), CPU)
+    assert bool(note) == is_fused
+
+
+def test_casts_are_where_they_were() -> None:
+    def body(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+        scores = emit(op.astype(emit(op.matmul(q, turned(emit, k))), "float16"))
+        scores = emit(op.divide(scores, const(np.array(4.0, np.float16))))
+        found = emit(op.nn.softmax(emit(op.astype(scores, "float32")), axis=-1))
+        found = emit(op.astype(emit(op.astype(found, "float16")), "float32"))
+        return emit(op.matmul(found, v))
+
+    _, masked, *_, weight, _ = workload_of(fused(network(SHAPES, body), 1e-3)).stages
+    for stage in (masked, weight):
+        assert "float16" in str(stage.body) and stage.output.dtype == "float32"
+
+
+def _halves(emit: Emit, *heads: Any) -> Any:
+    q, k, v = (emit(op.astype(it, "float16")) for it in heads)
+    scores = emit(op.matmul(q, turned(emit, k), out_dtype="float32"))
+    found = emit(op.astype(emit(op.nn.softmax(scores, axis=-1)), "float16"))
+    return emit(op.matmul(found, v, out_dtype="float32"))
+
+
+def _scores_elsewhere(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+    scores = emit(op.matmul(q, turned(emit, k)))
+    found = emit(op.matmul(emit(op.nn.softmax(scores, axis=-1)), v))
+    return emit(op.add(found, emit(op.sum(scores, axis=[-1], keepdims=True))))
+
+
+def _weights_elsewhere(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+    found = emit(op.nn.softmax(emit(op.matmul(q, turned(emit, k))), axis=-1))
+    return emit(op.add(emit(op.matmul(found, v)), emit(op.sum(found, axis=[-1], keepdims=True))))
+
+
+def _values_of_all_heads(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+    found = emit(op.nn.softmax(emit(op.matmul(q, turned(emit, k))), axis=-1))
+    pairs = [emit(op.reshape(found, (6, 1, N, N))), emit(op.reshape(v, (1, 6, N, D)))]
+    return emit(op.matmul(*pairs))
+
+
+def _other_operator(emit: Emit, scores: Any) -> Any:
+    return emit(op.tanh(scores))
+
+
+def _along_keys(emit: Emit, scores: Any) -> Any:
+    return emit(op.permute_dims(scores, [0, 1, 3, 2]))
+
+
+ODD = [((*HEADS, 17, D), "float32")] * 3
+
+
+@pytest.mark.parametrize(
+    ("shapes", "body"),
+    [
+        (SHAPES, _scores_elsewhere),
+        (SHAPES, _weights_elsewhere),
+        (SHAPES, _values_of_all_heads),
+        (SHAPES, _halves),
+        (SHAPES, as_torch(None, axis=-2)),
+        (SHAPES, as_onnx(_other_operator)),
+        (SHAPES, as_onnx(_along_keys)),
+        (ODD, as_onnx()),
+    ],
+    ids=["scores", "weights", "values", "halves", "axis", "operator", "turned", "no tiles"],
+)
+def test_what_is_something_else_stays(shapes: Any, body: Body) -> None:
+    module = network(shapes, body)
+    after, note = fuse_attention(module, CPU, least_keys=1)
+    assert note == "" and operators(after) == operators(module)
+
+
+def test_a_gpu_gets_no_tiles_of_queries() -> None:
+    module = network(SHAPES, as_torch(lambda emit: const(added(HIDDEN))))
+    assert fuse_attention(module, preset("a100")) == (module, "")
+
+
+@pytest.mark.parametrize(
+    ("array", "wanted"),
+    [
+        (CAUSAL, Triangle(0, True, False)),
+        (~np.tri(N, k=2, dtype=bool)[None], Triangle(2, False, True)),
+        (np.tri(4, N, k=N - 4, dtype=np.float32), Triangle(N - 4, 1.0, 0.0)),
+        (np.tri(N, k=-1, dtype=bool), None),  # the first query sees nothing
+        (np.ones((N, N), np.bool_), None),
+        (np.tri(N, dtype=bool).T, None),
+        (np.tri(N)[:, None], None),
+        (np.stack([CAUSAL, CAUSAL]), None),
+        (np.where(CAUSAL, np.arange(N), -1), None),
+    ],
+)
+def test_constants_that_are_causal_masks(array: Array, wanted: Triangle | None) -> None:
+    assert triangle(array, (*HEADS, *array.shape[-2:])) == wanted
