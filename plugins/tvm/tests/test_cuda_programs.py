@@ -99,7 +99,7 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
     for candidate in sampled(workload, 1):
         source = source_of(candidate)
         # What threads have for themselves is no argument, which they would share.
-        assert "in_thread_C_ptr" not in source
+        assert "__restrict__ in_thread" not in source
         for kernel in kernels_of(candidate):
             assert kernel.threads == 1 or f"__launch_bounds__({kernel.threads})" in source
 
