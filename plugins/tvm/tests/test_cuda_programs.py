@@ -21,7 +21,7 @@ from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from cuda_threads import Array, Program, find_compiler, run_all
-from split_reductions import SPLIT_ACROSS_BLOCKS
+from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
 from tvm_lowered import Kernel, lowered_nest
 from workload_names import named
 
@@ -61,6 +61,7 @@ SMALL = (
     elementwise(m=9, n=130),
     cumsum(m=7, n=40, axis=0),
     cumsum(m=40, n=9, exclusive=1),
+    reduction((8, 96), (0, 1), last="sqrt"),
 )
 LARGE = (
     gemm(m=512, n=512, k=512),
@@ -98,6 +99,8 @@ def sampled(workload: Workload, count: int) -> Iterator[Candidate]:
 def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
     for candidate in sampled(workload, 1):
         source = source_of(candidate)
+        # What threads have for themselves is no argument, which they would share.
+        assert "__restrict__ in_thread" not in source
         for kernel in kernels_of(candidate):
             bound = rf"__launch_bounds__\({kernel.threads}[,)]"
             assert kernel.threads == 1 or re.search(bound, source)

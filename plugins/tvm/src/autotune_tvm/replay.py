@@ -74,7 +74,7 @@ from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.passes import BOUND, HOST, LANES, LATE, PREFETCH, ROWS, STREAM, written_bound
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
-from autotune_tvm.threads import check_threads
+from autotune_tvm.threads import bind_numbers, check_threads
 from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
 
 __all__ = ["schedule", "sorted_schedule"]
@@ -456,6 +456,7 @@ def _finish(state: ScheduleState) -> None:
         state.current = warp_step
         make_warp_call(state, warp_step)
     if state.bound:
+        bind_numbers(state)
         check_threads(state.sch.mod["main"])
 
 

@@ -14,8 +14,25 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.backends import InvalidSchedule
+from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 
-__all__ = ["check_threads"]
+__all__ = ["bind_numbers", "check_threads"]
+
+
+def bind_numbers(state: ScheduleState) -> None:
+    """Make a block of each kernel that computes a single number, where no loop is one.
+
+    What no loop is around runs on the host otherwise, and of a reduction across threads alone TVM
+    gives all threads one partial result, in memory that they share.
+    """
+    for stage in state.workload.stages:
+        block = None if stage.spatial_axes else state.blocks.get(stage.name)
+        if block is None:
+            continue
+        loops = list(state.sch.get_loops(block))
+        if not any(state.tag(loop).startswith("blockIdx") for loop in loops):
+            around = state.sch.add_unit_loop(loops[0] if loops else block)
+            state.sch.bind(around, THREAD_TAGS["block"])
 
 
 def check_threads(function: tirx.PrimFunc) -> None:
