@@ -185,6 +185,23 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
         check(program, wrong, ROUNDING)
 
 
+@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
+def test_weights_of_windows_are_fetched_in_vectors(tmp_path: Path) -> None:
+    """Also where a fetch has a multiple of three terms, and windows have nine."""
+    workload = convolution(h=6, w=6, ci=32, co=16, pad=1)
+    inputs = random_inputs(workload, np.random.default_rng(7))
+    candidate = next(
+        it
+        for it in sampled(workload, 90)
+        if math.gcd(16 * it.config["Y.terms.1"], 9) == 3 and it.config["Y.Y_weights.lanes"] == 8
+    )
+    source = source_of(candidate, TARGET)
+    assert "*(uint4*)(W_ptr" in source and "make_uint4(W_ptr" not in source
+    program = Program(source, launches_of(candidate), workload, inputs)
+    (found,) = run_all([program], tmp_path)
+    check(program, found, ROUNDING)
+
+
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 @pytest.mark.parametrize(
     "workload",

@@ -1,8 +1,8 @@
 """Passes over a scheduled program beyond the schedule primitives, one per module.
 
 Without them a program is right, but slower; without ``compare_booleans`` some are not compiled,
-nor some of bfloat16 without ``bfloat16_constants``, and without ``round_to_bfloat16`` some NaNs
-become numbers.
+nor some of bfloat16 without ``bfloat16_constants``, nor some convolutions without ``flat_reads``,
+and without ``round_to_bfloat16`` some NaNs become numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from autotune_tvm.passes.bound_loops import BOUND, bound_loops, note_bounds, wri
 from autotune_tvm.passes.combine_lanes import LANES, combine_lanes, note_lanes
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
 from autotune_tvm.passes.expand_functions import expand_functions
+from autotune_tvm.passes.flat_reads import flat_reads
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
 from autotune_tvm.passes.hoist_corrections import hoist_corrections
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
@@ -72,5 +73,6 @@ PASSES = (
     pipeline_rows,
     prefetch_rows,
     note_lanes,
+    flat_reads,
 )
 """From module to module, in this order."""
