@@ -154,6 +154,22 @@ def test_torch_computes_what_tvm_computes(scripts: Any) -> None:
                 assert found <= 1.0, (kind, name, found)
 
 
+def test_programs_are_compared_with_what_torch_computes_in_double(
+    scripts: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    _, rows, _ = scripts
+    inputs = [{"shape": [1, 64, 64], "dtype": "float32"}]
+    operator = {"operator": "norm", "arguments": [1, 64, 64], "variant": "eager", "threads": 1}
+    output = tmp_path / "norm.npy"
+    with benchmark_scripts("operator_serving") as (serving,):
+        serving._torch({**operator, "inputs": inputs, "output": str(output)})
+    (array,) = rows.draw(inputs, 0)
+    found, exact = np.load(output), np.sqrt(np.sum(array.astype(np.float64) ** 2))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, [exact], rtol=1e-12)
+
+
 def _of_tvm(tvm: Any, function: Any, arrays: Any, specs: Any) -> Any:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     given = [
