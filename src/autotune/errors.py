@@ -18,6 +18,7 @@ __all__ = [
     "UnsupportedWorkload",
     "attribute_of",
     "did_you_mean",
+    "near_attributes",
     "near_matches",
     "one_line",
 ]
@@ -108,6 +109,11 @@ def did_you_mean(matches: Sequence[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
+def near_attributes(found: object, name: str) -> list[str]:
+    """Returns public attributes of `found` that resemble `name`, nearest first."""
+    return near_matches(name, [it for it in dir(found) if not it.startswith("_")])
+
+
 def attribute_of(found: object, path: str) -> Any:
     """Returns what a dotted path names in a module that a person named it in.
 
@@ -118,8 +124,7 @@ def attribute_of(found: object, path: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError as error:
-            public = [name for name in dir(found) if not name.startswith("_")]
-            hint = did_you_mean(near_matches(part, public))
+            hint = did_you_mean(near_attributes(found, part))
             raise AttributeError(f"{error}.{hint}" if hint else str(error)) from error
     return found
 

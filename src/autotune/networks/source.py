@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from autotune.errors import InvalidValueError, near_matches
+from autotune.errors import InvalidValueError, near_attributes, near_matches
 from autotune.networks.frontend import Frontend
 from autotune.networks.zoo import create
 from autotune.plugins.held import create_held_part
@@ -128,7 +128,7 @@ def imported_function(text: str, purpose: str) -> Callable[..., object]:
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            matches = near_matches(part, [name for name in dir(found) if name[0] != "_"])
+            matches = near_attributes(found, part)
             hint = f"; did you mean {' or '.join(map(repr, matches))}?" if matches else ""
             raise InvalidValueError(f"{text}: {module!r} has no {attribute!r}{hint}")
         found = getattr(found, part)
