@@ -111,10 +111,13 @@ def test_a_killed_network(
             [signal.SIGINT, signal.SIGINT], id="interrupted twice", marks=pytest.mark.slow
         ),
         pytest.param([signal.SIGTERM], id="terminated", marks=pytest.mark.slow),
+        pytest.param(
+            [signal.SIGTERM, signal.SIGTERM], id="terminated twice", marks=pytest.mark.slow
+        ),
     ],
 )
 @pytest.mark.promise(
-    "Ctrl-C, once or twice, or SIGTERM during `tune-model`",
+    "Ctrl-C or SIGTERM, once or twice, during `tune-model`",
     "status 130 and a line that says how to go on; nothing is lost or left",
 )
 def test_an_interrupted_network(

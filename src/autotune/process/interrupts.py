@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from autotune.errors import AutotuneError
 
 __all__ = ["InterruptGuard", "TuningInterrupted", "UserInterrupt", "is_of_user", "unless_done"]
+
+# Ctrl-C is pressed twice, and process managers send a signal to a group and to its leader.
+_REPEATED_SECONDS = 5.0
 
 
 class TuningInterrupted(AutotuneError):
@@ -54,6 +58,9 @@ def is_of_user(error: BaseException) -> bool:
 class InterruptGuard:
     """Turns SIGINT and SIGTERM into ``UserInterrupt``, except inside :meth:`shield`.
 
+    Signals within five seconds after one that was raised repeat it: they change nothing, so that
+    what it asked for is done to its end.
+
     A context manager. Signals reach only the main thread, and a program's own handlers are
     respected: elsewhere, or where a handler is installed, nothing is changed.
     """
@@ -61,6 +68,7 @@ class InterruptGuard:
     def __init__(self) -> None:
         self._depth = 0
         self._pending = False
+        self._raised_at = float("-inf")
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> InterruptGuard:
@@ -78,10 +86,16 @@ class InterruptGuard:
         self._previous.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - self._raised_at < _REPEATED_SECONDS:
+            return
         if self._depth:
             self._pending = True
         else:
-            raise UserInterrupt
+            self._raise()
+
+    def _raise(self) -> NoReturn:
+        self._raised_at = time.monotonic()
+        raise UserInterrupt
 
     @contextmanager
     def shield(self) -> Iterator[None]:
@@ -93,7 +107,7 @@ class InterruptGuard:
             self._depth -= 1
             if self._pending and not self._depth:
                 self._pending = False
-                raise UserInterrupt
+                self._raise()
 
 
 @contextmanager
