@@ -9,6 +9,7 @@ from autotune.backends import ALIGNMENT
 from autotune_mlir.fast_math import expand_functions
 from autotune_mlir.masked_vectors import MASKED, split_masked
 from autotune_mlir.vector_instructions import VectorInstructions
+from autotune_mlir.vector_reductions import REDUCTION, reduce_in_halves
 
 __all__ = ["rewrite"]
 
@@ -32,6 +33,8 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
       the function that MLIR would call for it is not in the bindings.
     - Sums and products of floats may be fused into one operation of the processor, which rounds
       once, as C compilers do and as contractions of vectors are.
+    - A vector of floats is reduced to a number in halves (see
+      :mod:`autotune_mlir.vector_reductions`).
     - Of two zeros a maximum or minimum may be either, which saves half of its instructions; where
       one operand is NaN, so is the result.
     - Elements of narrow numbers that a vector was made of are converted one by one where nothing
@@ -52,6 +55,7 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
     floats: list[Any] = []
     casts: list[Any] = []
     transfers: list[Any] = []
+    reductions: list[Any] = []
     alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNMENT)
 
     def visit(operation: Any) -> Any:
@@ -66,13 +70,15 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
             casts.append(operation.operation)
         elif name in MASKED:
             transfers.append(operation.operation)
+        elif name == REDUCTION:
+            reductions.append(operation.operation)
         elif name in _ALLOCATIONS and _ALIGNED not in operation.attributes:
             operation.attributes[_ALIGNED] = alignment
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     exact = ir.Attribute.parse("#arith.fastmath<none>")
-    for operation in floats:
+    for operation in (*floats, *reduce_in_halves(ir, reductions)):
         if operation.attributes["fastmath"] == exact:
             flag = _FLAGS[operation.name]
             operation.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{flag}>")
