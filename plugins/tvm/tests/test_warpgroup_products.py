@@ -70,17 +70,26 @@ WORKLOADS = (
     gemm(m=50, n=20, k=30),
     conv2d(h=8, w=8, ci=4, co=8, pad=1),
 )
+LONG = (
+    gemm(m=64, n=32, k=512, dtype="float16"),
+    gemm(m=50, n=44, k=512, dtype="bfloat16"),
+    convolution(h=8, w=8, ci=64, co=32, pad=1, bias=1),
+    dense(m=64, n=32, k=512),
+    gemm(m=64, n=32, k=512, dtype="int8"),
+)
 
 
 def sampled(workload: Workload, count: int) -> list[Candidate]:
+    """Candidates for warpgroups; of a long reduction, of the sketch that splits it."""
     space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    wanted = "split-tensor-cores-warpgroup" if workload in LONG else "tensor-cores-warpgroup"
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
-    return [candidate for candidate in drawn if candidate.sketch.name == "tensor-cores-warpgroup"]
+    return [candidate for candidate in drawn if candidate.sketch.name == wanted]
 
 
 def depth_of(candidate: Candidate) -> int:
     """Iterations that have what they fetch in memory at once."""
-    return candidate.config.get("C.stages", candidate.config.get("Y.stages", 1))
+    return next((it for name, it in candidate.config.items() if name.endswith(".stages")), 1)
 
 
 def request_of(candidate: Candidate) -> BuildRequest:
@@ -100,11 +109,13 @@ def programs_of(
         tile = tuple(value for name, value in config.items() if name.endswith((".1", ".2", "pad")))
         if tile in seen:
             continue
-        (kernel,) = lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
-        if kernel.blocks * kernel.threads <= 2000:
+        kernels = lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
+        launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels)
+        threads = sum(math.prod(launch) for launch in launches)
+        if threads <= (5000 if workload in LONG else 2000):
             seen.add(tile)
-            launches = ((kernel.blocks, kernel.threads),)
-            yield Program(on_cpus(source_of(candidate, TARGET)), launches, workload, inputs)
+            own = derive_nest(candidate.sketch).workload if workload in LONG else workload
+            yield Program(on_cpus(source_of(candidate, TARGET)), launches, own, inputs)
         if len(seen) == count:
             return
 
@@ -127,6 +138,8 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     assert len(programs) == 2 * len(WORKLOADS)
     ahead = [it for workload in WORKLOADS for it in programs_of(workload, 1, (2, 3, 4))]
     assert len(ahead) == 9
+    parts = [it for workload in LONG for it in programs_of(workload, 1)]
+    assert [len(it.launches) for it in parts] == [2] * len(LONG)
     large = large_stages()
     inputs = random_inputs(large.sketch.workload, np.random.default_rng(7))
     source = on_cpus(source_of(large, TARGET))
@@ -134,7 +147,7 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     kernels = "".join(it.source.split('extern "C"', 1)[1] for it in ahead)
     called = set(re.findall(r"autotune_\w+", kernels))
     assert {"autotune_copy_16", "autotune_copy_4_if", "autotune_round_4_if"} <= called
-    programs += ahead
+    programs += [*ahead, *parts]
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         check(program, found, TARGET)
 
@@ -222,7 +235,7 @@ def outcome_of(program: Program, result: Mapping[str, Array] | int) -> int | str
     return RIGHT
 
 
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=named)
+@pytest.mark.parametrize("workload", thinned((*WORKLOADS, *LONG), 3), ids=named)
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
     for candidate in sampled(workload, 4):
         lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
@@ -257,7 +270,7 @@ def fetched_lanes(candidate: Candidate) -> int:
 
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 @pytest.mark.parametrize(
-    "workload", thinned((WORKLOADS[0], WORKLOADS[1], WORKLOADS[4]), 3), ids=named
+    "workload", thinned((WORKLOADS[0], WORKLOADS[1], WORKLOADS[4], LONG[0]), 3), ids=named
 )
 def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
     """And does not serialise them (its warning C7510), as where registers are used in between."""
@@ -269,8 +282,8 @@ def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
 def assembled(candidate: Candidate, folder: Path) -> str:
     """The PTX of a candidate, whose products are not serialised and which spills nothing."""
     source = source_of(candidate, TARGET)
-    (kernel,) = kernel_resources(source, ARCHITECTURE)
-    assert kernel.stack_bytes == kernel.spill_loads == 0
+    for kernel in kernel_resources(source, ARCHITECTURE):
+        assert kernel.stack_bytes == kernel.spill_loads == 0
     code, assembly = folder / "kernel.cu", folder / "kernel.ptx"
     code.write_text(source)
     command = ["nvcc", "-ptx", f"-arch={ARCHITECTURE}", "-w", "-o", str(assembly), str(code)]

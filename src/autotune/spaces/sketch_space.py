@@ -29,6 +29,7 @@ from autotune.spaces.rules import (
     generate_sketches,
 )
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
+from autotune.spaces.rules.gpu_split_reduction import SPLIT_WARPGROUP_LABEL
 from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL, WARPGROUP_LABEL
 from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.targets import Target
@@ -117,6 +118,8 @@ class SketchSpace(FeasibleSpace):
             self.version += "+tensor"
         if WARPGROUP_LABEL in labels:
             self.version += "+warpgroup"
+        if SPLIT_WARPGROUP_LABEL in labels:
+            self.version += "+split-warpgroup"
         if ATTENTION_LABEL in labels:
             self.version += "+attention"
         if CHUNKED_LABEL in labels:

@@ -34,6 +34,7 @@ from autotune.nest import derive_nest, layout_conflict, nest_tape
 from autotune.sketches import (
     STEP_TYPES,
     Candidate,
+    ChunkReduction,
     CooperativeFetch,
     CoreMatrices,
     PipelineFetches,
@@ -57,6 +58,12 @@ PRODUCTS = (
     conv2d(h=8, w=8, ci=3, co=16, pad=1, bias=1, relu=1, dtype="bfloat16"),
     convolution(h=5, w=8, ci=16, co=64, groups=2, pad=1),
 )
+LONG = (
+    gemm(m=64, n=32, k=512, dtype="float16"),
+    gemm(m=50, n=44, k=1024, dtype="bfloat16"),
+    convolution(h=8, w=8, ci=64, co=32, pad=1, bias=1),
+    gemm(m=64, n=32, k=512, dtype="int8"),
+)
 LARGE = gemm(m=4096, n=4096, k=4096, dtype="float16")
 
 
@@ -69,17 +76,17 @@ def sketch_of(workload: Workload, target: Target = H100) -> Sketch | None:
     return found[0] if found else None
 
 
-def candidates(workload: Workload, count: int) -> list[Candidate]:
+def candidates(workload: Workload, count: int, label: str = LABEL) -> list[Candidate]:
     space = space_of(workload)
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(4))
-    return [candidate for candidate in drawn if candidate.sketch.name == LABEL]
+    return [candidate for candidate in drawn if candidate.sketch.name == label]
 
 
-@pytest.mark.parametrize("workload", PRODUCTS, ids=named)
+@pytest.mark.parametrize("workload", (*PRODUCTS, *LONG), ids=named)
 def test_the_nest_computes_the_reference(workload: Workload) -> None:
     inputs = random_inputs(workload, np.random.default_rng(1))
     expected = reference_outputs(workload, inputs)
-    found = candidates(workload, 2)
+    found = candidates(workload, 2, f"split-{LABEL}" if workload in LONG else LABEL)
     assert found
     for candidate in found:
         assert layout_conflict(candidate) is None
@@ -103,6 +110,38 @@ def test_the_nest_computes_the_reference(workload: Workload) -> None:
 def test_others_have_no_such_sketch(workload: Workload, target: str) -> None:
     assert sketch_of(workload, resolve(target)) is None
     assert "warpgroup" not in space_of(workload, resolve(target)).version
+
+
+PARTS = {
+    conv2d(h=14, w=14, ci=256, co=256, pad=1, dtype="float16"): 8,
+    dense(m=128, n=768, k=3072, dtype="bfloat16"): 8,
+    gemm(m=128, n=128, k=16384, dtype="float16"): 32,
+    gemm(m=512, n=512, k=8192, dtype="float16"): 8,
+    dense(m=128, n=768, k=3072): 8,
+    gemm(m=31, n=64, k=4096, dtype="float16"): 0,
+    gemm(m=64, n=64, k=1032, dtype="float16"): 0,
+    LARGE: 0,
+}
+
+
+@pytest.mark.parametrize("workload", PARTS, ids=named)
+def test_long_reductions_are_split_into_parts_for_warpgroups(workload: Workload) -> None:
+    """Between what warps and what the wide split have; not where rows or terms do not suit."""
+    parts = PARTS[workload]
+    space = space_of(workload, resolve("h100-tf32"))
+    split = [it for it in space.sketches() if it.name == f"split-{LABEL}"]
+    found = [step.chunks for it in split for step in it.steps if isinstance(step, ChunkReduction)]
+    assert found == [parts][: bool(parts)]
+    assert ("+split-warpgroup" in space.version) == bool(parts)
+
+
+def test_the_draft_puts_parts_on_warpgroups_first_where_results_are_few() -> None:
+    space, scorer = space_of(dense(m=128, n=768, k=3072, dtype="float16")), GpuScorer(H100)
+    best = {
+        sketch.name: scorer.score(sketch, space.feasible_set(sketch).uniform(2000, 1)).max()
+        for sketch in space.sketches()
+    }
+    assert best[f"split-{LABEL}"] > 1.2 * best["split-tensor-cores"]
 
 
 def test_a_backend_without_the_layout_gets_no_such_sketch() -> None:

@@ -128,17 +128,21 @@ def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
 
 
 def _kernels(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
-    made = {label: tensor_kernel(draft, stage, label) for label in TENSOR_LABELS}
+    made = {
+        label: tensor_kernel(draft, stage, label, of_warpgroups=label == WARPGROUP_LABEL)
+        for label in TENSOR_LABELS
+    }
     return {label: found for label, found in made.items() if found is not None}
 
 
-def tensor_kernel(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft | None:
+def tensor_kernel(
+    draft: SketchDraft, stage: Stage, label: str, *, of_warpgroups: bool
+) -> SketchDraft | None:
     """The draft with a stage as a product on tensor cores; None where no instruction computes it.
 
-    Of a stage that is a part of a reduction, an axis of a batch may count the parts. Label
-    `WARPGROUP_LABEL` means the instructions of warpgroups, any other those of warps.
+    Of a stage that is a part of a reduction, an axis of a batch may count the parts. Instructions
+    are those of warpgroups, or else those of warps.
     """
-    of_warpgroups = label == WARPGROUP_LABEL
     layout = "core_matrices" if of_warpgroups else "shared_layout"
     if not draft.can("warp_tensorize", "fetch", layout):
         return None
