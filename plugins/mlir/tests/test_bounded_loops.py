@@ -11,6 +11,9 @@ from autotune_mlir import bindings, openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bounded_loops import BOUNDS, LoopBound, Position, bound_loops, mark_of
 from autotune_mlir.compiler import parse_payload
+from autotune_mlir.schedule import schedule
+from autotune_mlir.scripted import program_of
+from autotune_mlir.transform_library import NamedSchedule, check_applied
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Binary, IndexValue, Load, const, var
@@ -206,6 +209,15 @@ def test_threads_take_tiles_of_queries_as_they_come(
     text = lowered(backend, candidate, target, 2)
     assert text.count("schedule(dynamic)") == causal < text.count("omp.wsloop")
     check_candidate(backend, candidate, target, threads=2)
+
+
+def test_schedules_are_exported_with_their_notes(backend: MLIRBackend, target: Target) -> None:
+    """Other pipelines run these loops to their ends."""
+    workload = attention(h=1, n=32, d=16, causal=1)
+    (candidate,) = tiles(workload, target, backend, 1)
+    text = schedule(candidate, workload)
+    assert f'"{BOUNDS}"' in text
+    check_applied(NamedSchedule("tiles", text, program_of(workload, None, candidate), ""))
 
 
 NEST = """
