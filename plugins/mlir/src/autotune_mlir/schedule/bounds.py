@@ -10,7 +10,7 @@ from autotune.sketches.steps import BoundLoop
 from autotune_mlir import bounded_loops
 from autotune_mlir.bounded_loops import LoopBound, Position
 from autotune_mlir.schedule.following import axes_in
-from autotune_mlir.schedule.plan import Plan, StagePlan, shared_axes
+from autotune_mlir.schedule.plan import Plan, StagePlan, shared_loops
 from autotune_mlir.schedule.script import Script
 
 __all__ = ["mark_bounds"]
@@ -70,7 +70,7 @@ def _positions(plan: Plan, own: StagePlan, around: Sequence[str], axis: str) -> 
         if own.axis_of(loop) == axis and loop not in own.parallel and own.extent(loop) > 1:
             yield Position(_name(own, loop), 0, own.extent(loop), own.tile_inside(loop), 1)
     yield from _parallel_position(plan, own, [it for it in around if it in own.parallel], axis)
-    if own.inside is not None and axis in (shared := shared_axes(plan.stages, own)):
+    if own.inside is not None and axis in (shared := shared_loops(plan.stages, own)):
         consumer, at = plan.stages[own.inside[0]], own.inside[1]
         outside = consumer.order[: consumer.order.index(at) + 1]
         yield from _positions(plan, consumer, outside, consumer.axis_of(shared[axis]))

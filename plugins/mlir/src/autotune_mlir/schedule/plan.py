@@ -37,7 +37,7 @@ from autotune.sketches.steps import (
 from autotune_mlir.padding import padding_of_stage
 from autotune_mlir.transposition import TransposedOperand, transposed_operands, with_transposed
 
-__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of", "shared_axes"]
+__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of", "shared_loops"]
 
 _VECTOR_BYTES = 64
 
@@ -337,7 +337,7 @@ def _note(
         plan.inside = (step.consumer, step.at)
         plan.shared = {
             axis: plans[step.consumer].tile_inside(loop)
-            for axis, loop in shared_axes(plans, plan).items()
+            for axis, loop in shared_loops(plans, plan).items()
         }
         _split_lanes(plan, step)
     elif isinstance(step, OpenStep):
@@ -377,7 +377,7 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
 
 
-def shared_axes(plans: Mapping[str, StagePlan], plan: StagePlan) -> dict[str, str]:
+def shared_loops(plans: Mapping[str, StagePlan], plan: StagePlan) -> dict[str, str]:
     """The loops around a stage that is computed inside of another one, by its own axes.
 
     The leading axes of both are the same; partial results have those of the stage that was split.
