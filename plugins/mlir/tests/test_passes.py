@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from autotune_mlir import bindings, openmp
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.passes import bufferization
+from autotune_mlir.passes import bufferization, placement
 from mlir_schedules import candidates, scheduled
 from numpy.typing import NDArray
 
@@ -33,7 +33,8 @@ def surroundings(module: Any, threads: int) -> list[list[str]]:
     """The operations around each one that takes from the stack, up to the end of its scope."""
     mlir = bindings.load()
     with module.context, mlir.ir.Location.unknown():
-        mlir.passmanager.PassManager.parse(bufferization(threads)).run(module.operation)
+        for passes in (bufferization(), placement(threads)):
+            mlir.passmanager.PassManager.parse(passes).run(module.operation)
         found: list[list[str]] = []
 
         def visit(operation: Any) -> Any:

@@ -19,9 +19,10 @@ from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.bfloat16 import as_bits
+from autotune_mlir.bounded_loops import bound_loops, share_by_turns
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.packing import split_packing
-from autotune_mlir.passes import bufferization, fusion, lowering
+from autotune_mlir.passes import bufferization, fusion, loops, lowering, placement
 from autotune_mlir.pipelines import pipeline_rows
 from autotune_mlir.prefetches import prefetch_rows, stage_positions
 from autotune_mlir.rewrites import rewrite
@@ -256,7 +257,7 @@ def lower(
 
     Raises:
         InvalidSchedule: the schedule cannot be applied, or does not pack these arguments, or has
-            a stage ask for what it does not read.
+            a stage ask for what it does not read, or a loop end that it does not make.
         BuildFailed: the program does not parse, or a pass rejected it.
     """
     module = parse_payload(payload)
@@ -267,7 +268,9 @@ def lower(
     finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, vectors)
     with _here(module.context) as ir:
         try:
-            passes.parse(bufferization(threads, by_default)).run(module.operation)
+            passes.parse(bufferization(by_default)).run(module.operation)
+            bound_loops(ir, _kernel(module))
+            passes.parse(placement(threads)).run(module.operation)
             packings = [split_packing(ir, module, position) for position in packed]
             prefetch_rows(ir, _kernel(module), places)
             pipeline_rows(ir, _kernel(module), places)
@@ -310,8 +313,11 @@ class _Finisher:
         loaded = bindings.load()
         shapes = _shapes(module)
         rewrite(ir, module, self.vectors)
-        passes = lowering(loaded.distribution, self.threads, self.by_default, self.bfloat16)
-        loaded.passmanager.PassManager.parse(passes).run(module.operation)
+        passes = loaded.passmanager.PassManager
+        passes.parse(loops(self.threads, self.by_default)).run(module.operation)
+        share_by_turns(ir, module)
+        code = lowering(loaded.distribution, self.threads, self.bfloat16)
+        passes.parse(code).run(module.operation)
         if self.bfloat16:
             module = ir.Module.parse(as_bits(str(module)))
         stream_stores(ir, module, _kernel(module), shapes)

@@ -16,6 +16,7 @@ LIMITS = ScheduleLimits(
     steps=frozenset(
         {
             "accumulate",
+            "bound_loop",
             "chunk_reduction",
             "cover",
             "fuse_consumer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune_mlir.bindings import Distribution
 
-__all__ = ["DEFAULT_SCHEDULE", "bufferization", "fusion", "lowering"]
+__all__ = ["DEFAULT_SCHEDULE", "bufferization", "fusion", "loops", "lowering", "placement"]
 
 DEFAULT_SCHEDULE = "MLIR's default pipeline"
 """What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
@@ -43,8 +43,21 @@ def fusion() -> str:
     return f"builtin.module({','.join(_FUSION)})"
 
 
-def bufferization(threads: int, by_default: bool = False) -> str:
+def bufferization(by_default: bool = False) -> str:
     """From tensors to buffers, as ``PassManager.parse`` takes it.
+
+    Args:
+        by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`. Loops
+            are then the program's own, and may allocate what they hand on: those of a schedule
+            must not.
+    """
+    fusion = _FUSION if by_default else ()
+    buffers = [text.replace("{loops}", str(by_default).lower()) for text in _BUFFERS]
+    return f"builtin.module({','.join((*fusion, *_CLEANUP, *buffers))})"
+
+
+def placement(threads: int) -> str:
+    """From buffers to buffers at their places, as ``PassManager.parse`` takes it.
 
     A parallel loop is the scope of what its body puts on the stack, and an ordinary loop is not:
     there every iteration would take more of it until the function returns. What is to become an
@@ -52,22 +65,25 @@ def bufferization(threads: int, by_default: bool = False) -> str:
 
     Args:
         threads: On how many threads parallel loops run; with one they are ordinary loops.
-        by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`. Loops
-            are then the program's own, and may allocate what they hand on: those of a schedule
-            must not.
     """
-    fusion = _FUSION if by_default else ()
-    buffers = [text.replace("{loops}", str(by_default).lower()) for text in _BUFFERS]
     loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
-    return (
-        f"builtin.module({','.join((*fusion, *_CLEANUP, *buffers, *loops, *_PLACES, *_CLEANUP))})"
-    )
+    return f"builtin.module({','.join((*loops, *_PLACES, *_CLEANUP))})"
 
 
-def lowering(
-    distribution: Distribution, threads: int, by_default: bool = False, bfloat16: bool = False
-) -> str:
-    """From buffers to LLVM's dialect, as ``PassManager.parse`` takes it.
+def loops(threads: int, by_default: bool = False) -> str:
+    """From buffers to loops, parallel ones of OpenMP, as ``PassManager.parse`` takes it.
+
+    Args:
+        threads: On how many threads parallel loops run; with one there are none any more.
+        by_default: Whether operations become parallel loops; see :data:`DEFAULT_SCHEDULE`.
+    """
+    kind = "parallel-loops" if by_default and threads > 1 else "loops"
+    passes = (f"func.func(convert-linalg-to-{kind})", *_LOOPS, *_parallel(threads))
+    return f"builtin.module({','.join(passes)})"
+
+
+def lowering(distribution: Distribution, threads: int, bfloat16: bool = False) -> str:
+    """From loops to LLVM's dialect, as ``PassManager.parse`` takes it.
 
     LLVM's own conversion to bfloat16 is a call of a function for each element where the processor
     has no instruction for it, and takes denormals for zeros where it has. So MLIR computes in
@@ -75,15 +91,10 @@ def lowering(
 
     Args:
         distribution: Of the bindings: releases of LLVM differ in the names of options.
-        threads: On how many threads parallel loops run; with one there are none any more.
-        by_default: Whether operations become parallel loops; see :data:`DEFAULT_SCHEDULE`.
+        threads: On how many threads parallel loops run.
         bfloat16: Whether the program has numbers of that type.
     """
-    kind = "parallel-loops" if by_default and threads > 1 else "loops"
     passes = (
-        f"func.func(convert-linalg-to-{kind})",
-        *_LOOPS,
-        *_parallel(threads),
         "expand-strided-metadata",
         "lower-affine",
         *(_BFLOAT16 if bfloat16 else ()),

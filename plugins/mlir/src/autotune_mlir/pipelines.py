@@ -19,6 +19,7 @@ from autotune.backends import InvalidSchedule
 from autotune_mlir.locations import positions
 from autotune_mlir.packing import ALLOCATIONS, VIEWS, origin, written_buffers
 from autotune_mlir.scalar_import import defining
+from autotune_mlir.traversal import ancestors, constant_index, parent_of
 
 __all__ = ["PIPELINE", "LateStage", "mark_of", "pipeline_rows"]
 
@@ -115,7 +116,7 @@ def _rows(ir: Any, kernel: Any, mark: LateStage, places: Mapping[str, str]) -> _
         raise InvalidSchedule(f"no loop is around {mark.stage!r} and {mark.host!r}")
     if loop.name != "scf.for":
         return None
-    if any(late not in _ancestors(write) for write in writes) or len(loop.results):
+    if any(late not in ancestors(write) for write in writes) or len(loop.results):
         raise InvalidSchedule(f"{mark.stage!r} does not write its rows in one loop")
     bounds = _bounds(loop)
     if bounds is None:
@@ -131,9 +132,9 @@ def _meeting(write: Any, hosts: Sequence[Any]) -> tuple[Any, Any | None, list[An
         What the first one is in there, the operation around, and what the others are in there, in
         their order. None where nothing is around.
     """
-    around = _ancestors(write)
+    around = ancestors(write)
     for own, loop in zip(around, around[1:], strict=False):
-        beside = [it for host in hosts for it in _ancestors(host) if _is_in(it, loop)]
+        beside = [it for host in hosts for it in ancestors(host) if _is_in(it, loop)]
         if beside:
             body = [view.operation for view in loop.regions[0].blocks[0].operations]
             return own, loop, [it for it in body if it in beside]
@@ -145,39 +146,19 @@ def _writes(operation: Any, result: Any) -> bool:
     return any(origin(buffer) == result for buffer in written_buffers(operation))
 
 
-def _parent(operation: Any) -> Any | None:
-    parent = operation.parent
-    return None if parent is None else getattr(parent, "operation", parent)
-
-
 def _is_in(operation: Any, around: Any) -> bool:
     """Whether an operation is in another one, with nothing in between."""
-    parent = _parent(operation)
+    parent = parent_of(operation)
     return parent is not None and parent == around
-
-
-def _ancestors(operation: Any) -> list[Any]:
-    """An operation and those around it, the innermost first."""
-    found = [operation]
-    while (parent := _parent(found[-1])) is not None:
-        found.append(parent)
-    return found
 
 
 def _bounds(loop: Any) -> tuple[int, int, int] | None:
     """Begin, step and iterations of a loop of constant bounds."""
-    numbers = [_constant(value) for value in list(loop.operands)[:3]]
+    numbers = [constant_index(value) for value in list(loop.operands)[:3]]
     if loop.name != "scf.for" or None in numbers:
         return None
     first, end, step = (number for number in numbers if number is not None)
     return first, step, max(0, -(-(end - first) // step))
-
-
-def _constant(value: Any) -> int | None:
-    producer = defining(value)
-    if producer is None or producer.name != "arith.constant":
-        return None
-    return int(producer.attributes["value"].value)
 
 
 @define

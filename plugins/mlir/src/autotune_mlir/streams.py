@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune_mlir.entry import Shape
+from autotune_mlir.traversal import operations_in
 
 __all__ = ["STREAM", "mark_of", "stream_stores"]
 
@@ -52,7 +53,7 @@ def stream_stores(ir: Any, module: Any, kernel: Any, shapes: Sequence[Shape]) ->
     ]
     ends: list[Any] = []
     changed = False
-    for operation in list(_operations(kernel)):
+    for operation in list(operations_in(kernel)):
         if operation.name == "llvm.store":
             changed |= any(_stream(ir, operation, *pointer) for pointer in pointers)
         elif operation.name in ("llvm.return", "omp.terminator"):
@@ -98,12 +99,3 @@ def _bytes(kind: str) -> int:
     """Bytes of a vector type; 0 for any other."""
     found = re.fullmatch(r"vector<(\d+)x[a-z]+(\d+)>", kind)
     return int(found[1]) * int(found[2]) // 8 if found else 0
-
-
-def _operations(operation: Any) -> Iterator[Any]:
-    """All operations inside of one."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _operations(inner)

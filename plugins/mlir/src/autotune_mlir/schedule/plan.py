@@ -13,6 +13,7 @@ from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
+    BoundLoop,
     ChunkReduction,
     FuseConsumer,
     FuseProducer,
@@ -36,7 +37,7 @@ from autotune.sketches.steps import (
 from autotune_mlir.padding import padding_of_stage
 from autotune_mlir.transposition import TransposedOperand, transposed_operands, with_transposed
 
-__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
+__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of", "shared_loops"]
 
 _VECTOR_BYTES = 64
 
@@ -104,6 +105,7 @@ class StagePlan:
         streamed: Whether its result is written past the caches.
         prefetches: What it asks for while it reads.
         host: The stage in whose loops it runs an iteration late.
+        bounds: What ends loops before their extents, with the offsets' values.
         unroll_limit: Statements that loops may be unrolled to beside those of ``unrolled``.
     """
 
@@ -129,6 +131,7 @@ class StagePlan:
     streamed: bool = False
     prefetches: list[Prefetch] = field(factory=list)
     host: str | None = None
+    bounds: list[tuple[BoundLoop, int]] = field(factory=list)
     unroll_limit: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -323,6 +326,8 @@ def _note(
     elif isinstance(step, SoftwarePipeline):
         host = plans[step.inside]
         plan.host = host.partial_of or step.inside
+    elif isinstance(step, BoundLoop):
+        plan.bounds.append((step, int(evaluate(step.offset, config))))
     elif isinstance(step, Accumulate):
         plan.accumulated_at = step.at
     elif isinstance(step, FuseConsumer):
@@ -330,7 +335,10 @@ def _note(
         plans[step.producer].consumer = step.stage
     elif isinstance(step, FuseProducer):
         plan.inside = (step.consumer, step.at)
-        plan.shared = _shared_extents(plans[step.consumer], step.at, plan.stage)
+        plan.shared = {
+            axis: plans[step.consumer].tile_inside(loop)
+            for axis, loop in shared_loops(plans, plan).items()
+        }
         _split_lanes(plan, step)
     elif isinstance(step, OpenStep):
         step.replay("mlir", plan, config)
@@ -369,18 +377,22 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
 
 
-def _shared_extents(consumer: StagePlan, at: str, stage: Stage) -> dict[str, int]:
-    """Extents of the axes that a stage shares with one in whose loop it is computed.
+def shared_loops(plans: Mapping[str, StagePlan], plan: StagePlan) -> dict[str, str]:
+    """The loops around a stage that is computed inside of another one, by its own axes.
 
-    These are the leading ones of both.
+    The leading axes of both are the same; partial results have those of the stage that was split.
+
+    Returns:
+        For each of these axes the innermost loop over it around the stage.
     """
+    if plan.inside is None:
+        return {}
+    consumer, at = plans[plan.inside[0]], plan.inside[1]
     around = consumer.order[: consumer.order.index(at) + 1]
     innermost = {consumer.axis_of(loop): loop for loop in around}
-    rows = [axis.name for axis in consumer.stage.spatial_axes if axis.name in innermost]
-    return {
-        axis.name: consumer.tile_inside(innermost[row])
-        for axis, row in zip(stage.spatial_axes, rows, strict=False)
-    }
+    loops = [innermost[it.name] for it in consumer.stage.spatial_axes if it.name in innermost]
+    own = plans[plan.partial_of].stage if plan.partial_of else plan.stage
+    return dict(zip((it.name for it in own.spatial_axes), loops, strict=False))
 
 
 def _split_lanes(plan: StagePlan, step: FuseProducer) -> None:

@@ -103,7 +103,7 @@ def reduce_in_lanes(
     _annotate(script, stage.name, init, update, final)
     # Of several loops, the transformation returns the outermost.
     (inner,) = script.apply("transform.get_parent_op {}", [update])
-    loops.enter(inner, axis)
+    loops.enter(inner, f"{axis}.0")
     for unrolled in plan.stages[partial_name(stage.name)].unrolled:
         # Of a loop with a last round of fewer lanes, the rounds before it are unrolled.
         kind = "peel" if is_uneven(own) else "unroll"

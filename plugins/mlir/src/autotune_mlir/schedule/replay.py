@@ -9,6 +9,7 @@ from autotune.backends import ALIGNMENT
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune_mlir.emit import operand_names
+from autotune_mlir.schedule.bounds import mark_bounds
 from autotune_mlir.schedule.elementwise import tile_pointwise
 from autotune_mlir.schedule.next_rows import mark_late_stages, mark_prefetches
 from autotune_mlir.schedule.padded import pad_stage_extents
@@ -56,6 +57,7 @@ def schedule(
     _mark_streams(structure, plan)
     mark_prefetches(structure, plan)
     mark_late_stages(structure, plan)
+    mark_bounds(structure, plan)
     _make_loops(structure, plan, order)
     vectors = Script()
     lower_to_vectors(vectors, plan)

@@ -73,9 +73,9 @@ def tile_inside(script: Script, plan: Plan, other: StagePlan) -> None:
         ]
         for loop in _alone(plan, other, tiled):
             loops.add(sizes_of(other, loop), loop)
-    elif inlined_behind(plan, other.stage.name):
-        # Element by element: what is inlined needs loops to be computed in.
-        loops.add([1] * len(other.stage.axes), "elements")
+    elif inlined_behind(plan, other.stage.name) or other.bounds:
+        # Element by element: what is inlined needs loops to be computed in, and so does an end.
+        loops.add([1] * len(other.stage.axes), f"{loops.axes[-1].name}.0")
     loops.finish()
 
 

@@ -140,10 +140,10 @@ def _parallel_loops(
     sizes = [0] * len(axes)
     for loop in own.parallel:
         sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
-    loop = script.tile_parallel(script.match(outermost), sizes)
-    script.annotate(loop, "loop", own.stage.name)
+    loop, name = script.tile_parallel(script.match(outermost), sizes), _loop_name(own)
+    script.annotate(loop, "loop", name)
     for follower in followers:
-        script.fuse_into(script.match(follower), script.match(tag("loop", own.stage.name)))
+        script.fuse_into(script.match(follower), script.match(tag("loop", name)))
 
 
 def _tile_in_parallel_loop(
@@ -172,16 +172,17 @@ def _tile_in_parallel_loop(
         raise InvalidSchedule(
             f"backend 'mlir' computes stages in the parallel loop of {name!r}, not in {loop!r}"
         )
+    around = tag("loop", _loop_name(own))
     fused = [tag("stage", other.stage.name) for other in inside if is_row_fusion(plan, other)]
     for follower in followers_of(plan, name):
         if follower in present:
             continue
-        script.fuse_into(script.match(follower), script.match(tag("loop", name)))
+        script.fuse_into(script.match(follower), script.match(around))
         # What is read twice is there twice.
-        script.merge(script.match(tag("loop", name)))
+        script.merge(script.match(around))
         if follower in fused:
             # A tensor of its own: what is computed in loops over its rows would write there first.
-            script.patterns(script.match(tag("loop", name)), ["tensor.fold_tensor_empty"])
+            script.patterns(script.match(around), ["tensor.fold_tensor_empty"])
     script.drop_unused()
     for other in reversed(inside):
         if other.accumulated_at is not None:
@@ -197,7 +198,8 @@ def _loop_of_result(
 ) -> None:
     sizes = [0] * len(axes)
     sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
-    script.tile_with_producers(script.match(outermost), sizes)
+    made = script.tile_with_producers(script.match(outermost), sizes)
+    _name_loop(script, own, made[1], loop)
 
 
 def _loop_of_reduction(script: Script, own: StagePlan, loop: str) -> None:
@@ -205,8 +207,20 @@ def _loop_of_reduction(script: Script, own: StagePlan, loop: str) -> None:
     sizes = [0] * len(names)
     sizes[names.index(own.axis_of(loop))] = own.tile_inside(loop)
     made = script.tile(script.match(tag("stage", own.stage.name)), sizes)
+    _name_loop(script, own, made[1], loop)
     if loop in own.unrolled:
         script.annotate(made[1], "unroll", f"{own.stage.name}.{loop}")
+
+
+def _name_loop(script: Script, own: StagePlan, made: str, loop: str) -> None:
+    """Name a loop that others may depend on, unless it is one iteration and vanishes."""
+    if own.extent(loop) > 1:
+        script.annotate(made, "loop", f"{own.stage.name}.{loop}")
+
+
+def _loop_name(own: StagePlan) -> str:
+    """The name of the parallel loop."""
+    return f"{own.stage.name}.{own.parallel[-1]}"
 
 
 def _pack_at(
