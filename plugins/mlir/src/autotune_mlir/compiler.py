@@ -19,13 +19,15 @@ from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.bfloat16 import as_bits
+from autotune_mlir.dot_products import give_types
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.packing import split_packing
-from autotune_mlir.passes import bufferization, fusion, lowering
+from autotune_mlir.passes import aliases, bufferization, fusion, lowering
 from autotune_mlir.pipelines import pipeline_rows
 from autotune_mlir.prefetches import prefetch_rows, stage_positions
 from autotune_mlir.rewrites import rewrite
 from autotune_mlir.streams import stream_stores
+from autotune_mlir.tensorize import PRODUCTS, body_positions, tensorize
 from autotune_mlir.vector_instructions import BASIC, VectorInstructions
 
 __all__ = [
@@ -51,6 +53,8 @@ OPT_LEVEL_VARIABLE = "AUTOTUNE_MLIR_OPT_LEVEL"
 
 _BEST_OPT_LEVEL = 3
 _MAIN_SEQUENCE = "__transform_main"
+# What of a schedule is applied to tensors: all, or, with calls of instructions, all but the last.
+_SEQUENCES = {False: (_MAIN_SEQUENCE,), True: ("structure", "vectors")}
 _MESSAGE_LIMIT = 480
 # A context keeps every type, attribute and string that it has seen.
 _CONTEXT_USES = 200
@@ -261,13 +265,19 @@ def lower(
     """
     module = parse_payload(payload)
     places = stage_positions(bindings.load().ir, module)
-    if schedule is not None:
-        apply_schedule(module, schedule)
+    bodies = body_positions(bindings.load().ir, module)
+    calls = schedule is not None and f"@{PRODUCTS}(" in schedule
+    for sequence in _SEQUENCES[calls] if schedule is not None else ():
+        apply_schedule(module, schedule, sequence)
     passes = bindings.load().passmanager.PassManager
     finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, vectors)
     with _here(module.context) as ir:
         try:
             passes.parse(bufferization(threads, by_default)).run(module.operation)
+            if schedule is not None and calls:
+                passes.parse(aliases()).run(module.operation)
+                tensorize(ir, _kernel(module), bodies, parallel=threads > 1)
+                apply_schedule(module, schedule, PRODUCTS)
             packings = [split_packing(ir, module, position) for position in packed]
             prefetch_rows(ir, _kernel(module), places)
             pipeline_rows(ir, _kernel(module), places)
@@ -314,6 +324,7 @@ class _Finisher:
         loaded.passmanager.PassManager.parse(passes).run(module.operation)
         if self.bfloat16:
             module = ir.Module.parse(as_bits(str(module)))
+            give_types(ir, _kernel(module))
         stream_stores(ir, module, _kernel(module), shapes)
         _add_entry(ir, module, shapes)
         _disable(ir, module, self.disabled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune_mlir.bindings import Distribution
 
-__all__ = ["DEFAULT_SCHEDULE", "bufferization", "fusion", "lowering"]
+__all__ = ["DEFAULT_SCHEDULE", "aliases", "bufferization", "fusion", "lowering"]
 
 DEFAULT_SCHEDULE = "MLIR's default pipeline"
 """What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
@@ -62,6 +62,11 @@ def bufferization(threads: int, by_default: bool = False) -> str:
     return (
         f"builtin.module({','.join((*fusion, *_CLEANUP, *buffers, *loops, *_PLACES, *_CLEANUP))})"
     )
+
+
+def aliases() -> str:
+    """Reads and writes of views as those of what is viewed, as ``PassManager.parse`` takes it."""
+    return f"builtin.module({','.join(('fold-memref-alias-ops', *_CLEANUP))})"
 
 
 def lowering(

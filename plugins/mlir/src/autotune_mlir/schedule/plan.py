@@ -17,6 +17,7 @@ from autotune.sketches.steps import (
     FuseConsumer,
     FuseProducer,
     Inline,
+    Interleave,
     Order,
     Pack,
     PadExtent,
@@ -27,6 +28,7 @@ from autotune.sketches.steps import (
     SplitReduction,
     Step,
     Stream,
+    Tensorize,
     Tile,
     TileCeil,
     Unroll,
@@ -36,7 +38,7 @@ from autotune.sketches.steps import (
 from autotune_mlir.padding import padding_of_stage
 from autotune_mlir.transposition import TransposedOperand, transposed_operands, with_transposed
 
-__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
+__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "is_tensorized", "plan_of"]
 
 _VECTOR_BYTES = 64
 
@@ -130,6 +132,9 @@ class StagePlan:
     prefetches: list[Prefetch] = field(factory=list)
     host: str | None = None
     unroll_limit: int = 0
+    called: tuple[str, ...] = ()
+    intrinsic: str | None = None
+    interleaved: Interleave | None = None
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -185,6 +190,11 @@ class Plan:
 
     workload: Workload
     stages: Mapping[str, StagePlan]
+
+
+def is_tensorized(plan: Plan) -> bool:
+    """Whether a stage is calls of an instruction."""
+    return any(stage.intrinsic is not None for stage in plan.stages.values())
 
 
 def plan_of(candidate: Candidate, workload: Workload) -> Plan:
@@ -315,6 +325,12 @@ def _note(
         plan.vector = step.loop
     elif isinstance(step, Pack):
         _note_pack(step, workload, plan, config)
+    elif isinstance(step, Tensorize):
+        plan.vector = step.loops[-1]
+        plan.called = step.loops
+        plan.intrinsic = step.intrinsic
+    elif isinstance(step, Interleave):
+        plan.interleaved = step
     elif isinstance(step, Stream):
         plan.streamed = bool(evaluate(step.choice, config))
     elif isinstance(step, Prefetch):
