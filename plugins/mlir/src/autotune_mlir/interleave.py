@@ -11,17 +11,42 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import frozen
+
 from autotune.backends import InvalidSchedule
 from autotune_mlir.packing import ALLOCATIONS, VIEWS, written_buffers
 from autotune_mlir.scalar_import import defining
 
-__all__ = ["flat", "interleave", "number"]
+__all__ = ["Groups", "copy_behind", "flat", "interleave"]
 
+_SAME_ELEMENTS = frozenset({"memref.cast", "memref.collapse_shape", "memref.expand_shape"})
 _PARALLEL = frozenset({"scf.forall", "scf.parallel", "omp.parallel"})
 
 
+@frozen
+class Groups:
+    """How the rows of a copy are interleaved.
+
+    Attributes:
+        size: Rows of a group.
+        row: Elements of a row.
+        lanes: Elements that one vector has of a row.
+    """
+
+    size: int
+    row: int
+    lanes: int
+
+
+def copy_behind(buffer: Any) -> Any:
+    """The buffer that a view without gaps has all elements of."""
+    while (producer := defining(buffer)) is not None and producer.name in _SAME_ELEMENTS:
+        buffer = producer.operands[0]
+    return buffer
+
+
 def interleave(
-    ir: Any, buffer: Any, group: int, lanes: int, readers: Sequence[Any], *, parallel: bool
+    ir: Any, buffer: Any, groups: Groups, readers: Sequence[Any], *, parallel: bool
 ) -> None:
     """Interleave groups of rows of a packed copy, where it has been made and is not read yet.
 
@@ -29,9 +54,8 @@ def interleave(
 
     Args:
         ir: The ``ir`` module of the bindings.
-        buffer: What is allocated for the copy; its last dimension is along rows.
-        group: Rows of a group.
-        lanes: Elements that one vector has of a row; they divide rows.
+        buffer: What is allocated for the copy.
+        groups: What is interleaved.
         readers: Operations that read it.
         parallel: Whether loops may run on several threads.
 
@@ -40,22 +64,21 @@ def interleave(
     """
     kind = buffer.type
     producer = defining(buffer)
-    if producer is None or producer.name not in ALLOCATIONS or len(kind.shape) < 2:
+    if producer is None or producer.name not in ALLOCATIONS:
         raise InvalidSchedule(f"{kind} is no packed copy, and cannot be interleaved")
-    *_, rows, row = kind.shape
-    if rows % group or row % lanes:
-        raise InvalidSchedule(f"{kind} has no groups of {group} rows of {lanes} elements")
+    total = math.prod(kind.shape)
+    if total % (groups.size * groups.row) or groups.row % groups.lanes:
+        raise InvalidSchedule(f"{kind} has no groups of {groups.size} rows")
     writers = _writers(buffer, readers)
-    behind, around = _between(writers, readers, kind)
+    behind, around = _between(ir, writers, readers, kind)
     is_inside = any(operation.name in _PARALLEL for operation in around)
     with behind, producer.location:
         elements = flat(ir, buffer)
-        total = math.prod(kind.shape)
 
         def weave(at: Any) -> None:
-            _weave(ir, elements, at, (group, row, lanes))
+            _weave(ir, elements, at, groups)
 
-        _loop(ir, total, group * row, weave, parallel=parallel and not is_inside)
+        _loop(ir, total, groups.size * groups.row, weave, parallel=parallel and not is_inside)
 
 
 def flat(ir: Any, buffer: Any) -> Any:
@@ -68,7 +91,7 @@ def flat(ir: Any, buffer: Any) -> Any:
     return ir.Operation.create("memref.collapse_shape", [result], [buffer], attributes).results[0]
 
 
-def number(ir: Any, value: int) -> Any:
+def _number(ir: Any, value: int) -> Any:
     """A constant index."""
     kind = ir.IndexType.get()
     attributes = {"value": ir.IntegerAttr.get(kind, value)}
@@ -99,12 +122,13 @@ def _writers(buffer: Any, readers: Sequence[Any]) -> list[Any]:
 
 
 def _between(
-    writers: Sequence[Any], readers: Sequence[Any], kind: Any
+    ir: Any, writers: Sequence[Any], readers: Sequence[Any], kind: Any
 ) -> tuple[Any, Sequence[Any]]:
     """The place behind the last writer and before the first reader, and what is around it."""
     paths = [_ancestors(operation) for operation in (*writers, *readers)]
     depth = 0
-    while len({hash(path[depth]) for path in paths}) == 1 and min(map(len, paths)) > depth + 1:
+    deepest = min(map(len, paths)) - 1
+    while depth < deepest and all(path[depth] == paths[0][depth] for path in paths):
         depth += 1
     around = paths[0][:depth]
     found = [path[depth] for path in paths]
@@ -116,13 +140,7 @@ def _between(
     last, first = max(places[: len(writers)]), min(places[len(writers) :])
     if last >= first:
         raise InvalidSchedule(f"{kind} is read before all of it is packed")
-    return _insertion_point(order[last + 1]), around
-
-
-def _insertion_point(operation: Any) -> Any:
-    from autotune_mlir import bindings
-
-    return bindings.load().ir.InsertionPoint(operation)
+    return ir.InsertionPoint(order[last + 1]), around
 
 
 def _ancestors(operation: Any) -> list[Any]:
@@ -139,7 +157,7 @@ def _loop(
     ir: Any, end: int, step: int, body: Callable[[Any], None], *, parallel: bool
 ) -> None:
     index = ir.IndexType.get()
-    bounds = [number(ir, value) for value in (0, end, step)]
+    bounds = [_number(ir, value) for value in (0, end, step)]
     if parallel:
         segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 0])}
         loop = ir.Operation.create("scf.parallel", [], bounds, segments, regions=1)
@@ -151,21 +169,21 @@ def _loop(
         ir.Operation.create("scf.reduce" if parallel else "scf.yield")
 
 
-def _weave(ir: Any, elements: Any, at: Any, extents: tuple[int, int, int]) -> None:
+def _weave(ir: Any, elements: Any, at: Any, groups: Groups) -> None:
     """Interleave one group in place.
 
     Args:
         ir: The ``ir`` module of the bindings.
         elements: The buffer, with a single dimension.
         at: Number of the group's first element.
-        extents: Rows of a group, elements of a row, and of a vector.
+        groups: What is interleaved.
     """
-    group, row, lanes = extents
+    group, row, lanes = groups.size, groups.row, groups.lanes
     create, element = ir.Operation.create, elements.type.element_type
-    narrow, wide = (ir.VectorType.get([size], element) for size in (lanes, group * lanes))
+    narrow = ir.VectorType.get([lanes], element)
 
     def place(offset: int) -> Any:
-        operands = [at, number(ir, offset)]
+        operands = [at, _number(ir, offset)]
         return create("arith.addi", [ir.IndexType.get()], operands).results[0]
 
     woven = []
@@ -175,9 +193,8 @@ def _weave(ir: Any, elements: Any, at: Any, extents: tuple[int, int, int]) -> No
             for line in range(group)
         ]
         woven.append(_interleaved(ir, pieces))
-    for number_, value in enumerate(woven):
-        assert value.type == wide
-        create("vector.store", [], [value, elements, place(number_ * group * lanes)])
+    for order, value in enumerate(woven):
+        create("vector.store", [], [value, elements, place(order * group * lanes)])
 
 
 def _interleaved(ir: Any, vectors: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from autotune.backends import InvalidSchedule
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 from autotune_mlir.dot_products import DotProduct
 from autotune_mlir.emit import STAGE
-from autotune_mlir.interleave import flat, interleave
+from autotune_mlir.interleave import Groups, copy_behind, flat, interleave
 from autotune_mlir.locations import positions
 from autotune_mlir.scalar_import import defining
 
@@ -96,26 +96,26 @@ def tensorize(ir: Any, kernel: Any, places: Mapping[str, set[str]], *, parallel:
             raise InvalidSchedule(f"no contraction of {stage!r} can be calls of {name!r}")
         intrinsic = find_intrinsic(name)
         calls = [_Calls(ir, operation, intrinsic) for operation in own]
-        copies: list[tuple[Any, list[Any]]] = []
-        for call in calls:
-            _file(copies, call.read)
-        for copy, readers in copies:
-            interleave(
-                ir, copy, intrinsic.right.layout[-1][1], call.lanes, readers, parallel=parallel
-            )
+        for copy, readers in _by_copy(calls):
+            groups = readers[0].groups
+            if any(call.groups != groups for call in readers):
+                raise InvalidSchedule(f"calls of {name!r} read {copy.type} as rows of two lengths")
+            interleave(ir, copy, groups, [call.read for call in readers], parallel=parallel)
         for call in calls:
             call.replace()
 
 
-def _file(copies: list[tuple[Any, list[Any]]], read: Any) -> None:
-    """Note a read with the others of its buffer."""
-    buffer = read.operands[0]
-    for known, readers in copies:
-        if known == buffer:
-            if read not in readers:
-                readers.append(read)
-            return
-    copies.append((buffer, [read]))
+def _by_copy(calls: Sequence[_Calls]) -> list[tuple[Any, list[_Calls]]]:
+    """Calls by the copy that they read."""
+    found: list[tuple[Any, list[_Calls]]] = []
+    for call in calls:
+        copy = copy_behind(call.read.operands[0])
+        known = next((readers for other, readers in found if other == copy), None)
+        if known is None:
+            found.append((copy, [call]))
+        else:
+            known.append(call)
+    return found
 
 
 @frozen
@@ -141,35 +141,41 @@ class _Calls:
     intrinsic: Intrinsic
     lanes: int = field(init=False)
     read: Any = field(init=False)
-    _extents: dict[int, int] = field(init=False, factory=dict)
-    _left: _Factor = field(init=False)
+    extents: dict[int, int] = field(init=False, factory=dict)
+    left: _Factor = field(init=False)
     _right: _Factor = field(init=False)
     _result: list[int] = field(init=False)
-    _grouped: int = field(init=False)
+    grouped: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.lanes = self.intrinsic.spatial_axes[-1].extent
         maps = [_dimensions(it) for it in self.operation.attributes["indexing_maps"]]
         for value, labels in zip(self.operation.operands, maps, strict=False):
-            self._extents.update(zip(labels, _shape(value), strict=True))
+            self.extents.update(zip(labels, _shape(value), strict=True))
         self._result = maps[2]
         factors = [
             _source(value, tuple(labels))
             for value, labels in zip(list(self.operation.operands)[:2], maps, strict=False)
         ]
-        lane = self._lane
+        lane = self.lane
         moving = [factor for factor in factors if lane in factor.labels]
         others = [factor for factor in factors if lane not in factor.labels]
         if len(moving) != 1 or len(others) != 1:
             raise self._refused("both factors or none move along its lanes")
-        (self._left,), (self._right,) = others, moving
-        self._grouped = self._find_group()
+        (self.left,), (self._right,) = others, moving
+        self.grouped = self._find_group()
         self.read = self._find_read()
 
     @property
-    def _lane(self) -> int:
+    def lane(self) -> int:
         """The iterator along the lanes."""
         return self._result[-1]
+
+    @property
+    def groups(self) -> Groups:
+        """How its right factor has to lie in memory."""
+        row = [extent for extent in _shape(self.read.operands[0]) if extent > 1][-1]
+        return Groups(self.extents[self.grouped], row, self.lanes)
 
     def replace(self) -> None:
         """Put the calls in the place of the contraction."""
@@ -181,15 +187,15 @@ class _Calls:
     def _replace(self, make: _Maker) -> None:
         rows = [label for label in self._result[:-1]]
         sums = [
-            label for label in self._extents if label not in (*self._result, self._grouped)
+            label for label in self.extents if label not in (*self._result, self.grouped)
         ]
         reading = _Reading(self, make)
         total = self.operation.operands[2]
-        for row in itertools.product(*(range(self._extents[label]) for label in rows)):
+        for row in itertools.product(*(range(self.extents[label]) for label in rows)):
             lanes = make.extracted(total, row)
-            for first in range(0, self._extents[self._lane], self.lanes):
+            for first in range(0, self.extents[self.lane], self.lanes):
                 part = make.part(lanes, first, self.lanes)
-                for summed in itertools.product(*(range(self._extents[it]) for it in sums)):
+                for summed in itertools.product(*(range(self.extents[it]) for it in sums)):
                     at = dict(zip((*rows, *sums), (*row, *summed), strict=True))
                     part = reading.add(part, at, first)
                 lanes = make.with_part(lanes, part, first)
@@ -198,8 +204,8 @@ class _Calls:
 
     def _find_group(self) -> int:
         depth = self.intrinsic.reduce_axes[0].extent
-        group = self._left.labels[-1]
-        if group is None or group in self._result or self._extents[group] != depth:
+        group = self.left.labels[-1]
+        if group is None or group in self._result or self.extents[group] != depth:
             raise self._refused(f"its left factor has no {depth} neighbours to sum over")
         return group
 
@@ -210,12 +216,22 @@ class _Calls:
         inside = all(str(it) == "true" for it in read.attributes["in_bounds"])
         if not inside or list(read.attributes["operandSegmentSizes"])[-1]:
             raise self._refused("its right factor has margins")
-        labels = self._buffer_labels(read)
-        if labels[-2:] != [self._grouped, self._lane]:
+        if read.operands[0].type.layout != self.ir.AffineMapAttr.get(
+            self.ir.AffineMap.get_identity(len(read.operands[0].type.shape))
+        ):
+            raise self._refused("its right factor is not packed")
+        labels = [
+            label
+            for label, extent in zip(
+                self.buffer_labels(read), _shape(read.operands[0]), strict=True
+            )
+            if extent > 1
+        ]
+        if labels[-2:] != [self.grouped, self.lane]:
             raise self._refused("groups of its right factor are no rows that follow each other")
         return read
 
-    def _buffer_labels(self, read: Any) -> list[int | None]:
+    def buffer_labels(self, read: Any) -> list[int | None]:
         """For each dimension of the buffer the iterator that moves along it."""
         found: list[int | None] = [None] * len(read.operands[0].type.shape)
         dimensions = _dimensions(read.attributes["permutation_map"])
@@ -239,10 +255,11 @@ class _Reading:
         self._elements = flat(calls.ir, read.operands[0])
         shape = list(read.operands[0].type.shape)
         self._strides = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
-        self._group = calls._extents[calls._grouped]
-        # Of a group of rows, elements follow each other that are as far apart.
-        self._strides[-1] = self._group
-        self._labels = calls._buffer_labels(read)
+        self._group = calls.extents[calls.grouped]
+        # Elements of a row are a group apart.
+        row = max(at for at, extent in enumerate(shape) if extent > 1)
+        self._strides[row] = self._group
+        self._labels = calls.buffer_labels(read)
         self._start = make.sum_of(list(read.operands)[1 : 1 + len(shape)], self._strides)
 
     def add(self, sums: Any, at: Mapping[int, int], first: int) -> Any:
@@ -251,7 +268,7 @@ class _Reading:
         return self._instruction.add(self._calls.ir, sums, self._groups(at), right)
 
     def _groups(self, at: Mapping[int, int]) -> Any:
-        factor = self._calls._left
+        factor = self._calls.left
         place = tuple(0 if it is None else at[it] for it in factor.labels[:-1])
         if place not in self._left:
             group = self._make.extracted(factor.value, place)
@@ -259,7 +276,7 @@ class _Reading:
         return self._left[place]
 
     def _factors(self, at: Mapping[int, int], first: int) -> Any:
-        steps = {**at, self._calls._lane: first}
+        steps = {**at, self._calls.lane: first}
         offset = sum(
             steps.get(label, 0) * stride
             for label, stride in zip(self._labels, self._strides, strict=True)
