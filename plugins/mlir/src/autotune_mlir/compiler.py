@@ -53,8 +53,8 @@ OPT_LEVEL_VARIABLE = "AUTOTUNE_MLIR_OPT_LEVEL"
 
 _BEST_OPT_LEVEL = 3
 _MAIN_SEQUENCE = "__transform_main"
-# What of a schedule is applied to tensors: all, or, with calls of instructions, all but the last.
-_SEQUENCES = {False: (_MAIN_SEQUENCE,), True: ("structure", "vectors")}
+# Of a schedule with calls of instructions, the rest is for what these leave.
+_BEFORE_CALLS = ("structure", "vectors")
 _MESSAGE_LIMIT = 480
 # A context keeps every type, attribute and string that it has seen.
 _CONTEXT_USES = 200
@@ -267,8 +267,9 @@ def lower(
     places = stage_positions(bindings.load().ir, module)
     bodies = body_positions(bindings.load().ir, module)
     calls = schedule is not None and f"@{PRODUCTS}(" in schedule
-    for sequence in _SEQUENCES[calls] if schedule is not None else ():
-        apply_schedule(module, schedule, sequence)
+    if schedule is not None:
+        for sequence in _BEFORE_CALLS if calls else (_MAIN_SEQUENCE,):
+            apply_schedule(module, schedule, sequence)
     passes = bindings.load().passmanager.PassManager
     finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, vectors)
     with _here(module.context) as ir:

@@ -16,7 +16,8 @@ __all__ = [
     "vnni_512_signed",
 ]
 
-# Makes an unsigned byte that is larger by 128 of a signed one, four at a time.
+# The highest bits of four bytes. Exclusive or with them adds 128 to signed bytes, which makes
+# unsigned ones of them.
 _SIGN_BITS = -0x7F7F7F80
 _CALL = "llvm.call_intrinsic"
 
@@ -44,16 +45,19 @@ class DotProduct:
             factors: Right factors: a group for each lane.
         """
         if self.is_shifted:
-            kind = groups.type
-            create = ir.Operation.create
-            groups = create("arith.xori", [kind], [groups, _signs(ir, kind)]).results[0]
+            # Zero products more: of signs that it knows LLVM makes a scalar operation and a move
+            # between registers for each group, of others an operand of the vector operation.
+            nothing = [_constant(ir, kind, 0) for kind in (groups.type, factors.type)]
+            signs = self._call(ir, _constant(ir, groups.type, _SIGN_BITS), *nothing)
+            shifted = ir.Operation.create("arith.xori", [groups.type], [groups, signs])
+            groups = shifted.results[0]
         return self._call(ir, sums, groups, factors)
 
     def add_excess(self, ir: Any, sums: Any, factors: Any) -> Any:
         """The sums and what :meth:`add` has added too much for right factors."""
         lanes = list(sums.type.shape)
         kind = ir.VectorType.get(lanes, ir.IntegerType.get_signless(32))
-        return self._call(ir, sums, _signs(ir, kind), factors)
+        return self._call(ir, sums, _constant(ir, kind, _SIGN_BITS), factors)
 
     def _call(self, ir: Any, sums: Any, groups: Any, factors: Any) -> Any:
         create = ir.Operation.create
@@ -107,7 +111,7 @@ def give_types(ir: Any, kernel: Any) -> None:
                 call.operands[number] = made.results[0]
 
 
-def _signs(ir: Any, kind: Any) -> Any:
-    """The highest bit of each byte, in lanes of 32 bits."""
-    value = ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(kind.element_type, _SIGN_BITS))
-    return ir.Operation.create("arith.constant", [kind], attributes={"value": value}).results[0]
+def _constant(ir: Any, kind: Any, value: int) -> Any:
+    """A vector of one integer."""
+    whole = ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(kind.element_type, value))
+    return ir.Operation.create("arith.constant", [kind], attributes={"value": whole}).results[0]

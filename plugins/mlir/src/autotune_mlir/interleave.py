@@ -153,9 +153,7 @@ def _ancestors(operation: Any) -> list[Any]:
     return found[::-1]
 
 
-def _loop(
-    ir: Any, end: int, step: int, body: Callable[[Any], None], *, parallel: bool
-) -> None:
+def _loop(ir: Any, end: int, step: int, body: Callable[[Any], None], *, parallel: bool) -> None:
     index = ir.IndexType.get()
     bounds = [_number(ir, value) for value in (0, end, step)]
     if parallel:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
@@ -21,9 +21,11 @@ from autotune.backends import InvalidSchedule
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 from autotune_mlir.dot_products import DotProduct
 from autotune_mlir.emit import STAGE
+from autotune_mlir.excess import behind, carrying_loops, chains, with_carried, yield_also
 from autotune_mlir.interleave import Groups, copy_behind, flat, interleave
 from autotune_mlir.locations import positions
 from autotune_mlir.scalar_import import defining
+from autotune_mlir.vector_maker import VectorMaker
 
 __all__ = ["PRODUCTS", "TENSORIZE", "body_positions", "mark_of", "tensorize"]
 
@@ -35,9 +37,16 @@ PRODUCTS = "products"
 
 _SEPARATOR = "; "
 _WIDENING = frozenset({"arith.extf", "arith.extsi", "arith.extui"})
-_SAME_ELEMENTS = frozenset({*_WIDENING, "vector.broadcast", "vector.shape_cast", "vector.transpose"})
+_SAME_ELEMENTS = frozenset(
+    {*_WIDENING, "vector.broadcast", "vector.shape_cast", "vector.transpose"}
+)
 
 _Labels = tuple[int | None, ...]
+# Iterators with a value of each.
+_Values = tuple[tuple[int, int], ...]
+# Values of iterators along rows, and the first lane of a vector of results.
+_Place = tuple[_Values, int]
+_Excess = Mapping[_Place, Any]
 
 
 def mark_of(instructions: Mapping[str, str]) -> str:
@@ -101,8 +110,46 @@ def tensorize(ir: Any, kernel: Any, places: Mapping[str, set[str]], *, parallel:
             if any(call.groups != groups for call in readers):
                 raise InvalidSchedule(f"calls of {name!r} read {copy.type} as rows of two lengths")
             interleave(ir, copy, groups, [call.read for call in readers], parallel=parallel)
-        for call in calls:
-            call.replace()
+        continued = [
+            [call for call in calls if call.operation in chain]
+            for chain in chains([call.operation for call in calls])
+        ]
+        for chain in continued:
+            _replace(ir, chain)
+
+
+def _replace(ir: Any, chain: Sequence[_Calls]) -> None:
+    """Put calls in the place of contractions that continue each other's sums."""
+    if not chain[0].instruction.is_shifted:
+        for call in chain:
+            call.replace({})
+        return
+    first, loops = chain[0], carrying_loops([call.operation for call in chain])
+    outermost = loops[0][0] if loops else first.operation
+    make = VectorMaker(ir)
+    with ir.InsertionPoint(outermost), outermost.location:
+        zero = make.zeros(first.part_type)
+        excess: _Excess = dict.fromkeys(first.right_places(), zero)
+    made = []
+    for loop, _ in loops:
+        made.append(with_carried(ir, loop, list(excess.values())))
+        arguments = list(made[-1].regions[0].blocks[0].arguments)[-len(excess) :]
+        excess = dict(zip(excess, arguments, strict=True))
+    for call in chain[:-1]:
+        excess = call.replace(excess)
+    last = chain[-1]
+    excess = last.replace(excess, complete=not loops)
+    for loop in reversed(made):
+        yield_also(ir, loop, list(excess.values()))
+        results = list(loop.results)[-len(excess) :]
+        excess = dict(zip(excess, results, strict=True))
+    if made:
+        total = made[0].results[loops[0][1]]
+        uses = [(use.owner, use.operand_number) for use in total.uses]
+        with behind(ir, made[0]), made[0].location:
+            complete = last.without_excess(make, total, excess)
+        for owner, number in uses:
+            owner.operands[number] = complete
 
 
 def _by_copy(calls: Sequence[_Calls]) -> list[tuple[Any, list[_Calls]]]:
@@ -139,6 +186,7 @@ class _Calls:
     ir: Any
     operation: Any
     intrinsic: Intrinsic
+    instruction: DotProduct = field(init=False)
     lanes: int = field(init=False)
     read: Any = field(init=False)
     extents: dict[int, int] = field(init=False, factory=dict)
@@ -148,6 +196,7 @@ class _Calls:
     grouped: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.instruction = self.intrinsic.implementation("mlir")
         self.lanes = self.intrinsic.spatial_axes[-1].extent
         maps = [_dimensions(it) for it in self.operation.attributes["indexing_maps"]]
         for value, labels in zip(self.operation.operands, maps, strict=False):
@@ -177,30 +226,91 @@ class _Calls:
         row = [extent for extent in _shape(self.read.operands[0]) if extent > 1][-1]
         return Groups(self.extents[self.grouped], row, self.lanes)
 
-    def replace(self) -> None:
-        """Put the calls in the place of the contraction."""
-        ir, operation = self.ir, self.operation
-        with ir.InsertionPoint(operation), operation.location:
-            self._replace(_Maker(ir))
-        _erase_unused(operation)
+    @property
+    def part_type(self) -> Any:
+        """The vector of sums that a call takes."""
+        return self.ir.VectorType.get([self.lanes], self.operation.results[0].type.element_type)
 
-    def _replace(self, make: _Maker) -> None:
-        rows = [label for label in self._result[:-1]]
-        sums = [
-            label for label in self.extents if label not in (*self._result, self.grouped)
-        ]
-        reading = _Reading(self, make)
-        total = self.operation.operands[2]
-        for row in itertools.product(*(range(self.extents[label]) for label in rows)):
-            lanes = make.extracted(total, row)
-            for first in range(0, self.extents[self.lane], self.lanes):
-                part = make.part(lanes, first, self.lanes)
-                for summed in itertools.product(*(range(self.extents[it]) for it in sums)):
-                    at = dict(zip((*rows, *sums), (*row, *summed), strict=True))
-                    part = reading.add(part, at, first)
+    def right_places(self) -> list[_Place]:
+        """Where results differ in their right factors."""
+        rows = [it for it in self._result[:-1] if it in self._right.labels]
+        return [(row, first) for row in self._values(rows) for first in self._firsts]
+
+    def replace(self, excess: _Excess, *, complete: bool = False) -> _Excess:
+        """Put the calls in the place of the contraction.
+
+        Args:
+            excess: What contractions before have added too much, for each of
+                :meth:`right_places`; nothing where none do.
+            complete: Whether the sums are complete, and the excess is to be subtracted.
+
+        Returns:
+            What has been added too much with this one.
+        """
+        ir, operation = self.ir, self.operation
+        make = VectorMaker(ir)
+        with ir.InsertionPoint(operation), operation.location:
+            reading = _Reading(self, make)
+            total = self._sums(make, reading)
+            for place in excess:
+                row, first = place
+                for summed in self._values(self._summed):
+                    right = reading.factors(dict((*row, *summed)), first)
+                    excess = {
+                        **excess,
+                        place: self.instruction.add_excess(ir, excess[place], right),
+                    }
+            if complete:
+                total = self.without_excess(make, total, excess)
+        operation.results[0].replace_all_uses_with(total)
+        _erase_unused(operation)
+        return excess
+
+    def without_excess(self, make: VectorMaker, total: Any, excess: _Excess) -> Any:
+        """Sums without what has been added too much."""
+
+        def correct(part: Any, row: Mapping[int, int], first: int) -> Any:
+            own = tuple((label, at) for label, at in row.items() if label in self._right.labels)
+            return make.difference(part, excess[own, first])
+
+        return self._each_part(make, total, correct)
+
+    def _sums(self, make: VectorMaker, reading: _Reading) -> Any:
+        def add(part: Any, row: Mapping[int, int], first: int) -> Any:
+            for summed in self._values(self._summed):
+                part = reading.add(part, {**row, **dict(summed)}, first)
+            return part
+
+        return self._each_part(make, self.operation.operands[2], add)
+
+    def _each_part(
+        self, make: VectorMaker, total: Any, change: Callable[[Any, Mapping[int, int], int], Any]
+    ) -> Any:
+        """The results, with something else for each vector of the instruction's width."""
+        for values in self._values(self._result[:-1]):
+            row = dict(values)
+            place = list(row.values())
+            lanes = make.extracted(total, place)
+            for first in self._firsts:
+                part = change(make.part(lanes, first, self.lanes), row, first)
                 lanes = make.with_part(lanes, part, first)
-            total = make.inserted(total, lanes, row)
-        self.operation.results[0].replace_all_uses_with(total)
+            total = make.inserted(total, lanes, place)
+        return total
+
+    @property
+    def _summed(self) -> list[int]:
+        """Iterators that are summed over beside the one of groups."""
+        return [it for it in self.extents if it not in (*self._result, self.grouped)]
+
+    @property
+    def _firsts(self) -> range:
+        """The first lane of each vector of results."""
+        return range(0, self.extents[self.lane], self.lanes)
+
+    def _values(self, labels: Sequence[int]) -> list[_Values]:
+        """All values of some iterators."""
+        ranges = [range(self.extents[label]) for label in labels]
+        return [tuple(zip(labels, values, strict=True)) for values in itertools.product(*ranges)]
 
     def _find_group(self) -> int:
         depth = self.intrinsic.reduce_axes[0].extent
@@ -246,9 +356,8 @@ class _Calls:
 class _Reading:
     """Reads the factors of calls, each once."""
 
-    def __init__(self, calls: _Calls, make: _Maker) -> None:
+    def __init__(self, calls: _Calls, make: VectorMaker) -> None:
         self._calls, self._make = calls, make
-        self._instruction: DotProduct = calls.intrinsic.implementation("mlir")
         self._left: dict[tuple[int, ...], Any] = {}
         self._right: dict[int, Any] = {}
         read = calls.read
@@ -264,8 +373,8 @@ class _Reading:
 
     def add(self, sums: Any, at: Mapping[int, int], first: int) -> Any:
         """Sums of lanes from ``first`` on and products, for values of the other iterators."""
-        right = self._factors(at, first)
-        return self._instruction.add(self._calls.ir, sums, self._groups(at), right)
+        right = self.factors(at, first)
+        return self._calls.instruction.add(self._calls.ir, sums, self._groups(at), right)
 
     def _groups(self, at: Mapping[int, int]) -> Any:
         factor = self._calls.left
@@ -275,7 +384,7 @@ class _Reading:
             self._left[place] = self._make.spread(group, self._calls.lanes)
         return self._left[place]
 
-    def _factors(self, at: Mapping[int, int], first: int) -> Any:
+    def factors(self, at: Mapping[int, int], first: int) -> Any:
         steps = {**at, self._calls.lane: first}
         offset = sum(
             steps.get(label, 0) * stride
@@ -286,92 +395,6 @@ class _Reading:
             size = self._group * self._calls.lanes
             self._right[offset] = self._make.loaded(self._elements, self._start, offset, size)
         return self._right[offset]
-
-
-@frozen
-class _Maker:
-    """Makes operations where they are inserted."""
-
-    ir: Any
-
-    def _one(self, name: str, kind: Any, *operands: Any, **attributes: Any) -> Any:
-        return self.ir.Operation.create(name, [kind], list(operands), attributes).results[0]
-
-    def _vector(self, shape: Sequence[int], element: Any) -> Any:
-        return self.ir.VectorType.get(list(shape), element)
-
-    def _integers(self, values: Sequence[int]) -> Any:
-        integer = self.ir.IntegerType.get_signless(64)
-        return self.ir.ArrayAttr.get([self.ir.IntegerAttr.get(integer, it) for it in values])
-
-    def extracted(self, value: Any, place: Sequence[int]) -> Any:
-        """The part of a vector at a place along its outer dimensions."""
-        if not place:
-            return value
-        kind = self._vector(_shape(value)[len(place) :], value.type.element_type)
-        position = self.ir.DenseI64ArrayAttr.get(list(place))
-        return self._one("vector.extract", kind, value, static_position=position)
-
-    def inserted(self, value: Any, part: Any, place: Sequence[int]) -> Any:
-        """A vector with another part at such a place."""
-        if not place:
-            return part
-        position = self.ir.DenseI64ArrayAttr.get(list(place))
-        return self._one("vector.insert", value.type, part, value, static_position=position)
-
-    def part(self, value: Any, first: int, size: int) -> Any:
-        """Neighbours in a vector."""
-        if _shape(value) == [size]:
-            return value
-        kind = self._vector([size], value.type.element_type)
-        return self._one(
-            "vector.extract_strided_slice",
-            kind,
-            value,
-            offsets=self._integers([first]),
-            sizes=self._integers([size]),
-            strides=self._integers([1]),
-        )
-
-    def with_part(self, value: Any, part: Any, first: int) -> Any:
-        """A vector with other neighbours."""
-        if value.type == part.type:
-            return part
-        return self._one(
-            "vector.insert_strided_slice",
-            value.type,
-            part,
-            value,
-            offsets=self._integers([first]),
-            strides=self._integers([1]),
-        )
-
-    def spread(self, group: Any, lanes: int) -> Any:
-        """A group of 32 bits in each of so many lanes."""
-        word = self.ir.IntegerType.get_signless(32)
-        one = self._one("vector.bitcast", self._vector([1], word), group)
-        return self._one("vector.broadcast", self._vector([lanes], word), one)
-
-    def sum_of(self, indices: Sequence[Any], factors: Sequence[int]) -> Any:
-        """The sum of indices, each times a number."""
-        expressions = [
-            self.ir.AffineExpr.get_dim(at) * factor for at, factor in enumerate(factors)
-        ]
-        total = expressions[0]
-        for expression in expressions[1:]:
-            total = total + expression
-        return self._applied([total], indices)
-
-    def loaded(self, elements: Any, start: Any, offset: int, size: int) -> Any:
-        """A vector of neighbours in a buffer of one dimension."""
-        place = self._applied([self.ir.AffineExpr.get_dim(0) + offset], [start])
-        kind = self._vector([size], elements.type.element_type)
-        return self._one("vector.load", kind, elements, place)
-
-    def _applied(self, expressions: Sequence[Any], operands: Sequence[Any]) -> Any:
-        place = self.ir.AffineMap.get(len(operands), 0, list(expressions))
-        attribute = self.ir.AffineMapAttr.get(place)
-        return self._one("affine.apply", self.ir.IndexType.get(), *operands, map=attribute)
 
 
 def _source(value: Any, labels: _Labels) -> _Factor:
