@@ -12,16 +12,23 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
 
 from autotune.backends import InvalidSchedule
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
+from autotune_mlir.carried import (
+    FIRST_CARRIED,
+    behind,
+    carrying_loops,
+    chains,
+    with_carried,
+    yield_also,
+)
 from autotune_mlir.dot_products import DotProduct
 from autotune_mlir.emit import STAGE
-from autotune_mlir.excess import behind, carrying_loops, chains, with_carried, yield_also
 from autotune_mlir.interleave import Groups, copy_behind, flat, interleave
 from autotune_mlir.locations import positions
 from autotune_mlir.scalar_import import defining
@@ -42,11 +49,8 @@ _SAME_ELEMENTS = frozenset(
 )
 
 _Labels = tuple[int | None, ...]
-# Iterators with a value of each.
-_Values = tuple[tuple[int, int], ...]
-# Values of iterators along rows, and the first lane of a vector of results.
-_Place = tuple[_Values, int]
-_Excess = Mapping[_Place, Any]
+# Where a vector of sums is in a tile: values of the iterators of rows, and its first lane.
+_Place = tuple[tuple[int, ...], int]
 
 
 def mark_of(instructions: Mapping[str, str]) -> str:
@@ -120,36 +124,34 @@ def tensorize(ir: Any, kernel: Any, places: Mapping[str, set[str]], *, parallel:
 
 def _replace(ir: Any, chain: Sequence[_Calls]) -> None:
     """Put calls in the place of contractions that continue each other's sums."""
-    if not chain[0].instruction.is_shifted:
-        for call in chain:
-            call.replace({})
-        return
-    first, loops = chain[0], carrying_loops([call.operation for call in chain])
-    outermost = loops[0][0] if loops else first.operation
-    make = VectorMaker(ir)
+    first, last = chain[0], chain[-1]
+    loops = carrying_loops([call.operation for call in chain])
+    total, outermost = last.operation.results[0], first.operation
+    start = first.operation.operands[2]
+    if loops:
+        outermost, at = loops[0]
+        start = outermost.operands[FIRST_CARRIED + at]
     with ir.InsertionPoint(outermost), outermost.location:
-        zero = make.zeros(first.part_type)
-        excess: _Excess = dict.fromkeys(first.right_places(), zero)
+        sums = first.sums_in(start)
     made = []
     for loop, _ in loops:
-        made.append(with_carried(ir, loop, list(excess.values())))
-        arguments = list(made[-1].regions[0].blocks[0].arguments)[-len(excess) :]
-        excess = dict(zip(excess, arguments, strict=True))
-    for call in chain[:-1]:
-        excess = call.replace(excess)
-    last = chain[-1]
-    excess = last.replace(excess, complete=not loops)
+        made.append(with_carried(ir, loop, sums.values))
+        sums = sums.with_values(list(made[-1].regions[0].blocks[0].arguments))
+    for call in chain:
+        sums = call.add(sums)
     for loop in reversed(made):
-        yield_also(ir, loop, list(excess.values()))
-        results = list(loop.results)[-len(excess) :]
-        excess = dict(zip(excess, results, strict=True))
+        yield_also(ir, loop, sums.values)
+        sums = sums.with_values(list(loop.results))
     if made:
-        total = made[0].results[loops[0][1]]
-        uses = [(use.owner, use.operand_number) for use in total.uses]
-        with behind(ir, made[0]), made[0].location:
-            complete = last.without_excess(make, total, excess)
-        for owner, number in uses:
-            owner.operands[number] = complete
+        outermost, total = made[0], made[0].results[loops[0][1]]
+    else:
+        outermost = last.operation
+    with behind(ir, outermost), outermost.location:
+        parts = last.complete(sums)
+        last.give(total, parts)
+    for call in chain:
+        call.operation.results[0].replace_all_uses_with(call.operation.operands[2])
+        _erase_unused(call.operation)
 
 
 def _by_copy(calls: Sequence[_Calls]) -> list[tuple[Any, list[_Calls]]]:
@@ -177,6 +179,29 @@ class _Factor:
 
     value: Any
     labels: _Labels
+
+
+@frozen
+class _Sums:
+    """Sums, and what has been added to them too much, as vectors of an instruction's width.
+
+    Attributes:
+        parts: The sums, by their place in a tile.
+        excess: What is to be subtracted, by the places where right factors differ.
+    """
+
+    parts: dict[_Place, Any]
+    excess: dict[_Place, Any]
+
+    @property
+    def values(self) -> list[Any]:
+        """All vectors."""
+        return [*self.parts.values(), *self.excess.values()]
+
+    def with_values(self, values: Sequence[Any]) -> _Sums:
+        """The same with other vectors, which are the last ones of ``values``."""
+        own = iter(values[len(values) - len(self.values) :])
+        return _Sums({it: next(own) for it in self.parts}, {it: next(own) for it in self.excess})
 
 
 @define(eq=False)
@@ -226,76 +251,82 @@ class _Calls:
         row = [extent for extent in _shape(self.read.operands[0]) if extent > 1][-1]
         return Groups(self.extents[self.grouped], row, self.lanes)
 
-    @property
-    def part_type(self) -> Any:
-        """The vector of sums that a call takes."""
-        return self.ir.VectorType.get([self.lanes], self.operation.results[0].type.element_type)
+    def sums_in(self, total: Any) -> _Sums:
+        """The parts of a tile of sums, where operations are inserted."""
+        make = VectorMaker(self.ir)
+        parts, excess = {}, {}
+        for row, first in self._places:
+            parts[row, first] = make.part(make.extracted(total, row), first, self.lanes)
+            if self.instruction.is_shifted:
+                excess[self._right_place(row, first)] = make.zeros(parts[row, first].type)
+        return _Sums(parts, excess)
 
-    def right_places(self) -> list[_Place]:
-        """Where results differ in their right factors."""
-        rows = [it for it in self._result[:-1] if it in self._right.labels]
-        return [(row, first) for row in self._values(rows) for first in self._firsts]
-
-    def replace(self, excess: _Excess, *, complete: bool = False) -> _Excess:
-        """Put the calls in the place of the contraction.
-
-        Args:
-            excess: What contractions before have added too much, for each of
-                :meth:`right_places`; nothing where none do.
-            complete: Whether the sums are complete, and the excess is to be subtracted.
-
-        Returns:
-            What has been added too much with this one.
-        """
+    def add(self, sums: _Sums) -> _Sums:
+        """Add the products of the contraction, in front of it."""
         ir, operation = self.ir, self.operation
-        make = VectorMaker(ir)
+        parts, excess = dict(sums.parts), dict(sums.excess)
         with ir.InsertionPoint(operation), operation.location:
-            reading = _Reading(self, make)
-            total = self._sums(make, reading)
-            for place in excess:
-                row, first = place
-                for summed in self._values(self._summed):
-                    right = reading.factors(dict((*row, *summed)), first)
-                    excess = {
-                        **excess,
-                        place: self.instruction.add_excess(ir, excess[place], right),
-                    }
-            if complete:
-                total = self.without_excess(make, total, excess)
-        operation.results[0].replace_all_uses_with(total)
-        _erase_unused(operation)
-        return excess
+            reading = _Reading(self, VectorMaker(ir))
+            for place, summed in itertools.product(self._places, self._values(self._summed)):
+                at = self._labelled(place, summed)
+                parts[place] = self.instruction.add(
+                    ir, parts[place], reading.groups(at), reading.factors(at)
+                )
+            for place, summed in itertools.product(excess, self._values(self._summed)):
+                right = reading.factors(self._labelled(place, summed))
+                excess[place] = self.instruction.add_excess(ir, excess[place], right)
+        return _Sums(parts, excess)
 
-    def without_excess(self, make: VectorMaker, total: Any, excess: _Excess) -> Any:
-        """Sums without what has been added too much."""
+    def complete(self, sums: _Sums) -> dict[_Place, Any]:
+        """The sums without what has been added too much, where operations are inserted."""
+        if not sums.excess:
+            return sums.parts
+        make = VectorMaker(self.ir)
+        return {
+            place: make.difference(part, sums.excess[self._right_place(*place)])
+            for place, part in sums.parts.items()
+        }
 
-        def correct(part: Any, row: Mapping[int, int], first: int) -> Any:
-            own = tuple((label, at) for label, at in row.items() if label in self._right.labels)
-            return make.difference(part, excess[own, first])
+    def give(self, total: Any, parts: Mapping[_Place, Any]) -> None:
+        """Give parts of sums to what uses the vector of all.
 
-        return self._each_part(make, total, correct)
-
-    def _sums(self, make: VectorMaker, reading: _Reading) -> Any:
-        def add(part: Any, row: Mapping[int, int], first: int) -> Any:
-            for summed in self._values(self._summed):
-                part = reading.add(part, {**row, **dict(summed)}, first)
-            return part
-
-        return self._each_part(make, self.operation.operands[2], add)
-
-    def _each_part(
-        self, make: VectorMaker, total: Any, change: Callable[[Any, Mapping[int, int], int], Any]
-    ) -> Any:
-        """The results, with something else for each vector of the instruction's width."""
-        for values in self._values(self._result[:-1]):
-            row = dict(values)
-            place = list(row.values())
-            lanes = make.extracted(total, place)
+        What writes it to memory writes the parts.
+        """
+        make = VectorMaker(self.ir)
+        for use in list(total.uses):
+            user = getattr(use.owner, "operation", use.owner)
+            if make.is_plain_write(user):
+                with self.ir.InsertionPoint(user), user.location:
+                    for (row, first), part in parts.items():
+                        make.write_part(user, part, (*row, first))
+                user.erase()
+        users = [(use.owner, use.operand_number) for use in total.uses]
+        if not users:
+            return
+        whole = make.poison(total.type)
+        for row in dict.fromkeys(row for row, _ in parts):
+            lanes = make.poison(make.extracted(whole, row).type)
             for first in self._firsts:
-                part = change(make.part(lanes, first, self.lanes), row, first)
-                lanes = make.with_part(lanes, part, first)
-            total = make.inserted(total, lanes, place)
-        return total
+                lanes = make.with_part(lanes, parts[row, first], first)
+            whole = make.inserted(whole, lanes, row)
+        for owner, number in users:
+            owner.operands[number] = whole
+
+    @property
+    def _places(self) -> list[_Place]:
+        rows = self._values(self._result[:-1])
+        return list(itertools.product(rows, self._firsts))
+
+    def _right_place(self, row: Sequence[int], first: int) -> _Place:
+        """The first of the places with the same right factor."""
+        moving = zip(row, self._result, strict=False)
+        return tuple(at if label in self._right.labels else 0 for at, label in moving), first
+
+    def _labelled(self, place: _Place, summed: Sequence[int]) -> dict[int, int]:
+        """Values of iterators."""
+        row, first = place
+        labels = (*self._result, *self._summed)
+        return dict(zip(labels, (*row, first, *summed), strict=True))
 
     @property
     def _summed(self) -> list[int]:
@@ -307,10 +338,9 @@ class _Calls:
         """The first lane of each vector of results."""
         return range(0, self.extents[self.lane], self.lanes)
 
-    def _values(self, labels: Sequence[int]) -> list[_Values]:
+    def _values(self, labels: Sequence[int]) -> list[tuple[int, ...]]:
         """All values of some iterators."""
-        ranges = [range(self.extents[label]) for label in labels]
-        return [tuple(zip(labels, values, strict=True)) for values in itertools.product(*ranges)]
+        return list(itertools.product(*(range(self.extents[label]) for label in labels)))
 
     def _find_group(self) -> int:
         depth = self.intrinsic.reduce_axes[0].extent
@@ -371,12 +401,8 @@ class _Reading:
         self._labels = calls.buffer_labels(read)
         self._start = make.sum_of(list(read.operands)[1 : 1 + len(shape)], self._strides)
 
-    def add(self, sums: Any, at: Mapping[int, int], first: int) -> Any:
-        """Sums of lanes from ``first`` on and products, for values of the other iterators."""
-        right = self.factors(at, first)
-        return self._calls.instruction.add(self._calls.ir, sums, self._groups(at), right)
-
-    def _groups(self, at: Mapping[int, int]) -> Any:
+    def groups(self, at: Mapping[int, int]) -> Any:
+        """Left factors for values of the iterators, the same in all lanes."""
         factor = self._calls.left
         place = tuple(0 if it is None else at[it] for it in factor.labels[:-1])
         if place not in self._left:
@@ -384,10 +410,10 @@ class _Reading:
             self._left[place] = self._make.spread(group, self._calls.lanes)
         return self._left[place]
 
-    def factors(self, at: Mapping[int, int], first: int) -> Any:
-        steps = {**at, self._calls.lane: first}
+    def factors(self, at: Mapping[int, int]) -> Any:
+        """Right factors for values of the iterators: a group for each lane."""
         offset = sum(
-            steps.get(label, 0) * stride
+            at.get(label, 0) * stride
             for label, stride in zip(self._labels, self._strides, strict=True)
             if label is not None
         )

@@ -81,6 +81,42 @@ class VectorMaker:
             "arith.constant", kind, value=self.ir.DenseElementsAttr.get_splat(kind, zero)
         )
 
+    def poison(self, kind: Any) -> Any:
+        """A vector without values."""
+        return self._one("ub.poison", kind)
+
+    def is_plain_write(self, operation: Any) -> bool:
+        """Whether an operation writes a vector to memory as it is."""
+        if operation.name != "vector.transfer_write":
+            return False
+        inside = all(str(it) == "true" for it in operation.attributes["in_bounds"])
+        masked = list(operation.attributes["operandSegmentSizes"])[-1]
+        rank, total = len(operation.operands[0].type.shape), len(operation.operands[1].type.shape)
+        last = self.ir.AffineMapAttr.get(self.ir.AffineMap.get_minor_identity(total, rank))
+        return bool(inside and not masked and operation.attributes["permutation_map"] == last)
+
+    def write_part(self, write: Any, part: Any, place: Sequence[int]) -> None:
+        """Write a part of a vector along its last dimension to where that is in memory.
+
+        Args:
+            write: As of :meth:`is_plain_write`.
+            part: What to write.
+            place: Where its first element is in the whole vector.
+        """
+        _, buffer, *indices = write.operands
+        offsets = [*[0] * (len(indices) - len(place)), *place]
+        moved = [
+            self._applied([self.ir.AffineExpr.get_dim(0) + offset], [index]) if offset else index
+            for index, offset in zip(indices, offsets, strict=True)
+        ]
+        last = self.ir.AffineMap.get_minor_identity(len(indices), 1)
+        attributes = {
+            "permutation_map": self.ir.AffineMapAttr.get(last),
+            "in_bounds": self.ir.ArrayAttr.get([self.ir.BoolAttr.get(True)]),
+            "operandSegmentSizes": self.ir.DenseI32ArrayAttr.get([1, 1, len(indices), 0]),
+        }
+        self.ir.Operation.create("vector.transfer_write", [], [part, buffer, *moved], attributes)
+
     def difference(self, one: Any, other: Any) -> Any:
         """A vector of integers minus another one."""
         return self._one("arith.subi", one.type, one, other)

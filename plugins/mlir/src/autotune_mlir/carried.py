@@ -1,8 +1,8 @@
-"""What is added to sums too much, added up beside them and subtracted once they are complete.
+"""Sums of contractions, carried through loops as the vectors that instructions take.
 
-Instructions that take unsigned left factors take signed ones too when a constant is added to
-them; sums then have that constant times the right factors too much, which is the same for all
-rows. It is carried through the loops of the sums, and leaves them at the outermost one.
+A loop carries the sums of a tile as one vector. Of one that is no power of two long LLVM takes
+each element for itself where it is taken apart. So loops carry the parts that calls take, and
+beside them what is subtracted from sums when these are complete.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["behind", "carrying_loops", "chains", "with_carried", "yield_also"]
+__all__ = ["FIRST_CARRIED", "behind", "carrying_loops", "chains", "with_carried", "yield_also"]
 
-# Bounds and step of a loop come before what it carries.
-_FIRST_CARRIED = 3
+FIRST_CARRIED = 3
+"""Which operand of a loop is the first that it carries; bounds and step come before."""
 
 
 def chains(operations: Sequence[Any]) -> list[list[Any]]:
@@ -51,7 +51,7 @@ def carrying_loops(chain: Sequence[Any]) -> list[tuple[Any, int]]:
         if at is None or last.operands[at] != end or _uses(end) != 1 or _uses(start) != 1:
             break
         found.insert(0, (loop, at))
-        start, end, inner = loop.operands[_FIRST_CARRIED + at], loop.results[at], loop
+        start, end, inner = loop.operands[FIRST_CARRIED + at], loop.results[at], loop
     return found
 
 
