@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from attrs import define, evolve, field, frozen
 
 from autotune.backends import InvalidSchedule
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
+from autotune.nest import layout_conflict
 from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
+from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.steps import (
     Accumulate,
     ChunkReduction,
@@ -107,6 +110,8 @@ class StagePlan:
         prefetches: What it asks for while it reads.
         host: The stage in whose loops it runs an iteration late.
         unroll_limit: Statements that loops may be unrolled to beside those of ``unrolled``.
+        called: Loops that are a call of an instruction.
+        intrinsic: The instruction's name.
     """
 
     stage: Stage
@@ -134,7 +139,6 @@ class StagePlan:
     unroll_limit: int = 0
     called: tuple[str, ...] = ()
     intrinsic: str | None = None
-    interleaved: Interleave | None = None
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -208,6 +212,7 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
         InvalidSchedule: a step cannot be replayed.
     """
     config = candidate.config
+    _check_calls(candidate)
     transposed = transposed_operands(candidate, workload)
     workload = with_transposed(workload, transposed)
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
@@ -228,6 +233,23 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
         for operand in _computed_before(workload, plan, plans):
             _compute_before(plans[operand])
     return Plan(workload, plans)
+
+
+def _check_calls(candidate: Candidate) -> None:
+    """Refuse instructions that the backend does not have, or that would read something else."""
+    steps = candidate.sketch.core_steps
+    calls = [step for step in steps if isinstance(step, Tensorize)]
+    for step in calls:
+        try:
+            find_intrinsic(step.intrinsic).implementation("mlir")
+        except (InvalidValueError, UnknownNameError) as error:
+            raise InvalidSchedule(f"{step}: {error}") from error
+    if (conflict := layout_conflict(candidate)) is not None:
+        raise InvalidSchedule(conflict)
+    called = {step.stage for step in calls}
+    for copy in steps:
+        if isinstance(copy, Interleave) and copy.stage not in called:
+            raise InvalidSchedule(f"{copy}: backend 'mlir' interleaves for instructions only")
 
 
 def _within_limit(plan: StagePlan) -> list[str]:
@@ -326,11 +348,7 @@ def _note(
     elif isinstance(step, Pack):
         _note_pack(step, workload, plan, config)
     elif isinstance(step, Tensorize):
-        plan.vector = step.loops[-1]
-        plan.called = step.loops
-        plan.intrinsic = step.intrinsic
-    elif isinstance(step, Interleave):
-        plan.interleaved = step
+        plan.vector, plan.called, plan.intrinsic = step.loops[-1], step.loops, step.intrinsic
     elif isinstance(step, Stream):
         plan.streamed = bool(evaluate(step.choice, config))
     elif isinstance(step, Prefetch):
@@ -350,7 +368,8 @@ def _note(
         _split_lanes(plan, step)
     elif isinstance(step, OpenStep):
         step.replay("mlir", plan, config)
-    elif not isinstance(step, Prepack):  # which is about the program that is scheduled
+    elif not isinstance(step, (Interleave, Prepack)):
+        # The one is for calls of instructions, the other about the program that is scheduled.
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
 
 
