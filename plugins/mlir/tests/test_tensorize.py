@@ -66,6 +66,7 @@ WORKLOADS = (
     gemm(m=37, n=53, k=29, dtype="u8s8s32"),
     gemm(m=13, n=48, k=20, dtype="int8"),
     gemm(m=1, n=7, k=4, dtype="u8s8s32"),
+    gemm(m=16, n=32, k=13, requantize=9, dtype="u8s8s32"),
     gemm(m=37, n=53, k=29, dtype="int8"),
     weights_in_rows(9, 32, 24),
     batch_matmul(b=3, m=17, n=40, k=24, dtype="int8"),

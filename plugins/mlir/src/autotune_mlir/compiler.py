@@ -36,6 +36,7 @@ __all__ = [
     "Lowered",
     "Packer",
     "apply_schedule",
+    "apply_until_calls",
     "brief",
     "compiler_version",
     "fuse_elementwise",
@@ -53,7 +54,7 @@ OPT_LEVEL_VARIABLE = "AUTOTUNE_MLIR_OPT_LEVEL"
 
 _BEST_OPT_LEVEL = 3
 _MAIN_SEQUENCE = "__transform_main"
-# Of a schedule with calls of instructions, the rest is for what these leave.
+# Sequences of a schedule with calls of instructions; the last one is for what these leave.
 _BEFORE_CALLS = ("structure", "vectors")
 _MESSAGE_LIMIT = 480
 # A context keeps every type, attribute and string that it has seen.
@@ -219,6 +220,24 @@ def apply_schedule(module: Any, schedule: str, sequence: str = _MAIN_SEQUENCE) -
             raise InvalidSchedule(brief(error)) from error
 
 
+def apply_until_calls(module: Any, schedule: str) -> str | None:
+    """Apply what of a schedule comes before calls of instructions are made.
+
+    Args:
+        module: As of :func:`apply_schedule`, which says what is raised.
+        schedule: Text of a module with its sequences.
+
+    Returns:
+        The sequence that is left, for what calls leave; None where there are no calls.
+    """
+    if f"@{PRODUCTS}(" not in schedule:
+        apply_schedule(module, schedule)
+        return None
+    for sequence in _BEFORE_CALLS:
+        apply_schedule(module, schedule, sequence)
+    return PRODUCTS
+
+
 def fuse_elementwise(module: Any) -> None:
     """Fuse elementwise operations, as MLIR's default pipeline begins.
 
@@ -266,19 +285,16 @@ def lower(
     module = parse_payload(payload)
     places = stage_positions(bindings.load().ir, module)
     bodies = body_positions(bindings.load().ir, module)
-    calls = schedule is not None and f"@{PRODUCTS}(" in schedule
-    if schedule is not None:
-        for sequence in _BEFORE_CALLS if calls else (_MAIN_SEQUENCE,):
-            apply_schedule(module, schedule, sequence)
+    rest = apply_until_calls(module, schedule) if schedule is not None else None
     passes = bindings.load().passmanager.PassManager
     finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, vectors)
     with _here(module.context) as ir:
         try:
             passes.parse(bufferization(threads, by_default)).run(module.operation)
-            if schedule is not None and calls:
+            if schedule is not None and rest is not None:
                 passes.parse(aliases()).run(module.operation)
                 tensorize(ir, _kernel(module), bodies, parallel=threads > 1)
-                apply_schedule(module, schedule, PRODUCTS)
+                apply_schedule(module, schedule, rest)
             packings = [split_packing(ir, module, position) for position in packed]
             prefetch_rows(ir, _kernel(module), places)
             pipeline_rows(ir, _kernel(module), places)

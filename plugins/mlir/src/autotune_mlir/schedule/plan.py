@@ -183,6 +183,11 @@ class StagePlan:
             if any(set(index.variables) & set(self.padded) for index in load.indices)
         }
 
+    @property
+    def is_clipped(self) -> bool:
+        """Whether tiles of the result go beyond its end."""
+        return any(axis.name in self.padded for axis in self.stage.spatial_axes)
+
     def is_reduction(self, loop: str) -> bool:
         """Whether a loop is of a reduced axis."""
         return self.axis_of(loop) in {axis.name for axis in self.stage.reduce_axes}

@@ -67,7 +67,7 @@ def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[
     margins = bool(own.padded) or any(
         is_padding(plan.stages[name].stage, plan.workload) for name in inside
     )
-    clipped = bool(own.padded) and top != name
+    clipped = own.is_clipped and top != name
     if margins:
         _settle_margins(script, clipped=clipped)
     for loop in own.parallel[-1:]:
