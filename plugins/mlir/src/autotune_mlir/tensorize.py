@@ -248,7 +248,7 @@ class _Calls:
     @property
     def groups(self) -> Groups:
         """How its right factor has to lie in memory."""
-        row = [extent for extent in _shape(self.read.operands[0]) if extent > 1][-1]
+        row = _long(self.read.operands[0])[-1]
         return Groups(self.extents[self.grouped], row, self.lanes)
 
     def sums_in(self, total: Any) -> _Sums:
@@ -428,6 +428,8 @@ def _source(value: Any, labels: _Labels) -> _Factor:
     while (producer := defining(value)) is not None and producer.name in _SAME_ELEMENTS:
         inner = producer.operands[0]
         if not hasattr(inner.type, "shape"):
+            break  # one number for all
+        if producer.name == "vector.shape_cast" and _long(inner) != _long(value):
             break
         labels = _labels_before(producer, inner, labels)
         value = inner
@@ -466,6 +468,11 @@ def _erase_unused(operation: Any) -> None:
             before = [it for it in before if it != producer]
             before += [it for it in map(defining, producer.operands) if it is not None]
             producer.erase()
+
+
+def _long(value: Any) -> list[int]:
+    """The extents above 1."""
+    return [extent for extent in _shape(value) if extent > 1]
 
 
 def _shape(value: Any) -> list[int]:
