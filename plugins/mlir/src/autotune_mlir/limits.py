@@ -51,4 +51,8 @@ LIMITS = ScheduleLimits(
     ),
     empty_tiles=False,
 )
-"""The same on every CPU."""
+"""The same on every CPU.
+
+Of instructions, the space takes those whose declaration names an implementation for the backend:
+dot products, and no tile registers.
+"""
