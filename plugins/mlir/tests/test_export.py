@@ -57,6 +57,8 @@ WORKLOADS = {
     "odd conv2d": conv2d(h=7, w=7, ci=4, co=24, pad=1),
     "softmax": softmax(m=8, n=32),
     "elementwise": elementwise(m=8, n=32),
+    # Calls of an instruction, where this machine has it, which other pipelines do not make.
+    "bytes": gemm(m=13, n=48, k=20, dtype="int8"),
 }
 
 # Calls every function of a shared library on matrices of small integers, where nothing of MLIR,

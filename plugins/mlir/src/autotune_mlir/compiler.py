@@ -20,13 +20,15 @@ from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.bfloat16 import as_bits
 from autotune_mlir.bounded_loops import bound_loops, share_by_turns
+from autotune_mlir.dot_products import give_types
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.packing import split_packing
-from autotune_mlir.passes import bufferization, fusion, loops, lowering, placement
+from autotune_mlir.passes import aliases, bufferization, fusion, loops, lowering, placement
 from autotune_mlir.pipelines import pipeline_rows
 from autotune_mlir.prefetches import prefetch_rows, stage_positions
 from autotune_mlir.rewrites import rewrite
 from autotune_mlir.streams import stream_stores
+from autotune_mlir.tensorize import PRODUCTS, body_positions, tensorize
 from autotune_mlir.vector_instructions import BASIC, VectorInstructions
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Lowered",
     "Packer",
     "apply_schedule",
+    "apply_until_calls",
     "brief",
     "compiler_version",
     "fuse_elementwise",
@@ -52,6 +55,8 @@ OPT_LEVEL_VARIABLE = "AUTOTUNE_MLIR_OPT_LEVEL"
 
 _BEST_OPT_LEVEL = 3
 _MAIN_SEQUENCE = "__transform_main"
+# Sequences of a schedule with calls of instructions; the last one is for what these leave.
+_BEFORE_CALLS = ("structure", "vectors")
 _MESSAGE_LIMIT = 480
 # A context keeps every type, attribute and string that it has seen.
 _CONTEXT_USES = 200
@@ -216,6 +221,24 @@ def apply_schedule(module: Any, schedule: str, sequence: str = _MAIN_SEQUENCE) -
             raise InvalidSchedule(brief(error)) from error
 
 
+def apply_until_calls(module: Any, schedule: str) -> str | None:
+    """Apply what of a schedule comes before calls of instructions are made.
+
+    Args:
+        module: As of :func:`apply_schedule`, which says what is raised.
+        schedule: Text of a module with its sequences.
+
+    Returns:
+        The sequence that is left, for what calls leave; None where there are no calls.
+    """
+    if f"@{PRODUCTS}(" not in schedule:
+        apply_schedule(module, schedule)
+        return None
+    for sequence in _BEFORE_CALLS:
+        apply_schedule(module, schedule, sequence)
+    return PRODUCTS
+
+
 def fuse_elementwise(module: Any) -> None:
     """Fuse elementwise operations, as MLIR's default pipeline begins.
 
@@ -262,8 +285,8 @@ def lower(
     """
     module = parse_payload(payload)
     places = stage_positions(bindings.load().ir, module)
-    if schedule is not None:
-        apply_schedule(module, schedule)
+    bodies = body_positions(bindings.load().ir, module)
+    rest = apply_until_calls(module, schedule) if schedule is not None else None
     passes = bindings.load().passmanager.PassManager
     finish = _Finisher(threads, tuple(disabled), by_default, "bf16" in payload, vectors)
     with _here(module.context) as ir:
@@ -271,6 +294,10 @@ def lower(
             passes.parse(bufferization(by_default)).run(module.operation)
             bound_loops(ir, _kernel(module))
             passes.parse(placement(threads)).run(module.operation)
+            if schedule is not None and rest is not None:
+                passes.parse(aliases()).run(module.operation)
+                tensorize(ir, _kernel(module), bodies, parallel=threads > 1)
+                apply_schedule(module, schedule, rest)
             packings = [split_packing(ir, module, position) for position in packed]
             prefetch_rows(ir, _kernel(module), places)
             pipeline_rows(ir, _kernel(module), places)
@@ -320,6 +347,7 @@ class _Finisher:
         passes.parse(code).run(module.operation)
         if self.bfloat16:
             module = ir.Module.parse(as_bits(str(module)))
+            give_types(ir, _kernel(module))
         stream_stores(ir, module, _kernel(module), shapes)
         _add_entry(ir, module, shapes)
         _disable(ir, module, self.disabled)

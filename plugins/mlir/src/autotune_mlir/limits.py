@@ -22,6 +22,7 @@ LIMITS = ScheduleLimits(
             "fuse_consumer",
             "fuse_producer",
             "inline",
+            "interleave",
             "order",
             "pack",
             "pad_extent",
@@ -31,6 +32,7 @@ LIMITS = ScheduleLimits(
             "software_pipeline",
             "split_reduction",
             "stream",
+            "tensorize",
             "tile",
             "unroll",
             "unroll_limit",
@@ -50,4 +52,8 @@ LIMITS = ScheduleLimits(
     ),
     empty_tiles=False,
 )
-"""The same on every CPU."""
+"""The same on every CPU.
+
+Of instructions, the space takes those whose declaration names an implementation for the backend:
+dot products, and no tile registers.
+"""

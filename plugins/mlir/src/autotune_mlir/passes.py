@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from autotune_mlir.bindings import Distribution
 
-__all__ = ["DEFAULT_SCHEDULE", "bufferization", "fusion", "loops", "lowering", "placement"]
+__all__ = [
+    "DEFAULT_SCHEDULE",
+    "aliases",
+    "bufferization",
+    "fusion",
+    "loops",
+    "lowering",
+    "placement",
+]
 
 DEFAULT_SCHEDULE = "MLIR's default pipeline"
 """What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
@@ -68,6 +76,11 @@ def placement(threads: int) -> str:
     """
     loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
     return f"builtin.module({','.join((*loops, *_PLACES, *_CLEANUP))})"
+
+
+def aliases() -> str:
+    """Reads and writes of views as those of what is viewed, as ``PassManager.parse`` takes it."""
+    return f"builtin.module({','.join(('fold-memref-alias-ops', *_CLEANUP))})"
 
 
 def loops(threads: int, by_default: bool = False) -> str:

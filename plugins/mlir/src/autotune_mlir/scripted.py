@@ -57,19 +57,19 @@ def schedule_of(request: BuildRequest) -> str | None:
 
 
 def scheduled_text(request: BuildRequest) -> str:
-    """The scheduled program, before MLIR's passes.
+    """The scheduled program, before MLIR's passes and before calls of instructions are made.
 
     Raises:
         InvalidSchedule: a step cannot be applied.
         BuildFailed: the program does not parse.
     """
-    from autotune_mlir.compiler import apply_schedule, fuse_elementwise, parse_payload
+    from autotune_mlir.compiler import apply_until_calls, fuse_elementwise, parse_payload
 
     program = program_of(request.workload, request.program, request.candidate)
     module = parse_payload(program)
     script = schedule_of(request)
     if script is not None:
-        apply_schedule(module, script)
+        apply_until_calls(module, script)
     if is_default(request.candidate):
         fuse_elementwise(module)
     return str(module)

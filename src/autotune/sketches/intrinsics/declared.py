@@ -44,7 +44,10 @@ def _dot(
         IntrinsicOperand("weights", right, (("j", lanes), ("k", group))),
         IntrinsicOperand("sums", total, (("j", lanes),)),
         features=features,
-        implementations={"tvm": f"autotune_tvm.dot_products:{implementation}"},
+        implementations={
+            backend: f"autotune_{backend}.dot_products:{implementation}"
+            for backend in ("tvm", "mlir")
+        },
     )
 
 

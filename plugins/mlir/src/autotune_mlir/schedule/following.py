@@ -44,7 +44,7 @@ def clipped_sizes(plan: Plan) -> dict[str, list[int]]:
     """
     found: dict[str, list[int]] = {}
     for own in plan.stages.values():
-        if not own.padded or own.consumer is None or own.accumulated_at is None:
+        if not own.is_clipped or own.consumer is None or own.accumulated_at is None:
             continue
         waiting = {own.consumer: _tile_of(plan, own, own.consumer, own.accumulated_at)}
         while waiting:

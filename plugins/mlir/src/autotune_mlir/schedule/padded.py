@@ -33,9 +33,9 @@ def pad_stage_extents(
     """Have a stage run over padded extents, before it has loops.
 
     Operands that depend on a padded axis are padded; these operations are the copies that packing
-    asks for, and move into the stage's loops. The result is put into tiles and taken out of them
-    again, without what is beyond its extents (:func:`clipped_tags`): loops are made on what takes
-    it out, of which a tile needs the whole tile of the stage.
+    asks for, and move into the stage's loops. A result that has become larger is put into tiles
+    and taken out of them again, without what is beyond its extents (:func:`clipped_tags`): loops
+    are made on what takes it out, of which a tile needs the whole tile of the stage.
 
     Args:
         script: Where to write.
@@ -75,7 +75,8 @@ def pad_stage_extents(
         script.annotate(made, _kind(own, operand), f"{stage.name}.{operand}")
     function = script.match_kind("func.func")
     script.patterns(function, ["canonicalization"])
-    _put_into_tiles(script, own, values)
+    if own.is_clipped:
+        _put_into_tiles(script, own, values)
     script.clean(function, "tensor.fold_tensor_empty")
     start = script.producer(script.match(tag("stage", stage.name)), len(operands))
     if stage.combiner is not None:
@@ -89,7 +90,7 @@ def pad_stage_extents(
 
 def clipped_tags(own: StagePlan) -> list[str]:
     """Attributes of what takes a padded result out of tiles, and of what puts it into them."""
-    return [tag(kind, own.stage.name) for kind in ("clip", "tile") if own.padded]
+    return [tag(kind, own.stage.name) for kind in ("clip", "tile") if own.is_clipped]
 
 
 def is_padded(own: StagePlan, operand: str) -> bool:

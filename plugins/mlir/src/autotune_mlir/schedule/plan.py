@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from attrs import define, evolve, field, frozen
 
 from autotune.backends import InvalidSchedule
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
+from autotune.nest import layout_conflict
 from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
+from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.steps import (
     Accumulate,
     BoundLoop,
@@ -18,6 +21,7 @@ from autotune.sketches.steps import (
     FuseConsumer,
     FuseProducer,
     Inline,
+    Interleave,
     Order,
     Pack,
     PadExtent,
@@ -28,6 +32,7 @@ from autotune.sketches.steps import (
     SplitReduction,
     Step,
     Stream,
+    Tensorize,
     Tile,
     TileCeil,
     Unroll,
@@ -37,7 +42,15 @@ from autotune.sketches.steps import (
 from autotune_mlir.padding import padding_of_stage
 from autotune_mlir.transposition import TransposedOperand, transposed_operands, with_transposed
 
-__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of", "shared_loops"]
+__all__ = [
+    "PackedOperand",
+    "Plan",
+    "StagePlan",
+    "WholeOperand",
+    "is_tensorized",
+    "plan_of",
+    "shared_loops",
+]
 
 _VECTOR_BYTES = 64
 
@@ -107,6 +120,8 @@ class StagePlan:
         host: The stage in whose loops it runs an iteration late.
         bounds: What ends loops before their extents, with the offsets' values.
         unroll_limit: Statements that loops may be unrolled to beside those of ``unrolled``.
+        called: Loops that are a call of an instruction.
+        intrinsic: The instruction's name.
     """
 
     stage: Stage
@@ -133,6 +148,8 @@ class StagePlan:
     host: str | None = None
     bounds: list[tuple[BoundLoop, int]] = field(factory=list)
     unroll_limit: int = 0
+    called: tuple[str, ...] = ()
+    intrinsic: str | None = None
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -177,6 +194,11 @@ class StagePlan:
             if any(set(index.variables) & set(self.padded) for index in load.indices)
         }
 
+    @property
+    def is_clipped(self) -> bool:
+        """Whether tiles of the result go beyond its end."""
+        return any(axis.name in self.padded for axis in self.stage.spatial_axes)
+
     def is_reduction(self, loop: str) -> bool:
         """Whether a loop is of a reduced axis."""
         return self.axis_of(loop) in {axis.name for axis in self.stage.reduce_axes}
@@ -190,6 +212,11 @@ class Plan:
     stages: Mapping[str, StagePlan]
 
 
+def is_tensorized(plan: Plan) -> bool:
+    """Whether a stage is calls of an instruction."""
+    return any(stage.intrinsic is not None for stage in plan.stages.values())
+
+
 def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     """Sort the steps of a candidate.
 
@@ -201,6 +228,7 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
         InvalidSchedule: a step cannot be replayed.
     """
     config = candidate.config
+    _check_calls(candidate)
     transposed = transposed_operands(candidate, workload)
     workload = with_transposed(workload, transposed)
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
@@ -221,6 +249,23 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
         for operand in _computed_before(workload, plan, plans):
             _compute_before(plans[operand])
     return Plan(workload, plans)
+
+
+def _check_calls(candidate: Candidate) -> None:
+    """Refuse instructions that the backend does not have, or that would read something else."""
+    steps = candidate.sketch.core_steps
+    calls = [step for step in steps if isinstance(step, Tensorize)]
+    for step in calls:
+        try:
+            find_intrinsic(step.intrinsic).implementation("mlir")
+        except (InvalidValueError, UnknownNameError) as error:
+            raise InvalidSchedule(f"{step}: {error}") from error
+    if (conflict := layout_conflict(candidate)) is not None:
+        raise InvalidSchedule(conflict)
+    called = {step.stage for step in calls}
+    for copy in steps:
+        if isinstance(copy, Interleave) and copy.stage not in called:
+            raise InvalidSchedule(f"{copy}: backend 'mlir' interleaves for instructions only")
 
 
 def _within_limit(plan: StagePlan) -> list[str]:
@@ -318,6 +363,8 @@ def _note(
         plan.vector = step.loop
     elif isinstance(step, Pack):
         _note_pack(step, workload, plan, config)
+    elif isinstance(step, Tensorize):
+        plan.vector, plan.called, plan.intrinsic = step.loops[-1], step.loops, step.intrinsic
     elif isinstance(step, Stream):
         plan.streamed = bool(evaluate(step.choice, config))
     elif isinstance(step, Prefetch):
@@ -342,7 +389,8 @@ def _note(
         _split_lanes(plan, step)
     elif isinstance(step, OpenStep):
         step.replay("mlir", plan, config)
-    elif not isinstance(step, Prepack):  # which is about the program that is scheduled
+    elif not isinstance(step, (Interleave, Prepack)):
+        # The one is for calls of instructions, the other about the program that is scheduled.
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
 
 

@@ -14,13 +14,15 @@ from autotune_mlir.schedule.elementwise import tile_pointwise
 from autotune_mlir.schedule.next_rows import mark_late_stages, mark_prefetches
 from autotune_mlir.schedule.padded import pad_stage_extents
 from autotune_mlir.schedule.padding import is_padding, pad_stage
-from autotune_mlir.schedule.plan import Plan, plan_of
+from autotune_mlir.schedule.plan import Plan, is_tensorized, plan_of
 from autotune_mlir.schedule.reductions import is_split, tile_reduction
 from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
-from autotune_mlir.schedule.vectors import lower_to_vectors
+from autotune_mlir.schedule.vectors import lower_contractions, lower_to_vectors
 from autotune_mlir.streams import mark_of
+from autotune_mlir.tensorize import PRODUCTS
+from autotune_mlir.tensorize import mark_of as mark_of_calls
 
 __all__ = ["schedule"]
 
@@ -61,7 +63,12 @@ def schedule(
     _make_loops(structure, plan, order)
     vectors = Script()
     lower_to_vectors(vectors, plan)
-    return module_of({"structure": structure, "vectors": vectors})
+    sequences = {"structure": structure, "vectors": vectors}
+    if is_tensorized(plan):
+        _mark_instructions(structure, plan)
+        sequences[PRODUCTS] = Script()
+        lower_contractions(sequences[PRODUCTS])
+    return module_of(sequences)
 
 
 def _write_to_outputs(script: Script) -> None:
@@ -85,6 +92,14 @@ def _mark_streams(script: Script, plan: Plan) -> None:
             alignments[argument] = math.gcd(row * size, lanes * size, ALIGNMENT)
     if alignments:
         script.annotate(script.match_kind("func.func"), "stream", mark_of(alignments))
+
+
+def _mark_instructions(script: Script, plan: Plan) -> None:
+    """Say which stages are calls of instructions, which are made on buffers."""
+    instructions = {
+        name: own.intrinsic for name, own in plan.stages.items() if own.intrinsic is not None
+    }
+    script.annotate(script.match_kind("func.func"), "tensorize", mark_of_calls(instructions))
 
 
 def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]]) -> None:

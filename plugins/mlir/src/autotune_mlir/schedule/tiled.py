@@ -67,7 +67,7 @@ def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[
     margins = bool(own.padded) or any(
         is_padding(plan.stages[name].stage, plan.workload) for name in inside
     )
-    clipped = bool(own.padded) and top != name
+    clipped = own.is_clipped and top != name
     if margins:
         _settle_margins(script, clipped=clipped)
     for loop in own.parallel[-1:]:
@@ -83,7 +83,7 @@ def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[
     if unpack_tags(own) or own.padded:
         read_blocks(script)
     for loop in order[_outer_count(own, order) :]:
-        if own.is_reduction(loop):
+        if own.is_reduction(loop) and loop not in own.called:
             _loop_of_reduction(script, own, loop)
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)

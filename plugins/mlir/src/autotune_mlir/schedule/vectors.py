@@ -11,14 +11,14 @@ from autotune_mlir.schedule.last_rounds import masked_sizes, separate_last_round
 from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
-from autotune_mlir.schedule.plan import Plan, StagePlan
+from autotune_mlir.schedule.plan import Plan, StagePlan, is_tensorized
 from autotune_mlir.schedule.reductions import is_split
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.whole import vectorize_whole
 from autotune_mlir.schedule.windows import has_vectors, pieces, window_axes
 
-__all__ = ["lower_to_vectors"]
+__all__ = ["lower_contractions", "lower_to_vectors"]
 
 _SLICES = ("tensor.merge_consecutive_insert_extract_slice", "linalg.tiling_canonicalization")
 _SUBSETS = (
@@ -84,9 +84,15 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     _hoist_results(script)
     for stage in plan.stages.values():
         _unroll(script, stage, filter(stage.is_reduction, stage.unrolled))
-    script.patterns(function, _OUTER_PRODUCTS)
+    if not is_tensorized(plan):
+        lower_contractions(script)
     # What was hoisted is a slice of a slice, which would become a buffer of its own.
     script.clean(function, *_SUBSETS)
+
+
+def lower_contractions(script: Script) -> None:
+    """Write what is left of a schedule once instructions multiply what they can."""
+    script.patterns(script.match_kind("func.func"), _OUTER_PRODUCTS)
 
 
 def _may_extend_inside(own: StagePlan) -> bool:
