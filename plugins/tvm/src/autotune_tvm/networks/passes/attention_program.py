@@ -174,7 +174,7 @@ class Attention:
         def product(*place: Any) -> Any:
             first, row, j = place[0], place[:-1], place[-1]
             key = keys[first, d, j] if self.is_transposed else keys[first, j, d]
-            return te.sum(queries[(*row, d)].astype(self.dtype) * key.astype(self.dtype), [d])
+            return te.sum(queries(*row, d).astype(self.dtype) * key.astype(self.dtype), [d])
 
         scores = te.compute(square, product, "scores", varargs_names=names)
         if self.scale != 1.0 or self.steps:
@@ -191,7 +191,7 @@ class Attention:
 
         def mixed(*place: Any) -> Any:
             value = values[place[0], r, place[-1]].astype(result)
-            return te.sum(weights[(*place[:-1], r)].astype(result) * value, [r])
+            return te.sum(weights(*place[:-1], r).astype(result) * value, [r])
 
         return te.compute((*rows, columns), mixed, "mixed", varargs_names=[*names[:-1], "c"])
 
@@ -201,13 +201,13 @@ class Attention:
         j, k = (te.reduce_axis((0, held), name) for name in "jk")
 
         def highest(*row: Any) -> Any:
-            return te.max(scores[(*row, j)], [j])
+            return te.max(scores(*row, j), [j])
 
         def power(*place: Any) -> Any:
             return te.exp(scores[place] - largest[place[:-1]])
 
         def added(*row: Any) -> Any:
-            return te.sum(powers[(*row, k)], [k])
+            return te.sum(powers(*row, k), [k])
 
         largest = te.compute(rows, highest, "largest", varargs_names=names[:-1])
         powers = te.compute(square, power, "powers", varargs_names=names)
