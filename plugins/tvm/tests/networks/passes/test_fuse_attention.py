@@ -252,6 +252,17 @@ def test_heads_that_share_keys_read_them_where_they_are(
     assert (bounded_loops(workload) > 0) == (mask is not bias_of_heads)
 
 
+def test_heads_that_share_transposed_keys_read_them_so() -> None:
+    def body(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+        scores = emit(op.add(emit(op.matmul(q, copied(emit, k))), causal(emit)))
+        return emit(op.matmul(emit(op.nn.softmax(scores, axis=-1)), copied(emit, v)))
+
+    shapes = [((2, 6, N, 32), "float32"), ((2, 3, 32, N), "float32"), (HELD, "float32")]
+    scores = workload_of(fused(network(shapes, body))).stages[0]
+    (keys,) = (it for it in scores.loads if it.tensor == scores.reads[1])
+    assert [str(index) for index in keys.indices] == ["g", "d", "j"]
+
+
 @pytest.mark.parametrize(
     ("copy", "copy_values"),
     [
