@@ -17,8 +17,8 @@ from common import Bar, cores
 from draft import draw
 
 from autotune.measure import Collecting, LocalMeasurer
+from autotune.measure.intervals import median_interval
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
-from autotune.measure.timing import median_interval
 from autotune.store.records import Outcome
 
 OPERATOR = "gemm"

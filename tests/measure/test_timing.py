@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.measure import MeasureProtocol
-from autotune.measure.timing import median_interval, time_call
+from autotune.measure.intervals import median_interval, ratio_interval
+from autotune.measure.timing import LONG_SECONDS, FirstCall, time_call
 
 
 class FakeCall:
@@ -57,14 +58,86 @@ def test_a_slow_call_gets_few_samples(seconds: float, count: int) -> None:
 
 def test_a_very_slow_call_is_not_repeated_after_it_was_checked() -> None:
     call = FakeCall(lambda _: 1.5)
-    assert time_call(call, MeasureProtocol(), checked_seconds=1.4) == (1.4,)
+    assert time_call(call, MeasureProtocol(), first=FirstCall(1.4)) == (1.4,)
     assert call.numbers == []
-    assert time_call(call, MeasureProtocol(), checked_seconds=0.9) == (1.5,)
+    assert time_call(call, MeasureProtocol(), first=FirstCall(0.9)) == (1.5,)
 
 
-def test_a_slow_call_is_not_repeated_when_it_has_lost_already() -> None:
-    assert len(time_call(FakeCall(lambda _: 0.2), MeasureProtocol(), incumbent=0.04)) == 1
-    assert len(time_call(FakeCall(lambda _: 0.2), MeasureProtocol(), incumbent=0.1)) == 3
+@pytest.mark.parametrize(
+    ("incumbent", "first", "count"),
+    [
+        # It has lost, or it may not have: one sample tells.
+        (0.04, None, 1),
+        (0.1, None, 1),
+        # Slower by more than ``drop_factor`` is what two calls have to say.
+        (0.08, None, 2),
+        (0.08, FirstCall(0.2), 1),
+        (0.08, FirstCall(0.9), 3),
+    ],
+)
+def test_a_long_call_is_repeated_until_it_is_known_whether_it_has_lost(
+    incumbent: float, first: FirstCall | None, count: int
+) -> None:
+    call = FakeCall(lambda _: 0.2)
+    assert time_call(call, MeasureProtocol(), incumbent, first) == (0.2,) * count
+    assert call.numbers == [1] * count
+
+
+@pytest.mark.parametrize(
+    ("first", "is_enough"),
+    [
+        (FirstCall(0.5, 0.45), True),
+        # What the system did for its first call, it does not do again.
+        (FirstCall(0.5, 0.1), False),
+        (FirstCall(0.5), False),
+        # Beside the length of its call, little is known of a short one.
+        (FirstCall(0.09, 0.09), False),
+    ],
+)
+def test_a_program_that_lost_in_its_check_is_not_called_again(
+    first: FirstCall, is_enough: bool
+) -> None:
+    call = FakeCall(lambda _: 0.1)
+    samples = time_call(call, MeasureProtocol(), 0.01 if first.seconds < 0.1 else 0.1, first)
+    assert (call.calls == 0) == is_enough
+    assert samples == ((first.seconds,) if is_enough else (0.1,))
+
+
+def test_a_long_call_that_was_checked_is_warm() -> None:
+    call = FakeCall(lambda _: 2 * LONG_SECONDS)
+    assert time_call(call, MeasureProtocol(), 1.0, FirstCall(0.1)) == (2 * LONG_SECONDS,)
+    assert call.calls == 1
+    call = FakeCall(lambda _: 2 * LONG_SECONDS)
+    assert len(time_call(call, MeasureProtocol(), 1.0)) == MeasureProtocol().min_samples
+    assert call.calls == 1 + MeasureProtocol().min_samples
+
+
+@given(
+    st.lists(st.floats(LONG_SECONDS, 0.3), min_size=3, max_size=3),
+    st.floats(0.01, 0.3),
+    st.floats(1.0, 10.0),
+)
+def test_what_is_given_up_was_slower_by_far_in_all_calls(
+    seconds: list[float], incumbent: float, first: float
+) -> None:
+    protocol, call = MeasureProtocol(), FakeCall(lambda number: seconds[number])
+    samples = time_call(call, protocol, incumbent, FirstCall(first * 0.05))
+    assert samples == tuple(seconds[: len(samples)])
+    slowest = protocol.drop_factor * incumbent
+    # All before the last were beyond it, and the last one too if it is given up.
+    assert all(it > slowest for it in samples[:-1])
+    if samples[-1] > slowest and len(samples) < protocol.min_samples:
+        ratios = [slowest / it for it in (first * 0.05, *samples)]
+        assert samples[-1] > 2 * slowest or ratio_interval(ratios)[1] < 1
+
+
+def test_noise_seldom_makes_a_long_call_seem_to_have_lost() -> None:
+    rng, lost, repeats = np.random.default_rng(0), 0, 1000
+    for _ in range(repeats):
+        call = FakeCall(lambda _: float(0.19 * np.exp(rng.normal(0, 0.05))))
+        first = FirstCall(float(0.19 * np.exp(rng.normal(0, 0.05))))
+        lost += min(time_call(call, MeasureProtocol(), 0.1, first)) > 0.2
+    assert lost / repeats <= 0.025
 
 
 def test_noise_is_sampled_until_the_budget_is_spent() -> None:

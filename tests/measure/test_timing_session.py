@@ -13,6 +13,7 @@ from simulated_workers import Machine, Program, drifting, toy_candidate
 from autotune.measure import MeasureProtocol
 from autotune.measure.jobs import Place, Reply
 from autotune.measure.racing import compare
+from autotune.measure.timing import LONG_SECONDS
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
 from autotune.process.channel import Message
@@ -96,6 +97,93 @@ def test_a_machine_that_changes_its_speed_meanwhile_rules_nobody_out(factor: flo
         assert trial.outcome is None
         assert trial.latency == pytest.approx(1e-3)
     assert machine.now < when
+
+
+LONG = 0.08
+BEST, OTHER = ("sample", 0), ("sample", 1)
+
+
+@pytest.mark.parametrize(
+    ("factor", "first_call", "samples", "asked"),
+    [
+        # Its check alone, where it has lost, or it and a call that agrees.
+        (5.0, 1.0, 1, []),
+        (2.5, 1.0, 1, []),
+        # A check that took longer by far says nothing, and the other calls have to agree.
+        (2.5, 4.0, 3, []),
+        (1.5, 1.0, 2, [BEST, BEST, OTHER]),
+        (1.5, 4.0, 2, [BEST, BEST, OTHER]),
+        (1.0, 1.0, 3, [BEST, BEST, OTHER, OTHER, BEST]),
+        (1.0, 4.0, 3, [BEST, BEST, OTHER, OTHER, BEST]),
+    ],
+)
+def test_long_programs_get_samples_as_long_as_they_can_win(
+    factor: float, first_call: float, samples: int, asked: list[tuple[str, int]]
+) -> None:
+    machine = Machine()
+    timing, _ = with_leader(machine, LONG)
+    began = machine.now
+    trial = machine.trial(1, Program(factor * LONG, first_call=first_call))
+    timing.screen(trial)
+    assert operations(machine) == [("run", 1), *asked]
+    assert len(trial.samples) == samples
+    assert (trial.outcome is None) == (factor == 1.0)
+    calls = (first_call + samples * (factor < 5)) * factor + asked.count(BEST)
+    assert machine.now - began == pytest.approx(calls * LONG)
+
+
+def test_among_hopeless_long_programs_the_best_one_is_called_once_to_see_the_drift() -> None:
+    machine = Machine()
+    timing, _ = with_leader(machine, LONG)
+    for number in (1, 2):
+        timing.screen(machine.trial(number, Program(3 * LONG)))
+    machine.slowdown = lambda _now: 1.25
+    machine.asked.clear()
+    last = machine.trial(3, Program(3 * LONG))
+    timing.screen(last)
+    assert operations(machine) == [("run", 3), BEST]
+    assert last.outcome is not None
+    assert last.outcome.drift == pytest.approx(1.25)
+    assert last.outcome.latency == pytest.approx(3 * LONG)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_winner_of_long_programs_is_among_the_fastest_and_takes_few_calls(seed: int) -> None:
+    rng = np.random.default_rng(200 + seed)
+    factors = rng.permutation([*rng.uniform(1, 1.5, 8), *rng.uniform(2, 9, 8)])
+    machine = Machine(drifting(seed, seconds=8.0), noise=0.02, seed=seed)
+    trials = measure_all(machine, list(LONG * factors))
+    best = min(trials, key=lambda trial: trial.outcome.latency if trial.outcome else 9.0)
+    assert factors[best.number] <= 1.03 * min(factors)
+    # Slower by four than the best one of the first batch, also while the machine is slower.
+    slow = [it for it in trials[8:] if factors[it.number] > 4 * 1.6 * 1.05 * min(factors[:8])]
+    assert all(len(trial.samples) == 1 for trial in slow)
+
+
+def test_what_a_contender_beats_by_far_is_spared_its_turns() -> None:
+    machine = Machine(noise=0.01)
+    timing, leader = with_leader(machine, 1.1e-3)
+    near, fast = (machine.trial(n, Program(s)) for n, s in ((1, 1.05e-3), (2, 0.8e-3)))
+    for trial in (near, fast):
+        timing.screen(trial)
+    machine.asked.clear()
+    timing.settle()
+    assert {number for _, number in operations(machine)} == {leader.number, fast.number}
+    assert timing.leader is fast
+    assert near.outcome is not None
+    assert near.outcome.latency == pytest.approx(1.05e-3, rel=0.05)
+
+
+def test_what_a_contender_seemed_to_beat_has_its_turns_when_that_fails() -> None:
+    machine = Machine(noise=0.01)
+    timing, _ = with_leader(machine, 1.1e-3)
+    near, fast = machine.trial(1, Program(1e-3)), machine.trial(2, Program(0.8e-3))
+    for trial in (near, fast):
+        timing.screen(trial)
+    machine.programs[2].good_samples = 3
+    timing.settle()
+    assert fast.outcome is not None and fast.outcome.status == "crash"
+    assert timing.leader is near
 
 
 def test_one_that_may_be_the_best_waits_for_its_turns() -> None:
@@ -195,7 +283,7 @@ def test_latencies_compare_although_the_machine_drifts_and_raw_times_do_not(seed
 def test_latencies_recover_from_a_first_program_that_was_held_up() -> None:
     """The scale of a task is set by its first program, which others kept from its processors."""
     seconds = list(np.random.default_rng(0).uniform(1e-3, 1.5e-3, 40))
-    machine = Machine(lambda now: 500.0 if now < 1 else 1.0, noise=0.01)
+    machine = Machine(lambda now: 500.0 if now < 3 else 1.0, noise=0.01)
     first, *others = [trial.outcome for trial in measure_all(machine, seconds)]
     assert first is not None and first.latency is not None and first.latency > 0.1
     latencies = [outcome.latency or 1.0 for outcome in others if outcome is not None]
@@ -374,7 +462,7 @@ def test_long_calls_have_one_sample_in_a_turn() -> None:
     machine = Machine()
     timing = session(machine)
     short = machine.trial(0, Program(1e-3))
-    long = machine.trial(1, Program(2 * PROTOCOL.budget_seconds))
+    long = machine.trial(1, Program(LONG_SECONDS))
     assert timing.check(short) and timing.check(long)
     assert len(timing.turn(short, 0) or ()) == PROTOCOL.samples_per_turn
     assert len(timing.turn(long, 0) or ()) == 1
@@ -419,7 +507,7 @@ def test_a_large_gain_on_a_busy_machine_gets_more_turns() -> None:
     found, turns = 0, []
     for seed in range(20):
         machine = Machine(noise=2.0, seed=seed)
-        first, untuned = rematch(machine, Program(1e-3), Program(8e-3))
+        first, untuned = rematch(machine, Program(1e-4), Program(8e-4))
         comparison = compare(first.samples, untuned.samples)
         found += comparison.faster
         turns.append(comparison.rounds)

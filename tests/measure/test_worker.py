@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from typing import cast
 
 import pytest
 from toy_parts import REFERENCE_BACKEND
 
-from autotune.measure.worker import Worker
+from autotune.backends import BoundCall
+from autotune.measure.worker import Worker, _first_call
 from autotune.process.child import Connection
 
 
@@ -23,3 +26,17 @@ def test_a_job_needs_hello_and_a_task(first: str | None) -> None:
     finally:
         os.close(receive)
         os.close(send)
+
+
+class Sleeps:
+    """A call that needs no processor, as one that waits for memory to be granted."""
+
+    def run(self) -> None:
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_what_a_first_call_waits_for_is_no_time_of_its_own(threads: int) -> None:
+    first = _first_call(cast(BoundCall, Sleeps()), threads)
+    assert first.seconds >= 0.05
+    assert 0 <= first.user_seconds < first.seconds / 2

@@ -8,7 +8,7 @@ from autotune.ir.expressions import Binary, Load, ScalarExpr, Unary, var
 from autotune.ir.expressions.scalar import transform
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 
-__all__ = ["transposed", "with_bias", "with_computed_keys", "with_epilogue"]
+__all__ = ["grouped", "transposed", "with_bias", "with_computed_keys", "with_epilogue"]
 
 
 def load(tensor: str, *axes: str) -> Load:
@@ -31,6 +31,33 @@ def transposed(workload: Workload, *names: str) -> Workload:
         for tensor in workload.inputs
     )
     stages = tuple(evolve(stage, body=transform(stage.body, swap)) for stage in workload.stages)
+    return evolve(workload, inputs=inputs, stages=stages, parameters={})
+
+
+def grouped(workload: Workload, copies: int) -> Workload:
+    """The workload with so many heads of queries for each head of keys and values."""
+    axis = Axis("e", copies, "spatial")
+
+    def of_heads(tensor: Tensor) -> Tensor:
+        groups, *others = tensor.shape
+        return evolve(tensor, shape=(groups, copies, *others))
+
+    def read(node: ScalarExpr) -> ScalarExpr | None:
+        if not isinstance(node, Load) or node.tensor in ("K", "V"):
+            return None
+        group, *others = node.indices
+        return Load(node.tensor, (group, var("e"), *others))
+
+    stages = tuple(
+        evolve(
+            stage,
+            output=of_heads(stage.output),
+            axes=(stage.axes[0], axis, *stage.axes[1:]),
+            body=transform(stage.body, read),
+        )
+        for stage in workload.stages
+    )
+    inputs = tuple(it if it.name in ("K", "V") else of_heads(it) for it in workload.inputs)
     return evolve(workload, inputs=inputs, stages=stages, parameters={})
 
 

@@ -12,7 +12,7 @@ from autotune.ir.workloads import gemm
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.jobs import Place, Reply
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import time_call
+from autotune.measure.timing import FirstCall, time_call
 from autotune.measure.trial import Trial
 from autotune.process.channel import Message
 from autotune.sketches import Candidate, Ordinal, Sketch
@@ -56,6 +56,7 @@ class Program:
         then: What: ``crash`` (it raises), ``died`` (it kills its worker), or ``lost`` (its worker
             is killed by somebody else).
         bad_check: Status of the outcome of its check, when that is not ``ok``.
+        first_call: By how much the call of its check is slower than others.
     """
 
     seconds: float
@@ -64,6 +65,7 @@ class Program:
     then: str = "crash"
     bad_check: str = ""
     calls: int = 1
+    first_call: float = 1.0
 
 
 @define(eq=False)
@@ -147,7 +149,10 @@ class Machine:
             outcome = Outcome(program.bad_check, message="scripted")
             return Reply(number, "done", place, body={"outcome": outcome.to_json()})
         timed = _Timed(self, program)
-        samples = time_call(timed, self.protocol, message["incumbent"])
+        user = self._call(program, 1)
+        first = FirstCall(program.first_call * user, user)
+        self.now += first.seconds - user
+        samples = time_call(timed, self.protocol, message["incumbent"], first)
         program.calls = timed.calls
         body = {
             "samples": samples,

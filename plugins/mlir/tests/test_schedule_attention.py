@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import pytest
-from attention_workloads import transposed, with_bias, with_computed_keys, with_epilogue
+from attention_workloads import grouped, transposed, with_bias, with_computed_keys, with_epilogue
 from attrs import evolve
 from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
@@ -51,6 +51,8 @@ WORKLOADS = {
     "keys and queries turned": transposed(SMALL, "K", "Q"),
     "bias": with_bias(SMALL),
     "computed keys": with_computed_keys(SMALL),
+    "heads that share keys": grouped(SMALL, 3),
+    "causal heads that share keys": grouped(attention(h=2, n=32, d=32, causal=1), 2),
     "no softmax": without_softmax(SMALL),
     "double": attention(h=2, n=16, d=32, m=48, dtype="float64"),
     "bfloat16": attention(h=1, n=16, d=32, m=48, dtype="bfloat16"),

@@ -74,7 +74,7 @@ class MeasureProtocol(JsonForm):
             beside the best one.
         most_contenders: How many candidates of a batch are timed in turns with the best one.
         samples_per_turn: Samples of each program in a turn, of which the median counts; a single
-            one of a program whose call takes longer than ``budget_seconds``.
+            one of a program whose call takes 20 ms or more.
         min_rounds: Fewest turns before one of them is dropped.
         max_rounds: Most turns.
         resolution: Turns end when the ratio to the best is known to this share to either side.

@@ -7,7 +7,6 @@ known far better than either time. Everything here is a pure function of such ti
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from operator import attrgetter, methodcaller
@@ -15,8 +14,8 @@ from operator import attrgetter, methodcaller
 import numpy as np
 from attrs import define, field
 
+from autotune.measure.intervals import ratio_interval
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import median_interval
 from autotune.store.records import Comparison
 
 __all__ = [
@@ -27,12 +26,11 @@ __all__ = [
     "compare",
     "credible",
     "drift_of",
+    "is_slower_for_certain",
     "latency_after",
     "rounded",
 ]
 
-# Two-sided 95 % points of Student's distribution with 1 to 4 degrees of freedom.
-_STUDENT = (12.706, 4.303, 3.182, 2.776)
 _DIGITS = 9
 _FEW_SAMPLES = 1.1
 _LARGEST_SPEED_UP = 2.0
@@ -59,6 +57,16 @@ def clearly_slower(ours: Sequence[float], best: Sequence[float]) -> bool:
         best: Samples of the best one, each taken right before or after that of the program.
     """
     return all(own > _FEW_SAMPLES * other for own, other in zip(ours, best, strict=False))
+
+
+def is_slower_for_certain(ours: Sequence[float], best: Sequence[float]) -> bool:
+    """Whether all pairs, also of those to come, say that a program is :func:`clearly_slower`.
+
+    Args:
+        ours: Samples of the program.
+        best: Samples of the best one, as many, of which each is next to that of the program.
+    """
+    return len(best) > 1 and compare(ours, best).high * _FEW_SAMPLES < 1
 
 
 def drift_of(samples: Sequence[float], latency: float) -> float:
@@ -103,31 +111,14 @@ def latency_after(comparison: Comparison, latency: float) -> float:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Compare two programs that were timed in turns.
-
-    The interval is that of the median ratio. It comes from order statistics, which assume nothing
-    about the distribution, and with fewer than six rounds from Student's distribution of the
-    logarithms. A single round tells nothing: its interval is without bounds.
+    """Compare two programs that were timed in turns, by :func:`ratio_interval`.
 
     Args:
         ours: Seconds of this program, round by round.
         theirs: Seconds of the other one in the same rounds; what one has more is left out.
     """
     ratios = [other / own for own, other in zip(ours, theirs, strict=False)]
-    interval = median_interval(ratios)
-    if interval is None:
-        interval = _student_interval(ratios)
-    return Comparison(statistics.median(ratios), *interval, rounds=len(ratios))
-
-
-def _student_interval(ratios: Sequence[float]) -> tuple[float, float]:
-    count = len(ratios)
-    if count < 2:
-        return 0.0, math.inf
-    logs = [math.log(ratio) for ratio in ratios]
-    half = _STUDENT[count - 2] * statistics.stdev(logs) / math.sqrt(count)
-    middle = statistics.fmean(logs)
-    return math.exp(middle - half), math.exp(middle + half)
+    return Comparison(statistics.median(ratios), *ratio_interval(ratios), rounds=len(ratios))
 
 
 Turn = Callable[[int, int], float | None]

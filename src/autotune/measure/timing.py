@@ -10,10 +10,13 @@ from typing import Protocol
 
 from attrs import frozen
 
+from autotune.measure.intervals import median_interval, ratio_interval
 from autotune.measure.protocol import MeasureProtocol
 
+LONG_SECONDS = 0.02
+"""A call that takes as long as this is not repeated to make it warm, and is a sample by itself."""
+
 _MOST_CALLS = 1_000_000
-_TAIL = 0.025
 _SHOWN_CHARACTERS = 80
 
 
@@ -73,43 +76,93 @@ class RememberingCall:
         return self._call.time(number)
 
 
+@frozen
+class FirstCall:
+    """The call of a program whose results were checked, before any that is timed.
+
+    Attributes:
+        seconds: What it took. It may have taken several times as long as later calls: memory that
+            is touched for the first time has to be granted and cleared.
+        user_seconds: Seconds in user mode for each thread, which that is not in, nor what other
+            processes took: no call of the program takes less. 0.0 where that is not known.
+    """
+
+    seconds: float
+    user_seconds: float = 0.0
+
+
 def time_call(
     call: Timed,
     protocol: MeasureProtocol,
     incumbent: float | None = None,
-    checked_seconds: float = 0.0,
+    first: FirstCall | None = None,
 ) -> tuple[float, ...]:
     """Timed samples of a call, in seconds per call, in order.
 
-    One call goes first, which warms caches and tells how many calls make a sample of
-    ``min_sample_seconds``. With an incumbent, ``min_samples`` samples are taken, fewer when the
-    call is much slower: what more is needed is found out in turns with the incumbent. Without
-    one, samples are taken until the median is known to the target precision, or the budget or
-    the number of samples is used up. A call that exceeds the budget by itself is not warmed: all
-    its calls count.
+    One call goes before, which warms caches and tells how many calls make a sample of
+    ``min_sample_seconds``. Without an incumbent, samples are taken until the median is known to
+    the target precision, or the budget or the number of samples is used up. Beside one, it is
+    ``min_samples`` samples: what more is needed is found out in turns with the incumbent.
+
+    A long call is warm once it has been checked, and one that exceeds the budget by itself is not
+    warmed: all its calls count. Beside an incumbent it is called only until that tells whether it
+    is to be timed in turns.
 
     Args:
         call: What to time.
         protocol: How.
         incumbent: Best latency known, in seconds.
-        checked_seconds: What the call took when its results were checked. From
-            ``limit_seconds`` on this is the only sample: the program is not run again.
+        first: What the call took when its results were checked, if that was done. From
+            ``limit_seconds`` on, or where it has lost already, this is the only sample: the
+            program is not run again.
     """
-    if checked_seconds >= protocol.limit_seconds:
-        return (checked_seconds,)
+    if first is not None and _was_enough(first, protocol, incumbent):
+        return (first.seconds,)
     estimate = call.time(1)
     samples: list[float] = []
-    spent = 0.0
     number = 1
-    if estimate >= protocol.budget_seconds:
+    if estimate >= (protocol.budget_seconds if first is None else LONG_SECONDS):
         samples.append(estimate)
-        spent = estimate
+        if incumbent is not None:
+            before = () if first is None else (first.seconds,)
+            while not _is_placed(samples, before, protocol, incumbent):
+                samples.append(call.time(1))
+            return tuple(samples)
     else:
         number = calls_per_sample(call, estimate, protocol.min_sample_seconds)
-    while not _enough(samples, spent, protocol, incumbent):
+    while not _enough(samples, number, protocol, incumbent):
         samples.append(call.time(number))
-        spent += samples[-1] * number
     return tuple(samples)
+
+
+def _was_enough(first: FirstCall, protocol: MeasureProtocol, incumbent: float | None) -> bool:
+    """Whether a program need not be called again after it was checked."""
+    if first.seconds >= protocol.limit_seconds:
+        return True
+    least = first.user_seconds
+    if incumbent is None or least < protocol.budget_seconds:
+        return False
+    return least > 2 * protocol.drop_factor * incumbent
+
+
+def _is_placed(
+    samples: Sequence[float],
+    before: Sequence[float],
+    protocol: MeasureProtocol,
+    incumbent: float,
+) -> bool:
+    """Whether it is known if a long call is slower than the incumbent by ``drop_factor``.
+
+    One sample that is not tells that it may be no slower. Calls that agree on more, of which two
+    are enough, that of the check among them, tell that it is.
+    """
+    if len(samples) >= protocol.min_samples or sum(samples) >= protocol.limit_seconds:
+        return True
+    slowest = protocol.drop_factor * incumbent
+    if min(samples) <= slowest or min(samples) > 2 * slowest:
+        return True
+    _, high = ratio_interval([slowest / seconds for seconds in (*before, *samples)])
+    return high < 1
 
 
 def calls_per_sample(call: Timed, estimate: float, wanted: float) -> int:
@@ -128,10 +181,11 @@ def calls_per_sample(call: Timed, estimate: float, wanted: float) -> int:
 
 
 def _enough(
-    samples: Sequence[float], spent: float, protocol: MeasureProtocol, incumbent: float | None
+    samples: Sequence[float], number: int, protocol: MeasureProtocol, incumbent: float | None
 ) -> bool:
     if not samples:
         return False
+    spent = sum(samples) * number
     if spent >= protocol.limit_seconds:
         return True
     if incumbent is not None and min(samples) > 2 * protocol.drop_factor * incumbent:
@@ -147,22 +201,3 @@ def _enough(
         return False
     low, high = interval
     return (high - low) / 2 <= protocol.target_half_width * statistics.median(samples)
-
-
-def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """A 95 % confidence interval of the median, free of assumptions on the distribution.
-
-    Order statistics ``j`` and ``n + 1 - j`` enclose the median unless fewer than ``j`` of ``n``
-    samples fall on one side of it, and how many do is binomial. Fewer than six samples give no
-    such interval: None.
-    """
-    count = len(samples)
-    rank = 0
-    cumulative = 1 / 2**count
-    while cumulative <= _TAIL:
-        rank += 1
-        cumulative += math.comb(count, rank) / 2**count
-    if rank == 0:
-        return None
-    ordered = sorted(samples)
-    return ordered[rank - 1], ordered[count - rank]

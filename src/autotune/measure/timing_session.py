@@ -22,9 +22,11 @@ from autotune.measure.racing import (
     compare,
     credible,
     drift_of,
+    is_slower_for_certain,
     latency_after,
     rounded,
 )
+from autotune.measure.timing import LONG_SECONDS
 from autotune.measure.trial import Leader, Trial, outcome_of
 from autotune.process.channel import Message
 from autotune.process.stopwatch import Clock
@@ -197,7 +199,7 @@ class TimingSession:
             self._finish_by_drift(trial)
             return
         self._drift_age = 0
-        ours, best = self._beside(self.leader, trial)
+        ours, best = self._beside(self.leader, trial, hopeless)
         if trial.outcome is not None or not self.is_held(trial):
             return
         if not ours:
@@ -243,25 +245,33 @@ class TimingSession:
         trial.reference = rounded(self.latency * self._drift)
         trial.finish()
 
-    def _beside(self, leader: Trial, trial: Trial) -> tuple[list[float], list[float]]:
+    def _beside(
+        self, leader: Trial, trial: Trial, hopeless: bool
+    ) -> tuple[list[float], list[float]]:
         """Pairs of samples, of a program and of the best one, each taken one after the other.
 
         They change places after every other sample, and the program has just been sampled. That
         is as seldom as pairs allow: the first call after a change is not timed, as caches hold
-        the data of the other one.
+        the data of the other one. Long calls are timed without that, one by one, and only until
+        it is certain that the program is slower; of one that is hopeless a single pair says by
+        how much.
         """
-        count = self._protocol.min_samples
         ours, best = trial.samples[-1:], list[float]()
-        now, then = (leader, best), (trial, ours)
-        while len(ours) < count or len(best) < count:
-            who, samples = now
-            new = self._sample(who, min(2, count - len(samples)), 0)
+        is_long, last = self._is_long(trial), 2 * self._protocol.min_samples
+        while (position := len(ours) + len(best)) < last:
+            who, samples = ((trial, ours), (leader, best))[(position + 1) // 2 % 2]
+            new = self._sample(who, 1 if is_long else min(2, last - position), 0)
             if new is None:
                 break
             samples += new
-            now, then = then, now
+            paired = ours[: len(best)], best[: len(ours)]
+            if is_long and (hopeless or is_slower_for_certain(*paired)):
+                break
         complete = min(len(ours), len(best))
         return ours[:complete], best[:complete]
+
+    def _is_long(self, trial: Trial) -> bool:
+        return statistics.median(trial.samples) >= LONG_SECONDS
 
     def release_lost(self) -> None:
         """Have those checked and timed again whose worker has ended before their turns."""
@@ -273,8 +283,8 @@ class TimingSession:
     ) -> None:
         """Time those that may be the best one in turns with it, and end them all.
 
-        At first those that are near it; then, as long as there are any, those that seem faster
-        still. What has not won its turns is never recorded as faster.
+        At first those that are near it, and near the fastest of them; then, as long as there are
+        any, those that seem faster still. What has not won its turns is never recorded as faster.
 
         Args:
             on_comparison: See :data:`OnComparison`.
@@ -288,10 +298,13 @@ class TimingSession:
             if not waiting:
                 break
             waiting.sort(key=lambda trial: trial.latency)
-            challengers = waiting[: self._protocol.most_contenders]
+            most = waiting[: self._protocol.most_contenders]
+            # Those that one of them seems to beat may be spared their turns, if it does.
+            challengers = [it for it in most if it.latency < _NEAR * most[0].latency]
             if not self._race(leader, challengers, on_comparison):
                 break
-            near = 1.0
+            if self.leader is not leader or challengers == most:
+                near = 1.0
         if repeats_lost:
             if self.leader is not None and not self.is_held(self.leader):
                 self._contenders = [it for it in self._contenders if it.outcome is not None]
@@ -374,8 +387,8 @@ class TimingSession:
 
     def turn(self, trial: Trial, placement: int) -> list[float] | None:
         """Samples of one turn of a held program; None when it is gone or has failed."""
-        is_long = statistics.median(trial.samples) > self._protocol.budget_seconds
-        return self._sample(trial, 1 if is_long else self._protocol.samples_per_turn, placement)
+        count = 1 if self._is_long(trial) else self._protocol.samples_per_turn
+        return self._sample(trial, count, placement)
 
     def _race(
         self, leader: Trial, challengers: Sequence[Trial], on_comparison: OnComparison | None

@@ -8,6 +8,7 @@ memory at a time, that whose programs are being timed, and the next one gets mem
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import tempfile
 import time
@@ -35,7 +36,14 @@ from autotune.measure.engines.reference_program import reference_seconds
 from autotune.measure.observers import ObserverSet
 from autotune.measure.pinning import pinned, timing_cpus
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import CheckedCall, RememberingCall, Timed, time_call
+from autotune.measure.timing import (
+    LONG_SECONDS,
+    CheckedCall,
+    FirstCall,
+    RememberingCall,
+    Timed,
+    time_call,
+)
 from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
 from autotune.plugins.parts import create_part
 from autotune.process.channel import Message
@@ -44,8 +52,6 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
 
-# A call this long is not repeated to make it warm.
-_LONG_SECONDS = 0.02
 _DIGEST_CHARACTERS = 200
 
 
@@ -296,13 +302,11 @@ class Worker:
                 call = _call(task, held, 0)
             with self._connection.phase("verify", timings):
                 call.poison()
-                begin = time.perf_counter()
-                call.run()
-                checked = time.perf_counter() - begin
+                first = _first_call(call, task.threads)
                 wrong = _wrong(task, call)
             if wrong is None:
                 with self._connection.phase("run", timings):
-                    samples = self._first_samples(task, held, message["incumbent"], checked)
+                    samples = self._first_samples(task, held, message["incumbent"], first)
                     wrong = _wrong(task, call)
             if wrong is not None:
                 return _failure("wrong_result", wrong, timings)
@@ -359,11 +363,11 @@ class Worker:
         return self._store
 
     def _first_samples(
-        self, task: _Task, held: _Held, incumbent: float | None, checked: float
+        self, task: _Task, held: _Held, incumbent: float | None, first: FirstCall
     ) -> tuple[float, ...]:
         timed = RememberingCall(_timed(task, held, 0))
         with _pinned(task) as problem:
-            samples = time_call(timed, task.protocol, incumbent, checked)
+            samples = time_call(timed, task.protocol, incumbent, first)
         self._pin_problem = problem
         held.number = timed.number
         return samples
@@ -379,7 +383,7 @@ class Worker:
                 _call(task, held, placement)
             with self._connection.phase("run"), _pinned(task):
                 timed = _timed(task, held, placement)
-                if task.data.flusher is None and message["expected"] < _LONG_SECONDS:
+                if task.data.flusher is None and message["expected"] < LONG_SECONDS:
                     timed.time(1)
                 samples = [timed.time(held.number) for _ in range(message["count"])]
         except Exception as error:  # a program may raise anything
@@ -409,6 +413,14 @@ def _call(task: _Task, held: _Held, placement: int) -> BoundCall:
     if placement not in held.calls:
         held.calls[placement] = held.executable.bind(inputs, outputs)
     return held.calls[placement]
+
+
+def _first_call(call: BoundCall, threads: int) -> FirstCall:
+    begin, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    call.run()
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_utime - used
+    seconds = time.perf_counter() - begin
+    return FirstCall(seconds, min(seconds, used / threads))
 
 
 def _timed(task: _Task, held: _Held, placement: int) -> Timed:

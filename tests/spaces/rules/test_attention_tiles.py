@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from attention_workloads import transposed, with_bias, with_computed_keys, with_epilogue
+from attention_workloads import grouped, transposed, with_bias, with_computed_keys, with_epilogue
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +46,15 @@ def test_everything_but_the_packed_keys_is_inside_one_parallel_loop() -> None:
     outside = [it.name for it in nest.statements if it.loops[0].name != "Y.b.0*Y.i.0"]
     assert outside == ["K.pack"]
     assert {buffer.name for buffer in nest.buffers if buffer.depth == 0} == {"K.pack"}
+
+
+def test_keys_that_heads_share_are_packed_once_for_all_of_them() -> None:
+    sketch = tiled(grouped(attention(h=2, n=64, d=32), 4))
+    assert sketch is not None
+    loops = Parallel("Y", ("b.0", "e.0", "i.0"))
+    assert [s for s in sketch.steps if isinstance(s, Parallel)] == [loops]
+    (packed,) = (it for it in derive_nest(sketch).statements if it.name == "K.pack")
+    assert not any(".e" in loop.name for loop in packed.loops)
 
 
 @pytest.mark.parametrize(

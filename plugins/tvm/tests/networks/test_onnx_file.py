@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("onnx")
 
 import onnx
+from autotune_tvm.importer import import_module
 from autotune_tvm.networks.frontend import RelaxFrontend
 from onnx import TensorProto, helper, numpy_helper
 from relax_networks import weights
@@ -75,6 +76,59 @@ def test_example_inputs_give_the_lengths_of_named_axes(target: Target, tmp_path:
         RelaxFrontend().load(path, None, options)
     program = RelaxFrontend().load(path, [weights(2, 3, 6, 6)], options)
     assert program.inputs[0].shape == (2, 3, 6, 6)
+
+
+def grouped_attention() -> Any:
+    """Four heads of queries that share two of keys and values, as exporters write it."""
+
+    def copied(name: str) -> list[Any]:
+        names = (name, f"{name}_apart", f"{name}_spread", f"{name}_copied")
+        return [
+            helper.make_node("Unsqueeze", [names[0], "axis"], [names[1]]),
+            helper.make_node("Expand", [names[1], "spread"], [names[2]]),
+            helper.make_node("Reshape", [names[2], "heads"], [names[3]]),
+        ]
+
+    nodes = [
+        *copied("k"),
+        *copied("v"),
+        helper.make_node("Transpose", ["k_copied"], ["turned"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "turned"], ["products"]),
+        helper.make_node("Mul", ["products", "scale"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "mask"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v_copied"], ["y"]),
+    ]
+    constants = {
+        "axis": np.array([2]),
+        "spread": np.array([1, 2, 2, 16, 16]),
+        "heads": np.array([1, 4, 16, 16]),
+        "scale": np.array(0.25, np.float32),
+        "mask": np.where(np.tri(16), 0, -np.inf).astype(np.float32),
+    }
+    heads = {"q": 4, "k": 2, "v": 2, "y": 4}
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, count, 16, 16])
+        for name, count in heads.items()
+    ]
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "grouped", values[:3], values[3:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_heads_that_share_keys_are_not_copied(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "grouped.onnx"
+    onnx.save(grouped_attention(), str(path))
+    program = RelaxFrontend().load(path, None, LoadOptions(target, 1))
+    (task,) = (it for it in program.tasks if not it.view)
+    workload, _ = import_module(task.program)
+    assert [it.shape for it in workload.inputs] == [(2, 2, 16, 16), (2, 16, 16), (2, 16, 16)]
+    inputs = program.example_inputs()
+    wanted = program.reference(inputs)
+    assert wanted is not None
+    found = program.build({}, target, 1)(*inputs)
+    (difference,) = compare_outputs(program.outputs, wanted, found)
+    assert difference.ok and difference.output == "y"
 
 
 def test_an_operator_that_tvm_does_not_know_is_named(target: Target, tmp_path: Path) -> None:

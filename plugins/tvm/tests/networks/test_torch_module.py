@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from autotune_tvm.importer import import_module
 from autotune_tvm.networks.frontend import RelaxFrontend
 from torch import nn
 
@@ -67,6 +68,26 @@ class Decoder(nn.Module):
         return x + self.narrow(functional.gelu(self.wide(x))), x[:, 0]
 
 
+class Grouped(nn.Module):
+    """Causal attention of four heads that share two of keys and values, in torch's way."""
+
+    def forward(self, query: Any, key: Any, value: Any) -> Any:
+        return functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=True
+        )
+
+
+class Expanded(nn.Module):
+    """The same with keys and values that are copied before, as models of `transformers` do."""
+
+    def forward(self, query: Any, *held: Any) -> Any:
+        batch, heads, length, width = query.shape
+        groups = held[0].shape[1]
+        copies = (batch, groups, heads // groups, length, width)
+        key, value = (it[:, :, None].expand(copies).reshape(query.shape) for it in held)
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
 class Ends(nn.Module):
     """Positions that are counted from the end."""
 
@@ -88,10 +109,18 @@ def model(kind: type[Any]) -> Any:
 IMAGE = (torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(0)),)
 KEPT = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
 WORDS = (torch.arange(12).reshape(2, 6), KEPT)
+GROUPS = tuple(torch.randn(2, heads, 16, 16) for heads in (4, 2, 2))
 
 
 @pytest.mark.parametrize(
-    ("kind", "inputs"), [(Residual, IMAGE), (Decoder, WORDS), (Ends, (IMAGE[0][0],))]
+    ("kind", "inputs"),
+    [
+        (Residual, IMAGE),
+        (Decoder, WORDS),
+        (Ends, (IMAGE[0][0],)),
+        (Grouped, GROUPS),
+        (Expanded, GROUPS),
+    ],
 )
 def test_a_model_computes_what_it_does_in_torch(kind: Any, inputs: Any, target: Target) -> None:
     network = model(kind)
@@ -105,6 +134,14 @@ def test_a_model_computes_what_it_does_in_torch(kind: Any, inputs: Any, target: 
         assert difference.ok, str(difference)
     for difference in compare_outputs(program.outputs, wanted, program.reference(inputs) or ()):
         assert difference.ok, str(difference)
+
+
+@pytest.mark.parametrize("kind", [Grouped, Expanded])
+def test_heads_that_share_keys_are_not_copied(kind: Any, target: Target) -> None:
+    program = RelaxFrontend().load(model(kind), GROUPS, LoadOptions(target, 1))
+    (task,) = (it for it in program.tasks if not it.view)
+    workload, _ = import_module(task.program)
+    assert [it.shape for it in workload.inputs] == [(4, 2, 16, 16), (4, 16, 16), (4, 16, 16)]
 
 
 def half_model() -> Any:

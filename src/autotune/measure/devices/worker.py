@@ -22,15 +22,21 @@ from autotune.measure.devices.calls import DeviceCall
 from autotune.measure.devices.checking import CHECK_SOURCE, DeviceChecker
 from autotune.measure.devices.device import Device, open_device
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import CheckedCall, RememberingCall, time_call
+from autotune.measure.timing import (
+    LONG_SECONDS,
+    CheckedCall,
+    FirstCall,
+    RememberingCall,
+    time_call,
+)
 from autotune.measure.validation import expectations, read_arrays
 from autotune.process.channel import Message
 from autotune.process.child import Connection, Handler, connect, describe, serve
 from autotune.store.records import Outcome
 from autotune.targets import CudaError, Target
 
-# A call this long is not repeated to make it warm, and a device that rested so long has cooled.
-_LONG_SECONDS, _REST_SECONDS = 0.02, 0.02
+# A device that rested so long has cooled.
+_REST_SECONDS = 0.02
 _NO_BINARY = frozenset({200, 209, 218, 222, 300, 301})
 
 
@@ -188,7 +194,7 @@ class DeviceWorker:
     ) -> tuple[float, ...]:
         timed = RememberingCall(task.call(held))
         self._warm(task.call(held), checked)
-        samples = time_call(CheckedCall(timed), task.protocol, incumbent, checked)
+        samples = time_call(CheckedCall(timed), task.protocol, incumbent, FirstCall(checked))
         held.number = timed.number
         return samples
 
@@ -203,7 +209,7 @@ class DeviceWorker:
             with self._connection.phase("run"):
                 self._warm(call, message["expected"])
                 timed = CheckedCall(call)
-                if message["expected"] < _LONG_SECONDS:
+                if message["expected"] < LONG_SECONDS:
                     timed.time(1)
                 samples = [timed.time(held.number) for _ in range(message["count"])]
         except Exception as error:  # a program may do anything
@@ -215,7 +221,7 @@ class DeviceWorker:
     def _warm(self, call: DeviceCall, expected: float) -> None:
         """Have the clocks up, which fall while a device rests."""
         rested = time.monotonic() - self._last_use
-        if expected < _LONG_SECONDS and rested > _REST_SECONDS:
+        if expected < LONG_SECONDS and rested > _REST_SECONDS:
             call.warm_up()
 
     def _load(self, task: _Task) -> TaskArrays:

@@ -188,6 +188,115 @@ def test_keys_that_are_transposed_already_are_read_so() -> None:
     assert fuse_attention(without, CPU, least_keys=1)[1] == ""
 
 
+QUERIES, HELD = (2, 6, N, D), (2, 3, N, D)
+GROUPED = [(QUERIES, "float32"), (HELD, "float32"), (HELD, "float32")]
+
+
+def copied(emit: Emit, held: Any, copies: int = 2) -> Any:
+    """Heads of keys or values, each for so many heads of queries that are next to one another."""
+    batch, groups, keys, width = (int(n) for n in held.ty.shape)
+    apart = emit(op.expand_dims(held, 2))
+    spread = emit(op.broadcast_to(apart, (batch, groups, copies, keys, width)))
+    return emit(op.reshape(spread, (batch, groups * copies, keys, width)))
+
+
+def repeated(emit: Emit, held: Any) -> Any:
+    return emit(op.repeat(held, 2, 1))
+
+
+def grouped(
+    copy: Callable[[Emit, Any], Any],
+    copy_values: Callable[[Emit, Any], Any],
+    mask: Callable[..., Any],
+) -> Body:
+    def body(emit: Emit, q: Any, k: Any, v: Any, *others: Any) -> Any:
+        keys = turned(emit, emit(op.multiply(copy(emit, k), number(0.5))))
+        scores = emit(op.add(emit(op.matmul(q, keys)), mask(emit, *others)))
+        found = emit(op.nn.softmax(scores, axis=-1))
+        return emit(op.matmul(found, copy_values(emit, v)))
+
+    return body
+
+
+def causal(_emit: Emit) -> Any:
+    return const(added(HIDDEN))
+
+
+def bias_of_heads(_emit: Emit, bias: Any) -> Any:
+    return bias
+
+
+@pytest.mark.parametrize(
+    ("shapes", "copy", "mask"),
+    [
+        (GROUPED, copied, causal),
+        (GROUPED, repeated, causal),
+        ([*GROUPED, ((2, N), "float32")], copied, padded),
+        ([*GROUPED, ((6, N, N), "float32")], copied, bias_of_heads),
+        ([*GROUPED, ((2, 6, N, N), "float32")], copied, bias_of_heads),
+    ],
+    ids=["expanded", "repeated", "padded", "heads", "batch"],
+)
+def test_heads_that_share_keys_read_them_where_they_are(
+    shapes: Any, copy: Callable[[Emit, Any], Any], mask: Callable[..., Any]
+) -> None:
+    after = fused(network(shapes, grouped(copy, copy, mask)))
+    workload = workload_of(after)
+    scores, mixed = workload.stages[0], workload.stages[-1]
+    arguments = {it.name: it.shape for it in workload.inputs}
+    assert mixed.output.shape == (6, 2, N, D)
+    for stage in (scores, mixed):
+        (held,) = (it for it in stage.loads if it.tensor == stage.reads[1])
+        assert arguments[held.tensor] == (6, N, D)
+        assert str(held.indices[0]) == "g"
+    assert (bounded_loops(workload) > 0) == (mask is not bias_of_heads)
+
+
+def test_heads_that_share_transposed_keys_read_them_so() -> None:
+    def body(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+        scores = emit(op.add(emit(op.matmul(q, copied(emit, k))), causal(emit)))
+        return emit(op.matmul(emit(op.nn.softmax(scores, axis=-1)), copied(emit, v)))
+
+    shapes = [((2, 6, N, 32), "float32"), ((2, 3, 32, N), "float32"), (HELD, "float32")]
+    scores = workload_of(fused(network(shapes, body))).stages[0]
+    (keys,) = (it for it in scores.loads if it.tensor == scores.reads[1])
+    assert [str(index) for index in keys.indices] == ["g", "d", "j"]
+
+
+@pytest.mark.parametrize(
+    ("copy", "copy_values"),
+    [
+        (copied, lambda emit, it: emit(op.tile(it, (1, 2, 1, 1)))),
+        (lambda emit, it: emit(op.concat([it, it], 1)), copied),
+    ],
+    ids=["tiled", "concatenated"],
+)
+def test_heads_that_are_copied_in_another_order_stay_copied(
+    copy: Callable[[Emit, Any], Any], copy_values: Callable[[Emit, Any], Any]
+) -> None:
+    module = network(GROUPED, grouped(copy, copy_values, causal))
+    after, note = fuse_attention(module, CPU, least_keys=1)
+    assert note == "1 attentions"
+    assert workload_of(after).stages[-1].output.shape == (12, N, D)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape).astype(np.float32) for shape, _ in GROUPED]
+    (want,), (got,) = run(module, *inputs), run(after, *inputs)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_tiles_of_queries_of_heads_that_share_keys_compute_the_same() -> None:
+    machine = detect_cpu()
+    shapes = [*GROUPED, ((2, N), "float32")]
+    after, _ = fuse_attention(network(shapes, grouped(copied, copied, padded)), machine)
+    imported = BACKEND.import_program(after["attention"])
+    space = SketchSpace(imported.workload, machine, BACKEND.limits(machine))
+    (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
+    (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
+    inputs = random_inputs(imported.workload, np.random.default_rng(0))
+    candidate = Candidate(sketch, tuple(row))
+    check_candidate(BACKEND, candidate, machine, inputs, program=imported.program)
+
+
 @pytest.mark.parametrize(("keys", "is_fused"), [(128, False), (256, True)])
 def test_scores_of_few_keys_are_in_the_caches_anyway(keys: int, is_fused: bool) -> None:
     heads = ((1, 1, keys, D), "float32")

@@ -33,13 +33,14 @@ class FoundAttention:
     Attributes:
         attention: What it computes.
         operands: Queries, keys and values, and what else its program reads.
-        shapes: Of queries, keys and values with one axis of heads.
+        shapes: Of queries, keys and values with one axis of heads, or with one of groups, and
+            another one of their heads in queries.
         result: Shape of the result.
     """
 
     attention: Attention
     operands: tuple[Any, ...]
-    shapes: tuple[Shape, Shape, Shape]
+    shapes: tuple[Shape, ...]
     result: Shape
 
     @property
@@ -99,10 +100,32 @@ def find_attention(call: Any, graph: Graph) -> FoundAttention | None:
         casts=casts,
         result_dtype=dtype_of(graph.builder.normalize(call)),
     )
-    keys_shape = (heads, width, columns) if is_transposed else (heads, columns, width)
-    shapes = ((heads, rows, width), keys_shape, (heads, columns, values[-1]))
-    operands = (queries, keys, _flat(call.args[1], graph), *sides.operands)
+    (keys, held), copies = _without_copies(keys, _flat(call.args[1], graph), graph)
+    batch = (heads,) if copies == 1 else (heads // copies, copies)
+    keys_shape = (width, columns) if is_transposed else (columns, width)
+    shapes = ((*batch, rows, width), (batch[0], *keys_shape), (batch[0], columns, values[-1]))
+    operands = (queries, keys, held, *sides.operands)
     return FoundAttention(attention, operands, shapes, result)
+
+
+def _without_copies(keys: Any, values: Any, graph: Graph) -> tuple[tuple[Any, Any], int]:
+    """Keys and values before each head was copied for several of queries, and how often it was."""
+    (first, copies), (second, count) = _uncopied(keys, graph), _uncopied(values, graph)
+    return ((first, second), copies) if copies == count else ((keys, values), 1)
+
+
+def _uncopied(value: Any, graph: Graph) -> tuple[Any, int]:
+    """Matrices before each was repeated so many times, next to one another."""
+    value = _flat(value, graph)
+    call, after = graph.source(value), shape_of(value)
+    before = shape_of(call.args[0]) if operator_of(call) in ("broadcast_to", "repeat") else None
+    if before is None or after is None or len(after) < 3:
+        return value, 1
+    copied = [1] * (len(after) - len(before)) + list(before)
+    if operator_of(call) == "broadcast_to" and copied[-3] != 1:
+        return value, 1
+    copies, copied[-3] = after[-3] // copied[-3], after[-3]
+    return (_flat(call.args[0], graph), copies) if tuple(copied) == after else (value, 1)
 
 
 def _behind_casts(value: Any, graph: Graph) -> tuple[Any, tuple[str, ...]]:

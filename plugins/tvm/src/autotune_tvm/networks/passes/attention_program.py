@@ -130,7 +130,10 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
 
 @frozen
 class Attention:
-    """``softmax(steps(scale * q k^T)) v`` of heads that are one axis.
+    """``softmax(steps(scale * q k^T)) v`` of heads that are one axis, or two.
+
+    They are two where several heads of queries share keys and values: groups, each of which has
+    one head of keys and of values, and the heads of queries in a group.
 
     Attributes:
         is_transposed: Whether keys are ``[heads, width, keys]``, else ``[heads, keys, width]``.
@@ -157,57 +160,73 @@ class Attention:
         """The tensor expression.
 
         Args:
-            queries: ``[heads, queries, width]``.
-            keys: As ``is_transposed`` says.
-            values: ``[heads, keys, columns]``.
+            queries: ``[heads, queries, width]``, or ``[groups, heads, queries, width]``.
+            keys: As ``is_transposed`` says, with groups in place of heads where there are some.
+            values: ``[heads, keys, columns]``, or ``[groups, keys, columns]``.
             others: What :class:`Operand` numbers.
         """
-        heads, count, width = queries.shape
+        *heads, count, width = queries.shape
         held, columns = values.shape[1:]
+        rows, square = (*heads, count), (*heads, count, held)
+        names = [*"gh"[-len(heads) :], "i", "j"]
         d = te.reduce_axis((0, width), "d")
 
-        def product(h: Any, i: Any, j: Any) -> Any:
-            key = keys[h, d, j] if self.is_transposed else keys[h, j, d]
-            return te.sum(queries[h, i, d].astype(self.dtype) * key.astype(self.dtype), [d])
+        def product(*place: Any) -> Any:
+            first, row, j = place[0], place[:-1], place[-1]
+            key = keys[first, d, j] if self.is_transposed else keys[first, j, d]
+            return te.sum(queries(*row, d).astype(self.dtype) * key.astype(self.dtype), [d])
 
-        square = (heads, count, held)
-        scores = te.compute(square, product, "scores")
+        scores = te.compute(square, product, "scores", varargs_names=names)
         if self.scale != 1.0 or self.steps:
             products = scores
 
-            def stepped(h: Any, i: Any, j: Any) -> Any:
-                return self._stepped(products[h, i, j], (h, i, j), others)
+            def stepped(*place: Any) -> Any:
+                *numbers, i, j = place
+                head = numbers[0] if len(numbers) == 1 else numbers[0] * heads[1] + numbers[1]
+                return self._stepped(products[place], (head, i, j), others)
 
-            scores = te.compute(square, stepped, "masked")
+            scores = te.compute(square, stepped, "masked", varargs_names=names)
+        weights = self._weights(scores, rows, held, names)
+        r, result = te.reduce_axis((0, held), "r"), self.result_dtype
+
+        def mixed(*place: Any) -> Any:
+            value = values[place[0], r, place[-1]].astype(result)
+            return te.sum(weights(*place[:-1], r).astype(result) * value, [r])
+
+        return te.compute((*rows, columns), mixed, "mixed", varargs_names=[*names[:-1], "c"])
+
+    def _weights(self, scores: Any, rows: Sequence[Any], held: Any, names: list[str]) -> Any:
+        """The softmax of scores along their last axis, of ``held`` elements."""
+        square = (*rows, held)
         j, k = (te.reduce_axis((0, held), name) for name in "jk")
-        largest = te.compute((heads, count), lambda h, i: te.max(scores[h, i, j], [j]), "largest")
-        powers = te.compute(
-            square, lambda h, i, j: te.exp(scores[h, i, j] - largest[h, i]), "powers"
-        )
-        total = te.compute((heads, count), lambda h, i: te.sum(powers[h, i, k], [k]), "total")
 
-        def weight(h: Any, i: Any, j: Any) -> Any:
-            value = powers[h, i, j] / total[h, i]
+        def highest(*row: Any) -> Any:
+            return te.max(scores(*row, j), [j])
+
+        def power(*place: Any) -> Any:
+            return te.exp(scores[place] - largest[place[:-1]])
+
+        def added(*row: Any) -> Any:
+            return te.sum(powers(*row, k), [k])
+
+        largest = te.compute(rows, highest, "largest", varargs_names=names[:-1])
+        powers = te.compute(square, power, "powers", varargs_names=names)
+        total = te.compute(rows, added, "total", varargs_names=names[:-1])
+
+        def weight(*place: Any) -> Any:
+            row = place[:-1]
+            value = powers[place] / total[row]
             if self.is_guarded:
                 zero, lowest = (tirx.const(it, self.weights_dtype) for it in (0.0, -inf))
                 # The maximum of minus infinities alone is TVM's lowest finite number, from which
                 # all of them are infinitely far, or minus infinity itself.
-                hidden = tirx.Or(total[h, i].equal(zero), largest[h, i].equal(lowest))
+                hidden = tirx.Or(total[row].equal(zero), largest[row].equal(lowest))
                 value = tirx.Select(hidden, zero, value)
             for dtype in self.casts:
                 value = value.astype(dtype)
             return value
 
-        weights = te.compute(square, weight, "weights")
-        r = te.reduce_axis((0, held), "r")
-        result = self.result_dtype
-        return te.compute(
-            (heads, count, columns),
-            lambda h, i, c: te.sum(
-                weights[h, i, r].astype(result) * values[h, r, c].astype(result), [r]
-            ),
-            "mixed",
-        )
+        return te.compute(square, weight, "weights", varargs_names=names)
 
     def _stepped(self, score: Any, place: tuple[Any, Any, Any], others: Sequence[Any]) -> Any:
         if self.scale != 1.0:
