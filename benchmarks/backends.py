@@ -41,13 +41,6 @@ CONTENDERS = (*BACKENDS, "numpy", "torch")
 BLAS_RATIO = 0.95
 # A program of MLIR's takes at most this much of what TVM's takes.
 SLOWER_THAN_TVM = 1.3
-# Rows that may take longer than that, and why; printed with the row.
-UNLIKE: Mapping[str, str] = MappingProxyType(
-    {
-        "int8 gemm 512^3": "TVM's programs call an instruction for products of bytes, which "
-        "schedules of MLIR have no operation for (step tensorize)",
-    }
-)
 # Rows that may take longer than that on several threads, and why; printed with the row.
 REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -216,7 +209,7 @@ def main() -> int:
                 print(f"    {reason}", flush=True)
     print_table(trials)
     data = {"machine": described, "trials": [asdict(trial) for trial in trials]}
-    return finish_with(options, {**data, "reasons": {**UNLIKE, **REASONS}}, bars_of(trials))
+    return finish_with(options, {**data, "reasons": dict(REASONS)}, bars_of(trials))
 
 
 def parsed_options() -> argparse.Namespace:
@@ -243,7 +236,7 @@ def parsed_options() -> argparse.Namespace:
 
 def reason_of(row: str, threads: int) -> str:
     """Why a row may take longer than the bar allows; empty where it may not."""
-    return UNLIKE.get(row, "") or (REASONS.get(row, "") if threads > 1 else "")
+    return REASONS.get(row, "") if threads > 1 else ""
 
 
 def threads_text(threads: int) -> str:
