@@ -16,7 +16,9 @@ from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWork
 from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.builders import gemm
+from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import Workers
+from autotune.models.host.model_process import ModelProcess
 from autotune.networks.api import ModelOptions, build_recorded, model_tasks, run_model
 from autotune.networks.model_result import ModelResult
 from autotune.networks.running import WrongOutputs
@@ -318,9 +320,45 @@ def test_workers_start_before_the_network_is_read(
     assert tuned(tmp_path, trials=2).trials == 2
     assert order == ["started", "read"]
     with pytest.raises(UnsupportedWorkload):
-        tuned(tmp_path, evolve(three_layers()[0], unsupported="scale"))
+        tuned(tmp_path, evolve(three_layers()[0], unsupported="scale"), trials=3)
     assert order == ["started", "read"] * 2
     assert not any(workers.is_running for workers in made)
+
+
+def test_no_process_is_started_for_what_records_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def note(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def noted(self: Any, *given: Any) -> Any:
+            order.append(f"{owner.__name__}.{name}")
+            return method(self, *given)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(WorkerPool, "start")
+    note(ModelProcess, "start")
+    note(ReferenceFrontend, "load")
+    parts = {"strategy": "evolutionary", "cost_model": "gbdt"}
+    ordinary = ["ModelProcess.start", "WorkerPool.start", "ReferenceFrontend.load"]
+    late = ["ReferenceFrontend.load", "WorkerPool.start", "ModelProcess.start"]
+    assert tuned(tmp_path, trials=2, parts=parts).trials == 2
+    assert order == ordinary
+    order.clear()
+    assert tuned(tmp_path, trials=2, parts=parts).from_records
+    assert order == ["ReferenceFrontend.load"]
+    for options in ({"trials": 3}, {"seed": 1}, {"fresh": True}):
+        order.clear()
+        assert not tuned(tmp_path, **{"trials": 2, "parts": parts, **options}).from_records
+        assert order == ordinary
+    # Another network that looks like it: what is needed is started once that is known.
+    order.clear()
+    changed = evolve(four_layers(), layers=four_layers().layers[:1])
+    assert tuned(tmp_path, changed, trials=2, parts=parts).trials == 2
+    assert order == late
 
 
 def test_each_program_is_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

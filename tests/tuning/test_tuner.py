@@ -13,7 +13,7 @@ from toy_parts import InProcessMeasurer
 from tuner_bench import Bench, Killed, OutcomeOf
 
 from autotune.measure import TimeIsOver
-from autotune.process.interrupts import InterruptGuard, TuningInterrupted
+from autotune.process.interrupts import TuningInterrupted
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.search.strategies import (
     GridStrategy,
@@ -331,21 +331,6 @@ def test_a_task_is_left_after_trials_without_a_gain(bench: Bench) -> None:
     assert all(result.from_records for result in bench.tuner(10_000).run())
     bench.patience = None
     assert bench.tuner(10).run()[0].run_id != results[0].run_id
-
-
-def test_a_signal_waits_for_the_end_of_a_shield() -> None:
-    import os
-    import signal
-
-    done: Sequence[str] = []
-    with InterruptGuard() as guard:
-        with pytest.raises(KeyboardInterrupt), guard.shield():
-            os.kill(os.getpid(), signal.SIGTERM)
-            done = [*done, "written"]
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-    assert done == ["written"]
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_tasks_that_share_the_time_have_a_candidate_before_their_baseline(bench: Bench) -> None:

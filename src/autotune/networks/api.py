@@ -29,7 +29,7 @@ from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, tasks_on_backends
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import Reserve
-from autotune.tuning.run_processes import RunProcesses
+from autotune.tuning.run_processes import RunProcesses, is_probably_answered
 
 __all__ = [
     "Coverage",
@@ -173,17 +173,22 @@ def run_model(
             builds=builds,
             saves=saves,
         )
-        return _run_loaded(check, reading.weights, start, early)
+        return _run_loaded(check, reading.weights, start, early, source.key)
 
 
 def _early_processes(
     source: Source, reading: ModelOptions, options: TuneOptions, stack: ExitStack
 ) -> RunProcesses | None:
-    """Workers and models that get ready while the model is read; None without a known backend."""
+    """Workers and models that get ready while the model is read; None without a known backend.
+
+    They do not where the database probably answers: most often they would be started in vain.
+    """
     backend = find_frontend(source, reading.frontend).backend
     if not backend or options.backend not in ((), (backend,)):
         return None
-    processes = stack.enter_context(RunProcesses(evolve(options, backend=(backend,))))
+    options = evolve(options, backend=(backend,))
+    late = is_probably_answered(options, source.key)
+    processes = stack.enter_context(RunProcesses(options, starts_late=late))
     processes.start_workers()
     return processes
 
@@ -193,6 +198,7 @@ def _run_loaded(
     counts: Mapping[str, float],
     start: float,
     early: RunProcesses | None,
+    key: str,
 ) -> ModelResult:
     """Tune the tasks of a network that was read.
 
@@ -201,6 +207,7 @@ def _run_loaded(
         counts: As :attr:`ModelOptions.weights`.
         start: When the caller began.
         early: What was started already.
+        key: As :attr:`Source.key`.
     """
     network, tasks, options = check.network, check.tasks, check.options
     for task in tasks:
@@ -230,6 +237,7 @@ def _run_loaded(
             began=start,
             meanwhile=meanwhile,
             processes=early if early and early.options.backend == options.backend else None,
+            network=key,
         )
     else:
         check.run()

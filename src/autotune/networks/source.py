@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import random
 import sys
@@ -40,6 +41,21 @@ class Source:
     model: object
     example_inputs: tuple[object, ...] | None
     text: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from others without reading it: a name, and what is known of its size.
+
+        Two that have the same key may differ, and the same network may be given in two ways.
+        """
+        if isinstance(self.model, Path):
+            size = self.model.stat().st_size if self.model.is_file() else 0
+            return f"{self.model.name} of {size} bytes"
+        shapes = [list(getattr(it, "shape", ())) for it in self.example_inputs or ()]
+        # Of torch: a class or a function says little of how many layers there are.
+        named = getattr(self.model, "named_parameters", tuple)()
+        sizes = [math.prod(parameter.shape) for _, parameter in named]
+        return f"{self.text} of inputs {shapes}, {len(sizes)} parameters of {sum(sizes)} elements"
 
 
 def formats(frontend: str | None = None) -> tuple[str, ...]:

@@ -114,6 +114,7 @@ def run_tasks(
     began: float | None = None,
     meanwhile: Callable[[], Reserve] = Reserve,
     processes: RunProcesses | None = None,
+    network: str = "",
 ) -> list[Result]:
     """As :func:`tune_tasks`, from checked options.
 
@@ -130,6 +131,7 @@ def run_tasks(
         meanwhile: Called while the workers get ready, before anything is recorded; returns what
             to keep of the time of ``options`` for what the caller does afterwards.
         processes: Those of these options, entered by the caller, which may have started workers.
+        network: What tells the network that the tasks are of from others, as it is recorded.
     """
     began = clock() if began is None else began
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
@@ -170,6 +172,7 @@ def run_tasks(
             prepared=lambda: _prepared(meanwhile, models.values()),
             clock=clock,
             began=began,
+            network=network,
         )
         return tuner.run()
 

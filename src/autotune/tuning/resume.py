@@ -36,6 +36,7 @@ __all__ = [
     "Checkpoint",
     "Progress",
     "RunSpec",
+    "decided",
     "is_being_worked_on",
     "new_run_id",
     "this_process",
@@ -105,14 +106,16 @@ class RunSpec:
             self.options.seed,
         )
 
-    def new_run(self, trials: int, *, fresh: bool, created: float) -> Run:
+    def new_run(self, trials: int, *, fresh: bool, created: float, network: str = "") -> Run:
         """A run that is about to start.
 
         Args:
             trials: The budget; 0 for one of time alone.
             fresh: Whether records of other runs are to be ignored.
             created: Unix time in seconds.
+            network: As :attr:`Run.network`.
         """
+        named = {"network": network} if network else {}
         return Run(
             run_id=new_run_id(),
             identity=self.identity,
@@ -120,7 +123,7 @@ class RunSpec:
             key=self.key,
             space=self.space,
             strategy=self.strategy,
-            options={**self.decisions, "fresh": fresh},
+            options={**self.decisions, "fresh": fresh, **named},
             seed=self.options.seed,
             trials=trials,
             status="running",
@@ -153,7 +156,7 @@ class RunSpec:
             self.options.seed,
             spaces[1],
         )
-        if not (same and asked and _decided(run) == self.decisions):
+        if not (same and asked and decided(run) == self.decisions):
             return ""
         versions.append(("search space", run.space, self.space))
         changes = [
@@ -177,10 +180,10 @@ def why_not_resumable(run: Run) -> str:
     return ""
 
 
-def _decided(run: Run) -> dict[str, Any]:
+def decided(run: Run) -> dict[str, Any]:
     """The identity of a run, without parts that its strategy does not use."""
     unused = unused_by(run.strategy)
-    left_out = {"fresh", *unused, *(f"{kind}_options" for kind in unused)}
+    left_out = {"fresh", "network", *unused, *(f"{kind}_options" for kind in unused)}
     return {name: value for name, value in run.options.items() if name not in left_out}
 
 

@@ -18,7 +18,7 @@ from autotune.store.trial_log import TrialLog
 from autotune.tuning.events import Event, EventListener
 from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
 from autotune.tuning.result import HistoryPoint, Result
-from autotune.tuning.resume import RunSpec
+from autotune.tuning.resume import Progress, RunSpec
 from autotune.tuning.task_spec import TaskSpec
 
 __all__ = [
@@ -94,6 +94,13 @@ class Budget:
         """Candidates that may follow ``done`` of them; more than there can be without a limit."""
         return sys.maxsize if self.trials is None else self.trials - done
 
+    def is_used_up(self, progress: Progress) -> bool:
+        """Whether a finished run did as much as this allows, or all that there was to do."""
+        if self.left(progress.trials) <= 0 or progress.reason in (EXHAUSTED, CONVERGED):
+            return True
+        spent = max(sum(progress.seconds.values()), progress.used_up)
+        return self.seconds is not None and spent >= self.seconds
+
 
 @frozen(eq=False)
 class RunPlan:
@@ -116,6 +123,7 @@ class RunPlan:
         clock: Monotonic seconds.
         now: Unix time in seconds.
         began: When the caller began, by ``clock``; what came before the run is start-up.
+        network: As :attr:`Run.network`.
     """
 
     tasks: Sequence[TaskSpec]
@@ -132,6 +140,7 @@ class RunPlan:
     clock: Clock = time.monotonic
     now: Clock = time.time
     began: float | None = None
+    network: str = ""
 
     @property
     def times_candidates_first(self) -> bool:

@@ -7,29 +7,36 @@ from contextlib import ExitStack
 
 from attrs import define, field
 
+from autotune.errors import DatabaseError
 from autotune.measure import SharedWorkers
 from autotune.measure.workers import WorkerSetup
 from autotune.models.host import ModelHost
+from autotune.store.records import Run
+from autotune.store.sqlite import open_database
 from autotune.tuning.choices import KINDS
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.resolve import model_hosts
+from autotune.tuning.resume import Checkpoint, decided
+from autotune.tuning.run_plan import Budget
 
-__all__ = ["RunProcesses"]
+__all__ = ["RunProcesses", "is_probably_answered"]
 
 
 @define(eq=False)
 class RunProcesses:
     """Workers and models of a run; a context manager, which ends them.
 
-    Models get ready in the background from entering it on.
+    Models get ready in the background from entering it on, unless they are started late.
 
     Attributes:
         options: Of the run, with its backends.
+        starts_late: Whether models and workers are started only once they are needed.
         models: What holds the models for each backend.
         workers: Those that measurers share.
     """
 
     options: TuneOptions
+    starts_late: bool = field(default=False, kw_only=True)
     models: Mapping[str, ModelHost] = field(init=False)
     workers: SharedWorkers = field(factory=SharedWorkers, init=False)
     _ending: ExitStack = field(factory=ExitStack, init=False)
@@ -39,7 +46,9 @@ class RunProcesses:
         with ExitStack() as stack:
             stack.callback(self.workers.close)
             for host in self.models.values():
-                stack.enter_context(host)
+                stack.callback(host.close)
+                if not self.starts_late:
+                    host.start()
             self._ending = stack.pop_all()
         return self
 
@@ -49,8 +58,11 @@ class RunProcesses:
     def start_workers(self) -> None:
         """Start those that the usual measurer takes, where they are processes of this machine.
 
-        A device is left alone: until a run begins, its memory is for whoever else needs it.
+        A device is left alone: until a run begins, its memory is for whoever else needs it. Where
+        they are started late, a measurer starts them.
         """
+        if self.starts_late:
+            return
         options = self.options
         is_usual = options.chosen["measurer"].name == KINDS["measurer"]
         if not is_usual or options.uses_engine or options.machine.kind != "cpu":
@@ -64,3 +76,39 @@ class RunProcesses:
                 options.observers,
             )
             self.workers.get(setup).start()
+
+
+def is_probably_answered(options: TuneOptions, network: str) -> bool:
+    """Whether a network need not be measured, as far as can be told before it is read.
+
+    The database has a finished run of the same options, whose network has the same key. It is
+    another network, or another version of a part, that makes this wrong: a run starts its workers
+    when it needs them then.
+
+    Args:
+        options: Of the run, with its backends.
+        network: As :attr:`Run.network`.
+    """
+    if options.fresh:
+        return False
+    try:
+        with open_database(options.database, read_only=True) as database:
+            return any(_answers(run, options, network) for run in reversed(database.runs()))
+    except DatabaseError:
+        return False
+
+
+def _answers(run: Run, options: TuneOptions, network: str) -> bool:
+    asked = run.status, run.network, run.key.backend, run.key.target, run.key.threads
+    machine = options.machine
+    wanted = "finished", network, options.backend[0], machine.fingerprint, machine.cores
+    if asked != wanted or run.checkpoint is None or run.seed != options.seed:
+        return False
+    own = decided(run)
+    tasks = len(own.pop("tasks", [run.workload]))
+    # What the network decides, which is not read yet.
+    own = {name: value for name, value in own.items() if name not in ("weights", "programs")}
+    if own != options.decisions(tasks) or run.strategy != options.chosen["strategy"].name:
+        return False
+    progress = Checkpoint.from_json(run.checkpoint, tasks).progress
+    return Budget.of(options, tasks).is_used_up(progress)

@@ -16,7 +16,7 @@ from autotune.tuning.contest import joined_results, needs_comparison, rivals
 from autotune.tuning.events import AnsweredFromRecords, WarningRaised
 from autotune.tuning.result import Result
 from autotune.tuning.resume import Checkpoint, Progress, is_being_worked_on, this_process
-from autotune.tuning.run_plan import CONVERGED, EXHAUSTED, TIME_OVER, RunPlan
+from autotune.tuning.run_plan import TIME_OVER, RunPlan
 from autotune.tuning.session import RunSession
 
 __all__ = ["Tuner"]
@@ -49,17 +49,18 @@ class Tuner(RunPlan):
                 return RunSession(self, earlier, checkpoint).run()
         if earlier is None and not self.fresh and (why := self.spec.older_run(self.database)):
             self.emit(WarningRaised(", ".join(task.name for task in self.tasks), why))
-        run = self.spec.new_run(self.budget.recorded_trials, fresh=self.fresh, created=self.now())
+        run = self.spec.new_run(
+            self.budget.recorded_trials,
+            fresh=self.fresh,
+            created=self.now(),
+            network=self.network,
+        )
         return RunSession(self, run, None).run()
 
     def _is_enough(self, run: Run, progress: Progress) -> bool:
         if progress.reason == TIME_OVER and self._has_left_something(run, progress):
             return False
-        if self.budget.left(progress.trials) <= 0 or progress.reason in (EXHAUSTED, CONVERGED):
-            return True
-        seconds = self.budget.seconds
-        spent = max(sum(progress.seconds.values()), progress.used_up)
-        return seconds is not None and spent >= seconds
+        return self.budget.is_used_up(progress)
 
     def _has_left_something(self, run: Run, progress: Progress) -> bool:
         """Whether a run had no time to confirm what it found, or to compare its backends."""

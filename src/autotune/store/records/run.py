@@ -40,6 +40,11 @@ class Run:
     created: float
     checkpoint: Mapping[str, Any] | None = field(default=None, hash=False)
 
+    @property
+    def network(self) -> str:
+        """What tells the network that was tuned from others before it is read; "" for none."""
+        return str(self.options.get("network", ""))
+
 
 def run_identity(
     workload: str,
