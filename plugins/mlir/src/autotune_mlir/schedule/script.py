@@ -107,16 +107,6 @@ class Script:
         text = f"transform.structured.tile_reduction_using_for {{}} by tile_sizes = {list(sizes)}"
         return self.apply(text, [target], 4)
 
-    def split_for_cores(self, target: str, threads: Sequence[int]) -> list[str]:
-        """Reduce parts of neighbours on several cores, as many as the one number above zero.
-
-        Returns:
-            As of :meth:`split_reduction`.
-        """
-        kind = "transform.structured.tile_reduction_using_forall"
-        text = f"{kind} {{}} by num_threads = {list(threads)}"
-        return self.apply(text, [target], 4)
-
     def peel(self, loop: str) -> str:
         """Take the last, incomplete iteration out of a loop; returns the loop that is left."""
         kind = '!transform.op<"scf.for">'
