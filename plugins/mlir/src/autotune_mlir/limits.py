@@ -42,7 +42,6 @@ LIMITS = ScheduleLimits(
     backend="mlir",
     without=frozenset(
         {
-            "order.scan",
             "pack.reversed",
         }
     ),

@@ -6,7 +6,8 @@ fusing replace operations, and their copies keep the attributes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from attrs import define, field
 
@@ -114,6 +115,15 @@ class Script:
         self.add(f"{cast} = transform.cast {loop} : {_ANY} to {kind}")
         self.add(f"{left}, {last} = transform.loop.peel {cast} : ({kind}) -> ({_ANY}, {_ANY})")
         return left
+
+    @contextmanager
+    def each(self, handle: str) -> Iterator[str]:
+        """What is written inside is done to each of several operations."""
+        one = self.handle()
+        self.add(f"transform.foreach {handle} : {_ANY} {{")
+        self.add(f"^bb0({one}: {_ANY}):")
+        yield one
+        self.add("}")
 
     def producer(self, reader: str, operand: int) -> str:
         """What produces an operand of an operation."""
