@@ -61,7 +61,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "5"
+    version = "6"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:
