@@ -6,6 +6,7 @@ import re
 
 import pytest
 from attrs import evolve
+from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
@@ -187,6 +188,8 @@ def test_chunks_of_whatever_is_read(
 
     It cannot where others read it, too.
     """
+    if read == "twice" and lanes > 1 and bindings.load().root == "mlir":
+        pytest.skip("LLVM 22 leaves linalg.index as it is where it reduces in partial results")
     shape, before, between, body = READS[read]
     axes = tuple(Axis(name, extent) for name, extent in zip("ij", between, strict=True))
     summed = (Axis("i", 3), Axis("k", 24, "reduce"))
