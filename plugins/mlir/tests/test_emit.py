@@ -196,9 +196,10 @@ def test_division_of_an_index_by_another_is_refused() -> None:
         payload(one_stage(Cast("float32", IndexValue(i // (j + 1)))))
 
 
-def test_scans_have_no_operation() -> None:
-    with pytest.raises(UnsupportedWorkload, match="stage 'Y' scans along 'j'"):
-        payload(cumsum(m=4, n=8))
+def test_scans_iterate_their_axis_in_order_and_hand_on_what_they_continue() -> None:
+    text = payload(cumsum(m=4, n=8))
+    assert 'iterator_types = ["parallel", "reduction"]' in text
+    assert "-> (tensor<4xf32>, tensor<4x8xf32>)" in text
 
 
 def test_programs_do_not_depend_on_the_order_of_anything_but_the_workload() -> None:

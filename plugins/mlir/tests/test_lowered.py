@@ -29,7 +29,6 @@ from autotune.nest import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.sketches import (
     Candidate,
-    ChunkReduction,
     Inline,
     Pack,
     PadExtent,
@@ -147,7 +146,7 @@ def compare_statements(candidate: Candidate, lowered: LoweredNest) -> None:
     split = {
         name
         for step in candidate.sketch.steps
-        if isinstance(step, (SplitReduction, ChunkReduction))
+        if isinstance(step, SplitReduction)
         for name in (step.stage, partial_name(step.stage))
     }
     incomplete = incomplete_lanes(candidate.sketch)
@@ -224,10 +223,14 @@ def compare_partial(
 ) -> None:
     """The loops in any order: MLIR reduces one row's partial results after the other.
 
-    The levels of a reduced axis are one loop, which is unrolled in part. All chunks are
+    The levels of a reduced axis are one loop, which is unrolled in part. Results of rows may be
     initialised in front of the loop over them. Of lanes that are incomplete in the last round,
     the number is computed.
     """
+    if statement.role == "init":
+        everything = (*found.loops, *found.iterations)
+        assert math.prod(tape.extents(statement)) == math.prod(everything), at
+        return
     extents: dict[str, int] = {}
     for loop in statement.loops:
         axis = loop.name.rpartition(".")[0]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from attrs import evolve
+from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +17,32 @@ from split_reductions import SPLIT_REDUCTIONS, norm, reduction
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule
-from autotune.ir.workloads import Workload
-from autotune.sketches import Candidate, ChunkReduction, Sketch
+from autotune.ir.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    const,
+    var,
+)
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.sketches import (
+    Candidate,
+    ChunkReduction,
+    FuseProducer,
+    Inline,
+    Order,
+    Pack,
+    Parallel,
+    Sketch,
+    SplitReduction,
+    Step,
+    Vectorize,
+)
 from autotune.sketches.variants import names_used
 from autotune.targets import Target
 from autotune.testing.programs import check_candidate
@@ -47,12 +76,29 @@ def test_any_extents_are_computed(
         check_candidate(backend, candidate, target)
 
 
-def test_chunks_of_one_result_are_offered_and_those_of_several_are_not(target: Target) -> None:
-    two = target.with_cores(2)
-    offered = {it.sketch.name for it in candidates(norm(1, 64, 256), two, 1)}
+@pytest.mark.parametrize("batch", [1, 2])
+def test_chunks_are_offered_of_one_result_and_of_several(target: Target, batch: int) -> None:
+    offered = {it.sketch.name for it in candidates(norm(batch, 64, 256), target.with_cores(2), 1)}
     assert {"split-reduction-chunks", "split-reduction-small-chunks-wide"} <= offered
-    offered = {it.sketch.name for it in candidates(norm(2, 64, 256), two, 1)}
-    assert offered == {"split-reduction", "split-reduction-wide"}
+
+
+@pytest.mark.parametrize("first", [None, "exp"])
+def test_chunks_of_several_results_are_shared_by_all_cores_in_one_loop(
+    target: Target, first: str | None
+) -> None:
+    """What is inlined is computed in it; nothing is copied for chunks to be a dimension."""
+    workload = reduction((3, 4096), (1,), first=first)
+    (candidate,) = (
+        it
+        for it in candidates(workload, target.with_cores(2), 1)
+        if it.sketch.name == "split-reduction-chunks"
+    )
+    (step,) = (it for it in candidate.sketch.core_steps if isinstance(it, ChunkReduction))
+    text = str(scheduled(candidate))
+    assert re.findall(r"scf.forall .* in \((.*?)\)", text) == [f"{step.chunks}, 3"]
+    outside, inside = text.split("scf.forall", 1)
+    assert "vector.transfer_read" in inside and "vector.transfer_read" not in outside
+    assert outside.count("tensor.expand_shape") == 1 and "linalg.generic" not in outside
 
 
 def test_results_of_lanes_stay_in_registers_across_all_reduced_axes(target: Target) -> None:
@@ -93,8 +139,110 @@ def test_a_last_round_of_fewer_elements_than_lanes(
         assert "mask" not in str(scheduled(candidate))
 
 
-def test_chunks_of_several_results_are_refused() -> None:
+ROW, AT, TERM = var("i"), var("j"), var("k")
+LAST = const(23) - TERM
+P_OF_X = Unary("exp", Load("X", (ROW, AT)))
+SHORT = Binary("lt", IndexValue(AT), Constant(20, "int32"))
+# What is read, in which shape; what P reads of it, in which shape; what is summed of that.
+READS: dict[str, tuple[tuple[int, int], ScalarExpr, tuple[int, int], ScalarExpr]] = {
+    "plain": ((3, 24), P_OF_X, (3, 24), Load("P", (ROW, TERM))),
+    "twice": (
+        (3, 24),
+        P_OF_X,
+        (3, 24),
+        Binary("mul", Load("P", (ROW, TERM)), Load("P", (ROW, LAST))),
+    ),
+    "a part": ((3, 26), P_OF_X, (3, 26), Load("P", (ROW, TERM + 1))),
+    "at every second place": ((3, 48), P_OF_X, (3, 48), Load("P", (ROW, TERM * 2))),
+    "in a window": ((3, 26), P_OF_X, (3, 26), Load("P", (ROW, ROW + TERM))),
+    "a diagonal": ((24, 24), P_OF_X, (24, 24), Load("P", (TERM, TERM))),
+    "of strides": (
+        (3, 50),
+        Unary("exp", Load("X", (ROW, AT * 2 + 1))),
+        (3, 24),
+        Load("P", (ROW, TERM)),
+    ),
+    "of columns": ((24, 3), Unary("exp", Load("X", (AT, ROW))), (3, 24), Load("P", (ROW, TERM))),
+    "of places": (
+        (3, 24),
+        Binary("add", Load("X", (ROW, AT)), Cast("float32", IndexValue(AT * 3 + ROW))),
+        (3, 24),
+        Load("P", (ROW, TERM)),
+    ),
+    "of margins": (
+        (3, 20),
+        Select(SHORT, Load("X", (ROW, AT)), Constant(0.0, "float32")),
+        (3, 24),
+        Load("P", (ROW, TERM)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("inlined", "shared"), [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("read", READS)
+def test_chunks_of_whatever_is_read(
+    backend: MLIRBackend, target: Target, read: str, lanes: int, inlined: bool, shared: bool
+) -> None:
+    """With what is inlined computed in the loop over chunks, or before it where it cannot be.
+
+    It cannot where others read it, too.
+    """
+    if read == "twice" and lanes > 1 and bindings.load().root == "mlir":
+        pytest.skip("LLVM 22 leaves linalg.index as it is where it reduces in partial results")
+    shape, before, between, body = READS[read]
+    axes = tuple(Axis(name, extent) for name, extent in zip("ij", between, strict=True))
+    summed = (Axis("i", 3), Axis("k", 24, "reduce"))
+    workload = Workload(
+        "read",
+        (Tensor("X", shape, "float32"),),
+        (
+            Stage(Tensor("P", between, "float32"), axes, before),
+            Stage(Tensor("C", (3,), "float32"), summed, body, "add"),
+        ),
+        ("C",),
+    )
+    if shared:
+        other = Stage(Tensor("D", (3,), "float32"), summed[:1], Load("P", (ROW, const(1))))
+        workload = evolve(workload, stages=(*workload.stages, other), outputs=("C", "D"))
+    partial, split = "C_partial", lanes > 1
+    steps: list[Step] = [
+        ChunkReduction("C", "k", 4),
+        *([SplitReduction(partial, "k", lanes)] if split else []),
+        *([Inline("P")] if inlined else []),
+        Order(partial, ("k_chunk.0", "i.0", "k_lane.0" if split else "k.0")),
+        Parallel(partial, ("k_chunk.0", "i.0")),
+    ]
+    if split:
+        steps += [
+            FuseProducer(f"{partial}_partial", partial, "i.0", 1),
+            Vectorize(f"{partial}_partial", "k_lane.0"),
+        ]
+    candidate = Candidate(Sketch("chunks", workload, (), (), tuple(steps)), ())
+    check_candidate(backend, candidate, target, threads=2)
+
+
+@pytest.mark.parametrize("workload", [reduction((2, 3000), (1,)), reduction((600, 40), (0,))])
+def test_a_function_of_someone_else_is_reduced_in_chunks(
+    workload: Workload, backend: MLIRBackend, target: Target
+) -> None:
+    program = payload(workload)
+    chunked = [
+        it
+        for it in candidates(workload, target.with_cores(2), 1)
+        if "chunk_reduction.results" in names_used(it.sketch)
+    ]
+    assert chunked
+    for candidate in chunked:
+        check_candidate(backend, candidate, target, threads=2, program=program)
+
+
+def test_what_is_read_in_chunks_is_not_packed() -> None:
     workload = reduction((4, 64), (1,))
-    sketch = Sketch("chunks", workload, (), (), (ChunkReduction("C", "d1", 4),))
-    with pytest.raises(InvalidSchedule, match="chunks of several results of 'C'"):
-        schedule(Candidate(sketch, ()), workload)
+    steps: tuple[Step, ...] = (
+        ChunkReduction("C", "d1", 4),
+        Pack("C_partial", "X", "d0.0", None, None, 1),
+    )
+    candidate = Candidate(Sketch("chunks", workload, (), (), steps), ())
+    with pytest.raises(InvalidSchedule, match="'C_partial' does not read 'X' itself"):
+        schedule(candidate, workload)

@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -53,8 +54,8 @@ class Source:
             return f"{self.model.name} of {size} bytes"
         shapes = [list(getattr(it, "shape", ())) for it in self.example_inputs or ()]
         # Of torch: a class or a function says little of how many layers there are.
-        named = getattr(self.model, "named_parameters", tuple)()
-        sizes = [math.prod(parameter.shape) for _, parameter in named]
+        parameters: Any = getattr(self.model, "parameters", tuple)
+        sizes = [math.prod(parameter.shape) for parameter in parameters()]
         return f"{self.text} of inputs {shapes}, {len(sizes)} parameters of {sum(sizes)} elements"
 
 

@@ -14,7 +14,7 @@ from autotune_mlir.bindings import Bindings
 from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.scalar_import import defining, dtype_of
 
-__all__ = ["Builder", "is_identity", "spreads_a_constant"]
+__all__ = ["Builder", "is_identity", "spreads_a_constant", "stage_operation"]
 
 
 class Builder:
@@ -152,6 +152,20 @@ class Builder:
         if element_type(dtype).is_float:
             return self._ir.FloatAttr.get(element, float(value))
         return self._ir.IntegerAttr.get(element, value)
+
+
+def stage_operation(mlir: Bindings, module: Any, stage: str) -> Any:
+    """The operation of a program that computes a stage."""
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        attributes = operation.attributes
+        if STAGE in attributes and attributes[STAGE].value == stage:
+            found.append(operation.operation)
+        return mlir.ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found[0]
 
 
 def spreads_a_constant(operation: Any) -> bool:

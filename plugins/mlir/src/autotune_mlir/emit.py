@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
-from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import AffineForm, Load, affine_form
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune_mlir.padding import Padding, padding_of_stage
@@ -45,6 +44,7 @@ def payload(workload: Workload) -> str:
     - everything else is a ``linalg.generic`` over :func:`iterator_axes`. Its operands are loads
       inside their tensors at axes, shifted axes and constants, and those of reductions at any
       affine index; others are ``tensor.extract`` in its body, at indices clamped to the tensor.
+      That of a scan has two results, of which the second is the stage's.
 
     Raises:
         UnsupportedWorkload: MLIR has no form for a part of it.
@@ -160,10 +160,10 @@ class _Program:
             "}\n"
         )
 
-    def _operation(self, text: str) -> str:
+    def _operation(self, text: str, results: int = 1) -> str:
         name = f"%{self._count}"
         self._count += 1
-        self._lines.append(f"{name} = {text}")
+        self._lines.append(f"{name}{'' if results == 1 else f':{results}'} = {text}")
         return name
 
     def _stage(self, stage: Stage) -> str:
@@ -202,22 +202,11 @@ class _Program:
         )
 
     def _generic(self, stage: Stage) -> str:
-        if stage.scan_axis is not None:
-            raise UnsupportedWorkload(
-                f"stage {stage.name!r} scans along {stage.scan_axis.name!r}, for which linalg has "
-                "no structured operation"
-            )
         axes = iterator_axes(stage)
         numbers = {axis.name: number for number, axis in enumerate(axes)}
         reads = self._reads(stage, numbers)
         operands = [*reads.values(), *self._window(stage, numbers, reads.values())]
-        result = _Operand(
-            self._destination(stage),
-            _tensor_type(stage.output.shape, stage.output.dtype),
-            tuple(f"d{numbers[axis.name]}" for axis in stage.spatial_axes),
-            "%out",
-            memory_type(stage.output.dtype),
-        )
+        results = self._results(stage, numbers)
         tensors = {
             name: (value, self._workload.tensors[name].shape, self._workload.tensors[name].dtype)
             for name, value in self._values.items()
@@ -225,14 +214,37 @@ class _Program:
         arguments = {load: operand.argument for load, operand in reads.items()}
         writer = BodyWriter(stage.name, stage.extents, numbers, arguments.get, tensors)
         body = _write_body(stage, writer)
-        return self._operation(_generic_text(stage.name, axes, operands, result, body))
+        name = self._operation(
+            _generic_text(stage.name, axes, operands, results, body), len(results)
+        )
+        return name if len(results) == 1 else f"{name}#{len(results) - 1}"
 
-    def _destination(self, stage: Stage) -> str:
-        """What the operation writes into: an empty tensor, or one that holds the identity."""
+    def _results(self, stage: Stage, numbers: Mapping[str, int]) -> list[_Operand]:
+        """What the operation writes into, what holds the identity first.
+
+        A scan also has, as its first result, what each element continues: it has all dimensions
+        but the one that is scanned along, which is therefore iterated in its order.
+        """
+        axes, scanned = stage.spatial_axes, stage.scan_axis
+        kept = [axis for axis in axes if axis is not scanned]
+        written = [(kept, "%out"), *([] if scanned is None else [(axes, "%all")])]
+        return [
+            _Operand(
+                self._destination(stage, [axis.extent for axis in own], name == "%out"),
+                _tensor_type([axis.extent for axis in own], stage.output.dtype),
+                tuple(f"d{numbers[axis.name]}" for axis in own),
+                name,
+                memory_type(stage.output.dtype),
+            )
+            for own, name in written
+        ]
+
+    def _destination(self, stage: Stage, shape: Sequence[int], begins: bool) -> str:
+        """An empty tensor, or one that holds the identity, where a result begins with that."""
         output = stage.output
-        kind = _tensor_type(output.shape, output.dtype)
+        kind = _tensor_type(shape, output.dtype)
         empty = self._operation(f"tensor.empty() : {kind}")
-        if stage.combiner is None:
+        if stage.combiner is None or not begins:
             return empty
         value = self._constant(identity_of(stage), output.dtype)
         return self._operation(
@@ -318,13 +330,13 @@ def _read_window(
             sizes.append(high - low + 1)
             results.append(next((f"d{numbers[name]}" for name in form.coefficients), "0"))
             continue
-        if stage.combiner is None:
+        if not stage.reduce_axes:
             return None
         offsets.append(0)
         sizes.append(extent)
         results.append(_sum(form, numbers))
     axes = [result for result in results if result != "0"]
-    if stage.combiner is None and len(set(axes)) < len(axes):
+    if not stage.reduce_axes and len(set(axes)) < len(axes):
         return None
     return offsets, sizes, tuple(results)
 
@@ -346,43 +358,52 @@ def identity_of(stage: Stage) -> float | int:
 
 
 def _write_body(stage: Stage, writer: BodyWriter) -> list[str]:
-    """The lines of the body, of which the last one yields the result."""
+    """The lines of the body, of which the last one yields the results."""
     dtype = stage.output.dtype
+    results = 1 if stage.scan_axis is None else 2
     value = writer.scalar(stage.body)
     if stage.combiner is not None and dtype == "bool":
         # On what memory holds: MLIR makes vectors of reductions that are one operation.
         operation = "ori" if stage.combiner in ("add", "max") else "andi"
         operands = f"%out, {writer.stored(value, dtype)}"
         result = writer.operation(f"arith.{operation} {operands} : {memory_type(dtype)}")
-        return [*writer.lines, f"linalg.yield {result} : {memory_type(dtype)}"]
+        return [*writer.lines, _yield(result, dtype, results)]
     if stage.combiner is not None:
         value = writer.combine(
             stage.combiner, writer.loaded("%out", dtype), writer.cast(value, dtype)
         )
     result = writer.stored(value, dtype)
-    return [*writer.lines, f"linalg.yield {result} : {memory_type(dtype)}"]
+    return [*writer.lines, _yield(result, dtype, results)]
+
+
+def _yield(value: str, dtype: str, results: int) -> str:
+    values, kinds = ([it] * results for it in (value, memory_type(dtype)))
+    return f"linalg.yield {', '.join(values)} : {', '.join(kinds)}"
 
 
 def _generic_text(
     stage: str,
     axes: Sequence[Axis],
     operands: Sequence[_Operand],
-    result: _Operand,
+    results: Sequence[_Operand],
     body: Sequence[str],
 ) -> str:
-    maps = ", ".join(_map(len(axes), operand.map) for operand in (*operands, result))
-    kinds = {"spatial": '"parallel"', "reduce": '"reduction"'}
+    everything = [*operands, *results]
+    maps = ", ".join(_map(len(axes), operand.map) for operand in everything)
+    kinds = {"spatial": '"parallel"', "reduce": '"reduction"', "scan": '"reduction"'}
     iterators = ", ".join(kinds[axis.kind] for axis in axes)
-    values = ", ".join(operand.value for operand in operands)
-    types = ", ".join(operand.type for operand in operands)
-    reads = f"ins({values} : {types}) " if operands else ""
-    arguments = ", ".join(f"{item.argument}: {item.element}" for item in (*operands, result))
+    reads, writes = (
+        f"({', '.join(it.value for it in some)} : {', '.join(it.type for it in some)})"
+        for some in (operands, results)
+    )
+    arguments = ", ".join(f"{item.argument}: {item.element}" for item in everything)
     lines = "\n".join(f"      {line}" for line in body)
-    name = quoted(stage)
+    made = ", ".join(it.type for it in results)
     return (
         f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} "
-        f"{reads}outs({result.value} : {result.type}) attrs = {{{STAGE} = {name}}} {{\n"
+        f"{f'ins{reads} ' if operands else ''}outs{writes} "
+        f"attrs = {{{STAGE} = {quoted(stage)}}} {{\n"
         f"    ^bb0({arguments}):\n"
         f"{lines}\n"
-        f"    }} -> {result.type}"
+        f"    }} -> {f'({made})' if len(results) > 1 else made}"
     )

@@ -45,8 +45,6 @@ LIMITS = ScheduleLimits(
     backend="mlir",
     without=frozenset(
         {
-            "chunk_reduction.results",
-            "order.scan",
             "pack.reversed",
         }
     ),

@@ -12,8 +12,7 @@ __all__ = ["program_of", "schedule_of", "scheduled_text"]
 def program_of(workload: Workload, program: str | None, candidate: Candidate | None) -> str:
     """The program that is scheduled: the imported one, or one made from the workload.
 
-    Operands that the candidate packs as a whole with another dimension innermost are transposed
-    in it.
+    It has what the candidate asks for beside a script (:mod:`autotune_mlir.preparation`).
 
     Args:
         workload: What is computed.
@@ -22,18 +21,12 @@ def program_of(workload: Workload, program: str | None, candidate: Candidate | N
 
     Raises:
         UnsupportedWorkload: MLIR has no form for the workload.
+        InvalidSchedule: a step cannot be applied to the program.
     """
     from autotune_mlir.emit import payload
-    from autotune_mlir.transposition import (
-        transpose_program,
-        transposed_operands,
-        with_transposed,
-    )
+    from autotune_mlir.preparation import prepare_program
 
-    transposed = transposed_operands(candidate, workload)
-    if program is not None:
-        return transpose_program(program, workload, transposed)
-    return payload(with_transposed(workload, transposed))
+    return prepare_program(payload(workload) if program is None else program, workload, candidate)
 
 
 def schedule_of(request: BuildRequest) -> str | None:

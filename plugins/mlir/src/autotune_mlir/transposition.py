@@ -16,9 +16,8 @@ from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.sketches import Candidate
 from autotune.sketches.steps import Pack
 from autotune_mlir import bindings
-from autotune_mlir.building import Builder
+from autotune_mlir.building import Builder, stage_operation
 from autotune_mlir.compiler import parse_payload
-from autotune_mlir.emit import STAGE
 from autotune_mlir.operands import operands_of
 
 __all__ = ["TransposedOperand", "transpose_program", "transposed_operands", "with_transposed"]
@@ -118,22 +117,8 @@ def transpose_program(
     with module.context, mlir.ir.Location.unknown():
         for operand in operands:
             place = names[operand.stage].index(operand.operand)
-            _transpose(mlir, _found(mlir, module, operand.stage), place, operand)
+            _transpose(mlir, stage_operation(mlir, module, operand.stage), place, operand)
     return str(module)
-
-
-def _found(mlir: bindings.Bindings, module: Any, stage: str) -> Any:
-    """The operation that computes a stage."""
-    found: list[Any] = []
-
-    def visit(operation: Any) -> Any:
-        attributes = operation.attributes
-        if STAGE in attributes and attributes[STAGE].value == stage:
-            found.append(operation.operation)
-        return mlir.ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found[0]
 
 
 def _transpose(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
-from autotune.sketches import baseline_candidate, is_default
+from autotune.sketches import Candidate, baseline_candidate, is_default
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import bindings, host
@@ -15,12 +15,8 @@ from autotune_mlir.compiler import Generated, brief, generate, lower
 from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.linking import kernel_text, unit_symbol
 from autotune_mlir.passes import DEFAULT_SCHEDULE
+from autotune_mlir.preparation import prepare_program
 from autotune_mlir.scripted import program_of, schedule_of
-from autotune_mlir.transposition import (
-    TransposedOperand,
-    transpose_program,
-    transposed_operands,
-)
 
 __all__ = ["Unit", "compile_kernel", "compile_unit"]
 
@@ -34,19 +30,19 @@ class Unit:
         record: What it was scheduled by; None for the default schedule.
         schedule: The script that it was scheduled by; None where there is none.
         generated: Its code.
-        transposed: Operands that the schedule needs transposed.
+        candidate: What the schedule is of; None where there is none.
     """
 
     function: ModuleFunction
     record: Record | None
     schedule: str | None
     generated: Generated
-    transposed: tuple[TransposedOperand, ...] = ()
+    candidate: Candidate | None = None
 
     def prepared(self, program: str) -> str:
         """The function in a form of :class:`ImportedFunction` as the schedule needs it."""
         assert self.function.imported is not None
-        return transpose_program(program, self.function.imported.workload, self.transposed)
+        return prepare_program(program, self.function.imported.workload, self.candidate)
 
 
 def compile_unit(
@@ -83,8 +79,7 @@ def compile_unit(
             by_default=is_default(request.candidate),
             vectors=host.vector_instructions(target),
         )
-        transposed = transposed_operands(request.candidate, request.workload)
-        return Unit(function, record, schedule, generate(lowered), transposed)
+        return Unit(function, record, schedule, generate(lowered), request.candidate)
     except (BuildFailed, InvalidSchedule) as error:
         raise type(error)(f"task {function.name!r}: {error}") from error
 

@@ -35,7 +35,7 @@ def _is_extracted(stage: Stage, load: Load, workload: Workload) -> bool:
         low, high = form.bounds(stage.extents)
         if low < 0 or high >= extent or min(form.coefficients.values(), default=1) < 0:
             return True
-    return stage.combiner is None and not _is_box(stage, forms)
+    return not stage.reduce_axes and not _is_box(stage, forms)
 
 
 def _is_box(stage: Stage, forms: list[AffineForm]) -> bool:

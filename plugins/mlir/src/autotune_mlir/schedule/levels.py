@@ -27,13 +27,11 @@ class Loops:
         script: Where to write.
         plan: The schedule.
         name: The stage.
-        part: The operation that the loops are around where it is only a part of the stage.
     """
 
     script: Script
     plan: Plan
     name: str
-    part: str = ""
     _inlined: list[str] = field(init=False)
     _paddings: list[str] = field(init=False)
     _has_copies: bool = field(init=False, default=False)
@@ -91,7 +89,7 @@ class Loops:
         assume_inside(self.script)
 
     def _make(self, sizes: Sequence[int], loop: str, *, parallel: bool) -> None:
-        target = self.script.match(tag("stage", self.part or self.name))
+        target = self.script.match(tag("stage", self.name))
         if parallel:
             made = self.script.tile_parallel(target, sizes)
         else:

@@ -40,7 +40,8 @@ from autotune.sketches.steps import (
     Vectorize,
 )
 from autotune_mlir.padding import padding_of_stage
-from autotune_mlir.transposition import TransposedOperand, transposed_operands, with_transposed
+from autotune_mlir.preparation import prepare_workload
+from autotune_mlir.transposition import TransposedOperand
 
 __all__ = [
     "PackedOperand",
@@ -110,10 +111,10 @@ class StagePlan:
         accumulated_at: The loop inside of which the result is kept.
         consumer: The stage that is computed inside ``accumulated_at``, if any.
         inlined: Whether it is computed inside its consumers.
-        in_copy: Whether it transposes an operand, and is a part of the copy of that.
+        in_copy: Whether it is a part of what reads it: it transposes an operand, in the copy of
+            that, or is a view of one.
         inside: Consumer and its loop that the stage is computed in.
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
-        chunks: Partial results of neighbours along a reduced axis: axis and their number.
         partial_of: The stage of the workload whose partial results it computes.
         streamed: Whether its result is written past the caches.
         prefetches: What it asks for while it reads.
@@ -141,7 +142,6 @@ class StagePlan:
     in_copy: bool = False
     inside: tuple[str, str] | None = None
     partial_lanes: tuple[str, int] | None = None
-    chunks: tuple[str, int] | None = None
     partial_of: str | None = None
     streamed: bool = False
     prefetches: list[Prefetch] = field(factory=list)
@@ -229,16 +229,17 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     """
     config = candidate.config
     _check_calls(candidate)
-    transposed = transposed_operands(candidate, workload)
-    workload = with_transposed(workload, transposed)
+    computed = {stage.name for stage in workload.stages}
+    workload = prepare_workload(workload, candidate)
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
-    for transposing in transposed:
-        plans[transposing.name].in_copy = True
+    views = _views(candidate, workload, computed)
+    for name in views:
+        plans[name].in_copy = True
     scheduled = workload
     for step in candidate.sketch.core_steps:
-        if isinstance(step, (SplitReduction, ChunkReduction)):
+        if isinstance(step, SplitReduction):
             scheduled = _note_partial_results(step, scheduled, plans)
-        else:
+        elif not isinstance(step, ChunkReduction):  # the program has these
             _note(step, workload, plans, config)
     for plan in plans.values():
         plan.packed = [
@@ -268,6 +269,16 @@ def _check_calls(candidate: Candidate) -> None:
             raise InvalidSchedule(f"{copy}: backend 'mlir' interleaves for instructions only")
 
 
+def _views(candidate: Candidate, workload: Workload, computed: set[str]) -> list[str]:
+    """Stages of the program that give operands another shape, and compute nothing."""
+    partial = {
+        partial_name(step.stage)
+        for step in candidate.sketch.core_steps
+        if isinstance(step, ChunkReduction)
+    }
+    return [stage.name for stage in workload.stages if stage.name not in {*computed, *partial}]
+
+
 def _within_limit(plan: StagePlan) -> list[str]:
     """Reduce loops, the innermost first, that make no more statements than the limit allows.
 
@@ -290,11 +301,13 @@ def _within_limit(plan: StagePlan) -> list[str]:
 def _computed_before(
     workload: Workload, plan: StagePlan, plans: Mapping[str, StagePlan]
 ) -> list[str]:
-    """Inlined stages that cannot be computed in a stage's copies of them.
+    """Inlined stages that cannot be computed in a stage's copies or views of them.
 
     These are copies of whole operands, and those that pad something else than an operand of the
     program: only the running program would know how much of a tile there is to compute.
     """
+    if plan.in_copy:
+        return [name for name in plan.stage.reads if name in plans and plans[name].inlined]
     sources = {whole.source or whole.operand for whole in plan.whole}
     reads = {*plan.stage.reads, *sources}
     inlined = {name for name in reads if name in plans and plans[name].inlined}
@@ -395,23 +408,22 @@ def _note(
 
 
 def _note_partial_results(
-    step: SplitReduction | ChunkReduction, workload: Workload, plans: dict[str, StagePlan]
+    step: SplitReduction, workload: Workload, plans: dict[str, StagePlan]
 ) -> Workload:
     """Plan a stage that a step adds; returns the workload with it."""
     workload = split_reduction(workload, step)
     plan, partial = plans[step.stage], partial_name(step.stage)
-    if isinstance(step, ChunkReduction):
-        plan.chunks = (step.axis, step.chunks)
-    else:
-        plan.partial_lanes = (step.axis, step.lanes)
-    source = plan.partial_of or step.stage
-    plans[partial] = StagePlan(workload.stage(partial), partial_of=source)
+    plan.partial_lanes = (step.axis, step.lanes)
+    plans[partial] = StagePlan(workload.stage(partial), partial_of=step.stage)
     return workload
 
 
 def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[str, int]) -> None:
     last = len(workload.tensors[step.operand].shape) - 1
     innermost = None if step.block_dim == last else step.block_dim
+    if step.at is not None and step.operand not in plan.stage.reads:
+        # As of what is read in chunks, through a view of it.
+        raise InvalidSchedule(f"{step}: {step.stage!r} does not read {step.operand!r} itself")
     if step.at is None:
         block = None if step.block is None else int(evaluate(step.block, config))
         whole = WholeOperand(step.operand, block, step.lanes)

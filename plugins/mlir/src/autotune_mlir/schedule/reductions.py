@@ -1,10 +1,9 @@
-"""Reductions in partial results: of lanes in registers, and of chunks on all cores."""
+"""Reductions in partial results that are lanes of vectors in registers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.backends import InvalidSchedule
 from autotune.sketches import partial_name
 from autotune_mlir.schedule.levels import Loops, inlined_behind, parallel_sizes
 from autotune_mlir.schedule.plan import Plan, StagePlan
@@ -18,62 +17,35 @@ def is_split(own: StagePlan) -> bool:
     if own.stage.combiner is None:
         return False
     whole = not own.stage.spatial_axes and not own.factors
-    return whole or own.chunks is not None or own.partial_lanes is not None
+    return whole or own.partial_lanes is not None
 
 
 def tile_reduction(script: Script, plan: Plan, name: str) -> None:
     """Make the loops of a reduction with partial results that is in no other stage's loops.
 
-    Results are shared by cores, or chunks of the only result are; what there is of either is
-    reduced in lanes.
+    Results are shared by cores; each is reduced in lanes.
 
     Args:
         script: Where to write.
         plan: The schedule.
         name: The reduction.
-
-    Raises:
-        InvalidSchedule: there are chunks of several results.
     """
     own = plan.stages[name]
-    part, loops = own, Loops(script, plan, name)
-    if own.chunks is not None:
-        part = plan.stages[partial_name(name)]
-        loops = Loops(script, plan, name, part=part.stage.name)
-        _reduce_chunks(script, loops, own)
-    elif sizes := parallel_sizes(own):
+    loops = Loops(script, plan, name)
+    if sizes := parallel_sizes(own):
         loops.add(sizes, own.parallel[-1], parallel=True)
-    if part.partial_lanes is not None:
-        shared = own.parallel if own.chunks is None else ()
-        reduce_in_lanes(script, plan, loops, part, _extents(own, shared))
+    if own.partial_lanes is not None:
+        reduce_in_lanes(script, plan, loops, own, _extents(own))
     elif inlined_behind(plan, name):
         # Element by element: what is inlined needs loops to be computed in.
         loops.add([1] * len(own.stage.axes), "elements")
     loops.finish()
 
 
-def _extents(own: StagePlan, shared: tuple[str, ...]) -> dict[str, int]:
+def _extents(own: StagePlan) -> dict[str, int]:
     """Results along each axis in one iteration of the loops that cores share."""
-    axes = {own.axis_of(loop): own.tile_inside(loop) for loop in shared}
+    axes = {own.axis_of(loop): own.tile_inside(loop) for loop in own.parallel}
     return {axis.name: axes.get(axis.name, axis.extent) for axis in own.stage.spatial_axes}
-
-
-def _reduce_chunks(script: Script, loops: Loops, own: StagePlan) -> None:
-    """The loop over chunks, which all cores share; their results are combined behind it."""
-    assert own.chunks is not None
-    axis, chunks = own.chunks
-    name = own.stage.name
-    if own.stage.output.elements > 1:
-        raise InvalidSchedule(
-            f"backend 'mlir' cannot reduce chunks of several results of {name!r}"
-        )
-    threads = [
-        *(0 for _ in own.stage.spatial_axes),
-        *(chunks if other.name == axis else 0 for other in own.stage.reduce_axes),
-    ]
-    init, update, final, loop = script.split_for_cores(script.match(tag("stage", name)), threads)
-    _annotate(script, name, init, update, final)
-    loops.enter(loop, f"{axis}_chunk")
 
 
 def reduce_in_lanes(
@@ -88,7 +60,7 @@ def reduce_in_lanes(
         script: Where to write.
         plan: The schedule.
         loops: Those around it, which get the new ones.
-        own: What is split: a stage, or what computes its chunks.
+        own: What is split.
         extents: Results along each axis inside these loops.
     """
     stage = own.stage

@@ -17,6 +17,7 @@ from autotune_mlir.schedule.padding import is_padding, pad_stage
 from autotune_mlir.schedule.plan import Plan, is_tensorized, plan_of
 from autotune_mlir.schedule.reductions import is_split, tile_reduction
 from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
+from autotune_mlir.schedule.scans import is_scan, tile_scan
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
 from autotune_mlir.schedule.vectors import lower_contractions, lower_to_vectors
@@ -121,6 +122,8 @@ def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]
     for name in roots:
         if is_split(plan.stages[name]):
             tile_reduction(script, plan, name)
+        elif is_scan(plan.stages[name]):
+            tile_scan(script, plan, name)
         elif name not in (*padding, *pointwise):
             tile_stage(script, plan, name, operands)
 

@@ -6,7 +6,8 @@ fusing replace operations, and their copies keep the attributes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from attrs import define, field
 
@@ -107,16 +108,6 @@ class Script:
         text = f"transform.structured.tile_reduction_using_for {{}} by tile_sizes = {list(sizes)}"
         return self.apply(text, [target], 4)
 
-    def split_for_cores(self, target: str, threads: Sequence[int]) -> list[str]:
-        """Reduce parts of neighbours on several cores, as many as the one number above zero.
-
-        Returns:
-            As of :meth:`split_reduction`.
-        """
-        kind = "transform.structured.tile_reduction_using_forall"
-        text = f"{kind} {{}} by num_threads = {list(threads)}"
-        return self.apply(text, [target], 4)
-
     def peel(self, loop: str) -> str:
         """Take the last, incomplete iteration out of a loop; returns the loop that is left."""
         kind = '!transform.op<"scf.for">'
@@ -124,6 +115,15 @@ class Script:
         self.add(f"{cast} = transform.cast {loop} : {_ANY} to {kind}")
         self.add(f"{left}, {last} = transform.loop.peel {cast} : ({kind}) -> ({_ANY}, {_ANY})")
         return left
+
+    @contextmanager
+    def each(self, handle: str) -> Iterator[str]:
+        """What is written inside is done to each of several operations."""
+        one = self.handle()
+        self.add(f"transform.foreach {handle} : {_ANY} {{")
+        self.add(f"^bb0({one}: {_ANY}):")
+        yield one
+        self.add("}")
 
     def producer(self, reader: str, operand: int) -> str:
         """What produces an operand of an operation."""

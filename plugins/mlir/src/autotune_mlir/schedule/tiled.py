@@ -109,9 +109,11 @@ def _settle_margins(script: Script, *, clipped: bool) -> None:
 
 
 def _outer_count(own: StagePlan, order: list[str]) -> int:
-    """How many loops are outside of where the result is kept."""
+    """How many loops are outside of where the result is kept, or of all that reduce."""
     if own.accumulated_at is None:
-        return len([loop for loop in order if loop != own.vector and loop not in own.unrolled])
+        kept = {own.vector, *own.unrolled}
+        inner = (at for at, it in enumerate(order) if it in kept or own.is_reduction(it))
+        return next(inner, len(order))
     if own.accumulated_at not in order:
         return 0
     return order.index(own.accumulated_at) + 1

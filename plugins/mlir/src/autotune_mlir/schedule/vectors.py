@@ -13,6 +13,7 @@ from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan, is_tensorized
 from autotune_mlir.schedule.reductions import is_split
+from autotune_mlir.schedule.scans import is_scan, scan_loops
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.whole import vectorize_whole
@@ -48,11 +49,11 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     function = script.match_kind("func.func")
     separate_last_rounds(script, plan)
     for stage in plan.stages.values():
-        _unroll(script, stage, pieces(stage))
+        _unroll(script, stage, stage.unrolled if is_scan(stage) else pieces(stage))
     script.clean(function, *_SLICES)
     for reduction in plan.workload.stages:
         own = plan.stages[reduction.name]
-        if _is_in_pieces(own) and has_vectors(own):
+        if _scans_in_pieces(plan, own) or (_is_in_pieces(own) and has_vectors(own)):
             _vectorize_pieces(script, reduction.name)
     consumers = {stage.consumer for stage in plan.stages.values()}
     clipped = clipped_sizes(plan)
@@ -66,6 +67,8 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             _vectorize_partial_results(script, plan, stage)
         elif stage.stage.combiner is None and name not in consumers:
             _vectorize_pointwise(script, plan, stage)
+        elif is_scan(stage):
+            continue
         elif (stage.vector or name in consumers) and not _is_in_pieces(stage):
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
@@ -120,6 +123,16 @@ def _is_in_pieces(own: StagePlan) -> bool:
     return blocked or bool(window_axes(own.stage))
 
 
+def _scans_in_pieces(plan: Plan, own: StagePlan) -> bool:
+    """Whether what a scan continues is carried in registers, by loops around single elements.
+
+    MLIR makes no valid vectors of single elements that are extracted under a condition.
+    """
+    single = own.vector is None
+    extracted = any(extracts(own.stage, name, plan.workload) for name in own.stage.reads)
+    return is_scan(own) and bool(scan_loops(own)) and not (single and extracted)
+
+
 def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:
     """Unroll some of the loops of a stage, the inner ones first."""
     for loop in reversed(list(loops)):
@@ -137,8 +150,9 @@ def _vectorize_pieces(script: Script, name: str) -> None:
     """
     text = "transform.get_parent_op {} {{deduplicate}}"
     (around,) = script.apply(text, [script.match(tag("stage", name))])
-    script.patterns(around, ["linalg.fold_unit_extent_dims_via_slices"])
-    script.vectorize(script.match_kind("linalg.generic", around))
+    with script.each(around) as one:
+        script.patterns(one, ["linalg.fold_unit_extent_dims_via_slices"])
+        script.vectorize(script.match_kind("linalg.generic", one))
     _hoist_results(script)
 
 

@@ -17,7 +17,7 @@ def window_axes(stage: Stage) -> tuple[str, ...]:
     is one iteration of it. Stages that reduce nothing read such operands element by element.
     """
     found: set[str] = set()
-    if stage.combiner is None:
+    if not stage.reduce_axes:
         return ()
     for load in stage.loads:
         for index in load.indices:
