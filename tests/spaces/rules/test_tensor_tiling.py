@@ -117,7 +117,7 @@ def test_random_bytes_have_all_values() -> None:
     ("changes", "target"),
     [
         ({"backend": ""}, "cascadelake"),
-        ({"backend": "mlir"}, "cascadelake"),
+        ({"backend": "external"}, "cascadelake"),
         ({"steps": LIMITS.steps - {"tensorize"}}, "cascadelake"),
         ({"steps": LIMITS.steps - {"interleave"}}, "cascadelake"),
         ({}, "skylake-avx512"),
@@ -248,3 +248,15 @@ def test_a_small_product_on_many_cores_need_not_occupy_them_all() -> None:
     assert found.version.endswith("+loosened")
     for sketch in found.sketches():
         assert "every core" not in describe_problem(problem_of(sketch), 1)
+
+
+def test_a_backend_without_tile_registers_gets_dot_products() -> None:
+    workload, target = gemm(m=64, n=64, k=128, dtype="u8s8s32"), preset("sapphirerapids")
+    used: dict[str, set[str]] = {}
+    for backend in ("tvm", "mlir"):
+        made = SketchSpace(workload, target, evolve(LIMITS, backend=backend)).sketches()
+        steps = [step for sketch in made for step in sketch.steps]
+        calls = {step.intrinsic for step in steps if isinstance(step, Tensorize)}
+        used[backend] = {name.partition("-")[0] for name in calls}
+    assert "amx" in used["tvm"]
+    assert used["mlir"] and "amx" not in used["mlir"]
