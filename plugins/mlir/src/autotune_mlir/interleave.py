@@ -16,6 +16,7 @@ from attrs import frozen
 from autotune.backends import InvalidSchedule
 from autotune_mlir.packing import ALLOCATIONS, VIEWS, written_buffers
 from autotune_mlir.scalar_import import defining
+from autotune_mlir.traversal import ancestors
 
 __all__ = ["Groups", "copy_behind", "flat", "interleave"]
 
@@ -125,7 +126,7 @@ def _between(
     ir: Any, writers: Sequence[Any], readers: Sequence[Any], kind: Any
 ) -> tuple[Any, Sequence[Any]]:
     """The place behind the last writer and before the first reader, and what is around it."""
-    paths = [_ancestors(operation) for operation in (*writers, *readers)]
+    paths = [ancestors(operation)[::-1] for operation in (*writers, *readers)]
     depth = 0
     deepest = min(map(len, paths)) - 1
     while depth < deepest and all(path[depth] == paths[0][depth] for path in paths):
@@ -141,16 +142,6 @@ def _between(
     if last >= first:
         raise InvalidSchedule(f"{kind} is read before all of it is packed")
     return ir.InsertionPoint(order[last + 1]), around
-
-
-def _ancestors(operation: Any) -> list[Any]:
-    """An operation and what it is inside of, the outermost first."""
-    found = []
-    while operation is not None:
-        operation = getattr(operation, "operation", operation)
-        found.append(operation)
-        operation = operation.parent
-    return found[::-1]
 
 
 def _loop(ir: Any, end: int, step: int, body: Callable[[Any], None], *, parallel: bool) -> None:

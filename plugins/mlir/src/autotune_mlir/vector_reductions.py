@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
+from autotune_mlir.vector_maker import VectorMaker
+
 __all__ = ["REDUCTION", "reduce_in_halves"]
 
 REDUCTION = "vector.multi_reduction"
@@ -59,6 +61,7 @@ def _reduce(ir: Any, reduction: Any, combiner: str) -> list[Any]:
     element = source.type.element_type
     *outer, lanes = source.type.shape
     made = []
+    make = VectorMaker(ir)
 
     def combined(left: Any, right: Any) -> Any:
         made.append(ir.Operation.create(combiner, [left.type], [left, right]))
@@ -71,7 +74,7 @@ def _reduce(ir: Any, reduction: Any, combiner: str) -> list[Any]:
     value = shaped(source, [lanes])
     while lanes % 2 == 0:
         lanes //= 2
-        value = combined(*(_part(ir, value, at, lanes) for at in (0, lanes)))
+        value = combined(*(make.part(value, at, lanes) for at in (0, lanes)))
     if lanes > 1:
         reduction.operands[0] = shaped(value, [*outer, lanes])
         return made
@@ -83,16 +86,3 @@ def _reduce(ir: Any, reduction: Any, combiner: str) -> list[Any]:
     reduction.results[0].replace_all_uses_with(combined(value, start))
     reduction.erase()
     return made
-
-
-def _part(ir: Any, value: Any, begin: int, lanes: int) -> Any:
-    """``lanes`` neighbours of a vector."""
-    index = ir.IntegerType.get_signless(64)
-    numbers = {"offsets": begin, "sizes": lanes, "strides": 1}
-    attributes = {
-        name: ir.ArrayAttr.get([ir.IntegerAttr.get(index, number)])
-        for name, number in numbers.items()
-    }
-    kind = ir.VectorType.get([lanes], value.type.element_type)
-    create = ir.Operation.create
-    return create("vector.extract_strided_slice", [kind], [value], attributes).results[0]
