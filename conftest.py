@@ -20,12 +20,14 @@ from autotune.measure import workers
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What ten thousand collected tests consist of stays: to look for garbage there, each time that
-# some thousands of objects have come, takes a tenth of the time.
-gc.set_threshold(20_000, 20, 100)
+# To look for garbage each time that some hundreds of objects have come takes a tenth of the time.
+gc.set_threshold(50_000, 20, 100)
 
 # Tests run beside one another, and most time nothing that has to be exact.
 os.environ.setdefault("AUTOTUNE_ALLOW_BUSY_CPU", "1")
+
+# Threads of NumPy's library spin for 30 ms in every process that imports it, before they sleep.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Machines may be busy, and fixtures hold nothing that an example changes.
 _UNHURRIED = settings(
@@ -65,6 +67,17 @@ def one_worker() -> Iterator[None]:
 def _processor_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What ten thousand collected tests consist of stays: no garbage is looked for there."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

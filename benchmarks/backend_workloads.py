@@ -1,15 +1,18 @@
-"""Operators that `backends.py` compares and that have no builder of their own."""
+"""Operators that are compared here and have no builder, beside those that have one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from attrs import evolve
+
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     IntExpr,
     Load,
@@ -17,10 +20,12 @@ from autotune.ir.expressions import (
     Select,
     Unary,
     const,
+    transform,
     var,
 )
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention
 from autotune.plugins.importer import Importer
+from autotune.plugins.workload_names import make_workload
 
 F32 = "float32"
 
@@ -54,6 +59,21 @@ def layer_norm(*, m: int, n: int) -> Workload:
     )
     inputs = (Tensor("X", (m, n), F32), Tensor("G", (n,), F32), Tensor("B", (n,), F32))
     return Workload("layer_norm", inputs, stages, ("Y",), {"m": m, "n": n})
+
+
+def rms_norm(*, m: int, n: int) -> Workload:
+    """Rows over the root of the mean of their squares, with a scale."""
+    rows, columns, reduced = Axis("i", m), Axis("j", n), Axis("k", n, "reduce")
+    square = Binary("mul", _load("X", "i", "k"), _load("X", "i", "k"))
+    mean = Binary("div", _load("S", "i"), Constant(n, F32))
+    root = Unary("rsqrt", Binary("add", mean, Constant(1e-5, F32)))
+    scaled = Binary("mul", Binary("mul", _load("X", "i", "j"), root), _load("G", "j"))
+    stages = (
+        Stage(Tensor("S", (m,), F32), (rows, reduced), square, "add"),
+        Stage(Tensor("Y", (m, n), F32), (rows, columns), scaled),
+    )
+    inputs = (Tensor("X", (m, n), F32), Tensor("G", (n,), F32))
+    return Workload("rms_norm", inputs, stages, ("Y",), {"m": m, "n": n})
 
 
 def argmax(*, m: int, n: int) -> Workload:
@@ -133,15 +153,75 @@ def transposed_conv2d(*, h: int, w: int, ci: int, co: int, kernel: int = 4) -> W
     return Workload("transposed_conv2d", inputs, stages, ("Y",), sizes)
 
 
+def shared_attention(*, h: int, g: int, n: int, d: int) -> Workload:
+    """Attention of ``h`` heads of queries, of which ``g`` neighbours share keys and values."""
+    whole = attention(h=h, n=n, d=d)
+
+    def shared(node: ScalarExpr) -> ScalarExpr | None:
+        if not isinstance(node, Load) or node.tensor not in ("K", "V"):
+            return None
+        head, *others = node.indices
+        return Load(node.tensor, (head // g, *others))
+
+    stages = tuple(evolve(it, body=transform(it.body, shared)) for it in whole.stages)
+    inputs = tuple(
+        evolve(it, shape=(h // g, *it.shape[1:])) if it.name in ("K", "V") else it
+        for it in whole.inputs
+    )
+    sizes = {"h": h, "g": g, "n": n, "d": d}
+    return Workload("shared_attention", inputs, stages, whole.outputs, sizes)
+
+
+def embedding_bag(*, bags: int, most: int, words: int, width: int) -> Workload:
+    """Weighted sums of ``most`` rows of a table of ``words``, which indices choose."""
+    axes = (Axis("i", bags), Axis("j", width), Axis("k", most, "reduce"))
+    row = Gather("T", (_load("I", "i", "k"), IndexValue(var("j"))))
+    product = Binary("mul", row, _load("W", "i", "k"))
+    stages = (Stage(Tensor("Y", (bags, width), F32), axes, product, "add"),)
+    inputs = (
+        Tensor("T", (words, width), F32),
+        Tensor("I", (bags, most), "int32"),
+        Tensor("W", (bags, most), F32),
+    )
+    sizes = {"bags": bags, "most": most, "words": words, "width": width}
+    return Workload("embedding_bag", inputs, stages, ("Y",), sizes)
+
+
 OPERATORS: Mapping[str, Callable[..., Workload]] = MappingProxyType(
     {
         "argmax": argmax,
+        "embedding_bag": embedding_bag,
         "grouped_conv2d": grouped_conv2d,
         "layer_norm": layer_norm,
+        "rms_norm": rms_norm,
+        "shared_attention": shared_attention,
         "transposed_conv2d": transposed_conv2d,
     }
 )
 """By the name that rows have for them."""
+
+
+def made(name: str, shape: Mapping[str, int], dtype: str | None = None) -> Workload:
+    """A workload of this module, or of a builder.
+
+    Args:
+        name: Of the operator or builder.
+        shape: Its arguments.
+        dtype: Of the factors, where it is a builder; None for the builder's own.
+    """
+    if name in OPERATORS:
+        return OPERATORS[name](**shape)
+    return make_workload(name, shape, dtype)
+
+
+def tuned(
+    name: str, shape: Mapping[str, int], dtype: str | None = None
+) -> tuple[str, Mapping[str, int], tuple[str, ...]]:
+    """The workload, shape and further arguments of ``autotune tune`` for what :func:`made` is."""
+    if name in OPERATORS:
+        sizes = " ".join(f"{key}={size}" for key, size in shape.items())
+        return f"{name} {sizes}", {}, ("--importer", "backend_workloads:RowImporter")
+    return name, shape, ("--dtype", dtype) if dtype else ()
 
 
 def _load(tensor: str, *axes: str) -> Load:

@@ -70,22 +70,15 @@ class Row:
 
     def made(self) -> Any:
         """The workload."""
-        from backend_workloads import OPERATORS
+        from backend_workloads import made
 
-        from autotune import make_workload
-
-        if self.workload in OPERATORS:
-            return OPERATORS[self.workload](**self.shape)
-        return make_workload(self.workload, self.shape, self.dtype)
+        return made(self.workload, self.shape, self.dtype)
 
     def tuned(self) -> tuple[str, Mapping[str, int], tuple[str, ...]]:
         """The workload, shape and further arguments of ``autotune tune``."""
-        from backend_workloads import OPERATORS
+        from backend_workloads import tuned
 
-        if self.workload in OPERATORS:
-            sizes = " ".join(f"{key}={size}" for key, size in self.shape.items())
-            return f"{self.workload} {sizes}", {}, ("--importer", "backend_workloads:RowImporter")
-        return self.workload, self.shape, ("--dtype", self.dtype) if self.dtype else ()
+        return tuned(self.workload, self.shape, self.dtype)
 
 
 ROWS = (
@@ -127,6 +120,16 @@ ROWS = (
         {"h": 14, "w": 14, "ci": 64, "co": 64},
     ),
     Row("causal attention 8x128x64", "attention", {"h": 8, "n": 128, "d": 64, "causal": 1}),
+    Row(
+        "attention 8x128x32 with 2 heads of keys",
+        "shared_attention",
+        {"h": 8, "g": 4, "n": 128, "d": 32},
+    ),
+    Row(
+        "embedding bag 256x32x128",
+        "embedding_bag",
+        {"bags": 256, "most": 32, "words": 4096, "width": 128},
+    ),
 )
 
 

@@ -25,6 +25,8 @@ from typing import Any
 from bars import REACHABLE, Bar
 
 HERE = Path(__file__).resolve().parent
+# What a tuner that is interrupted may take to save its run.
+SAVING_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -198,15 +200,29 @@ def tune(
         command += [] if threads is None else ["--threads", str(threads)]
         command += arguments
         begin = time.perf_counter()
-        environment = {**os.environ, "PYTHONPATH": with_this_folder()}
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment
-        )
+        status, said = _ended(command, {**os.environ, "PYTHONPATH": with_this_folder()})
         seconds = time.perf_counter() - begin
-        if done.returncode != 0:
-            raise TuningFailed(f"tuning failed: {done.stderr.strip()}")
+        if status != 0:
+            raise TuningFailed(f"tuning failed: {said.strip()}")
         data: dict[str, Any] = json.loads(result.read_text())
         return data, seconds
+
+
+def _ended(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str]:
+    """Exit status and errors of a tuner; on an interrupt it is given time to save its run."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=variables) as process:
+        try:
+            said = process.communicate()[1]
+        except KeyboardInterrupt:
+            process.terminate()
+            try:
+                process.communicate(timeout=SAVING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+            raise
+    return process.returncode, said
 
 
 def with_this_folder() -> str:
@@ -471,7 +487,8 @@ def finish_with(options: argparse.Namespace, data: Mapping[str, Any], bars: Sequ
     for bar in bars:
         print(bar)
     if options.json is not None:
-        written = [{**asdict(bar), "holds": bar.holds} for bar in bars]
+        # What promises nothing here is neither kept nor broken.
+        written = [{**asdict(bar), "holds": bar.holds if bar.applies else None} for bar in bars]
         options.json.write_text(json.dumps({**data, "bars": written}, indent=1))
     kept = all(bar.holds for bar in bars)
     return 1 if options.check and not kept else 0

@@ -3,13 +3,17 @@
     python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --trials 64 --json FILE
     python benchmarks/metaschedule.py --program FILE --trials 64 --json FILE
 
-(a program in TVM's JSON form in place of a workload) prints, or writes, a JSON object: ``latency``
+    python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --target cuda --folder FOLDER
+
+(a program in TVM's JSON form in place of a workload; on a device, with its database in a folder
+that stays, whatever ends the process) prints, or writes, a JSON object: ``latency``
 (seconds, as MetaSchedule measured it), ``seconds`` (wall, from the start of this script to the end
 of tuning), ``trials``, ``valid`` (trials that ran) and ``module`` (the best program in TVM's JSON
 form, which `serve.py` compiles and times).
 
 Run it in a process of its own. It needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle
-and psutil. What helps it is done: it builds and searches on all
+and psutil; on a device also cuda-bindings or nvcc, g++, and CUDA's runtime library (see
+`metaschedule_cuda.py`). What helps it is done: it builds and searches on all
 cores however many threads its programs have, and the import of its tensor intrinsics made ten
 times faster in this process and in the ones that it starts (see `fast_stack`).
 """
@@ -61,7 +65,7 @@ def fast_stack() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune one workload; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workload", nargs="?", help="name of a builder, such as gemm")
+    parser.add_argument("workload", nargs="?", help="such as gemm, or layer_norm")
     parser.add_argument("--shape", default="", help="such as m=512,n=512,k=512")
     parser.add_argument("--program", type=Path, help="a program in TVM's JSON form")
     parser.add_argument("--dtype", default="float32")
@@ -69,11 +73,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, help="of its programs; default one per core")
     parser.add_argument("--json", type=Path, default=None, help="write the result there")
+    parser.add_argument("--target", default="", help="such as cuda; default this machine's CPU")
+    parser.add_argument("--folder", default="", help="of the database; default one that goes away")
     options = parser.parse_args(arguments)
 
-    from autotune.plugins.workload_names import make_workload
-    from autotune.targets import detect_cpu
+    from autotune.targets import detect_cpu, resolve
 
+    machine = resolve(options.target) if options.target else detect_cpu()
+    if machine.kind == "cuda":
+        import metaschedule_cuda
+
+        metaschedule_cuda.prepare()
     threads = options.threads or detect_cpu().cores
     os.environ["TVM_NUM_THREADS"] = str(threads)
     os.environ["TVM_FFI_DISABLE_TORCH_C_DLPACK"] = "1"
@@ -84,11 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = module_from_text(options.program.read_text(encoding="utf-8"))
     else:
         from autotune_tvm.emit import module_for
+        from backend_workloads import made
 
         pairs = (part.split("=") for part in options.shape.split(",") if part)
         shape = {key: int(value) for key, value in pairs}
-        module = module_for(make_workload(options.workload, shape, options.dtype))
-    result = tune(module, threads, options.trials, options.seed)
+        module = module_for(made(options.workload, shape, options.dtype))
+    with tempfile.TemporaryDirectory() as folder:
+        kept = options.folder or folder
+        result = tune(module, machine, threads, options.trials, options.seed, kept)
     text = json.dumps(result)
     if options.json is not None:
         options.json.write_text(text)
@@ -97,42 +110,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def tune(module: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
-    """Run MetaSchedule with its defaults, in rounds of 16 trials."""
-    import tvm
-    from autotune_tvm.compiler import tvm_target
+def tune(
+    module: Any, machine: Any, threads: int, trials: int, seed: int, folder: str
+) -> dict[str, Any]:
+    """Run MetaSchedule with its defaults, in rounds of 16 trials.
+
+    Args:
+        module: What to tune.
+        machine: The target, in this package's terms.
+        threads: Of its programs.
+        trials: How many.
+        seed: Its seed.
+        folder: Where its database goes.
+    """
+    from autotune_tvm.compiler import described_target
     from autotune_tvm.importer import text_of
     from tvm.s_tir import meta_schedule
 
-    from autotune.targets import detect_cpu
-
     logging.getLogger("tvm").setLevel(logging.ERROR)
-    machine = detect_cpu()
-    target = tvm.target.Target(tvm_target(machine, threads))
-    with tempfile.TemporaryDirectory() as folder:
-        database = meta_schedule.tir_integration.tune_tir(
-            module,
-            target,
-            folder,
-            max_trials_global=trials,
-            num_trials_per_iter=ROUND,
-            builder=meta_schedule.builder.LocalBuilder(
-                max_workers=machine.cores, initializer=fast_stack
-            ),
-            runner=meta_schedule.runner.LocalRunner(initializer=fast_stack),
-            num_tuning_cores=machine.cores,
-            seed=seed + 1,  # zero would mean "choose one"
-        )
-        seconds = time.time() - BEGAN
-        records = list(database.get_all_tuning_records())
-        times = [
-            min(float(value) for value in record.run_secs)
-            for record in records
-            if record.run_secs is not None and len(record.run_secs) > 0
-        ]
-        # What failed is recorded with a time of 1e10 seconds.
-        times = [value for value in times if value < 1e9]
-        best = meta_schedule.tir_integration.compile_tir(database, module, target)
+    target, cores = described_target(machine, threads), len(os.sched_getaffinity(0))
+    if machine.kind == "cuda":
+        import metaschedule_cuda
+        import tvm
+
+        metaschedule_cuda.check_device(tvm)
+    database = meta_schedule.tir_integration.tune_tir(
+        module,
+        target,
+        folder,
+        max_trials_global=trials,
+        num_trials_per_iter=ROUND,
+        builder=meta_schedule.builder.LocalBuilder(max_workers=cores, initializer=fast_stack),
+        runner=meta_schedule.runner.LocalRunner(initializer=fast_stack),
+        num_tuning_cores=cores,
+        seed=seed + 1,  # zero would mean "choose one"
+    )
+    seconds = time.time() - BEGAN
+    records = list(database.get_all_tuning_records())
+    times = [
+        min(float(value) for value in record.run_secs)
+        for record in records
+        if record.run_secs is not None and len(record.run_secs) > 0
+    ]
+    # What failed is recorded with a time of 1e10 seconds.
+    times = [value for value in times if value < 1e9]
+    best = meta_schedule.tir_integration.compile_tir(database, module, target)
     return {
         "latency": min(times) if times else None,
         "seconds": seconds,

@@ -1,13 +1,19 @@
-"""TVM's own tuner, MetaSchedule, on a whole network: a baseline of `models.py`.
+"""TVM's own tuner, MetaSchedule, on a whole network: a baseline of `models.py` and
+`cuda_network.py`.
 
     python benchmarks/metaschedule_network.py prepare FOLDER --network resnet_50 [--size K=V ...]
-    python benchmarks/metaschedule_network.py tune FOLDER
+    python benchmarks/metaschedule_network.py tune FOLDER [--trials N]
     python benchmarks/metaschedule_network.py build FOLDER
 
+With ``--target cuda`` it does so for a CUDA device of this machine, with ``--precision float16``
+for a network in half precision, and there is a step ``time``, with the network once more.
+
 ``prepare`` writes the network as a Relax module after this project's own graph passes, so that
-both tuners get the same functions; it needs torch. ``tune`` goes on until it is stopped: what it
-has measured by then is in the folder. ``build`` compiles the network with the best of that, and
-with default schedules for functions without any, to ``network.so``.
+both tuners get the same functions; it needs torch. ``tune`` goes on until it is stopped, or there
+are so many records: what it has measured by then is in the folder, and where it goes on from.
+``build`` compiles the network with the best of that, and with default schedules for functions
+without any, to ``network.so``, or for a device to ``network.cuda``, which ``time`` compares with
+the model and times as networks of this project are.
 
 ``tune`` needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle and psutil. It searches
 and builds on all cores, and the import of its tensor intrinsics is made faster as in
@@ -20,13 +26,15 @@ import argparse
 import json
 import logging
 import os
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from metaschedule import ROUND, fast_stack
 
-MODULE, RECORDS, LIBRARY = "module.json", "records", "network.so"
+MODULE, RECORDS, LIBRARY, ARCHIVE = "module.json", "records", "network.so", "network.cuda"
+TURNS, TURN_CALLS = 5, 200
 # More than any wall clock allows.
 _ENDLESS = 1_000_000
 
@@ -34,41 +42,56 @@ _ENDLESS = 1_000_000
 def main() -> int:
     """Run one step; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=["prepare", "tune", "build"])
+    parser.add_argument("step", choices=["prepare", "tune", "build", "time"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--network", help="of this package, for prepare")
     parser.add_argument(
         "--size", action="append", default=[], metavar="K=V", help="of the network"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", default="cpu", help="cpu, or such as cuda")
+    parser.add_argument("--precision", help="float16 or bfloat16, of the network")
+    parser.add_argument("--trials", type=int, default=_ENDLESS, help="records to end with")
     options = parser.parse_args()
 
-    from autotune.targets import detect_cpu
+    from autotune.targets import detect_cpu, resolve
 
     os.environ["TVM_NUM_THREADS"] = str(detect_cpu().cores)
     os.environ["TVM_FFI_DISABLE_TORCH_C_DLPACK"] = "1"
+    machine = detect_cpu() if options.target == "cpu" else resolve(options.target)
+    if options.step in ("prepare", "time") and options.network is None:
+        parser.error(f"{options.step} needs --network")
     if options.step == "prepare":
-        if options.network is None:
-            parser.error("prepare needs --network")
-        sizes = {key: int(value) for key, _, value in (it.partition("=") for it in options.size)}
-        prepare(options.folder, options.network, sizes)
+        prepare(options.folder, source_of(options), machine)
     elif options.step == "tune":
-        tune(options.folder, options.seed)
+        tune(options.folder, machine, options.seed, options.trials)
+    elif options.step == "build":
+        print(json.dumps(build(options.folder, machine)))
     else:
-        print(json.dumps(build(options.folder)))
+        print(json.dumps(timed(options.folder, source_of(options), machine)))
     return 0
 
 
-def prepare(folder: Path, network: str, sizes: dict[str, int]) -> None:
-    """Write the network's module."""
-    from autotune.networks import zoo
-    from autotune.networks.loading import load_network
-    from autotune.networks.source import Source
-    from autotune.targets import detect_cpu
+def source_of(options: argparse.Namespace) -> Any:
+    """The network that a command line names."""
+    from autotune.networks.precision import in_precision
+    from autotune.networks.source import read_network
 
-    module, inputs = zoo.create(network, **sizes)
-    machine = detect_cpu()
-    program: Any = load_network(Source(module, inputs, network), machine, machine.cores)
+    sizes = {key: int(value) for key, _, value in (it.partition("=") for it in options.size)}
+    return in_precision(read_network(options.network, sizes), options.precision)
+
+
+def recorded_trials(folder: Path) -> int:
+    """How many candidates MetaSchedule has measured in a folder."""
+    path = folder / RECORDS / "database_tuning_record.json"
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def prepare(folder: Path, source: Any, machine: Any) -> None:
+    """Write the network's module."""
+    from autotune.networks.loading import load_network
+
+    program: Any = load_network(source, machine, machine.cores)
     import tvm
 
     folder.mkdir(exist_ok=True)
@@ -77,8 +100,8 @@ def prepare(folder: Path, network: str, sizes: dict[str, int]) -> None:
     fresh.replace(folder / MODULE)
 
 
-def tune(folder: Path, seed: int) -> None:
-    """Tune all functions of the module until the process is ended."""
+def tune(folder: Path, machine: Any, seed: int, trials: int) -> None:
+    """Tune all functions of the module until there are so many records, or it is ended."""
     fast_stack()
     import cloudpickle
     from tvm.s_tir import meta_schedule
@@ -91,7 +114,7 @@ def tune(folder: Path, seed: int) -> None:
     cores = detect_cpu().cores
     relax, records = meta_schedule.relax_integration, str(folder / RECORDS)
     tasks, weights = relax.extracted_tasks_to_tune_contexts(
-        relax.extract_tasks(read_module(folder), described_target()),
+        relax.extract_tasks(read_module(folder), described_target(machine)),
         records,
         num_threads=cores,
         seed=seed + 1,  # zero would mean "choose one"
@@ -100,14 +123,14 @@ def tune(folder: Path, seed: int) -> None:
         tasks=tasks,
         task_weights=weights,
         work_dir=records,
-        max_trials_global=_ENDLESS,
+        max_trials_global=max(0, trials - recorded_trials(folder)),
         num_trials_per_iter=ROUND,
         builder=meta_schedule.builder.LocalBuilder(max_workers=cores, initializer=fast_stack),
         runner=meta_schedule.runner.LocalRunner(initializer=fast_stack),
     )
 
 
-def build(folder: Path) -> dict[str, int]:
+def build(folder: Path, machine: Any) -> dict[str, int]:
     """Compile the network; returns how many functions there are, and how many are tuned."""
     fast_stack()
     from autotune_tvm.networks.apply import apply_functions, default_function
@@ -115,18 +138,56 @@ def build(folder: Path) -> dict[str, int]:
     from autotune_tvm.networks.program import build_module
     from tvm.relax.transform import MetaScheduleApplyDatabase
 
-    from autotune.targets import detect_cpu
-
-    machine = detect_cpu()
     module = read_module(folder)
     names = [task.name for task in extract_tasks(module)]
-    with described_target():
+    with described_target(machine):
         module = MetaScheduleApplyDatabase(str(folder / RECORDS))(module)
     untuned = [name for name in names if not is_scheduled(module[name])]
     defaults = {name: default_function(module[name], machine, machine.cores) for name in untuned}
-    built = build_module(apply_functions(module, defaults), machine, machine.cores)
-    built.export_library(str(folder / LIBRARY))
+    scheduled = apply_functions(module, defaults)
+    if machine.kind == "cuda":
+        archive(scheduled, machine).save(folder / ARCHIVE)
+    else:
+        built = build_module(scheduled, machine, machine.cores)
+        built.export_library(str(folder / LIBRARY))
     return {"functions": len(names), "tuned": len(names) - len(untuned)}
+
+
+def archive(module: Any, machine: Any) -> Any:
+    """A network for a device whose functions are scheduled."""
+    from autotune_tvm.networks.device_plan import device_plan
+    from autotune_tvm.networks.sources.source import input_tensors, output_tensors
+
+    from autotune.networks.cuda_file import cuda_network
+
+    inputs, outputs = input_tensors(module), output_tensors(module)
+    return cuda_network(device_plan(module, inputs, outputs, machine), machine)
+
+
+def timed(folder: Path, source: Any, machine: Any) -> dict[str, float]:
+    """What the network takes on the device, and how far it is from its model, as ``error``.
+
+    It is 1 where an output is off by as much as is allowed.
+    """
+    import numpy as np
+
+    from autotune.networks.arrays import as_numpy
+    from autotune.networks.comparison import compare_outputs
+    from autotune.networks.cuda_file import open_cuda_network
+
+    network = open_cuda_network(folder / ARCHIVE)
+    inputs = [as_numpy(it) for it in source.example_inputs]
+    found = [as_numpy(it) for it in network(*inputs)]
+    wide = source.wide(inputs) if source.wide else [as_numpy(source.model(*source.example_inputs))]
+    wanted = [it.astype(like.dtype) for it, like in zip(wide, found, strict=True)]
+    differences = compare_outputs(network.plan.outputs, wanted, found, machine)
+    errors = [it.error / it.allowed if it.ok else float("inf") for it in differences if it.allowed]
+    turns = [network.time_calls(inputs, TURN_CALLS) for _ in range(TURNS)]
+    return {
+        "latency": statistics.median(map(statistics.median, turns)),
+        "fastest": min(map(min, turns)),
+        "error": float(np.max(errors, initial=0.0)),
+    }
 
 
 def is_scheduled(function: Any) -> bool:
@@ -141,15 +202,11 @@ def read_module(folder: Path) -> Any:
     return tvm.ir.load_json((folder / MODULE).read_text())
 
 
-def described_target() -> Any:
-    """This machine, as both tuners compile for it."""
-    import tvm
-    from autotune_tvm.compiler import tvm_target
+def described_target(machine: Any) -> Any:
+    """A machine, as both tuners compile for it."""
+    from autotune_tvm.compiler import described_target
 
-    from autotune.targets import detect_cpu
-
-    machine = detect_cpu()
-    return tvm.target.Target(tvm_target(machine, machine.cores))
+    return described_target(machine, machine.cores)
 
 
 if __name__ == "__main__":

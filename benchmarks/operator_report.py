@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import Bar, geometric_mean
+from common import Bar
 from operator_rows import CONVOLUTION, IMAGES, LARGE, MEMORY, PRODUCT, Row, bytes_of
+from ratio_bars import least_bar, mean_bar
 
 OURS, ROOFLINE, METASCHEDULE, UNTUNED = "autotune", "roofline", "metaschedule", "untuned"
 EAGER, CHANNELS_LAST, COMPILED = "torch-eager", "torch-channels-last", "torch-compile"
@@ -203,10 +204,12 @@ def bars_of(measured: Sequence[Measured]) -> list[Bar]:
     limited = [one for one in measured if one.row.family in (MEMORY, LARGE)]
     for contender, wanted in ((EAGER, EAGER_MEAN), (COMPILED, COMPILED_MEAN)):
         values = {one.label: one.speed_beside(contender) for one in limited}
-        bars.append(_mean(f"{contender}, what memory limits", values, wanted))
+        name = f"times {contender}, what memory limits"
+        bars.append(mean_bar(name, values, wanted, _operator))
     large = [one for one in measured if one.row.family == LARGE and one.threads == 1]
     shares = {one.label: one.fraction for one in large}
-    bars.append(_least("of the bandwidth of memory, the least", shares, BANDWIDTH_LEAST))
+    name = "of the bandwidth of memory, the least"
+    bars.append(least_bar(name, shares, BANDWIDTH_LEAST, _operator))
     bars.append(Bar("rows whose output is wrong", _wrong(measured), 0, at_most=True))
     return bars
 
@@ -219,25 +222,12 @@ def _mean_and_least(
     beside: str, values: Mapping[str, float | None], mean: float, least: float
 ) -> list[Bar]:
     name = f"times {beside}, the least"
-    return [_mean(beside, values, mean), _least(name, values, least)]
+    return [
+        mean_bar(f"times {beside}", values, mean, _operator),
+        least_bar(name, values, least, _operator),
+    ]
 
 
-def _mean(beside: str, values: Mapping[str, float | None], wanted: float) -> Bar:
-    """The geometric mean over the rows that have a value; the note names those that have none."""
-    known = [value for value in values.values() if value is not None]
-    name = f"times {beside}, geometric mean of {len(known)}"
-    return Bar(name, geometric_mean(known), wanted, note=_missing(values), not_asked=not values)
-
-
-def _least(name: str, values: Mapping[str, float | None], wanted: float) -> Bar:
-    known = {label: value for label, value in values.items() if value is not None}
-    worst = min(known, key=lambda label: known[label], default=None)
-    value = None if worst is None else known[worst]
-    note = "; ".join(part for part in (worst, _missing(values)) if part)
-    return Bar(name, value, wanted, note=note, not_asked=not values)
-
-
-def _missing(values: Mapping[str, float | None]) -> str:
-    """Such as ``without GRP, T2D``: groups of rows that have no value."""
-    names = dict.fromkeys(label.split()[0] for label, value in values.items() if value is None)
-    return f"without {', '.join(names)}" if names else ""
+def _operator(label: str) -> str:
+    """Of a row's label: a note names operators, and not each of their shapes."""
+    return label.split()[0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,3 +45,32 @@ def output_of(command: Sequence[str], variables: Mapping[str, str]) -> str:
     if done.returncode != 0:
         raise StepFailed((done.stderr.strip().splitlines() or ["no message"])[-1])
     return done.stdout
+
+
+def session_within(
+    command: Sequence[str], seconds: float, variables: Mapping[str, str]
+) -> tuple[int, str] | None:
+    """Run a command for so long at most; whatever it started is ended with it, in any case.
+
+    Returns:
+        Its exit status and the last line that it said on standard error, "" if it said nothing;
+        None where its time was over.
+    """
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables,
+        start_new_session=True,
+    )
+    try:
+        _, said = process.communicate(timeout=seconds)
+        return process.returncode, (said.strip().splitlines() or [""])[-1]
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        # Workers do not end with it; also where this process is interrupted.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

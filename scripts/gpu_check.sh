@@ -1,6 +1,7 @@
 #!/bin/sh
-# Checks this project on a machine with an NVIDIA GPU and without any registry, in under ten minutes: installs
-# what gpu_bundle.py made into an environment, runs the tests marked gpu and benchmarks/cuda.py, and prints a table.
+# Checks this project on a machine with an NVIDIA GPU and without any registry, in about ten minutes: installs
+# what gpu_bundle.py made into an environment, runs the tests marked gpu and the benchmarks cuda.py and cuda_device.py,
+# and prints a table.
 # Usage: gpu_check.sh BUNDLE [FOLDER]    (FOLDER, by default ./gpu-check, gets the environment and the logs)
 # PYTHON names the interpreter, by default python3. The exit status is 0 if every step succeeded, 2 for wrong
 # arguments, 3 without a GPU.
@@ -58,7 +59,7 @@ tests() {
     cd "$folder/source" || return 1
     found=$(grep -rl --include="test_*.py" "mark\.gpu" tests plugins/*/tests)
     # shellcheck disable=SC2086
-    "$folder/venv/bin/python" -m pytest -m gpu -q --timeout 120 -p no:cacheprovider $found \
+    "$folder/venv/bin/python" -m pytest -m gpu -q --timeout 180 --durations 10 -p no:cacheprovider $found \
         >"$folder/logs/pytest.log" 2>&1
     code=$?
     cat "$folder/logs/pytest.log"
@@ -70,12 +71,19 @@ benchmark() {
         --json "$folder/cuda.json"
 }
 
+# What it has measured stays in the folder: another check goes on from there.
+device() {
+    cd "$folder/source" && "$folder/venv/bin/python" benchmarks/cuda_device.py --quick --check \
+        --work "$folder/cuda_device" --limit 400 --json "$folder/cuda_device.json"
+}
+
 # The steps, each in a process that can be stopped: this script again.
 case ${GPU_CHECK_STEP:-} in
 unpack) unpack; exit ;;
 install) install; exit ;;
 tests) tests; exit ;;
 benchmark) benchmark; exit ;;
+device) device; exit ;;
 esac
 
 if [ ! -f "$bundle/manifest.json" ]; then
@@ -114,7 +122,9 @@ step() {
 }
 
 if step unpack 30 && step install 150; then
-    step tests 180
+    step tests 300
+    step device 420
+    tail -n 20 "$folder/logs/device.log"
     step benchmark 240
     tail -n 20 "$folder/logs/benchmark.log"
 fi

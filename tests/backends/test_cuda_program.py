@@ -18,6 +18,7 @@ from autotune.backends import (
     DeviceBuffer,
     KernelLaunch,
     NoCudaCompiler,
+    TensorMap,
     cubin_architecture,
     find_cuda_compiler,
 )
@@ -82,6 +83,39 @@ def test_launches_out_of_range_are_refused(block: list[Any]) -> None:
         CudaProgram.from_json(data)
 
 
+MAPPED = evolve(
+    PROGRAM,
+    launches=(
+        evolve(PROGRAM.launches[0], maps=(TensorMap("A", "float16", (512, 256), (128, 64)),)),
+    ),
+)
+
+
+def test_descriptors_of_tensors_travel_with_launches() -> None:
+    back = CudaProgram.from_json(json.loads(json.dumps(MAPPED.to_json())))
+    assert back == MAPPED
+    assert back.digest == MAPPED.digest != PROGRAM.digest
+    assert "maps" not in json.dumps(PROGRAM.to_json())
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"shape": [512]}, "a box of 2 dimensions of 1"),
+        ({"box": [512, 64]}, "512 is no whole number from 1 to 256"),
+        ({"box": [128, 8]}, "a box with rows of 8 elements of float16"),
+        ({"dtype": "float32"}, "a box with rows of 64 elements of float32"),
+    ],
+)
+def test_descriptors_that_the_copy_engine_does_not_take_are_refused(
+    changed: dict[str, Any], why: str
+) -> None:
+    data = MAPPED.to_json()
+    data["launches"][0]["maps"][0].update(changed)
+    with pytest.raises(InvalidValueError, match=why):
+        CudaProgram.from_json(data)
+
+
 def test_arrays_of_the_host_are_not_bound() -> None:
     executable = CudaExecutable(PROGRAM)
     assert executable.digest == PROGRAM.digest
@@ -136,6 +170,7 @@ def test_headers_that_a_wheel_lacks_are_given_along(monkeypatch: pytest.MonkeyPa
         "static_assert(is_integral<int64_t>::value && !is_integral<float>::value);\n"
         "static_assert(is_signed<float>::value && is_unsigned<uint8_t>::value);\n"
         "static_assert(is_same_v<conditional<false, int, char>::type, char>);\n"
-        'extern "C" __global__ void k(enable_if<true, uint8_t>::type* p) { *p = 1; }'
+        'extern "C" __global__ void k(enable_if<true, uint8_t>::type* p, double* q) '
+        "{ *p = 1; *q = CUDART_INF + CUDART_NAN + CUDART_INF_F + CUDART_NAN_F; }"
     )
     assert compiler.compile(source, "sm_80", ()).startswith(b"\x7fELF")

@@ -36,6 +36,13 @@ def test_layer_norm(scripts: tuple[Any, Any]) -> None:
     np.testing.assert_allclose(found, normal * inputs["G"] + inputs["B"], rtol=1e-5, atol=1e-6)
 
 
+def test_rms_norm(scripts: tuple[Any, Any]) -> None:
+    inputs, found = computed(scripts[1].rms_norm(m=3, n=8))
+    x = inputs["X"].astype(np.float64)
+    normal = x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found, normal * inputs["G"], rtol=1e-5, atol=1e-6)
+
+
 def test_argmax(scripts: tuple[Any, Any]) -> None:
     workload = scripts[1].argmax(m=3, n=8)
     x = np.asarray([[0, 1, 1, 0, 0, 0, 0, 0], [3] * 8, [0, 0, 0, 0, 0, 0, 0, 9]], np.float32)
@@ -60,6 +67,21 @@ def test_transposed_conv2d(scripts: tuple[Any, Any]) -> None:
             added = np.einsum("c,klco->klo", inputs["X"][y, x], turned)
             whole[2 * y : 2 * y + 4, 2 * x : 2 * x + 4] += added
     np.testing.assert_allclose(found, whole[1:-1, 1:-1], rtol=1e-5, atol=1e-5)
+
+
+def test_shared_attention(scripts: tuple[Any, Any]) -> None:
+    inputs, found = computed(scripts[1].shared_attention(h=4, g=2, n=3, d=8))
+    keys, values = (np.repeat(inputs[name], 2, axis=0) for name in "KV")
+    scores = np.einsum("hid,hjd->hij", inputs["Q"], keys) / np.sqrt(8)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = np.einsum("hij,hjd->hid", powers / powers.sum(-1, keepdims=True), values)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_embedding_bag(scripts: tuple[Any, Any]) -> None:
+    inputs, found = computed(scripts[1].embedding_bag(bags=3, most=4, words=7, width=5))
+    expected = np.einsum("ikj,ik->ij", inputs["T"][inputs["I"].clip(0, 6)], inputs["W"])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_are_tuned_as_what_they_are(scripts: tuple[Any, Any]) -> None:

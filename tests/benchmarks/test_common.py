@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmark_scripts import benchmark_scripts
@@ -74,3 +77,32 @@ def test_the_least_of_the_samples_counts() -> None:
 
     assert serve.measured(timer, samples=5, seconds=0.02) == 1e-3
     assert len(asked) == 7 and len(set(asked[2:])) == 1
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_tuner_that_is_interrupted_may_save_its_run(
+    obeys: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes too long is ended."""
+    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    program = (
+        "import pathlib, signal, sys, time\n"
+        f"save = lambda *_: (pathlib.Path({str(saved)!r}).touch(), {obeys} and sys.exit(130))\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "while True:\n    time.sleep(60)\n"
+    )
+    whole = subprocess.Popen.communicate
+
+    def interrupted(process: Any, timeout: float | None = None) -> Any:
+        if saved.exists() or timeout is not None:
+            return whole(process, timeout=timeout)
+        while not ready.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    monkeypatch.setattr(common, "SAVING_SECONDS", 20.0 if obeys else 0.5)
+    with pytest.raises(KeyboardInterrupt):
+        common._ended([sys.executable, "-c", program], dict(os.environ))
+    assert saved.exists()

@@ -47,7 +47,7 @@ def network(models: Any, name: str = "bert_base", **changes: Any) -> Any:
             "runtimes": [
                 row("autotune", 0.01),
                 row("torch eager", 0.02),
-                row("onnxruntime", 0.008),
+                row("onnxruntime", 0.0125),
                 row("openvino", 0.001, "its outputs are not those of torch eager"),
                 row("untuned", None, "too slow"),
             ]
@@ -65,12 +65,13 @@ def test_bars_of_a_network_that_keeps_all_promises_but_one(models: Any) -> None:
         "bert_base, error of the outputs over what is allowed": 0.1,
         "bert_base, share of flop in our space": 0.995,
         "bert_base, times eager": 2.0,
+        # Of those whose outputs are right.
+        "bert_base, times the best of the others": 1.25,
         "bert_base, seconds after 300 s of tuning over those after 1200 s": 1.1,
         "bert_base, share of start-up in tuning": 0.05,
         "bert_base, share of 1200 s that is used": pytest.approx(1000 / 1200),
         "bert_base, times MetaSchedule in 1200 s": 2.0,
-        # Of those whose outputs are right.
-        "times the best of the others, geometric mean": pytest.approx(0.8),
+        "times the best of the others, geometric mean": pytest.approx(1.25),
     }
     assert all(bar.holds for bar in bars.values())
 
@@ -98,6 +99,10 @@ def test_quick_has_the_bars_of_outputs_and_coverage_only(models: Any) -> None:
             {"bench": {"runtimes": [row("autotune", 3.0), row("torch eager", 2.0)]}},
             "times eager",
         ),
+        (
+            {"bench": {"runtimes": [row("autotune", 3.0), row("openvino", 2.5)]}},
+            "bert_base, times the best of the others",
+        ),
     ],
 )
 def test_what_is_missing_or_too_slow_breaks_its_bar(
@@ -105,11 +110,6 @@ def test_what_is_missing_or_too_slow_breaks_its_bar(
 ) -> None:
     broken = models.all_bars([network(models, **changes)], (300, 1200))
     assert any(name in bar.name and not bar.holds for bar in broken)
-
-
-def test_a_network_that_is_run_by_fallback_has_no_bar_on_coverage(models: Any) -> None:
-    found = network(models, "dcgan", coverage={"flop": 100.0, "tunable_flop": 3.0})
-    assert not any("share of flop" in bar.name for bar in models.all_bars([found], (300, 1200)))
 
 
 @pytest.mark.parametrize(("peak", "applies"), [(0.5, True), (0.7, False)])
@@ -198,7 +198,8 @@ def state(pid: int) -> str:
 def test_what_holds_a_network_back_is_shown(
     models: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = network(models)
+    bench = {"runtimes": [row("autotune", 0.01), row("onnxruntime", 0.008)]}
+    found = network(models, bench=bench)
     models.print_network(found)
     shown = capsys.readouterr().out
     assert "dense" in shown and "100%" in shown and "1.5 Gflop/s" in shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from python_processes import start_python
 
+from autotune.cli.output import write_text
 from autotune.errors import InvalidValueError
 from autotune.models.cost import ModelFile, model_file
 
@@ -41,6 +44,29 @@ def test_closed_streams(closed: str, status: int, tuned_cli: Any) -> None:
     assert ("standard output is closed" in done.stderr) == (status == 2)
     assert "Traceback" not in done.stderr
     assert Path("autotune.db").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "shown"),
+    [("ascii", "é.db", b"\\xe9.db is sound"), ("utf-8", "\udcff.db", b"\\udcff.db is sound")],
+)
+def test_what_the_encoding_of_the_output_lacks_is_written_out(
+    encoding: str, name: str, shown: bytes, tuned_cli: Any
+) -> None:
+    shutil.copy("autotune.db", name)
+    done = subprocess.run(
+        [sys.executable, "-m", "autotune", "records", "check", "--database", name],
+        env={**os.environ, "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shown in done.stdout
+
+
+def test_files_on_standard_output_are_utf_8(capfdbinary: Any) -> None:
+    write_text("-", "é→")
+    assert capfdbinary.readouterr().out == "é→".encode()
 
 
 SIGNALLED = """

@@ -128,6 +128,11 @@ def test_a_model_that_takes_all_the_time_to_be_made_is_one_line(cli: Any) -> Non
     assert "while it was made; give it more time (--time)" in line
 
 
+def test_a_warm_start_contradicts_fresh(cli: Any) -> None:
+    done = cli(*TUNE_MODEL, "--fresh", "--warm-start")
+    assert done.status == 2 and "leave out one of them" in done.stderr and cli.files() == set()
+
+
 NATIVE = """
 import hashlib, pathlib, time
 def endless():
@@ -214,7 +219,7 @@ def events() -> list[Event]:
     )
 
     def started(task: str) -> RunStarted:
-        return RunStarted("run", task, "aa", 1, 8, None, 0, {}, {}, None, 0.0, "db", 1, 1)
+        return RunStarted("run", task, "aa", 1, 8, None, 0, {}, {}, None, 2.5, "db", 1, 1)
 
     return [
         PassFinished("net", "fuse", 0.5, "3 functions"),
@@ -239,7 +244,8 @@ def test_what_is_worth_a_line_is_said_once(verbose: bool) -> None:
     passes = ["net: pass fuse, 500 ms: 3 functions"] if verbose else []
     assert lines == [
         *passes,
-        "net: 5 calls of 3 tasks, of which 1 are not tuned",
+        "net: 5 calls of 3 tasks, of which 1 is not tuned",
+        "net: resuming run run after 2.50 s",
         "large: warning: something odd",
         "net: done: the time is over",
     ]

@@ -122,6 +122,10 @@ def test_a_query_without_an_answer_is_status_1(tuned_cli: Any) -> None:
     assert done.status == 1 and json.loads(done.stdout) == []
     assert tuned_cli("best", "--threads", "99").status == 1
     assert tuned_cli("show", "softmax").status == 1
+    for command in ("best", "show", "explain"):
+        done = tuned_cli(command, "gem")
+        assert done.status == 1
+        assert "matches; workloads with one: gemm. Did you mean 'gemm'?" in done.stderr
 
 
 @pytest.mark.parametrize(

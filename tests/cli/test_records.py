@@ -45,7 +45,10 @@ def lines(path: Path) -> list[Record]:
 
 def test_check_reads_every_checksum(cli: Any) -> None:
     done = cli("records", "check")
-    assert (done.status, done.stdout) == (0, "autotune.db is sound: 5 records, 0 runs\n")
+    assert (done.status, done.stdout) == (
+        0,
+        "autotune.db is sound: 5 records, 0 baselines, 0 runs\n",
+    )
     with closing(sqlite3.connect("autotune.db")) as connection:
         connection.execute("UPDATE records SET latency = 2 * latency WHERE id = 4")
         connection.commit()

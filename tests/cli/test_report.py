@@ -19,7 +19,7 @@ needs_libraries = pytest.mark.skipif(
     not all(map(find_spec, ("matplotlib", "jinja2"))),
     reason="matplotlib or jinja2 is not installed; tox -e tests has them",
 )
-REPORT = ("report", "autotune.db", "-o")
+REPORT = ("report", "-o")
 
 
 def refused(done: Any) -> str:
@@ -94,7 +94,7 @@ def test_a_database_without_records_gives_no_page(cli: Any) -> None:
 
 
 def test_no_database_is_one_line(cli: Any) -> None:
-    assert "missing.db" in refused(cli("report", "missing.db", "-o", "report.html"))
+    assert "missing.db" in refused(cli("report", "--database", "missing.db", "-o", "report.html"))
 
 
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])

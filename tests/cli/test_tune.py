@@ -64,6 +64,13 @@ def test_json_on_standard_output_is_all_of_it(cli: Any) -> None:
     assert "naive loop nest" in done.stderr
 
 
+def test_runs_are_listed_with_what_they_tuned(cli: Any) -> None:
+    assert cli.tune("--trials", "2", "--quiet").status == 0
+    (run,) = json.loads(cli("records", "runs", "--json", "-").stdout)
+    (name,) = run["tasks"]
+    assert name.startswith("gemm m=") and name in cli("records", "runs").stdout
+
+
 def test_strategy_options_and_round_size(cli: Any) -> None:
     options = ("--strategy-option", "epsilon=0.5", "--strategy-option", "population=16")
     done = cli.tune(*options, "--round-size", "4", "--trials", "8")
@@ -81,6 +88,7 @@ def test_options_of_the_cost_model_are_its_own(cli: Any) -> None:
     ("arguments", "message"),
     [
         (["gem", "--shape", "m=1"], "unknown workload 'gem'; .*Did you mean 'gemm'"),
+        (["gone.mlir"], "'gone.mlir' is no name of a workload; .* is given by --mlir gone.mlir,"),
         (["gemm", "--shape", "m=8,n=8"], "gemm: the shape lacks k; it takes m, n, k"),
         (["gemm"], "the shape lacks m, n, k"),
         (
@@ -99,7 +107,10 @@ def test_options_of_the_cost_model_are_its_own(cli: Any) -> None:
         (["gemm", "--shape", "m=8,n=x,k=8"], "n must be a whole number, not 'x'"),
         (["gemm", "--shape", "m=8,n,k=8"], "--shape 'n' is not of the form name=value"),
         (["gemm", "--shape", "m=8,m=9"], "--shape names 'm' twice"),
-        ([*TUNE[1:], "--dtype", "float31"], "unknown dtype 'float31'; allowed: .*float32"),
+        (
+            [*TUNE[1:], "--dtype", "float31"],
+            r"unknown dtype 'float31'; allowed: .*float32.*\. Did you mean 'float32'",
+        ),
         ([*TUNE[1:], "--strategy", "evolutionry"], "Did you mean 'evolutionary'"),
         ([*TUNE[1:], "--backend", "refrence"], "unknown backend 'refrence'"),
         ([*TUNE[1:], "--space", "sketh"], "Did you mean 'sketch'"),
@@ -110,6 +121,7 @@ def test_options_of_the_cost_model_are_its_own(cli: Any) -> None:
         ([*TUNE[1:], "--trials", "many"], "'many' is not a valid integer"),
         ([*TUNE[1:], "--time", "0"], "time must be a positive number"),
         ([*TUNE[1:], "--threads", "0"], "threads must be"),
+        ([*TUNE[1:], "--warm-start", "--fresh"], "fresh .--fresh. ignores it: leave out one of"),
         ([*TUNE[1:], "--strategy-option", "epsilon"], "is not of the form name=value"),
         ([*TUNE[1:], "--strategy-option", "epsilom=1"], "Did you mean 'epsilon'"),
         ([*TUNE[1:], "--strategy-option", "epsilon=7"], "epsilon"),

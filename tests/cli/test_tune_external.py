@@ -89,7 +89,7 @@ def test_other_commands_show_values_for_loop_nests(done_cli: Any) -> None:
 def test_a_page_has_the_configuration(done_cli: Any) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
-    done = done_cli("report", "autotune.db", "-o", "page.html")
+    done = done_cli("report", "-o", "page.html")
     assert done.status == 0, done.stderr
     page = (done_cli.folder / "page.html").read_text()
     assert "n = 3" in page and "default configuration" in page

@@ -177,8 +177,8 @@ def test_files_that_commands_name_are_part_of_a_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path,value,message",
     [
-        ("run", None, "a spec needs 'run'"),
-        ("parameters", None, "a spec needs 'parameters'"),
+        ("run", None, "the spec of 'external' needs 'run'"),
+        ("parameters", None, "the spec of 'external' needs 'parameters'"),
         ("parameters", {}, "there are no parameters to tune"),
         ("parameters", [1], "parameters: a table with keys is needed"),
         ("parameters/tile", 8, "parameter 'tile': a table with keys is needed"),

@@ -476,6 +476,15 @@ def test_a_new_worker_starts_before_anything_else_is_timed(
     assert min(later) > starts[-1].end > starts[-1].begin > crash
 
 
+def test_simulated_latencies_hold_no_second_of_the_check(
+    make_measurer: MakeMeasurer, workload: Workload, candidates: list[Candidate]
+) -> None:
+    # Any call that took so long would be the only sample.
+    measurer = make_measurer(protocol=MeasureProtocol(limit_seconds=1e-9))
+    (outcome,) = measurer.measure(candidates[:1])
+    assert outcome.samples == (virtual_latency(workload, candidates[0]),)
+
+
 def test_latencies_compare_although_the_machine_drifts(
     make_measurer: MakeMeasurer, workload: Workload, candidates: list[Candidate]
 ) -> None:

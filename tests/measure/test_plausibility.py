@@ -21,7 +21,7 @@ from autotune.measure.timing_session import TimingSession
 from autotune.store.database import RecordFilter
 from autotune.store.failures import mine_failures
 from autotune.store.sqlite import open_database
-from autotune.targets import Target, measure_core_rates, preset
+from autotune.targets import Target, measure_core_rates, preset, with_tf32
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
 
 MEASURED = Target("cpu", "box", cores=2, peak_flops={"float32": 1e11}, rates_measured=True)
@@ -65,6 +65,14 @@ def test_programs_of_a_gpu_are_held_to_its_own_peak() -> None:
         bytes_.flop / gpu.tensor_peak_flops["int8"] / 4
     )
     assert peak_rate(bytes_, evolve(gpu, tensor_peak_flops={}, peak_flops={}), 1) == 0
+
+
+def test_tensor_cores_of_unknown_speed_are_held_to_no_peak() -> None:
+    """With TF32, products of float32 are theirs."""
+    product, known = gemm(m=4096, n=4096, k=4096), with_tf32(preset("h100"))
+    assert peak_rate(product, known, 1) == known.tensor_peak_flops["float32"]
+    unknown = with_tf32(evolve(preset("h100"), processor="sm_100", tensor_peak_flops={}))
+    assert peak_rate(product, unknown, 1) == 0
 
 
 def move(indices: tuple[int, int], shape: tuple[int, int]) -> Workload:

@@ -1,4 +1,4 @@
-"""Loops that end depending on another axis."""
+"""Loops of which only some iterations are run, depending on another axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IndexValue, const, var
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, cumsum
-from autotune.nest import derive_nest
+from autotune.nest import derive_nest, describe
 from autotune.sketches import (
     BoundLoop,
     Candidate,
@@ -68,6 +68,56 @@ def test_iterations_are_run_and_counted_up_to_the_bound(
     assert int(evaluate(statement.trips(4), {})) <= outer * inner * rounds * width
 
 
+@given(
+    *(FACTORS, FACTORS),
+    *(st.integers(1, 3), st.sampled_from([-3, -2, -1, 1, 2, 3])),
+    st.tuples(st.integers(-20, 60), st.none() | st.integers(-20, 60)),
+)
+def test_iterations_are_run_and_counted_within_a_window(
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    scale: int,
+    stride: int,
+    ends: tuple[int, int | None],
+) -> None:
+    """Those in which some position is not beyond either end, and their number is exact."""
+    most, least = ends
+    bound = BoundLoop(
+        *("Y", "j.0", "i", const(most), scale),
+        *(stride, None if least is None else const(least)),
+    )
+    if bound.is_causal:
+        return  # counted by a formula
+    sketch = tiled(rows, columns, bound)
+    (outer, inner), (rounds, width) = rows, columns
+
+    def runs(tile: int, iteration: int) -> bool:
+        places = [
+            scale * j + stride * i
+            for j in range(iteration * width, (iteration + 1) * width)
+            for i in range(tile * inner, (tile + 1) * inner)
+        ]
+        return min(places) <= most and (least is None or max(places) >= least)
+
+    run = [[it for it in range(rounds) if runs(tile, it)] for tile in range(outer)]
+    wanted = [
+        sum(sum(range(it * width, (it + 1) * width)) for it in run[row // inner])
+        for row in range(outer * inner)
+    ]
+    np.testing.assert_array_equal(run_candidate(Candidate(sketch, ()), {})["Y"], wanted)
+    (statement,) = (it for it in derive_nest(sketch).statements if it.name == "Y")
+    counted = int(evaluate(statement.trips(4), {}))
+    # Where none is run there is still something to take the logarithm of.
+    assert counted == max(inner * width * sum(map(len, run)), inner)
+
+
+def test_windows_are_printed() -> None:
+    window = BoundLoop("Y", "j.0", "i", const(14), 2, 1, const(3))
+    assert "for Y.j.0 in 4 while 3 <= 2 * j + i <= 14:" in describe(tiled((2, 2), (4, 2), window))
+    ends = BoundLoop("Y", "j.0", "i", const(14), 1, -2)
+    assert "for Y.j.0 in 4 while j - 2 * i <= 14:" in describe(tiled((2, 2), (4, 2), ends))
+
+
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
@@ -75,6 +125,7 @@ def test_iterations_are_run_and_counted_up_to_the_bound(
         ([BoundLoop("Y", "j.0", "k", const(0), 1)], "no axis 'k'"),
         ([BoundLoop("Y", "j.0", "j", const(0), 1)], "no serial loop"),
         ([BoundLoop("Y", "j.0", "i", const(0), 0)], "scale of 0"),
+        ([BoundLoop("Y", "j.0", "i", const(0), 1, 0)], "stride of 0"),
         ([Vectorize("Y", "j.1"), BoundLoop("Y", "j.1", "i", const(0), 1)], "no serial loop"),
         ([BOUND, Unroll("Y", ("j.0",))], "bounded, and stays serial"),
         ([BOUND, Parallel("Y", ("i.0", "j.0"))], "bounded, and stays serial"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import autotune
 from autotune.backends import ImportedProgram
 from autotune.cli.build_model import timed_and_saved
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
-from autotune.ir.expressions import Binary, Load, var
+from autotune.ir.expressions import Binary, Cast, Constant, Gather, IndexValue, Load, Unary, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.builders import gemm
 from autotune.measure.pool import WorkerPool
@@ -26,7 +27,10 @@ from autotune.networks.source import Source
 from autotune.networks.tables import coverage_table
 from autotune.networks.totals import NetworkTotals
 from autotune.report import formats
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.store.records import Outcome
+from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import ReferenceBackend
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
@@ -41,12 +45,30 @@ from autotune.tuning.options import TuneOptions
 READING = ModelOptions(frontend=REFERENCE_FRONTEND)
 
 
-def gram_of(n: int) -> Workload:
-    """Products of all pairs of rows, which no sketch can express: one tensor is both factors."""
-    body = Binary("mul", Load("X", (var("i"), var("k"))), Load("X", (var("j"), var("k"))))
+def gathered_sums(n: int) -> Workload:
+    """A product whose factor is read where numbers of floats say."""
+    half = Unary(
+        "floor", Binary("mul", Cast("float32", IndexValue(var("k"))), Constant(0.5, "float32"))
+    )
+    read = Gather("X", (IndexValue(var("i")), Cast("int32", half)))
+    body = Binary("mul", read, Load("W", (var("k"), var("j"))))
     axes = (Axis("i", n), Axis("j", n), Axis("k", n, "reduce"))
     stage = Stage(Tensor("Y", (n, n), "float32"), axes, body, "add")
-    return Workload("gram", (Tensor("X", (n, n), "float32"),), (stage,), ("Y",))
+    inputs = tuple(Tensor(name, (n, n), "float32") for name in "XW")
+    return Workload("gathered", inputs, (stage,), ("Y",))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_rule_for_gathers() -> Iterator[None]:
+    """Every workload of these tests has sketches otherwise."""
+    apply = MultiLevelTilingRule.apply
+
+    def refusing(rule: MultiLevelTilingRule, draft: SketchDraft, stage: Stage) -> Any:
+        return None if stage.gathers else apply(rule, draft, stage)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MultiLevelTilingRule, "apply", refusing)
+        yield
 
 
 def four_layers() -> ReferenceModel:
@@ -57,7 +79,7 @@ def four_layers() -> ReferenceModel:
         layers=(
             *model.layers,
             ReferenceLayer("copy", model.layers[1].workload, view=True),
-            ReferenceLayer("gram", gram_of(16)),
+            ReferenceLayer("gathered", gathered_sums(16)),
         ),
     )
 
@@ -84,21 +106,25 @@ def result(tmp_path_factory: pytest.TempPathFactory, events: list[Event]) -> Mod
 
 def test_equal_tasks_are_one_and_refused_ones_get_no_budget(result: ModelResult) -> None:
     found = {task.name: task for task in result.tasks}
-    assert list(found) == ["first", "scale", "copy", "gram"]
+    assert list(found) == ["first", "scale", "copy", "gathered"]
     assert found["first"].task.names == ("first", "second")
     assert [task.task.occurrences for task in result.tasks] == [2, 1, 1, 1]
     assert found["first"].trials + found["scale"].trials == result.trials == 12
-    assert found["copy"].run_by == "view" and found["gram"].run_by == "default schedule"
-    assert found["copy"].trials == found["gram"].trials == 0
+    assert found["copy"].run_by == "view" and found["gathered"].run_by == "default schedule"
+    assert found["copy"].trials == found["gathered"].trials == 0
     assert found["first"].run_by == "tuned" and not found["first"].reason
-    assert found["gram"].reason
+    assert found["gathered"].reason.startswith("no sketch rule applies to stage 'Y'")
+    # Records are found by the name that tables show.
+    with open_database(result.database, read_only=True) as database:
+        recorded = {record.candidate.sketch.workload.name for record in database.records()}
+    assert recorded == {"first", "scale"}
 
 
 def test_the_estimate_is_the_sum_over_occurrences(result: ModelResult) -> None:
-    first, scale, copy, gram = result.tasks
+    first, scale, copy, gathered = result.tasks
     assert first.latency and scale.latency
     assert result.latency == pytest.approx(2 * first.latency + scale.latency)
-    assert result.untimed == ("gram",) and gram.total is None and copy.total == 0.0
+    assert result.untimed == ("gathered",) and gathered.total is None and copy.total == 0.0
     assert first.untuned and result.speedup and result.speedup > 1
 
 
@@ -134,7 +160,7 @@ def test_a_task_that_is_slower_in_the_network_is_named(
     compiled = result.build()
     first = result.tasks[0].total
     assert first is not None and not result.gaps
-    calls = {"first": 5.0, "second": 4.0, "scale": 1e-9, "gram": 1e-9}
+    calls = {"first": 5.0, "second": 4.0, "scale": 1e-9, "gathered": 1e-9}
     monkeypatch.setattr(type(compiled), "profile", lambda *_: calls)
     monkeypatch.setattr(type(compiled), "time_calls", lambda _, given, n: (9.5,) * n)
     timed = result.timed(compiled)
@@ -152,14 +178,14 @@ def test_the_json_form_is_whole(result: ModelResult) -> None:
     first = data["tasks"][0]
     assert first["occurrences"] == 2 and first["total"] == pytest.approx(2 * first["latency"])
     assert first["result"]["best"]["latency"] == first["latency"]
-    assert data["latency"] == result.latency and data["untimed"] == ["gram"]
+    assert data["latency"] == result.latency and data["untimed"] == ["gathered"]
 
 
 def test_the_table_says_what_each_task_is_run_by(result: ModelResult) -> None:
     table = result.table()
     rows = {row["task"]: row for row in table.to_json()}
     assert rows["first"]["run by"] == "tuned" and rows["copy"]["run by"] == "view"
-    assert rows["gram"]["run by"].startswith("default schedule: ")
+    assert rows["gathered"]["run by"].startswith("default schedule: ")
     assert "the speed without tuning" in table.title
     assert any("tuned: 2 of 3 tasks" in note for note in table.notes)
     assert str(result.database) in table.notes[-1]
@@ -262,10 +288,10 @@ def test_events_tell_the_network_and_its_totals(result: ModelResult, events: lis
         ("first", 2, True),
         ("scale", 1, True),
         ("copy", 1, False),
-        ("gram", 1, True),
+        ("gathered", 1, True),
     ]
     warned = [it for it in events if isinstance(it, WarningRaised)]
-    assert [it.task for it in warned if "not tuned" in it.message] == ["gram"]
+    assert [it.task for it in warned if "not tuned" in it.message] == ["gathered"]
     totals = NetworkTotals()
     for event in events:
         totals(event)
@@ -293,7 +319,7 @@ def test_coverage_counts_calls_and_flop() -> None:
     rows = {row["task"]: row for row in table.to_json()}
     assert rows["first"]["calls"] == "2" and rows["first"]["tuned"] == "by space sketch"
     assert rows["copy"]["tuned"].startswith("no: a view")
-    assert rows["gram"]["tuned"].startswith("no: ") and rows["gram"]["sketches"] == "-"
+    assert rows["gathered"]["tuned"].startswith("no: ") and rows["gathered"]["sketches"] == "-"
     assert "2 of 3 tasks, 3 of 4 calls" in table.notes[0]
     assert "100 %" not in table.notes[0]
 

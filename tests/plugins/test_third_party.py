@@ -271,6 +271,19 @@ def test_a_database_is_named_before_its_path(tmp_path: Path) -> None:
         assert (tmp_path / "one.db").exists()
 
 
+def test_a_name_of_no_database_makes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownNameError, match=r"'sqlit'.*Did you mean 'sqlite'.*'./sqlit:a.db'"):
+        open_database("sqlit:a.db")
+    assert not list(tmp_path.iterdir())
+    with open_database("./sqlit:a.db"):
+        pass
+    with open_database("sqlit:a.db", read_only=True) as there:
+        assert not list(there.runs())
+
+
 def test_kinds_of_targets_are_open_to_plugins() -> None:
     assert Target("npu", "some").kind == "npu"
     for wrong in ("CPU", "cdua", "two words", ""):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from other_timer import other_process
+from process_facts import becomes_true
 
 from autotune.process.timing_lock import BUSY_VARIABLE, TimingLock
 
@@ -27,13 +27,6 @@ class Seconds:
         return self.now
 
 
-def acquired(lock: TimingLock, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while not (held := lock.acquire()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return held
-
-
 def test_one_process_at_a_time_times_on_a_processor(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = TimingLock((0, 1, 1), path=path)
@@ -47,7 +40,7 @@ def test_one_process_at_a_time_times_on_a_processor(tmp_path: Path) -> None:
         other.process.kill()
         other.process.wait()
         # The kernel has released what the killed one had.
-        assert acquired(lock)
+        assert becomes_true(lock.acquire)
         lock.release()
 
 
@@ -71,15 +64,14 @@ def test_who_waits_comes_before_who_has_just_timed(tmp_path: Path) -> None:
     lock = TimingLock((0,), path=path)
     with other_process(path, "0") as other:
         for _ in range(3):
-            assert acquired(lock)
-            other.ask(10.0)
-            time.sleep(0.3)
+            assert becomes_true(lock.acquire)
+            other.wait()
             lock.release()
             # However soon this one asks again.
             assert not lock.acquire()
-            assert other.answer()
+            assert other.has_waited()
             other.release()
-            assert acquired(lock)
+            assert becomes_true(lock.acquire)
             lock.release()
 
 

@@ -42,11 +42,13 @@ def test_descendants_go_with_their_worker_wherever_they_are(
     hear(worker)
     assert len(session_members(worker.pid)) >= 2
     assert len(children_of(worker.keeper_pid)) == 2  # the daemon, forked twice, is its child now
+    nameless = f"sleep {600 + worker.pid}"
+    assert becomes_true(lambda: _processes_of(nameless))
     worker.send({})
     _, how = listen(worker, 0.3 if then in ("hang", "close") else 300)
     assert how == ENDS[then]
-    # The nameless one was found although nothing about it names the folder.
-    assert not _processes_of("sleep 600")
+    # It was found although nothing about it names the folder.
+    assert not _processes_of(nameless)
 
 
 def _processes_of(command: str) -> list[int]:

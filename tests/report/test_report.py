@@ -169,6 +169,16 @@ def test_without_turns_at_the_end_the_recorded_latencies_are_compared() -> None:
     assert [row[1::2] for row in table.rows] == [("2.00 us", "1.00x"), ("8.00 us", "4.00x")]
 
 
+def test_a_baseline_that_took_no_turns_is_compared_with_the_confirmed_latency() -> None:
+    whole = make_result().confirmation
+    assert whole is not None
+    result = make_result(confirmation=evolve(whole, over_baseline=None))
+    table = comparison_table(result)
+    assert [row[1::2] for row in table.rows] == [("2.10 us", "1.00x"), ("8.00 us", "3.81x")]
+    assert "2.10 us, 488 MFLOP/s, 3.81x the speed of" in table.title
+    assert result.speedup == 8e-6 / 2.1e-6
+
+
 def test_imported_records_are_said_to_be_claims() -> None:
     own = make_result().best
     assert own is not None

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from attrs import evolve
-from divided_reductions import fractional_convolution
-from split_reductions import reduction
+from backward_reads import convolution, relative_scores
+from divided_reductions import fractional_convolution, grouped_convolution, shared_factor
+from poolings import average_pooling
+from split_reductions import reduction, weighted_sums
 
 from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.workloads import (
@@ -82,7 +85,12 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         product_of_relu(),
         fractional_convolution(),
         reduction((600, 40), (0,)),
+        weighted_sums(4, 3000),
         cumsum(m=16, n=40),
+        relative_scores(16, 8),
+        shared_factor(),
+        shared_factor(first=1),
+        average_pooling(),
     ):
         for target in ("skylake-avx512", "a100"):
             for sketch in sketches(workload, target).values():
@@ -126,6 +134,31 @@ def test_variants_of_an_attention() -> None:
     assert "fuse_producer.tiled" in variants(made["attention-tiles"])
     others = {name: sketch for name, sketch in made.items() if name != "attention-tiles"}
     assert not any("fuse_producer.tiled" in variants(sketch) for sketch in others.values())
+
+
+def test_packs_of_what_is_read_backwards() -> None:
+    data = step_names(Pack("C", "A", "i.0", None, None, 1), convolution(9, 3, 4, 8))
+    assert {"pack.reversed", "pack.window"} <= data and "pack.crossed" not in data
+    scores = relative_scores(8, 4)
+    assert "pack.crossed" in step_names(Pack("C", "B", "i.0", None, None, 1), scores)
+    assert "pack.crossed" not in step_names(Pack("C", "A", "i.0", None, None, 1), scores)
+
+
+def test_a_pack_of_what_is_read_at_a_quotient() -> None:
+    workload = shared_factor()
+    assert "pack.divided" in step_names(Pack("Y", "K", None, 1, const(4), 1), workload)
+    assert "pack.divided" not in step_names(Pack("Y", "Q", None, None, None, 1), workload)
+    assert "pack.mixed_quotients" not in step_names(Pack("Y", "K", None, 1, const(4), 1), workload)
+
+
+@pytest.mark.parametrize(
+    ("workload", "operand"),
+    # At quotients of sums, at quotients of lanes.
+    [(fractional_convolution(), "X"), (grouped_convolution(), "X")],
+)
+def test_a_pack_of_what_is_read_at_more_than_a_quotient(workload: Workload, operand: str) -> None:
+    names = step_names(Pack("Y", operand, None, None, None, 1), workload)
+    assert {"pack.divided", "pack.mixed_quotients"} <= names
 
 
 def test_a_transposed_pack() -> None:

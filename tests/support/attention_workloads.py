@@ -8,7 +8,7 @@ from autotune.ir.expressions import Binary, Load, ScalarExpr, Unary, var
 from autotune.ir.expressions.scalar import transform
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 
-__all__ = ["grouped", "transposed", "with_bias", "with_computed_keys", "with_epilogue"]
+__all__ = ["divided", "grouped", "transposed", "with_bias", "with_computed_keys", "with_epilogue"]
 
 
 def load(tensor: str, *axes: str) -> Load:
@@ -31,6 +31,23 @@ def transposed(workload: Workload, *names: str) -> Workload:
         for tensor in workload.inputs
     )
     stages = tuple(evolve(stage, body=transform(stage.body, swap)) for stage in workload.stages)
+    return evolve(workload, inputs=inputs, stages=stages, parameters={})
+
+
+def divided(workload: Workload, copies: int) -> Workload:
+    """The workload with so many neighbouring heads of queries for each head of keys and values."""
+
+    def read(node: ScalarExpr) -> ScalarExpr | None:
+        if not isinstance(node, Load) or node.tensor not in ("K", "V"):
+            return None
+        head, *others = node.indices
+        return Load(node.tensor, (head // copies, *others))
+
+    stages = tuple(evolve(stage, body=transform(stage.body, read)) for stage in workload.stages)
+    inputs = tuple(
+        evolve(it, shape=(it.shape[0] // copies, *it.shape[1:])) if it.name in ("K", "V") else it
+        for it in workload.inputs
+    )
     return evolve(workload, inputs=inputs, stages=stages, parameters={})
 
 

@@ -1,4 +1,5 @@
-"""Reductions at quotients: convolutions in groups or with fractional strides, adaptive pooling."""
+"""Reductions at quotients: convolutions in groups or with fractional strides, adaptive pooling,
+products whose batches share a factor."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ __all__ = [
     "fractional_convolution",
     "grouped_convolution",
     "multiplied_channels",
+    "shared_factor",
 ]
 
 
@@ -108,6 +110,31 @@ def adaptive_pooling(extent: int = 13, out: int = 5, channels: int = 16) -> Work
     inside = Binary("and", within(h, a), within(w, b))
     inputs = (Tensor("X", (extent, extent, channels), "float32"),)
     return _sum("adaptive", axes, Select(inside, read, Constant(0.0, "float32")), inputs)
+
+
+def shared_factor(
+    batches: int = 6,
+    copies: int = 3,
+    rows: int = 5,
+    columns: int = 23,
+    depth: int = 16,
+    first: int = 0,
+) -> Workload:
+    """A batch of products with the transposes of matrices that ``copies`` neighbours share.
+
+    They are ``first`` fewer that share the first one.
+    """
+    axes = (
+        *(Axis("b", batches), Axis("i", rows), Axis("j", columns)),
+        Axis("k", depth, "reduce"),
+    )
+    b, i, j, k = (var(axis.name) for axis in axes)
+    inputs = (
+        Tensor("Q", (batches, rows, depth), "float32"),
+        Tensor("K", ((batches - 1 + first) // copies + 1, columns, depth), "float32"),
+    )
+    body = Binary("mul", Load("Q", (b, i, k)), Load("K", ((b + first) // copies, j, k)))
+    return _sum("shared factor", axes, body, inputs)
 
 
 def _divides(divisor: int, index: IntExpr) -> ScalarExpr:

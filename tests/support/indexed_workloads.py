@@ -7,6 +7,7 @@ from divided_reductions import (
     fractional_convolution,
     grouped_convolution,
     multiplied_channels,
+    shared_factor,
 )
 
 from autotune.ir.expressions import (
@@ -25,7 +26,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 
-__all__ = ["INDEXED_WORKLOADS"]
+__all__ = ["INDEXED_WORKLOADS", "embedding_bag", "gathered_product"]
 
 i, j, k, c = (var(name) for name in "ijkc")
 ZERO = Constant(0.0, "float32")
@@ -171,6 +172,26 @@ def masks() -> Workload:
     return Workload("masks", inputs, (both, stage), ("Y",))
 
 
+def embedding_bag(bags: int = 7, most: int = 5, width: int = 32) -> Workload:
+    """Weighted sums of rows of a table."""
+    axes = (Axis("i", bags), Axis("j", width), Axis("k", most, "reduce"))
+    row = Gather("T", (Load("I", (i, k)), IndexValue(j)))
+    body = Binary("mul", row, Load("W", (i, k)))
+    stage = Stage(matrix("Y", bags, width), axes, body, "add")
+    inputs = (matrix("T", 50, width), matrix("I", bags, most, dtype="int64"))
+    return Workload("embedding bag", (*inputs, matrix("W", bags, most)), (stage,), ("Y",))
+
+
+def gathered_product(rows: int = 6, columns: int = 23, depth: int = 16) -> Workload:
+    """Rows of a table times the transpose of a matrix."""
+    axes = (Axis("i", rows), Axis("j", columns), Axis("k", depth, "reduce"))
+    row = Gather("T", (Load("I", (i,)), IndexValue(k)))
+    body = Binary("mul", row, Load("W", (j, k)))
+    stage = Stage(matrix("Y", rows, columns), axes, body, "add")
+    inputs = (matrix("T", 50, depth), matrix("I", rows, dtype="int32"))
+    return Workload("gathered product", (*inputs, matrix("W", columns, depth)), (stage,), ("Y",))
+
+
 INDEXED_WORKLOADS = (
     merged_heads(),
     repeated_heads(),
@@ -189,4 +210,7 @@ INDEXED_WORKLOADS = (
     multiplied_channels(),
     fractional_convolution(),
     adaptive_pooling(),
+    shared_factor(),
+    embedding_bag(),
+    gathered_product(),
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from attrs import evolve
+from split_reductions import reduction
+
 from autotune.ir.expressions import Binary, Constant, Load, Unary, var
 from autotune.ir.workloads import (
     Axis,
@@ -20,9 +23,11 @@ from autotune.ir.workloads import (
 
 __all__ = [
     "ALIGNED_WORKLOADS",
+    "REDUCED_FIRST",
     "ROUND_TRIPS",
     "SMALL_WORKLOADS",
     "VARIED_WORKLOADS",
+    "gram",
     "root_mean_square",
     "sum_of_halves",
     "two_products",
@@ -106,6 +111,17 @@ def sum_of_halves(rows: int, columns: int) -> Workload:
     return Workload("halves", (Tensor("X", (rows, 2 * columns), "float32"),), (stage,), ("Y",))
 
 
+def gram(rows: int, depth: int) -> Workload:
+    """Products of all pairs of rows of one tensor, after its negative elements are gone."""
+    columns = Axis("k", depth)
+    body = Binary("max", Load("A", (var("i"), var("k"))), Constant(0.0, "float32"))
+    relu = Stage(Tensor("R", (rows, depth), "float32"), (Axis("i", rows), columns), body)
+    axes = (Axis("i", rows), Axis("j", rows), Axis("k", depth, "reduce"))
+    factors = (Load("R", (var(row), var("k"))) for row in ("i", "j"))
+    products = Stage(Tensor("G", (rows, rows), "float32"), axes, Binary("mul", *factors), "add")
+    return Workload("gram", (Tensor("A", (rows, depth), "float32"),), (relu, products), ("G",))
+
+
 VARIED_WORKLOADS = (
     gemm(m=64, n=64, k=64),
     gemm(m=37, n=53, k=29),
@@ -166,3 +182,29 @@ ROUND_TRIPS = {
     "elementwise": elementwise(m=3, n=4),
 }
 """Every builder, small: programs that compilers write and read."""
+
+
+def _reduced_first(workload: Workload) -> Workload:
+    """The same, with reduced axes before all others."""
+    return evolve(
+        workload,
+        stages=tuple(
+            evolve(stage, axes=(*stage.reduce_axes, *stage.spatial_axes))
+            for stage in workload.stages
+        ),
+    )
+
+
+REDUCED_FIRST = tuple(
+    map(
+        _reduced_first,
+        (
+            reduction((6, 500), (1,), last="sqrt"),
+            softmax(m=6, n=64),
+            conv2d(h=8, w=8, ci=4, co=16, pad=1, relu=1),
+            reduction((512, 24), (0,)),
+            gemm(m=16, n=32, k=24),
+        ),
+    )
+)
+"""Stages that list reduced axes before those of the result, as nothing says that they must not."""

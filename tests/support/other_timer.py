@@ -21,11 +21,15 @@ for line in sys.stdin:
     if line.strip() == "release":
         lock.release()
         print("released", flush=True)
-    else:
-        end = time.monotonic() + float(line)
-        while not (held := lock.acquire()) and time.monotonic() < end:
+    elif line.strip() == "wait":
+        held = lock.acquire()
+        print("asked", flush=True)
+        while not held:
             time.sleep(0.01)
+            held = lock.acquire()
         print(held, flush=True)
+    else:
+        print(lock.acquire(), flush=True)
 """
 
 
@@ -41,18 +45,19 @@ class Other:
         )
         assert self._line() == "started"
 
-    def ask(self, seconds: float = 0.0) -> None:
-        """Have it ask for so long."""
-        self._write(str(seconds))
+    def wait(self) -> None:
+        """Have it ask until it gets the lock; it has asked once when this returns."""
+        self._write("wait")
+        assert self._line() == "asked"
 
-    def answer(self) -> bool:
-        """Whether it got the lock."""
+    def has_waited(self) -> bool:
+        """Whether it got the lock that it waited for, in the end."""
         return self._line() == "True"
 
     def acquires(self) -> bool:
         """Whether it gets the lock now."""
-        self.ask()
-        return self.answer()
+        self._write("ask")
+        return self._line() == "True"
 
     def release(self) -> None:
         """Have it let others time."""

@@ -77,10 +77,11 @@ def daemon() -> None:
 
 
 def nameless() -> None:
-    """A daemon that has dropped its environment."""
+    """A daemon that has dropped its environment, known by how long it sleeps."""
+    seconds = 600 + os.getpid()
     if os.fork() == 0:
         os.setsid()
-        os.execve("/bin/sleep", ["sleep", "600"], {})
+        os.execve("/bin/sleep", ["sleep", str(seconds)], {})
 
 
 def stopped() -> None:

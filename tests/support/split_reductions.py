@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.ir.expressions import Binary, Load, Unary, var
+from autotune.ir.expressions import Binary, Cast, IndexValue, Load, ScalarExpr, Unary, var
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -14,7 +14,7 @@ from autotune.ir.workloads import (
     gemm,
 )
 
-__all__ = ["SPLIT_ACROSS_BLOCKS", "SPLIT_REDUCTIONS", "norm", "reduction"]
+__all__ = ["SPLIT_ACROSS_BLOCKS", "SPLIT_REDUCTIONS", "norm", "reduction", "weighted_sums"]
 
 
 def reduction(
@@ -56,6 +56,15 @@ def reduction(
 
 def _load(tensor: str, axes: tuple[Axis, ...]) -> Load:
     return Load(tensor, tuple(var(axis.name) for axis in axes))
+
+
+def weighted_sums(rows: int, columns: int, by: str = "k") -> Workload:
+    """Sums of the rows of ``X``, each element times its column, ``k``, or its row, ``i``."""
+    axes = (Axis("i", rows), Axis("k", columns, "reduce"))
+    place: ScalarExpr = Cast("float32", IndexValue(var(by)))
+    body = Binary("mul", _load("X", axes), place)
+    stage = Stage(Tensor("C", (rows,), "float32"), axes, body, "add")
+    return Workload("weighted sums", (Tensor("X", (rows, columns), "float32"),), (stage,), ("C",))
 
 
 def norm(batch: int, rows: int, columns: int) -> Workload:

@@ -85,6 +85,17 @@ def test_another_device_is_described_by_what_the_driver_says() -> None:
     assert target.max_threads_per_multiprocessor == 1536
 
 
+def test_tensor_cores_are_as_fast_as_a_cycle_of_a_known_gpu_says() -> None:
+    """Of the data sheet of H100 PCIe: 756 Tflop/s for halves, 51 for float32."""
+    facts = {**H100, 13: 1_755_000, 16: 114, 36: 1_593_000}
+    target = detect_cuda("cuda", driver(("NVIDIA H100 PCIe", facts)))
+    assert target.name == "nvidia-h100-pcie"
+    assert target.tensor_peak_flops["float16"] == pytest.approx(756e12, rel=2e-2)
+    assert target.peak_flops["float32"] == pytest.approx(51.2e12, rel=2e-2)
+    assert target.tensor_core_shapes == preset("h100").tensor_core_shapes
+    assert detect_cuda("cuda", TWO).tensor_peak_flops == {}
+
+
 def test_devices_are_told_apart_by_number() -> None:
     second = detect_cuda("cuda:1", TWO)
     assert second == evolve(preset("h100"), name="h100:1")

@@ -32,6 +32,15 @@ def test_presets(name: str, processor: str, lanes: int, registers: int) -> None:
     assert target.memory_bandwidth > 0 and not target.rates_measured
 
 
+def test_tile_registers_multiply_1024_bytes_a_cycle_in_each_core() -> None:
+    tiles, dots = preset("sapphirerapids-2core"), preset("icelake-server-2core")
+    clock = tiles.peak_flops["float32"] / (2 * 2 * 16 * tiles.cores)
+    assert tiles.fma_units == 2
+    assert tiles.peak_flops["int8"] == 2 * 1024 * tiles.cores * clock
+    assert tiles.peak_flops["bfloat16"] == tiles.peak_flops["int8"] / 2
+    assert dots.peak_flops["int8"] == 4 * dots.peak_flops["float32"]
+
+
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [("A100", "a100"), ("h10", "h100"), ("titan-v", "titanv"), ("b200", "h200")],

@@ -60,12 +60,13 @@ def tuned(database: Path, trials: int = 6, **others: object) -> autotune.Result:
 
 def test_an_interrupted_run_of_several_machines_loses_and_repeats_nothing(tmp_path: Path) -> None:
     """Candidates are out on both machines when it is interrupted, some of them with an outcome."""
-    database, left = tmp_path / "records.db", [23]
+    database, finished = tmp_path / "records.db", list[TrialFinished]()
 
     def listen(event: object) -> None:
-        left[0] -= isinstance(event, TrialFinished)
-        if left[0] == 0:
-            raise KeyboardInterrupt
+        if isinstance(event, TrialFinished):
+            finished.append(event)
+            if len(finished) == 23:
+                raise KeyboardInterrupt
 
     with pytest.raises(TuningInterrupted):
         tuned(database, trials=50, round_size=4, listeners=(listen,))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from autotune_mlir import bindings, compiler
-from autotune_mlir.compiler import OPT_LEVEL_VARIABLE, Generated, brief, generate, lower
+from autotune_mlir.code_generation import Generated, generate
+from autotune_mlir.compiler import lower
 from autotune_mlir.emit import payload
 from autotune_mlir.entry import entry_text
 from autotune_mlir.executable import MLIRExecutable
 from thread_programs import in_fresh_process
 
 from autotune.backends import BuildFailed, InvalidSchedule, NativeCall, time_native_call
-from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.testing.programs import check_executable
 
@@ -149,33 +146,6 @@ def test_a_function_that_nobody_has() -> None:
         generate(lower(text, None, threads=1))
 
 
-def test_contexts_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_CONTEXT_USES", 3)
-    monkeypatch.setattr(compiler, "_contexts", compiler._Contexts())
-    modules = [compiler.parse_payload(PROGRAM) for _ in range(7)]
-    contexts = [id(module.context) for module in modules]
-    assert len(set(contexts)) == 3
-    assert contexts == sorted(contexts, key=contexts.index)
-
-
-def test_the_optimisation_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(OPT_LEVEL_VARIABLE, raising=False)
-    assert compiler.opt_level() == 3
-    version = compiler.compiler_version()
-    assert version == bindings.bindings_version()
-    lowered = lower(PROGRAM, None, threads=1)
-    fast = generate(lowered)
-    monkeypatch.setenv(OPT_LEVEL_VARIABLE, "0")
-    assert compiler.compiler_version() == f"{version} -O0"
-    screened = generate(lower(PROGRAM, None, threads=1))
-    assert screened.digest != fast.digest
-    check(screened)
-    for wrong in ("4", "-1", "fast", ""):
-        monkeypatch.setenv(OPT_LEVEL_VARIABLE, wrong)
-        with pytest.raises(InvalidValueError, match="from 0 to 3"):
-            compiler.compiler_version()
-
-
 def test_features_that_the_target_lacks_are_not_used() -> None:
     plain = lower(PROGRAM, None, threads=1)
     less = lower(PROGRAM, None, threads=1, disabled=("avx512f", "avx2", "fma", "avx"))
@@ -184,29 +154,16 @@ def test_features_that_the_target_lacks_are_not_used() -> None:
     check(generate(less))
 
 
-def test_llvm_says_its_release() -> None:
-    assert compiler.llvm_version()[0].isdigit()
-
-
 def test_nothing_is_printed() -> None:
     text = f"""
         import os
         os.dup2(1, 2)
-        from autotune_mlir import compiler
+        from autotune_mlir import code_generation, compiler
         from autotune.errors import AutotuneError
         for program, script in {[(PROGRAM, tiled(4)), ("nonsense", None), (PROGRAM, "x")]!r}:
             try:
-                compiler.generate(compiler.lower(program, script, threads=1))
+                code_generation.generate(compiler.lower(program, script, threads=1))
             except AutotuneError:
                 pass
     """
     assert in_fresh_process(text) == ""
-
-
-def test_messages_are_brief() -> None:
-    error: Any = RuntimeError('Failed:\nerror: "-":1:2:  it is   wrong\n note: so\n')
-    assert brief(error) == 'Failed: error: "-":1:2: it is wrong note: so'
-    shown = 'error: wrong\n note: "-":3:4: see current operation: %0 = "a" ' + "x" * 1000
-    assert brief(RuntimeError(shown)) == "error: wrong"
-    assert len(brief(RuntimeError("word " * 500))) < 500
-    assert brief(ValueError("")) == "no message"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.lowering import DEFAULT_SCHEDULE
 from autotune_mlir.openmp import library
-from autotune_mlir.passes import DEFAULT_SCHEDULE
 
 import autotune
 from autotune.errors import AutotuneError

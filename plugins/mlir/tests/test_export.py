@@ -11,17 +11,21 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from autotune_mlir import openmp
+from autotune_mlir import bindings, openmp
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.compiler import apply_schedule, generate, lower, parse_payload
+from autotune_mlir.code_generation import generate
+from autotune_mlir.compiler import lower
 from autotune_mlir.executable import MLIRExecutable
+from autotune_mlir.parsing import parse_payload
 from autotune_mlir.transform_library import (
     NamedSchedule,
     apply_command,
     check_applied,
     library_text,
 )
+from autotune_mlir.transform_scripts import apply_schedule
 from mlir_modules import product
+from split_reductions import weighted_sums
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule, ProgramFile
@@ -37,6 +41,7 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
+from autotune.sketches import names_used
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.targets import detect_cpu
@@ -179,6 +184,21 @@ def test_every_schedule_is_applied_by_the_interpreter_pass(
         numbers_are_right(ours(library, text, name), workload)
 
 
+def test_a_schedule_that_a_release_gets_wrong_says_so(
+    backend: MLIRBackend, tmp_path: Path
+) -> None:
+    records = records_of(weighted_sums(3, 96), backend, 1, 1)
+    path = tmp_path / "tuned.mlir"
+    assert backend.export_records(records, "transform-library", path).refused == ()
+    indexed = [
+        record
+        for record in records
+        if "split_reduction.indexed" in names_used(record.candidate.sketch)
+    ]
+    assert len(indexed) == path.read_text().count("// needs MLIR 23:")
+    assert indexed or not bindings.chosen().keeps_partial_indices
+
+
 @pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
 @pytest.mark.parametrize("name", thinned(WORKLOADS, 3))
 def test_stock_mlir_opt_applies_schedules(name: str, backend: MLIRBackend, tmp_path: Path) -> None:
@@ -293,6 +313,23 @@ def test_several_functions_share_an_object_file(backend: MLIRBackend, tmp_path: 
     names = declared(tmp_path / "made.h")
     assert len(names) == 3 and defined(tmp_path / "made.o") >= set(names)
     assert sorted(name.rpartition("_")[0] for name in names) == ["dense", "gemm", "gemm"]
+
+
+def test_a_header_is_replaced_by_its_own_file_only(backend: MLIRBackend, tmp_path: Path) -> None:
+    records = records_of(WORKLOADS["gemm"], backend, 1, 1)
+    header = tmp_path / "made.h"
+    for count in (1, 2):
+        backend.export_records(records[:count], "shared-library", tmp_path / "made.so")
+        assert len(declared(header)) == count
+    for text in (header.read_text(), "#include <math.h>\n"):
+        header.write_text(text)
+        with pytest.raises(InvalidValueError, match="other functions than 'made.o' would have"):
+            backend.export_records(records[:1], "object", tmp_path / "made.o")
+        assert header.read_text() == text and not (tmp_path / "made.o").exists()
+    header.unlink()
+    for name, format in (("made.so", "shared-library"), ("made.o", "object")):
+        backend.export_records(records[:1], format, tmp_path / name)
+    assert "exported to made.so" in header.read_text() and len(declared(header)) == 1
 
 
 def test_functions_are_linked_by_a_c_compiler(

@@ -15,6 +15,7 @@ from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from autotune_mlir.scripted import program_of
+from divided_reductions import shared_factor
 from made_workloads import ALIGNED_WORKLOADS
 from mlir_lowered import COMPUTED, LoweredBuffer, LoweredNest, LoweredStatement, lowered_nest
 from mlir_schedules import candidates
@@ -326,6 +327,17 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 def test_padded_columns_and_partial_results_are_those_of_the_nest(workload: Workload) -> None:
     target = preset("haswell-2core")
     for candidate in candidates(workload, target, 1):
+        program, script = program_of(workload, None, candidate), schedule(candidate, workload)
+        compare_statements(candidate, lowered_nest(program, script))
+        compare_buffers(candidate, lowered_nest(program, script, MAIN))
+
+
+@pytest.mark.parametrize(
+    "workload", [shared_factor(), shared_factor(8, 4, 6, 32, 16), shared_factor(7, 7, 5, 47, 9)]
+)
+def test_what_batches_share_is_packed_once(workload: Workload) -> None:
+    target = preset("haswell-2core")
+    for candidate in candidates(workload, target, 2):
         program, script = program_of(workload, None, candidate), schedule(candidate, workload)
         compare_statements(candidate, lowered_nest(program, script))
         compare_buffers(candidate, lowered_nest(program, script, MAIN))

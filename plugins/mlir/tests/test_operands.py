@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.compiler import parse_payload
 from autotune_mlir.emit import operand_names, payload
 from autotune_mlir.operands import operands_of
+from autotune_mlir.parsing import parse_payload
 from mlir_schedules import candidates
 
 from autotune.backends import ImportedProgram

@@ -14,9 +14,10 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Where programs follow one another at once, threads that watch for the next one only disturb it.
 os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "1000")
 
-pytest.importorskip("tvm")
+pytest.importorskip("tvm_ffi")
 
 import fake_cuda
+from autotune_tvm import runtime
 from autotune_tvm.backend import TVMBackend
 
 from autotune.backends import BuildRequest
@@ -24,6 +25,8 @@ from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import check_program
+
+runtime.load()
 
 
 @pytest.fixture(scope="session", autouse=True)

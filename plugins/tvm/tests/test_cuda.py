@@ -6,6 +6,8 @@ interpreter of the same nest; that TVM's loops are those of the nest, by ``test_
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -17,9 +19,34 @@ from autotune_tvm.nvcc import KernelResources, find_nvcc, kernel_resources, read
 from autotune_tvm.replay import schedule
 from tvm_lowered import Kernel, LoweredNest, lowered_nest
 
-from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
-from autotune.ir.expressions import IntExpr, const
-from autotune.ir.workloads import Workload, conv2d, dense, elementwise, gemm, softmax
+from autotune.backends import (
+    BuildFailed,
+    BuildRequest,
+    InvalidSchedule,
+    NoCudaCompiler,
+    find_cuda_compiler,
+)
+from autotune.ir.expressions import (
+    Binary,
+    Constant,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Unary,
+    const,
+    var,
+)
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    conv2d,
+    dense,
+    elementwise,
+    gemm,
+    softmax,
+)
 from autotune.sketches import (
     Accumulate,
     Bind,
@@ -375,3 +402,26 @@ def test_padded_bytes_compile() -> None:
         source = TVMBackend().cuda_source(BuildRequest(workload, None, row, target, threads=1))
         assert kernel_resources(source, "sm_90")
     assert len(rows) >= 3
+
+
+def of_halves(dtype: str, body: ScalarExpr) -> Workload:
+    """A function of each element."""
+    tensors = [Tensor(name, (64,), dtype) for name in "XY"]
+    stage = Stage(tensors[1], (Axis("i", 64),), body)
+    return Workload("function", tuple(tensors[:1]), (stage,), ("Y",))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_functions_and_numbers_of_halves_have_names_that_cuda_knows(dtype: str) -> None:
+    """TVM writes ``inff``, ``nanf`` and ``hnearbyint``."""
+    element = Load("X", (var("i"),))
+    bodies = [Binary("max", element, Constant(value, dtype)) for value in (-np.inf, np.nan)]
+    for body in (*bodies, Unary("round", element)):
+        request = BuildRequest(of_halves(dtype, body), None, None, preset("h100"), 1)
+        source = TVMBackend().cuda_source(request)
+        assert not re.search(r"\b(inff|nanf|hnearbyint)\b", source)
+        try:
+            compiler = find_cuda_compiler()
+        except NoCudaCompiler:
+            continue
+        assert compiler.compile(source, "sm_90a", ()).startswith(b"\x7fELF")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import fake_cuda
 import numpy as np
@@ -11,9 +15,16 @@ import pytest
 from autotune_tvm.backend import TVMBackend
 from fake_cuda import FakeCuda
 
-from autotune.backends import BuildRequest, CudaExecutable
+from autotune.backends import (
+    BuildRequest,
+    CudaExecutable,
+    CudaProgram,
+    KernelLaunch,
+    find_cuda_compiler,
+)
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
+from autotune.measure.devices.kernels import LoadedKernels
 from autotune.measure.devices.shared import (
     DeviceArray,
     DeviceFailed,
@@ -77,6 +88,54 @@ def test_tensors_of_the_device_are_read_where_they_lie_and_arrays_copied(
     host = np.zeros((16, 16), np.float32)
     assert function(*inputs.values(), out=host) is host
     np.testing.assert_array_equal(host, found)
+
+
+def test_torch_gives_back_what_it_keeps_for_later(cuda: FakeCuda) -> None:
+    of_torch = SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: cuda.set(USED="0"))
+    cuda.patch.setitem(sys.modules, "torch", SimpleNamespace(cuda=of_torch))
+    device = shared_device(TARGET)
+    cuda.set(USED=str(79 << 30))
+    assert device.empty((1 << 30,), "uint8").bytes == 1 << 30
+    cuda.set(USED=str(79 << 30))
+    with pytest.raises(DeviceFailed, match="OUT_OF_MEMORY"):
+        device.empty((1 << 37,), "uint8")
+
+
+class Exported:
+    """A tensor of a package that exports those of its current device only, as torch does."""
+
+    current: ClassVar[list[int]] = [3]
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
+        if self.current[-1] != self.__dlpack_device__()[1]:
+            raise BufferError("Can't export tensors on a different CUDA device index")
+        return self.array.__dlpack__(stream=stream)
+
+
+@contextmanager
+def made_current(index: int) -> Iterator[None]:
+    Exported.current.append(index)
+    yield
+    Exported.current.pop()
+
+
+def test_tensors_of_torch_may_be_of_another_device_than_its_current_one(
+    product: tuple[DeviceFunction, dict[str, Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, inputs, expected = product
+    torch = SimpleNamespace(Tensor=Exported, cuda=SimpleNamespace(device=made_current))
+    torch.cuda.is_initialized = lambda: False
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    out = Exported(on_device(np.zeros((16, 16), np.float32)))
+    assert function(*(Exported(on_device(it)) for it in inputs.values()), out=out) is out
+    np.testing.assert_allclose(out.array.numpy(), expected, rtol=1e-4, atol=1e-4)
+    assert Exported.current == [3]
 
 
 def test_wrong_arrays_are_refused_by_name(
@@ -149,6 +208,29 @@ def test_memory_is_given_back_and_faults_are_one_error(cuda: FakeCuda) -> None:
         device.empty((1 << 40,), "float32")
     with pytest.raises(DeviceFailed, match="nothing runs on it in this process"), device.current():
         raise_lost()
+
+
+_BESIDE_BARRIERS = """
+extern "C" __global__ void main_kernel(float* __restrict__ C_ptr) {
+  __shared__ unsigned long long full[8];
+  full[threadIdx.x] = 1;
+  C_ptr[threadIdx.x] = full[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("dynamic", [1024, 48 * 1024, 226 * 1024])
+def test_dynamic_shared_memory_is_asked_for_beside_static(dynamic: int) -> None:
+    """A kernel has 48 KiB of both together without asking."""
+    cubin = find_cuda_compiler().compile(_BESIDE_BARRIERS, "sm_90a", ())
+    launch = KernelLaunch("main_kernel", (1, 1, 1), (8, 1, 1), dynamic, ("C",))
+    out = on_device(np.zeros(8, np.float32))
+    with shared_device(TARGET).current() as driver:
+        loaded = LoadedKernels.load(driver, CudaProgram(cubin, (launch,)), {"C"})
+        loaded.launch(loaded.parameters({"C": out.pointer}), out.device.stream)
+        out.device.synchronize()
+        loaded.unload()
+    np.testing.assert_array_equal(out.numpy(), np.ones(8))
 
 
 def raise_lost() -> None:

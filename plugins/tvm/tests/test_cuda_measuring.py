@@ -7,10 +7,15 @@ compiler. Everything else is what runs where there is a device.
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import fake_cuda
 import pytest
+from autotune_tvm import doctor
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.cuda_measuring import FAST_MATH_VARIABLE, check_versions, compiler_described
 from autotune_tvm.doctor import cuda_findings
@@ -20,6 +25,9 @@ from autotune.backends import BuildRequest, CudaCompiler, CudaExecutable
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm, softmax
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
+from autotune.measure.devices.device import open_device
+from autotune.measure.devices.held import held_bytes
+from autotune.measure.devices.shared import shared_device
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import load_driver, preset, resolve
@@ -114,7 +122,7 @@ def test_what_a_kernel_must_not_do_is_found_and_leaves_the_device_usable(
     [
         ({"USED": str(60 << 30)}, r"cuda:0 .NVIDIA H100 80GB HBM3. is busy: 60\.5 GiB of its 80"),
         ({"MODE": "3"}, "is busy: another process has it for itself"),
-        ({"MEMORY": "3000"}, "out of device memory: workload"),
+        ({"MEMORY": str((512 << 20) + 3000)}, "needs 8192 bytes .*, cuda:0 has 3000 of 536873912"),
     ],
 )
 def test_a_device_that_cannot_be_had_is_one_line(
@@ -132,6 +140,49 @@ def test_a_device_that_cannot_be_had_is_one_line(
     assert "\n" not in str(refused.value)
 
 
+def test_what_the_caller_keeps_on_the_device_does_not_make_it_busy(
+    cuda: FakeCuda, few: list[Candidate]
+) -> None:
+    """Arrays of tuned programs, and what torch has reserved."""
+    array = shared_device(resolve("cuda")).empty((1 << 28,), "float32")
+    of_torch = SimpleNamespace(
+        is_initialized=lambda: True,
+        device_count=lambda: 2,
+        current_device=lambda: 0,
+        memory_reserved=lambda index: (3 << 30) * (1 - index),
+    )
+    cuda.patch.setitem(sys.modules, "torch", SimpleNamespace(cuda=of_torch))
+    assert held_bytes() == {0: array.bytes + (4 << 30)}
+    cuda.set(USED=str(5 << 30))
+    with LocalMeasurer("tvm", resolve("cuda"), 1, SMALL, workers=1) as local:
+        local.wait_ready()
+    cuda.set(USED=str(8 << 30))
+    why = "8.5 GiB of its 80.0 GiB are in use, 5.0 of them by this process"
+    with (
+        LocalMeasurer("tvm", resolve("cuda"), 1, SMALL, workers=1) as local,
+        pytest.raises(WorkerStartFailed, match=why),
+    ):
+        local.wait_ready()
+
+
+def free_soon(cuda: FakeCuda) -> None:
+    time.sleep(0.3)
+    cuda.set(USED="0")
+
+
+def test_a_device_that_is_on_its_way_to_be_free_is_waited_for(cuda: FakeCuda) -> None:
+    """As one is whose last user has just been killed."""
+    cuda.set(USED=str(8 << 30))
+    with ThreadPoolExecutor(1) as other:
+        freed = other.submit(free_soon, cuda)
+        device = open_device(preset("h100"), patience=10.0)
+        freed.result()
+    assert device.device.index == 0
+    cuda.set(USED=str(8 << 30))
+    with pytest.raises(UnsupportedTarget, match=r"is busy: 8\.5 GiB"):
+        open_device(preset("h100"), patience=0.2)
+
+
 def test_measuring_asks_for_the_device_that_is_here(cuda: FakeCuda) -> None:
     backend = TVMBackend()
     backend.check_measuring(preset("h100"))
@@ -145,13 +196,22 @@ def test_measuring_asks_for_the_device_that_is_here(cuda: FakeCuda) -> None:
         backend.check_measuring(preset("h100"))
 
 
-def test_doctor_says_what_there_is(cuda: FakeCuda) -> None:
+def test_doctor_says_what_there_is(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.set(DEVICES="h100,rtx4090")
     found = {label: (status, message) for label, status, message in cuda_findings()}
     assert found["cuda"] == ("ok", "driver for CUDA 13.0")
     assert found["cuda:0"][1].endswith("sm_90, 80 GiB: target 'h100'")
     assert found["cuda:1"][1].startswith("NVIDIA GeForce RTX 4090, sm_89")
     assert found["cuda compiler"] == ("ok", "nvcc 13.0")
+    assert "cuda headers" not in found
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            doctor, "find_cuda_compiler", lambda: CudaCompiler("nvrtc", (13, 0), lambda *_: b"")
+        )
+        patch.setattr(doctor, "header_folders", list)
+        status, why = {label: rest for label, *rest in cuda_findings()}["cuda headers"]
+    assert status == "warning"
+    assert "pip install nvidia-cuda-runtime" in why
     cuda.set(VERSION="12040")
     status, why = {label: rest for label, *rest in cuda_findings()}["cuda compiler"]
     assert status == "error"

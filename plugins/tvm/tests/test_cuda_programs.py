@@ -21,12 +21,17 @@ from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from cuda_threads import Array, Program, find_compiler, run_all
+from indexed_workloads import embedding_bag
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
 from tvm_lowered import Kernel, lowered_nest
 from workload_names import named
 
 from autotune.backends import BuildRequest
+from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -45,6 +50,18 @@ from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
 TARGET = preset("a100")
+
+
+def scaled_rows(b: int, m: int, n: int) -> Workload:
+    """Rows in two dimensions, times their sums: blocks take the fused loops over both."""
+    tensors = {name: Tensor(name, (b, m, n)[: 2 + (name != "S")], "float32") for name in "XSY"}
+    axes = [Axis("b", b), Axis("i", m), Axis("k", n)]
+    x, s = (Load(name, tuple(map(var, order))) for name, order in (("X", "bik"), ("S", "bi")))
+    sums = Stage(tensors["S"], (*axes[:2], Axis("k", n, "reduce")), x, "add")
+    stages = (sums, Stage(tensors["Y"], tuple(axes), Binary("mul", x, s)))
+    return Workload("scaled_rows", (tensors["X"],), stages, ("Y",))
+
+
 SMALL = (
     gemm(m=32, n=32, k=32),
     gemm(m=24, n=32, k=20, dtype="int8"),
@@ -58,10 +75,12 @@ SMALL = (
     depthwise_conv2d(h=14, w=14, c=32, pad=1),
     softmax(m=6, n=31),
     softmax(m=12, n=256),
+    scaled_rows(3, 4, 40),
     elementwise(m=9, n=130),
     cumsum(m=7, n=40, axis=0),
     cumsum(m=40, n=9, exclusive=1),
     reduction((8, 96), (0, 1), last="sqrt"),
+    embedding_bag(),
 )
 LARGE = (
     gemm(m=512, n=512, k=512),

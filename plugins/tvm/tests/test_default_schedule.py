@@ -12,7 +12,17 @@ from autotune_tvm.nvcc import find_nvcc, kernel_resources
 
 import autotune
 from autotune.backends import BuildRequest, InvalidSchedule
-from autotune.ir.workloads import Workload, depthwise_conv2d, elementwise, gemm, softmax
+from autotune.ir.expressions import Binary, Load, var
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
 from autotune.sketches import UNTUNED, baseline_candidate
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
@@ -45,6 +55,20 @@ def test_gpus_have_one_for_every_program(workload: Workload) -> None:
     target: Target = preset("a100")
     candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
     assert "threadIdx.x" in TVMBackend().show(request_for(candidate, target, 1))
+
+
+def test_rules_are_not_asked_that_would_inline_without_end() -> None:
+    """Fourteen stages, each of which reads the one before three times: five million copies."""
+    axes, at = (Axis("i", 8),), (var("i"),)
+    stages = []
+    for number in range(14):
+        read = Load(f"T{number}", at)
+        body = Binary("add", Binary("mul", read, read), read)
+        stages.append(Stage(Tensor(f"T{number + 1}", (8,), "float32"), axes, body))
+    workload = Workload("chain", (Tensor("T0", (8,), "float32"),), tuple(stages), ("T14",))
+    request = request_for(baseline_candidate(workload, DEFAULT_SCHEDULE), TARGET, 1)
+    with pytest.raises(InvalidSchedule, match="there would be .* operations; at most 50,000"):
+        TVMBackend().lower(request)
 
 
 def test_a_rule_that_fails_leaves_a_program_to_the_next() -> None:

@@ -1,4 +1,4 @@
-"""Reductions that read at quotients and remainders: groups of channels, fractional strides."""
+"""Reductions that read at quotients and remainders: groups, fractional strides, shared factors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from divided_reductions import (
     fractional_convolution,
     grouped_convolution,
     multiplied_channels,
+    shared_factor,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,14 +50,20 @@ def multiplied(draw: st.DrawFn) -> Workload:
     return multiplied_channels(extent, draw(st.integers(1, 5)), draw(st.integers(1, 4)))
 
 
+def shared(draw: st.DrawFn) -> Workload:
+    copies, columns = draw(st.integers(1, 4)), draw(st.sampled_from((5, 16, 23, 47)))
+    batches, rows = copies * draw(st.integers(1, 3)), draw(st.integers(1, 9))
+    return shared_factor(batches, copies, rows, columns, draw(st.sampled_from((3, 16, 24))))
+
+
 @st.composite
 def reductions(draw: st.DrawFn) -> Workload:
-    return draw(st.sampled_from((fractional, grouped, multiplied)))(draw)
+    return draw(st.sampled_from((fractional, grouped, multiplied, shared)))(draw)
 
 
 @settings(max_examples=8)
 @given(workload=reductions(), seed=st.integers(0, 99))
-def test_random_convolutions(workload: Workload, seed: int) -> None:
+def test_random_reductions(workload: Workload, seed: int) -> None:
     """Written to TVM, imported again and scheduled: all compute what numpy does."""
     check_program(BACKEND, BuildRequest(workload, None, None, TARGET, 1))
     imported, module = import_module(module_for(workload))

@@ -23,10 +23,6 @@ for i, j, k in T.grid(4, 6, 5):
 
 
 REFUSALS = {
-    "indirect sum": (
-        SUM.format('A[vi, T.Cast("int32", A[vi, vk])]'),
-        r"block 'sum': it reduces, and index 1 of its read of 'A' is not computed from axes",
-    ),
     "beyond the end": (
         COPY.format("A[vi, vj + 1]"),
         r"block 'copy': index 1 of its read of 'A' runs from 1 to 6, of 6 elements: \(j \+ 1\)",
@@ -44,10 +40,6 @@ REFUSALS = {
             "        C[vi, vj]", "        B = T.match_buffer(A[vi, vj], ())\n        C[vi, vj]", 1
         ).format("B[()]"),
         r"block 'copy': it matches or allocates buffers",
-    ),
-    "a divisor that varies in a sum": (
-        SUM.format("A[vi, vk // (vi + 1)]"),
-        r"block 'sum': it reduces, and index 1 .* from axes by \+, \*, // and % with constants",
     ),
     "beside": (
         COPY.format('A[vi, T.Cast("int32", A[vi, vj]) + 6]'),

@@ -48,12 +48,17 @@ def operators() -> dict[str, tuple[list[Any], Any]]:
     """Functions of TVM's operator library: arguments and result."""
     x, w, table = data((1, 4, 5, 6)), data((4, 3, 4, 4), "W"), data((30, 32), "T")
     ids, place, mask = data((7,), "I", "int64"), data((), "S", "int64"), data((6, 32), "M", "bool")
-    heads = data((1, 12, 64), "H")
+    heads, bags = data((1, 12, 64), "H"), data((7, 20), "I", "int32")
+    member = te.reduce_axis((0, 20), "k")
     strides, padding = (2, 2), (1, 1, 1, 1)
     return {
         "transposed convolution": (
             [x, w],
             topi.nn.conv2d_transpose_nchw(x, w, strides, padding, "float32", (0, 0)),
+        ),
+        "bags": (
+            [table, bags],
+            te.compute((7, 32), lambda i, j: te.max(table[bags[i, member], j], axis=member)),
         ),
         "merged heads": ([heads], topi.reshape(topi.reshape(heads, (12, 4, 16)), (48, 16))),
         "shuffled pixels": ([x], topi.nn.depth_to_space(x, 2, mode="CRD")),

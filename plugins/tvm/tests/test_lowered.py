@@ -21,7 +21,7 @@ from autotune_tvm.emit import module_for
 from autotune_tvm.packing import split_packing
 from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
-from made_workloads import VARIED_WORKLOADS
+from made_workloads import VARIED_WORKLOADS, gram
 from scanned import SCANS
 from split_reductions import SPLIT_ACROSS_BLOCKS, SPLIT_REDUCTIONS
 from transposes import transpose, transposed_pair
@@ -121,7 +121,12 @@ def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
 @pytest.mark.parametrize(
     "workload",
-    [*thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2), *SCANS, cumsum(m=2, n=1024)],
+    [
+        *thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2),
+        *SCANS,
+        cumsum(m=2, n=1024),
+        gram(20, 48),
+    ],
 )
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str

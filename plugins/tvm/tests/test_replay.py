@@ -11,7 +11,7 @@ import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from made_workloads import VARIED_WORKLOADS, two_products
+from made_workloads import REDUCED_FIRST, VARIED_WORKLOADS, gram, two_products
 from thinning import thinned
 from tvm.script import tirx as T
 
@@ -41,7 +41,18 @@ from autotune.testing.programs import sample_candidates
 Check = Callable[..., Any]
 
 
-@pytest.mark.parametrize("workload", thinned(VARIED_WORKLOADS, 4))
+@pytest.mark.parametrize("workload", thinned(REDUCED_FIRST, 3))
+def test_reduced_axes_may_come_before_those_of_the_result(
+    workload: Workload, backend: TVMBackend, target: Target, check: Check
+) -> None:
+    for candidate in sample_candidates(backend, workload, target.with_cores(2)):
+        check(workload, candidate=candidate)
+    gpu = preset("a100")
+    for candidate in sample_candidates(backend, workload, gpu):
+        assert schedule(module_for(workload), candidate, workload) is not None
+
+
+@pytest.mark.parametrize("workload", [*thinned(VARIED_WORKLOADS, 4), gram(20, 12)])
 def test_scheduled_programs_compute_the_reference(
     workload: Workload, backend: TVMBackend, target: Target, check: Check
 ) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from autotune_tvm import runtime
 from autotune_tvm.runtime import WORKER_ENVIRONMENT
+from python_processes import run_python
 
 PROGRAM = """
 import sys
@@ -17,6 +20,20 @@ TVMBackend().warm_up()
 print("torch" in sys.modules, "tvm" in sys.modules)
 import torch
 print(torch.is_here)
+"""
+
+REGISTERED = """
+import sys
+IMPORT
+import tvm
+from tvm_ffi import registry
+apart = "tvm.runtime.disco"  # and what that would register
+print(sorted(registry.get_registered_type_keys()))
+print(sorted(it for it in registry.list_global_func_names() if "process_pool" not in it))
+for name in sorted(it for it in sys.modules if it.startswith("tvm") and not it.startswith(apart)):
+    print(name, sorted(dir(sys.modules[name])))
+for name in tvm.ir.Op.list_op_names():
+    print(name, tvm.ir.Op.get(name).get_attr("TScriptPrinterName"))
 """
 
 KERNELS = (
@@ -50,3 +67,17 @@ def test_a_worker_imports_tvm_without_torch_and_may_import_it_later(
         check=True,
     )
     assert done.stdout.split() == ["False", "True", "True"]
+
+
+@pytest.mark.slow
+def test_what_is_imported_in_less_time_is_the_same() -> None:
+    plain = run_python("-c", REGISTERED.replace("IMPORT", ""))
+    quick = run_python(
+        "-c", REGISTERED.replace("IMPORT", "from autotune_tvm import runtime; runtime.load()")
+    )
+    assert len(plain.splitlines()) > 1500 and quick.splitlines() == plain.splitlines()
+
+
+def test_a_module_that_was_left_out_can_be_imported() -> None:
+    runtime.load()
+    assert importlib.import_module("tvm.runtime.disco").DRef

@@ -92,6 +92,22 @@ def test_a_scan_among_other_operators(backend: TVMBackend, target: Target) -> No
 
 
 @pytest.mark.parametrize(
+    "computed",
+    [lambda x: topi.sum(x, axis=-1), lambda x: topi.take(topi.nn.relu(x), 0, axis=2)],
+    ids=["reduced", "of a part"],
+)
+def test_exclusive_scans_of_one_computed_element_are_the_start(
+    backend: TVMBackend, target: Target, computed: Any
+) -> None:
+    """None of what is computed before them is read."""
+    x = te.placeholder((1, 16, 4), "float32", "X")
+    function = te.create_prim_func([x, topi.cumsum(computed(x), axis=0, exclusive=True)])
+    workload, module = import_module(function)
+    for candidate in sample_candidates(backend, workload, target):
+        check_candidate(backend, candidate, target, program=text_of(module))
+
+
+@pytest.mark.parametrize(
     "workload",
     [
         scan((24, 48), 0, "max"),

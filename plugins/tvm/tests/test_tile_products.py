@@ -19,9 +19,14 @@ from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
+from thinning import thinned
+from tile_machine import TileMachine
 from tvm_lowered import lowered_nest, numbers_of
 from tvm_programs import BACKEND, check_exact, machine_code, need, samples
+from tvm_tiles import emulated
 
+from autotune.backends import NativeCallFailed
+from autotune.backends.tile_registers import REFUSED, REQUEST
 from autotune.ir.workloads import (
     Workload,
     batch_matmul,
@@ -34,7 +39,7 @@ from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import Candidate, Interleave, Tensorize
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.testing.programs import check_candidate, request_for
+from autotune.testing.programs import check_candidate, check_executable, request_for
 
 TARGET = preset("sapphirerapids").with_cores(1)
 
@@ -113,6 +118,24 @@ def test_the_nest_computes_exact_integers() -> None:
     expected = reference_outputs(workload, inputs)["C"]
     (candidate, *_) = samples(workload, TARGET)
     np.testing.assert_array_equal(run_candidate(candidate, inputs)["C"], expected)
+
+
+@pytest.mark.parametrize("workload", thinned((*WORKLOADS, *HALVES), 4))
+def test_results_in_emulation(workload: Workload) -> None:
+    """On processors without these registers, too."""
+    for candidate in samples(workload, TARGET):
+        machine = TileMachine()
+        check_executable(emulated(candidate, TARGET, machine), workload)
+        assert machine.faults == [] and machine.asked == [REQUEST]
+        assert machine.counts["ldtilecfg"] == machine.counts["tilerelease"] > 0
+
+
+def test_a_program_that_is_refused_the_registers_fails_before_it_uses_them() -> None:
+    workload, machine = WORKLOADS[0], TileMachine(grants=False)
+    made = emulated(samples(workload, TARGET)[0], TARGET, machine)
+    with pytest.raises(NativeCallFailed, match=re.escape(REFUSED)):
+        check_executable(made, workload)
+    assert machine.asked and not machine.counts
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -27,7 +27,7 @@ from convolutions import convolution
 from cuda_threads import Program, find_compiler, run_all
 from tensor_core_products import check, source_of, turned_gemm
 from thinning import thinned
-from tvm_lowered import lowered_nest, numbers_of
+from tvm_lowered import lowered_nest, numbers_of, plain_stores
 from workload_names import named
 
 from autotune.backends import BuildRequest, InvalidSchedule
@@ -150,12 +150,7 @@ def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -
         candidate = Candidate.from_config(drawn.sketch, drawn.config | alone)
         lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
         nest = derive_nest(candidate.sketch)
-        stores = [
-            numbers_of((loop.extent for loop in statement.loops), candidate)
-            for statement in nest.statements
-            if not statement.intrinsic
-        ]
-        assert Counter(stores) == Counter(lowered.stores)
+        assert Counter(plain_stores(nest, candidate)) == Counter(lowered.stores)
         allocated = [
             (buffer.scope, extents if buffer.scope == "shared" else math.prod(extents))
             for buffer in nest.buffers

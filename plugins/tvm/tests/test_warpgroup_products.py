@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -21,15 +20,23 @@ pytest.importorskip("tvm")
 
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import find_nvcc
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.warpgroup_source import WarpgroupTile, function_name, function_source
 from convolutions import convolution
-from cuda_threads import Array, Program, find_compiler, run_all, run_each
-from tensor_core_products import check, source_of, turned_gemm
+from cuda_threads import Program, find_compiler, run_all, run_each
+from tensor_core_products import (
+    RIGHT,
+    WRONG,
+    assembled,
+    check,
+    outcome_of,
+    source_of,
+    turned_gemm,
+)
 from thinning import thinned
-from tvm_lowered import lowered_nest, numbers_of
+from tvm_lowered import lowered_nest, numbers_of, plain_stores
 from warpgroup_assembly import on_cpus
 from workload_names import named
 
@@ -51,8 +58,6 @@ from autotune.spaces import SketchSpace
 from autotune.targets import preset, resolve
 
 TARGET = resolve("h100-tf32")
-ARCHITECTURE = "sm_90a"
-
 
 WORKLOADS = (
     gemm(m=128, n=64, k=64, dtype="float16"),
@@ -171,8 +176,6 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
 UNFENCED, UNSHARED, CHANGED, CUT_OFF = 10, 13, 14, 15
 """What programs end with: see ``cuda_warpgroups.hpp``."""
 
-RIGHT, WRONG = "right", "wrong"
-
 _WAIT, _BARRIER = "autotune_wgmma_wait();", "__syncthreads();"
 _SHARE, _END = "autotune_wgmma_share();", "autotune_wgmma_end<4>("
 _STORED = ((_SHARE, "", UNFENCED), (f"{_SHARE} {_BARRIER}", _SHARE, WRONG))
@@ -218,21 +221,10 @@ def test_every_wait_fence_and_barrier_is_needed(tmp_path: Path) -> None:
             programs.append(evolve(program, source=source))
             expected.append(outcome)
     results = [
-        outcome_of(program, result)
+        outcome_of(program, result, TARGET)
         for program, result in zip(programs, run_each(programs, tmp_path), strict=True)
     ]
     assert results == expected
-
-
-def outcome_of(program: Program, result: Mapping[str, Array] | int) -> int | str:
-    """The code that a program ended with, or whether its results are right."""
-    if isinstance(result, int):
-        return result
-    try:
-        check(program, result, TARGET)
-    except AssertionError:
-        return WRONG
-    return RIGHT
 
 
 @pytest.mark.parametrize("workload", thinned((*WORKLOADS, *LONG), 3), ids=named)
@@ -241,12 +233,7 @@ def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -
         lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
         ahead = lowered_nest(scheduled_module(request_of(candidate)))
         nest = derive_nest(candidate.sketch)
-        stores = [
-            numbers_of((loop.extent for loop in statement.loops), candidate)
-            for statement in nest.statements
-            if not statement.intrinsic
-        ]
-        assert Counter(stores) == Counter(lowered.stores)
+        assert Counter(plain_stores(nest, candidate)) == Counter(lowered.stores)
         allocated = [
             (buffer.scope, extents if buffer.scope == "shared" else math.prod(extents))
             for buffer in nest.buffers
@@ -275,26 +262,8 @@ def fetched_lanes(candidate: Candidate) -> int:
 def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
     """And does not serialise them (its warning C7510), as where registers are used in between."""
     waiting = [it for it in sampled(workload, 12) if depth_of(it) == 1]
-    text = assembled(max(waiting, key=fetched_lanes), tmp_path)
+    text = assembled(max(waiting, key=fetched_lanes), TARGET, tmp_path)
     assert "wgmma.mma_async.sync.aligned.m64n" in text and "st.shared.v4" in text
-
-
-def assembled(candidate: Candidate, folder: Path) -> str:
-    """The PTX of a candidate, whose products are not serialised and which spills nothing."""
-    source = source_of(candidate, TARGET)
-    for kernel in kernel_resources(source, ARCHITECTURE):
-        assert kernel.stack_bytes == kernel.spill_loads == 0
-    code, assembly = folder / "kernel.cu", folder / "kernel.ptx"
-    code.write_text(source)
-    command = ["nvcc", "-ptx", f"-arch={ARCHITECTURE}", "-w", "-o", str(assembly), str(code)]
-    subprocess.run(command, check=True, capture_output=True)
-    text = assembly.read_text()
-    assert ".local" not in text
-    cubin = folder / "kernel.cubin"
-    command = ["nvcc", "-cubin", f"-arch={ARCHITECTURE}", "-o", str(cubin), str(assembly)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "GMMA" not in (done.stderr + done.stdout).upper()
-    return text
 
 
 _STEP = re.compile(
@@ -306,7 +275,9 @@ _STEP = re.compile(
 @pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
 def test_products_are_on_their_way_while_the_next_fetch_begins(tmp_path: Path) -> None:
     """One barrier an iteration; nothing that is fetched goes through registers."""
-    order = [name for name, _ in groupby(_STEP.findall(assembled(large_stages(), tmp_path)))]
+    order = [
+        name for name, _ in groupby(_STEP.findall(assembled(large_stages(), TARGET, tmp_path)))
+    ]
     barrier = order[0]
     assert barrier.endswith("sync")
     arrived = ["cp.async.wait_group", "fence.proxy.async", "wgmma.wait_group", barrier]

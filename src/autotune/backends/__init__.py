@@ -28,6 +28,7 @@ from autotune.backends.cuda_compilers import (
     NoCudaCompiler,
     cubin_architecture,
     find_cuda_compiler,
+    header_folders,
     run_nvcc,
 )
 from autotune.backends.cuda_program import (
@@ -35,7 +36,9 @@ from autotune.backends.cuda_program import (
     CudaProgram,
     DeviceBuffer,
     KernelLaunch,
+    TensorMap,
 )
+from autotune.backends.native_bound_call import NativeBoundCall
 from autotune.backends.native_call import (
     NativeCall,
     NativeCallFailed,
@@ -62,8 +65,10 @@ __all__ = [
     "ImportedProgram",
     "InvalidSchedule",
     "KernelLaunch",
+    "TensorMap",
     "LoweredProgram",
     "UnsupportedExport",
+    "NativeBoundCall",
     "NativeCall",
     "NativeCallFailed",
     "NoCudaCompiler",
@@ -75,6 +80,7 @@ __all__ = [
     "check_arguments",
     "cubin_architecture",
     "find_cuda_compiler",
+    "header_folders",
     "run_nvcc",
     "park_threads",
     "poison_array",

@@ -24,6 +24,7 @@ __all__ = [
     "NoCudaCompiler",
     "cubin_architecture",
     "find_cuda_compiler",
+    "header_folders",
     "run_nvcc",
 ]
 
@@ -37,8 +38,15 @@ _SECONDS = 300
 _SHOWN_CHARACTERS = 400
 
 
-# What generated source needs of the headers of libcu++ that it includes: NVRTC's wheel has none.
+# What generated source needs of the headers of CUDA and of libcu++ that it includes: NVRTC's wheel
+# has none. That of constants is included where there are infinities.
 _HEADERS = {
+    "math_constants.h": """#pragma once
+#define CUDART_INF_F __int_as_float(0x7f800000)
+#define CUDART_NAN_F __int_as_float(0x7fffffff)
+#define CUDART_INF __longlong_as_double(0x7ff0000000000000LL)
+#define CUDART_NAN __longlong_as_double(0x7ff8000000000000LL)
+""",
     "cuda/std/cstdint": """#pragma once
 namespace cuda { namespace std {
 typedef signed char int8_t; typedef unsigned char uint8_t;
@@ -175,7 +183,7 @@ class _Nvrtc:
         )
         try:
             flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-w", *options]
-            flags += [f"-I{folder}" for folder in _include_folders()]
+            flags += [f"-I{folder}" for folder in header_folders()]
             given = (c_char_p * len(flags))(*(text.encode() for text in flags))
             if self._library.nvrtcCompileProgram(program, len(flags), given) != 0:
                 log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
@@ -221,8 +229,8 @@ def _wheel_libraries() -> list[str]:
     return found
 
 
-def _include_folders() -> list[str]:
-    """Folders with the headers of halves, which NVRTC's own wheel lacks."""
+def header_folders() -> list[str]:
+    """Folders with the headers of halves, which NVRTC's own wheel lacks, if there are any."""
     from importlib import metadata
 
     roots = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]

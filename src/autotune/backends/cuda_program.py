@@ -16,9 +16,12 @@ from attrs import field, frozen
 
 from autotune.backends.backend import Array, BoundCall, Executable
 from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.sketches.copy_engine import MOST_BOX_EXTENT, MOST_DIMENSIONS, SWIZZLED_ROW_BYTES
 
-__all__ = ["CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch"]
+__all__ = ["CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch", "TensorMap"]
 
+_MOST_EXTENT = 2**32 - 1
+_MAPPED_BYTES = {"int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2}
 _MOST_THREADS, _MOST_BLOCKS = 1024, 2**31 - 1
 
 
@@ -38,6 +41,24 @@ class DeviceBuffer:
 
 
 @frozen
+class TensorMap:
+    """What the device's copy engine is told of a tensor: boxes of it are copied to shared memory.
+
+    Attributes:
+        buffer: Name of the buffer that holds the tensor, row by row.
+        dtype: Type of its elements.
+        shape: Its extents.
+        box: Extents of what one copy moves; the last one is 32, 64 or 128 bytes, whose parts of 16
+            bytes are exchanged by the engine's pattern for rows of so many bytes.
+    """
+
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+@frozen
 class KernelLaunch:
     """One launch of a kernel.
 
@@ -46,8 +67,8 @@ class KernelLaunch:
         grid: Blocks in x, y and z.
         block: Threads of a block in x, y and z.
         shared_bytes: Dynamic shared memory of a block.
-        arguments: Names of the buffers that it takes, in its order; all its parameters are
-            pointers.
+        arguments: Names of the buffers that it takes, in its order, as pointers.
+        maps: Descriptors of tensors, its parameters behind the pointers.
     """
 
     kernel: str
@@ -55,6 +76,7 @@ class KernelLaunch:
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[str, ...]
+    maps: tuple[TensorMap, ...] = ()
 
 
 @frozen
@@ -90,6 +112,8 @@ class CudaProgram:
                     "block": list(launch.block),
                     "shared_bytes": launch.shared_bytes,
                     "arguments": list(launch.arguments),
+                    # Programs without descriptors have the digests that they had.
+                    **({"maps": [_map_to_json(it) for it in launch.maps]} if launch.maps else {}),
                 }
                 for launch in self.launches
             ],
@@ -142,7 +166,28 @@ def _launch(data: Mapping[str, Any]) -> KernelLaunch:
     grid, block = _three(data["grid"], _MOST_BLOCKS), _three(data["block"], _MOST_THREADS)
     shared = _whole(data["shared_bytes"], 2**20, least=0)
     arguments = tuple(str(name) for name in data["arguments"])
-    return KernelLaunch(str(data["kernel"]), grid, block, shared, arguments)
+    maps = tuple(_map(it) for it in data.get("maps", ()))
+    return KernelLaunch(str(data["kernel"]), grid, block, shared, arguments, maps)
+
+
+def _map_to_json(known: TensorMap) -> dict[str, Any]:
+    return {
+        "buffer": known.buffer,
+        "dtype": known.dtype,
+        "shape": list(known.shape),
+        "box": list(known.box),
+    }
+
+
+def _map(data: Mapping[str, Any]) -> TensorMap:
+    shape = tuple(_whole(extent, _MOST_EXTENT) for extent in data["shape"])
+    box = tuple(_whole(extent, MOST_BOX_EXTENT) for extent in data["box"])
+    if len(shape) != len(box) or not 2 <= len(shape) <= MOST_DIMENSIONS:
+        raise ValueError(f"a box of {len(box)} dimensions of {len(shape)}")
+    dtype = str(data["dtype"])
+    if dtype not in _MAPPED_BYTES or box[-1] * _MAPPED_BYTES[dtype] not in SWIZZLED_ROW_BYTES:
+        raise ValueError(f"a box with rows of {box[-1]} elements of {dtype}")
+    return TensorMap(str(data["buffer"]), dtype, shape, box)
 
 
 def _three(values: Any, most: int) -> tuple[int, int, int]:

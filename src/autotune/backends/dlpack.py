@@ -16,10 +16,22 @@ from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
 
-__all__ = ["CPU", "CUDA", "CUDA_MANAGED", "TensorView", "capsule_of", "device_of", "view_of"]
+__all__ = [
+    "CPU",
+    "CUDA",
+    "CUDA_MANAGED",
+    "DEFAULT_STREAM",
+    "TensorView",
+    "capsule_of",
+    "device_of",
+    "view_of",
+]
 
 CPU, CUDA, CUDA_MANAGED = 1, 2, 13
 """``DLDeviceType``: memory of the host, of a device, and what both see."""
+
+DEFAULT_STREAM = 1
+"""What ``__dlpack__`` calls CUDA's legacy default stream."""
 
 _UNUSED = b"dltensor"
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}

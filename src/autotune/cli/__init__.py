@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -34,6 +35,9 @@ def _run() -> int:
     if not _hold_standard_streams():
         print("autotune: error: standard output is closed", file=sys.stderr)
         return _ERROR
+    # Names of files and stages may have characters that the stream's encoding lacks.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     # What packages log of an error is in its message, too, which is shown as one line.
     logging.disable(logging.CRITICAL)
     from autotune.cli.app import run

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from autotune.cli.models import SOURCE_HELP, AskedModel, model_options
-from autotune.cli.options import database_option, json_option
+from autotune.cli.options import existing_database_option, json_option
 
 __all__ = ["command"]
 
@@ -15,6 +15,7 @@ EPILOG = """\b
 Examples:
   autotune bench-model --network mobilenet_v2
   autotune bench-model model.onnx --database records.db --only autotune,onnxruntime --json b.json
+  autotune bench-model --network resnet_50 --target cuda --precision float16
 """
 
 
@@ -22,11 +23,19 @@ Examples:
     "bench-model",
     epilog=EPILOG,
     help="Time a network as it is tuned in the database beside other runtimes that run it here: "
-    "the same compiler untuned, torch, torch.compile, ONNX Runtime and OpenVINO. Each is in a "
-    "process of its own, and they take turns; their outputs are compared.\n\n" + SOURCE_HELP,
+    "the same compiler untuned, torch, torch.compile, and on CPUs ONNX Runtime and OpenVINO. Each "
+    "is in a process of its own, and they take turns; their outputs are compared.\n\n"
+    + SOURCE_HELP,
 )
 @model_options(check=False)
-@database_option
+@existing_database_option
+@click.option(
+    "--target",
+    metavar="NAME",
+    default="cpu",
+    show_default=True,
+    help="Where: cpu, or a CUDA device of this machine: cuda, cuda:1, cuda-tf32.",
+)
 @click.option(
     "--threads", type=click.IntRange(min=1), help="Threads of each; by default all CPUs."
 )
@@ -46,6 +55,7 @@ Examples:
 def command(
     model: AskedModel,
     database: str,
+    target: str,
     threads: int | None,
     only: str | None,
     turns: int,
@@ -61,12 +71,15 @@ def command(
 
     output = Output(json_path)
     model.reading()  # refuses what is wrong of it before anything is started
+    on_device = checked_target(target, None).kind == "cuda"
     asked: dict[str, Any] = {}
     if only is not None:
         asked["runtimes"] = tuple(name.strip() for name in only.split(","))
     options = BenchOptions(
         database=database,
-        threads=checked_target("cpu", threads).cores,
+        target=target,
+        threads=None if on_device and threads is None else checked_target("cpu", threads).cores,
+        precision=model.precision,
         turns=turns,
         seconds=seconds,
         frontend=model.frontend,

@@ -53,19 +53,20 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
     be one, only where nothing was measured here.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.report import records_table
 
     query = Query.read(**options)
     with open_for_reading(database) as opened:
         records = query.best(opened)
+        missing = "" if records else query.none_matches(opened)
     if query.backend is None:
         records = fastest_of_backends(records)
     records = records[:limit]
     output = Output(json_path)
     output.json([record_json(record) for record in records])
     if not records:
-        click.echo(f"autotune: no valid record in {database} matches", err=True)
+        notify(f"autotune: {missing}")
         return NOTHING_FOUND
     output.table(records_table(records))
     return OK

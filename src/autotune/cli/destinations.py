@@ -282,11 +282,12 @@ def _check_kind(output: _Output, path: Path) -> None:
     what, is_ours = KINDS[output.kind]
     if not head or is_ours(path, head):
         return
-    found = "a database" if head.startswith(_SQLITE) else f"no {what}"
+    found = f" and is no {what}" if what else ""
+    if head.startswith(_SQLITE):
+        found = " and is a database"
     advice = "" if output.kind in _APPENDED else ", or add --force"
     raise InvalidValueError(
-        f"{output.option} {output.path!r} exists and is {found}: it is kept; name another file"
-        + advice
+        f"{output.option} {output.path!r} exists{found}: it is kept; name another file{advice}"
     )
 
 
@@ -347,7 +348,8 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
         "model": ("file of a cost model", _is_model),
         "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),
         "space": ("recorded space", _is_space),
-        "export": ("folder", lambda _path, _head: False),
+        # A file of a format that only a backend knows.
+        "export": ("", lambda _path, _head: False),
     }
 )
 """What is written: what a user calls it, and whether a file that begins so is of that kind."""

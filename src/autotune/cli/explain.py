@@ -95,7 +95,7 @@ def command(
     from attrs import asdict
 
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify, write_text
+    from autotune.cli.output import Output, write_text
     from autotune.errors import InvalidValueError
     from autotune.models.cost import split_learn
     from autotune.models.explanation import explain
@@ -112,7 +112,6 @@ def command(
     else:
         record, told = _from_database(database, record_id, options)
         if record is None:
-            notify(f"autotune: no valid record in {database} matches")
             Output(json_path).json(None)
             return NOTHING_FOUND
         candidate, target = record.candidate, Target.from_json(record.target)
@@ -160,6 +159,7 @@ def _from_database(
     database: str, record_id: str | None, options: dict[str, Any]
 ) -> tuple[Record | None, list[Record]]:
     """The record that is meant, and all of the same program under the same conditions."""
+    from autotune.cli.output import notify
     from autotune.errors import InvalidValueError
     from autotune.store.database import RecordFilter
 
@@ -171,6 +171,7 @@ def _from_database(
         else:
             record = chosen_record(opened, query, record_id)
         if record is None:
+            notify(f"autotune: {query.none_matches(opened)}")
             return None, []
         if record.baseline:
             raise InvalidValueError(

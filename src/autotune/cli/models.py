@@ -42,6 +42,7 @@ class AskedModel:
         sizes: Sizes of that network, as texts.
         frontend: Name of the part that reads it, or None.
         passes: Replacements of passes, as texts.
+        precision: What a module of torch is converted to, or None.
         check: Whether outputs are compared with the model's.
         verbose: Whether to show every pass.
     """
@@ -51,6 +52,7 @@ class AskedModel:
     sizes: tuple[str, ...]
     frontend: str | None
     passes: tuple[str, ...]
+    precision: str | None
     check: bool
     verbose: bool
 
@@ -60,11 +62,14 @@ class AskedModel:
         Raises:
             AutotuneError: there is no such model, or it cannot be made.
         """
+        from autotune.networks.precision import in_precision
         from autotune.networks.source import read_network, read_source
 
         if self.is_own:
-            return read_network(self.text, self.own_sizes)
-        return read_source(self.text, self.frontend)
+            read = read_network(self.text, self.own_sizes)
+        else:
+            read = read_source(self.text, self.frontend)
+        return in_precision(read, self.precision)
 
     @property
     def own_sizes(self) -> dict[str, int]:
@@ -86,8 +91,10 @@ class AskedModel:
         """
         from autotune.networks.api import ModelOptions
         from autotune.networks.loading import read_passes
+        from autotune.networks.precision import check_precision
         from autotune.plugins.parts import check_part
 
+        check_precision(self.precision)
         if self.frontend is not None:
             check_part("frontend", self.frontend)
         passes = read_passes(self.passes)
@@ -129,6 +136,12 @@ def _source_options(check: bool) -> list[Callable[[Command], Command]]:
             help="Leave a graph pass out, or replace it; may be repeated. -v shows their names.",
         ),
         click.option(
+            "--precision",
+            metavar="float16|bfloat16",
+            help="Convert a module of torch to half precision: its weights, inputs and outputs. "
+            "Outputs are compared with those of the module as it was.",
+        ),
+        click.option(
             "-v", "--verbose", is_flag=True, help="Show every graph pass with its seconds."
         ),
     ]
@@ -155,13 +168,15 @@ def model_options(*, check: bool = True) -> Callable[[Command], Command]:
             sizes: tuple[str, ...],
             frontend: str | None,
             passes: tuple[str, ...],
+            precision: str | None,
             verbose: bool,
             no_check: bool = False,
             **values: Any,
         ) -> Any:
             text = _asked(source, network, sizes)
             model = AskedModel(
-                text, network is not None, sizes, frontend, passes, not no_check, verbose
+                *(text, network is not None, sizes, frontend, passes, precision, not no_check),
+                verbose,
             )
             return command(model=model, **values)
 

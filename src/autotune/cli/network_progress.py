@@ -20,6 +20,7 @@ from autotune.tuning.events import (
     EventListener,
     NetworkLoaded,
     RunFinished,
+    RunStarted,
     TrialFinished,
     WarningRaised,
     WorkersReady,
@@ -58,16 +59,22 @@ class NetworkRemarks:
             return f"{few}: {warning_text(event)}"
         if isinstance(event, NetworkLoaded):
             return loaded_text(event)
-        if not isinstance(event, (WorkersReady, AnsweredFromRecords, RunFinished)):
-            return ""
-        if type(event) in self._said:
+        text = once_text(event)
+        if not text or type(event) in self._said:
             return ""
         self._said.add(type(event))
-        if isinstance(event, WorkersReady):
-            return f"{totals.network}: workers ready after {formats.seconds(event.seconds)}"
-        if isinstance(event, AnsweredFromRecords):
-            return f"{totals.network}: answered from run {event.run_id}"
-        return f"{totals.network}: done: {event.reason}"
+        return f"{totals.network}: {text}"
+
+
+def once_text(event: Event) -> str:
+    """What is said of the first event of its kind, though every task has one; "" for others."""
+    if isinstance(event, RunStarted) and event.resumed_seconds > 0:
+        return f"resuming run {event.run_id} after {formats.seconds(event.resumed_seconds)}"
+    if isinstance(event, WorkersReady):
+        return f"workers ready after {formats.seconds(event.seconds)}"
+    if isinstance(event, AnsweredFromRecords):
+        return f"answered from run {event.run_id}"
+    return f"done: {event.reason}" if isinstance(event, RunFinished) else ""
 
 
 def loaded_text(event: NetworkLoaded) -> str:
@@ -75,14 +82,16 @@ def loaded_text(event: NetworkLoaded) -> str:
     calls = sum(it.occurrences for it in event.tasks)
     left = [it.name for it in event.tasks if not it.tunable]
     text = f"{event.network}: {calls} calls of {len(event.tasks)} tasks"
-    return f"{text}, of which {len(left)} are not tuned" if left else text
+    verb = "is" if len(left) == 1 else "are"
+    return f"{text}, of which {len(left)} {verb} not tuned" if left else text
 
 
 def total_text(totals: NetworkTotals) -> str:
     """``"total latency 8.31 ms estimated"``; how many tasks it lacks."""
     if totals.latency is None:
         return ""
-    lacks = f", without {totals.unknown} tasks" if totals.unknown else ""
+    noun = "task" if totals.unknown == 1 else "tasks"
+    lacks = f", without {totals.unknown} {noun}" if totals.unknown else ""
     return f"total latency {formats.seconds(totals.latency)} estimated{lacks}"
 
 

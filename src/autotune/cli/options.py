@@ -25,6 +25,7 @@ __all__ = [
     "TUNING",
     "TUNING_PARTS",
     "database_option",
+    "existing_database_option",
     "json_option",
     "progress_options",
     "read_options",
@@ -50,7 +51,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "threads": {"type": int},
     "database": {"metavar": "FILE", "type": InputFile(), "default": current_database},
     "fresh": {"is_flag": True},
-    "warm_start": {"flag": "--warm-start/--no-warm-start"},
+    "warm_start": {"flag": "--warm-start/--no-warm-start", "default": None},
     "time_untuned": {"is_flag": True},
     "round_size": {"type": int},
     "first_round": {"type": int},
@@ -223,11 +224,11 @@ def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
 
 
 def _is_given(name: str, value: object) -> bool:
-    """Whether a flag says something: False does where it switches off what is on by default."""
+    """Whether a flag says something: False does where it switches off what may be on."""
     from autotune.tuning.options import TuneOptions
 
     if value is False:
-        return attrs.fields_dict(TuneOptions)[name].default is True
+        return attrs.fields_dict(TuneOptions)[name].default is not False
     return value is not None and value != ()
 
 
@@ -309,8 +310,14 @@ def _read_part(kind: str, name: str | None, texts: Sequence[str]) -> object:
 
 
 def database_option(command: Command) -> Command:
-    """``--database FILE``."""
+    """``--database FILE`` of a command that makes the file where there is none."""
     return _flag("database")(command)
+
+
+def existing_database_option(command: Command) -> Command:
+    """``--database FILE`` of a command that only reads it."""
+    text = "Path of the database; by default that of autotune.database, or autotune.db."
+    return _flag("database", text)(command)
 
 
 def progress_options(command: Command) -> Command:

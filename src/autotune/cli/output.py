@@ -60,7 +60,8 @@ def write_text(path: str, text: str) -> None:
     from autotune.store.jsonl import replacing
 
     if path == "-":
-        click.echo(text, nl=False)
+        # As in a file: programs read UTF-8, whatever the terminal has.
+        click.echo(text.encode(), nl=False)
         return
     with replacing(path) as stream:
         stream.write(text.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +19,15 @@ __all__ = [
     "asked_program",
     "imported_workload",
     "importing_backend",
+    "named_workload",
     "program_options",
     "read_workload",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+# What names of workloads do not have, as a rule, and those of files do.
+_FILE = re.compile(r"[./\\]")
 
 # What to install where no backend reads a format.
 _READERS: Mapping[str, str] = {"mlir": "autotune-mlir"}
@@ -96,6 +101,25 @@ def imported_workload(
     if shape or dtype:
         raise InvalidValueError("--importer excludes --shape and --dtype: the program says it all")
     return import_by(importer, program, function)
+
+
+def named_workload(name: str, shape: Sequence[str], dtype: str | None) -> Workload:
+    """The workload of a name, ``--shape`` and ``--dtype``.
+
+    Raises:
+        InvalidValueError: the name is a file's, or as :func:`make_workload`.
+        UnknownNameError: there is no such workload, or no such shape parameter.
+    """
+    from autotune.cli.options import read_shape
+    from autotune.plugins.manager import manager
+    from autotune.plugins.workload_names import make_workload
+
+    if _FILE.search(name) and name not in manager().names("workload"):
+        raise InvalidValueError(
+            f"{name!r} is no name of a workload; a program in a file is given by --mlir {name}, "
+            f"or by --importer NAME {name}"
+        )
+    return make_workload(name, read_shape(shape), dtype)
 
 
 def importing_backend(program: ProgramFile) -> str:

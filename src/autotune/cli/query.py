@@ -10,7 +10,7 @@ import click
 from attrs import field, frozen
 
 from autotune.cli.destinations import InputFile
-from autotune.cli.options import database_option, read_shape, shape_option
+from autotune.cli.options import existing_database_option, read_shape, shape_option
 from autotune.cli.programs import asked_program, program_options, read_workload
 from autotune.errors import InvalidValueError, UnknownNameError
 
@@ -63,7 +63,7 @@ def query_options(command: Command) -> Command:
                 type=click.IntRange(1, MOST_THREADS),
                 help="Threads the program ran on.",
             ),
-            database_option,
+            existing_database_option,
         )
     ):
         command = decorate(command)
@@ -146,6 +146,20 @@ class Query:
     def fastest(self, database: Database) -> list[Record]:
         """As :meth:`best`, of candidates only."""
         return list(filter(self._matches, database.fastest_of_each(self._where())))
+
+    def none_matches(self, database: Database) -> str:
+        """Says that no valid record matches, and which workloads have one if this one has none."""
+        from autotune.errors import did_you_mean, near_matches
+
+        said = f"no valid record in {database.location} matches"
+        if self.workload is None:
+            return said
+        names = {it.candidate.sketch.workload.name for it in database.best_of_each()}
+        if not names or self.workload in names:
+            return said
+        listed = ", ".join(sorted(names))
+        hint = did_you_mean(near_matches(self.workload, names))
+        return f"{said}; workloads with one: {listed}{hint and '.' + hint}"
 
     def _where(self) -> RecordFilter:
         from autotune.store.database import RecordFilter

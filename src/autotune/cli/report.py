@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import json_option
+from autotune.cli.destinations import OutputFile
+from autotune.cli.options import existing_database_option, json_option
 from autotune.cli.query import open_for_reading
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 
@@ -23,15 +23,15 @@ __all__ = ["command"]
 
 EPILOG = """\b
 Examples:
-  autotune report autotune.db -o report.html
-  autotune report autotune.db -o report.html --png plots --run 0123456789ab
+  autotune report -o report.html
+  autotune report --database records.db -o report.html --png plots --run 0123456789ab
 """
 _LIBRARIES = ("jinja2", "matplotlib")
 _RATES = ("measured", "target")
 
 
 @click.command("report", epilog=EPILOG)
-@click.argument("database", metavar="DATABASE", type=InputFile())
+@existing_database_option
 @click.option(
     "-o",
     "--output",
@@ -66,7 +66,7 @@ def command(
     rates: str,
     json_path: str | None,
 ) -> int:
-    """Write one page about DATABASE that needs no network.
+    """Write one page about a database that needs no network.
 
     Curves of the best latency over trials and time for each task, and for the sum of a network's
     tasks; where the time went; outcomes and reasons of rejections; each task below the roofs of

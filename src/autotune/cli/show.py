@@ -105,13 +105,14 @@ def command(
     try:
         with open_for_reading(database) as opened:
             record = chosen_record(opened, query, record_id)
+            missing = query.none_matches(opened) if record is None else ""
     except DatabaseError as error:
         if wanted and set(wanted) <= set(SYMBOLIC):
             hint = "a sketch of the space itself needs no record: name it by --sketch"
             raise DatabaseError(f"{error}; {hint}") from error
         raise
     if record is None:
-        notify(f"autotune: no valid record in {database} matches")
+        notify(f"autotune: {missing}")
         output.json(None)
         return NOTHING_FOUND
     return _show_record(output, record, wanted or USUAL, query.backend)
@@ -236,12 +237,15 @@ def asked_space(
 ) -> SearchSpace:
     """The space that ``autotune tune`` would search."""
     from autotune.backends import Backend
-    from autotune.cli.options import read_shape
-    from autotune.cli.programs import asked_program, importing_backend, read_workload
+    from autotune.cli.programs import (
+        asked_program,
+        importing_backend,
+        named_workload,
+        read_workload,
+    )
     from autotune.errors import InvalidValueError
     from autotune.plugins import Context
     from autotune.plugins.held import create_held_part
-    from autotune.plugins.workload_names import make_workload
     from autotune.tuning.options import checked_target
     from autotune.tuning.programs import default_backend
 
@@ -250,7 +254,7 @@ def asked_space(
         made = read_workload(program)
         backend = backend or importing_backend(program)
     elif workload is not None:
-        made = make_workload(workload, read_shape(shape), dtype)
+        made = named_workload(workload, shape, dtype)
     else:
         raise InvalidValueError("--sketch needs a workload, such as gemm")
     machine = checked_target(target or "cpu", threads)

@@ -12,7 +12,6 @@ from autotune.cli.options import (
     TUNING_PARTS,
     json_option,
     progress_options,
-    read_shape,
     shape_option,
     tune_options,
     watched,
@@ -21,6 +20,7 @@ from autotune.cli.programs import (
     asked_program,
     imported_workload,
     importing_backend,
+    named_workload,
     program_options,
 )
 
@@ -120,11 +120,10 @@ def command(
 def _named(workload: str | None, shape: tuple[str, ...], dtype: str | None) -> Workload:
     """The workload of this name and shape."""
     from autotune.errors import InvalidValueError
-    from autotune.plugins.workload_names import make_workload
 
     if workload is None:
         raise InvalidValueError("Missing argument 'WORKLOAD', or a file: --mlir FILE")
-    return make_workload(workload, read_shape(shape), dtype)
+    return named_workload(workload, shape, dtype)
 
 
 def _report(result: Result, output: Output, vendor: bool) -> int:

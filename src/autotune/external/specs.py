@@ -119,7 +119,8 @@ def program_of(data: object, directory: str | Path, name: str = "external") -> E
     spec = _table("a spec", data, _KEYS)
     for key in ("parameters", "run"):
         if key not in spec:
-            raise InvalidValueError(f"a spec needs {key!r}; it has {', '.join(spec) or 'nothing'}")
+            given = ", ".join(spec) or "nothing"
+            raise InvalidValueError(f"the spec of {name!r} needs {key!r}; it has {given}")
     parameters = parameters_of(spec["parameters"])
     names = [parameter.name for parameter in parameters]
     run = _run(spec["run"], names)

@@ -354,17 +354,22 @@ def tagged_objects(
     kinds: Mapping[str, type[Any]],
     spellings: Mapping[str, str] = MappingProxyType({}),
     find: Callable[[str], None] = lambda name: None,
+    added: Mapping[type[Any], tuple[str, ...]] = MappingProxyType({}),
 ) -> None:
     """Let the classes of a union be objects: the kind under ``tag``, and the fields by name.
 
     Kinds may be added to ``kinds`` later; ``find`` may do so for a name that is not there. Those
-    in ``spellings`` are read as what they map to.
+    in ``spellings`` are read as what they map to. Fields in ``added`` are not written where they
+    have their defaults: values of a class that had no such fields have the same form as before.
     """
-    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
     def writer(kind: type[Any]) -> Callable[[Any], dict[str, Any]]:
         (name,) = (name for name, found in kinds.items() if found is kind)
-        write = make_dict_unstructure_fn(kind, converter)
+        fields: dict[str, Any] = {
+            field: override(omit_if_default=True) for field in added.get(kind, ())
+        }
+        write = make_dict_unstructure_fn(kind, converter, **fields)
         return lambda value: {tag: name, **write(value)}
 
     readers: dict[str, Callable[[Any, Any], Any]] = {}

@@ -48,17 +48,11 @@ class CacheFlusher:
         self._each = _TIMES * private
         # Ones and not zeros: untouched pages of zeros would all be the same page.
         self._buffer = np.ones(min(max(wanted, 4096), _MOST_BYTES), np.uint8)
-        self._displaces_shared = wanted <= _MOST_BYTES
 
     @property
     def buffer_bytes(self) -> int:
         """Size of the buffer that is read through."""
         return len(self._buffer)
-
-    @property
-    def displaces_shared_cache(self) -> bool:
-        """Whether what has no name is displaced from the last level, too."""
-        return self._displaces_shared
 
     def flush(self, arrays: Iterable[Array]) -> None:
         """Make ``arrays`` and, as far as said above, everything else cold.

@@ -22,7 +22,7 @@ from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Load
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
-from autotune.targets import Target, measure_core_rates
+from autotune.targets import Target, allows_tf32, measure_core_rates
 
 __all__ = ["SHORTEST_CALL", "Plausibility", "measure_rates", "peak_rate"]
 
@@ -122,6 +122,9 @@ def peak_rate(workload: Workload, target: Target, cores: int) -> float:
         if target.rates_measured:
             return target.peak_flops.get("float32", 0.0)
         return _measured(cores)[0]
+    if allows_tf32(target) and "float32" not in target.tensor_peak_flops:
+        # Tensor cores that nothing is known of are much faster than what is known.
+        return 0.0
     rates = [
         max(target.peak_flops.get(dtype, 0.0), target.tensor_peak_flops.get(dtype, 0.0))
         for dtype in dtypes

@@ -11,6 +11,7 @@ import select
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from autotune.measure.devices.held import held_bytes
 from autotune.measure.jobs import MOST_AHEAD, Job, Place, Reply, Slot
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
@@ -427,7 +428,11 @@ class WorkerPool:
             self._folder.path / f"worker-{self._spawned}",
         )
         slot.in_setup = slot.used = False
-        slot.setup = deque([{"op": "hello", **self._hello(slot.index)}, *self._told()])
+        hello = {"op": "hello", **self._hello(slot.index)}
+        if slot is self._device:
+            held = {str(index): size for index, size in held_bytes().items()}
+            hello |= {"held": held, "replaces": slot.generation > 0}
+        slot.setup = deque([hello, *self._told()])
         self._advance_setup(slot)
 
     def _advance_setup(self, slot: Slot) -> None:

@@ -1,37 +1,41 @@
 """What torch computes of workloads, and how long it takes, in a process of its own: it is large.
 
 Started by :func:`autotune.measure.vendor_torch.torch_latency`; nothing imports it. What torch
-computes is checked like a candidate's results, in the same precision: TF32 is off.
+computes is checked like a candidate's results, in the same precision: it uses TF32 where the
+target allows that, and nowhere else.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from attrs import define, field
 
 from autotune.backends.backend import Array
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
+from autotune.measure.devices.calls import MOST_IN_GRAPH, warm_up
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
-from autotune.measure.validation import expectations, mismatch
+from autotune.measure.validation import Expected, expectations, mismatch
 from autotune.process import Message
 from autotune.process.child import connect, serve
 from autotune.store.records import Outcome
-from autotune.targets import Target, load_driver, matching_device
+from autotune.targets import Target, allows_tf32, load_driver, matching_device
 
-__all__ = ["measure_here", "torch_calls"]
+__all__ = ["Call", "CallsOf", "answer", "measure_here", "torch_calls"]
 
 _CHANNELS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "depthwise_conv2d": 2}
-_MOST_IN_GRAPH = 64
 
 Call = Callable[[], Any]
 """Computes the output in the workload's own shape."""
+
+CallsOf = Callable[[Workload, Mapping[str, Any]], list[Call]]
+"""The ways in which torch computes a workload whose inputs are these tensors."""
 
 
 def torch_calls(workload: Workload, tensors: Mapping[str, Any]) -> list[Call]:
@@ -48,6 +52,10 @@ def torch_calls(workload: Workload, tensors: Mapping[str, Any]) -> list[Call]:
     name = workload.name
     if name in _CHANNELS:
         return _convolutions(name, p, t)
+    if name == "gemm" and p["dtype"] == "int8":
+        # Columns of the right factor that lie together are what tensor cores read.
+        columns = t["B"].t().contiguous().t()
+        return [lambda: torch._int_mm(t["A"], t["B"]), lambda: torch._int_mm(t["A"], columns)]
     if name in ("gemm", "batch_matmul"):
         return [lambda: torch.matmul(t["A"], t["B"])]
     if name == "dense":
@@ -115,7 +123,7 @@ class _DeviceTimer:
         """Seconds per call over ``number`` calls or a few more."""
         import torch
 
-        size = min(number, _MOST_IN_GRAPH)
+        size = min(number, MOST_IN_GRAPH)
         turns = -(-number // size)
         if size not in self._graphs:
             graph = torch.cuda.CUDAGraph()
@@ -126,6 +134,8 @@ class _DeviceTimer:
             graph.replay()
             torch.cuda.synchronize()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        # As with programs: the device is at work when the time begins.
+        self._graphs[size].replay()
         begin.record()
         for _ in range(turns):
             self._graphs[size].replay()
@@ -148,38 +158,69 @@ class _HostTimer:
         return (time.perf_counter() - begin) / number
 
 
-def measure_here(workload: Workload, device: str, protocol: MeasureProtocol, seed: int) -> Outcome:
+def measure_here(
+    workload: Workload,
+    target: Target,
+    device: str,
+    protocol: MeasureProtocol,
+    seed: int,
+    *,
+    compiled: bool = False,
+    calls: CallsOf = torch_calls,
+) -> Outcome:
     """Check and time torch in this process.
 
     Args:
-        workload: One that :func:`~autotune.measure.vendor_torch.has_routine` accepts.
+        workload: One that ``calls`` knows.
+        target: What the programs are for that it is compared with.
         device: Torch's name of the device: ``cuda:0``, or ``cpu``.
         protocol: How.
         seed: Of the inputs.
+        compiled: Whether Inductor compiles what is called, and tunes its own kernels.
+        calls: The ways that torch has. One that fails or is wrong counts only where all are.
+
+    Returns:
+        The fastest way; what was wrong with the first one where there is none.
 
     Raises:
         UnsupportedWorkload: torch has no routine for the workload.
     """
     import torch
 
-    # As programs compute: no rounding of float32 to 10 bits.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    # As programs compute: factors of float32 are rounded to 10 bits only where theirs may be.
+    rounds = allows_tf32(target)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounds
     torch.backends.cudnn.benchmark = True
     inputs = random_inputs(workload, np.random.default_rng(seed))
-    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    outputs = list(reference_outputs(workload, inputs).values())
+    expected = expectations(workload, outputs, target)
     tensors = {it.name: _tensor(inputs[it.name], it.dtype).to(device) for it in workload.inputs}
-    found: list[tuple[float, tuple[float, ...]]] = []
+    ways: list[Outcome] = []
     with torch.inference_mode():
-        for call in torch_calls(workload, tensors):
-            wrong = mismatch(expected, [_array(call())])
-            if wrong is not None:
-                return Outcome("wrong_result", message=f"torch: {wrong}")
+        for routine in calls(workload, tensors):
+            # Graphs are made below, as they are of what is not compiled.
+            mode = "max-autotune-no-cudagraphs"
+            call = torch.compile(routine, mode=mode, dynamic=False) if compiled else routine
             timer = _HostTimer(call) if device == "cpu" else _DeviceTimer(call)
-            timer.time(1)
-            samples = time_call(timer, protocol)
-            found.append((statistics.median(samples), samples))
-    latency, samples = min(found)
-    return Outcome("ok", latency, samples)
+            ways.append(_timed(timer, expected, protocol))
+    timed = [(way.latency, way) for way in ways if way.latency is not None]
+    return min(timed, key=lambda it: it[0])[1] if timed else ways[0]
+
+
+def _timed(
+    timer: _HostTimer | _DeviceTimer, expected: Sequence[Expected], protocol: MeasureProtocol
+) -> Outcome:
+    """What one way takes, if it computes what is expected."""
+    try:
+        wrong = mismatch(expected, [_array(timer.call())])
+        if wrong is not None:
+            return Outcome("wrong_result", message=f"torch: {wrong}")
+        # As programs are: the device has rested while torch was imported.
+        warm_up(timer)
+        samples = time_call(timer, protocol)
+    except RuntimeError as error:  # all of torch's and Inductor's own are such
+        return Outcome("crash", message=one_line(f"torch: {type(error).__name__}: {error}", 300))
+    return Outcome("ok", statistics.median(samples), samples)
 
 
 def _tensor(array: Array, dtype: str) -> Any:
@@ -199,7 +240,12 @@ def _array(tensor: Any) -> Array:
     return found
 
 
-def _answer(question: Message) -> Message:
+def answer(question: Message, calls: CallsOf = torch_calls) -> Message:
+    """Answer :func:`~autotune.measure.vendor_torch.ask_torch` on the device that it means.
+
+    Raises:
+        InvalidValueError: torch is not installed here, or finds no CUDA device.
+    """
     try:
         import torch
     except ImportError as error:
@@ -211,13 +257,17 @@ def _answer(question: Message) -> Message:
     torch.cuda.set_device(device)
     workload = Workload.from_json(question["workload"])
     protocol = MeasureProtocol.from_json(question["protocol"])
-    return measure_here(workload, device, protocol, question["seed"]).to_json()
+    seed, compiled = question["seed"], question["compiled"]
+    found = measure_here(
+        *(workload, target, device, protocol, seed), compiled=compiled, calls=calls
+    )
+    return found.to_json()
 
 
 def main() -> None:
     """Answer :func:`~autotune.measure.vendor_torch.torch_latency`, which starts it."""
     connection, _ = connect("autotune.measure.torch_routines")
-    serve(connection, {"measure": _answer})
+    serve(connection, {"measure": answer})
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ def _write_sealed(descriptor: int, array: Array) -> None:
 
 
 def _no_memory(error: OSError) -> WorkerStartFailed:
-    return WorkerStartFailed(f"no memory for the arrays of a task: {error}")
+    return WorkerStartFailed(f"no file in memory for the arrays of a task: {error.strerror}")
 
 
 def read_arrays(paths: Sequence[str]) -> list[Array]:

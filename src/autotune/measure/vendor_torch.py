@@ -5,6 +5,10 @@ It runs in a process of its own, :mod:`autotune.measure.torch_routines`, which a
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
 from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
 from autotune.measure.protocol import MeasureProtocol
@@ -13,8 +17,9 @@ from autotune.process import WorkerDied, ask_once
 from autotune.store.records import Outcome
 from autotune.targets import Target
 
-__all__ = ["has_routine", "torch_latency"]
+__all__ = ["ask_torch", "has_routine", "torch_latency"]
 
+_COMPILING_SECONDS = 300.0
 _ELEMENTS = ("float16", "bfloat16", "float32", "float64")
 _ROUTINES = (
     *("gemm", "batch_matmul", "dense", "softmax", "attention", "elementwise"),
@@ -25,11 +30,16 @@ _ROUTINES = (
 def has_routine(workload: Workload) -> bool:
     """Whether torch has something for a workload: one of the builders, in floating point.
 
+    Of bytes it has the product that keeps its sums, where cuBLAS takes the sizes.
     Names and parameters are for people: what they stand for has to be this very workload.
     """
     parameters = dict(workload.parameters)
     dtype = parameters.pop("dtype", None)
-    if workload.name not in _ROUTINES or dtype not in _ELEMENTS or parameters.get("requantize"):
+    if workload.name not in _ROUTINES or parameters.get("requantize"):
+        return False
+    if dtype not in _ELEMENTS and not (
+        workload.name == "gemm" and dtype == "int8" and _multiplies_bytes(parameters)
+    ):
         return False
     try:
         return make_workload(workload.name, parameters, dtype).digest == workload.digest
@@ -37,12 +47,31 @@ def has_routine(workload: Workload) -> bool:
         return False
 
 
+def _multiplies_bytes(sizes: Mapping[str, Any]) -> bool:
+    """Whether ``torch._int_mm`` takes sizes on CUDA devices."""
+    found = [sizes.get(name) for name in "mnk"]
+    rows, columns, depth = (size if isinstance(size, int) else 0 for size in found)
+    return rows > 16 and columns % 8 == 0 and depth % 8 == 0
+
+
 def torch_latency(
-    workload: Workload, target: Target, protocol: MeasureProtocol, seed: int = 0
+    workload: Workload,
+    target: Target,
+    protocol: MeasureProtocol,
+    seed: int = 0,
+    *,
+    compiled: bool = False,
 ) -> Outcome | None:
     """Time torch on a workload on a CUDA device, by the same protocol as a candidate.
 
     Of the ways that torch has, such as orders of the channels of images, the fastest counts.
+
+    Args:
+        workload: What torch computes.
+        target: The device, and whether TF32 is allowed.
+        protocol: How to time.
+        seed: Of the inputs.
+        compiled: Whether each way is compiled by Inductor, which then tunes its own kernels.
 
     Returns:
         None when torch has no routine for the workload. An outcome that says why where torch is
@@ -50,16 +79,43 @@ def torch_latency(
     """
     if not has_routine(workload):
         return None
+    module = "autotune.measure.torch_routines"
+    return ask_torch(module, workload, target, protocol, seed, compiled=compiled)
+
+
+def ask_torch(
+    module: str,
+    workload: Workload,
+    target: Target,
+    protocol: MeasureProtocol,
+    seed: int = 0,
+    *,
+    compiled: bool = False,
+) -> Outcome:
+    """As :func:`torch_latency`, of routines that a module has.
+
+    Args:
+        module: What the process runs: one that answers by
+            :func:`autotune.measure.torch_routines.answer`.
+        workload: One that the module has a routine for.
+        target: As above, and so are the others.
+        protocol: How to time.
+        seed: Of the inputs.
+        compiled: Whether each way is compiled.
+    """
     question = {
         "op": "measure",
         "workload": workload.to_json(),
         "target": target.to_json(),
         "protocol": protocol.to_json(),
         "seed": seed,
+        "compiled": compiled,
     }
-    seconds = sum(protocol.deadlines.values())
+    seconds = sum(protocol.deadlines.values()) + (_COMPILING_SECONDS if compiled else 0.0)
+    # Nothing else is measured meanwhile, and the reference of a large product takes a while.
+    threads = len(os.sched_getaffinity(0))
     try:
-        answer = ask_once("autotune.measure.torch_routines", question, target.cores, seconds)
+        answer = ask_once(module, question, threads, seconds)
     except TimeoutError:
         return Outcome("timeout", message=f"torch took more than {seconds:g} s")
     except WorkerDied as error:

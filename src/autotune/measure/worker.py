@@ -302,10 +302,12 @@ class Worker:
                 call = _call(task, held, 0)
             with self._connection.phase("verify", timings):
                 call.poison()
-                first = _first_call(call, task.threads)
+                checked = _first_call(call, task.threads)
                 wrong = _wrong(task, call)
             if wrong is None:
                 with self._connection.phase("run", timings):
+                    # What passed meanwhile is no time that a program claims to take.
+                    first = None if backend.simulated_times else checked
                     samples = self._first_samples(task, held, message["incumbent"], first)
                     wrong = _wrong(task, call)
             if wrong is not None:
@@ -363,7 +365,7 @@ class Worker:
         return self._store
 
     def _first_samples(
-        self, task: _Task, held: _Held, incumbent: float | None, first: FirstCall
+        self, task: _Task, held: _Held, incumbent: float | None, first: FirstCall | None
     ) -> tuple[float, ...]:
         timed = RememberingCall(_timed(task, held, 0))
         with _pinned(task) as problem:

@@ -17,7 +17,7 @@ from autotune.ir.expressions import (
 )
 from autotune.nest.loop_nest import ELEMENT, Loop, hull
 from autotune.nest.stage_schedule import StageSchedule
-from autotune.sketches import CoreMatrices, Interleave, Pack, SharedLayout
+from autotune.sketches import BulkCopy, CoreMatrices, Interleave, Pack, SharedLayout
 
 
 def body_of_copy(producer: StageSchedule) -> ScalarExpr:
@@ -157,7 +157,7 @@ class CopyLayout:
 
 
 def laid_out(
-    region: tuple[IntExpr, ...], layout: SharedLayout | CoreMatrices | None
+    region: tuple[IntExpr, ...], layout: SharedLayout | CoreMatrices | BulkCopy | None
 ) -> CopyLayout:
     """The layout of a fetched region."""
     if layout is None:
@@ -167,6 +167,9 @@ def laid_out(
         planes = region[layout.dim] // layout.width
         shape = (planes, *outer, rows + layout.pad, const(layout.width))
         return CopyLayout(shape, block_dim=layout.dim)
+    if isinstance(layout, BulkCopy):
+        *outer, last = region
+        return CopyLayout((last // layout.row, *outer, layout.row), block_dim=len(outer))
     *outer, row = (region[dimension] for dimension in layout.dims)
     plain = layout.dims == tuple(range(len(region)))
     return CopyLayout((*outer, row + layout.pad), None if plain else layout.dims)

@@ -31,6 +31,7 @@ from autotune.sketches import (
     Accumulate,
     Bind,
     BoundLoop,
+    BulkCopy,
     ChunkReduction,
     ChunkScan,
     CooperativeFetch,
@@ -165,7 +166,7 @@ class _Derivation:
             self._fuse(schedule, step.loops, step.role)
         elif isinstance(step, CooperativeFetch):
             schedule.fetches.append(step)
-        elif isinstance(step, (SharedLayout, CoreMatrices)):
+        elif isinstance(step, (SharedLayout, CoreMatrices, BulkCopy)):
             self._lay_out(schedule, step)
         elif isinstance(step, PipelineFetches):
             self._pipeline(schedule, step)
@@ -234,9 +235,12 @@ class _Derivation:
         serial = loop.kind == "serial" and len(loop.parts) == 1
         if not serial or loop.axis == step.axis or loop.axis in schedule.covered:
             raise ValueError(f"{step.loop!r} is no serial loop over whole tiles of another axis")
-        if step.scale < 1:
-            raise ValueError(f"a scale of {step.scale} is below 1")
-        bound = LoopBound(step.axis, step.offset, step.scale)
+        if step.scale < 1 or step.stride == 0:
+            raise ValueError(f"a scale of {step.scale} is below 1, or a stride of 0")
+        values = schedule.stage.axis(loop.axis).extent
+        bound = LoopBound(
+            *(step.axis, step.offset, step.scale), step.stride, step.least, values=values
+        )
         schedule.loops[step.loop] = evolve(loop, bound=bound)
 
     def _prepack(self, schedule: StageSchedule, step: Prepack) -> None:
@@ -246,13 +250,18 @@ class _Derivation:
             raise ValueError(f"no step packs all of {step.operand!r} before")
         schedule.prepacked.add(step.operand)
 
-    def _lay_out(self, schedule: StageSchedule, step: SharedLayout | CoreMatrices) -> None:
+    def _lay_out(
+        self, schedule: StageSchedule, step: SharedLayout | CoreMatrices | BulkCopy
+    ) -> None:
         if all(fetch.operand != step.operand for fetch in schedule.fetches):
             raise ValueError(f"no step fetches {step.operand!r} before")
         rank = len(self.workload.tensors[step.operand].shape)
         if isinstance(step, CoreMatrices):
             if step.dim not in range(rank) or rank < 2:
                 raise ValueError(f"{step.dim} is none of the dimensions of a matrix")
+        elif isinstance(step, BulkCopy):
+            if rank < 2 or not any(it.name == step.operand for it in self.workload.inputs):
+                raise ValueError(f"{step.operand!r} is no matrix that is an input")
         elif sorted(step.dims) != list(range(rank)):
             raise ValueError(f"{list(step.dims)} is no order of the {rank} dimensions")
         schedule.layouts[step.operand] = step

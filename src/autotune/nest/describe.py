@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import Loop, Statement
@@ -60,13 +61,24 @@ def _extent(loop: Loop, config: Mapping[str, int] | None) -> str:
 
 
 def _bound(loop: Loop, config: Mapping[str, int] | None) -> str:
-    """Up to where a bounded loop runs."""
-    if loop.bound is None:
+    """Which iterations of a bounded loop are run."""
+    bound = loop.bound
+    if bound is None:
         return ""
-    offset, scale = loop.bound.offset, loop.bound.scale
-    by = str(evaluate(offset, config)) if config is not None else repr(offset)
-    own = loop.axis if scale == 1 else f"{scale} * {loop.axis}"
-    return f" while {own} <= {loop.bound.axis} + {by}"
+
+    def number(value: IntExpr) -> str:
+        return repr(value) if config is None else str(evaluate(value, config))
+
+    own = _times(bound.scale, loop.axis)
+    if bound.is_causal:
+        return f" while {own} <= {bound.axis} + {number(bound.offset)}"
+    sign = "-" if bound.stride < 0 else "+"
+    position = f"{own} {sign} {_times(abs(bound.stride), bound.axis)} <= {number(bound.offset)}"
+    return f" while {'' if bound.least is None else f'{number(bound.least)} <= '}{position}"
+
+
+def _times(factor: int, axis: str) -> str:
+    return axis if factor == 1 else f"{factor} * {axis}"
 
 
 def _text(statement: Statement) -> str:

@@ -46,7 +46,7 @@ from autotune.nest.loop_nest import (
     scope_inside,
 )
 from autotune.nest.stage_schedule import StageSchedule
-from autotune.sketches import CooperativeFetch, Pack
+from autotune.sketches import BulkCopy, CooperativeFetch, Pack
 
 
 def emit_nest(workload: Workload, schedules: dict[str, StageSchedule]) -> LoopNest:
@@ -260,7 +260,8 @@ class _Emission:
     def _emit_pack(self, schedule: StageSchedule, pack: Pack, path: tuple[Loop, ...]) -> None:
         stage = schedule.stage
         load = next(load for load in stage.loads if load.tensor == pack.operand)
-        forms = stage.access_map(load)
+        # Of a part, indices have to be affine; a whole operand is copied however it is read.
+        forms = stage.forms(load) if pack.at is None else stage.access_map(load)
         inside = schedule.reach_inside(path) if pack.at else dict(schedule.extents)
         bounds = self._bounds(schedule, pack.operand, forms)
         region = list(bounds)
@@ -327,6 +328,7 @@ class _Emission:
             block_dim=layout.block_dim,
             dims=layout.dims,
             stages=schedule.fetch_stages.get(fetch.at, const(1)),
+            bulk=isinstance(schedule.layouts.get(fetch.operand), BulkCopy),
         )
         elements = product(region)
         loops = cooperative_copy(label, elements, fetch.threads, fetch.lanes)

@@ -33,7 +33,6 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads import Workload
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "block", "vthread", "thread")
-BUFFER_SCOPES = ("global", "shared", "local")
 
 ELEMENT = "element"
 """Axis of the fused loops of a cooperative copy: it counts the elements of the copied region."""
@@ -41,17 +40,31 @@ ELEMENT = "element"
 
 @frozen
 class LoopBound:
-    """Up to where a loop runs, depending on another axis: a triangle of iterations.
+    """Which iterations of a loop are run, depending on another axis.
+
+    A point is at ``scale * own + stride * other``. Those are run of which the least position is
+    at most ``offset``, and the greatest at least ``least``.
 
     Attributes:
-        axis: Its last value inside the loop is what bounds the loop.
-        offset: What is added to that.
-        scale: By what the first value of the loop's own axis is multiplied before.
+        axis: The other axis.
+        offset: What positions are at most.
+        scale: By what a value of the loop's own axis is multiplied; positive.
+        stride: By what a value of the other axis is multiplied; not 0.
+        least: What positions are at least; None: they may be anything below.
+        values: Values of the loop's own axis.
     """
 
     axis: str
     offset: IntExpr
     scale: int
+    stride: int = -1
+    least: IntExpr | None = None
+    values: int = 1
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether positions are distances, and end at one: those of a causal mask."""
+        return self.stride == -1 and self.least is None
 
 
 @frozen(eq=False)
@@ -194,7 +207,37 @@ class Statement:
         return minimum(ceildiv(passed, part), loop.extent)
 
     def _passed(self, index: int, bound: LoopBound) -> tuple[IntExpr, IntExpr]:
-        """Mean iterations of a bounded loop, as a fraction.
+        """Mean iterations of a bounded loop, as a fraction."""
+        if bound.is_causal:
+            return self._passed_in_triangle(index, bound)
+        return self._passed_in_window(index, bound)
+
+    def _passed_in_window(self, index: int, bound: LoopBound) -> tuple[IntExpr, IntExpr]:
+        """Mean iterations of a loop with few values, exactly.
+
+        For each value of its own axis the tiles of the other one are counted in which the
+        iteration with this value is run. With ``t`` values in an iteration, ``r`` values of the
+        other axis in a tile, and positions ``a * own + b * other``, these are the tiles ``i`` with
+        ``a * first + b * i * r <= offset`` and ``a * last + b * ((i + 1) * r - 1) >= least``;
+        where ``b`` is negative, counted from the last tile.
+        """
+        own, rows = self.reach(self.loops[index].axis, index + 1), self.reach(bound.axis, 0)
+        inner = self.reach(bound.axis, index + 1)
+        tiles, step = rows // inner, inner * abs(bound.stride)
+        shift = (rows - 1) * min(bound.stride, 0)
+        passed = const(0)
+        for value in range(bound.values):
+            first = const(value) // own * own
+            end = (bound.offset - shift - first * bound.scale) // step + 1
+            begin = const(0)
+            if bound.least is not None:
+                place = bound.least - shift - (first + own - 1) * bound.scale
+                begin = maximum(ceildiv(place + abs(bound.stride), step) - 1, 0)
+            passed = passed + maximum(minimum(end, tiles) - begin, 0)
+        return maximum(passed, 1), own * tiles
+
+    def _passed_in_triangle(self, index: int, bound: LoopBound) -> tuple[IntExpr, IntExpr]:
+        """Mean iterations of a loop under a causal mask.
 
         With ``n`` values of the bounding axis, ``r`` of them inside the loop, and ``t`` of the
         ``m`` values of its own axis in an iteration, the mean over all ``n / r`` of
@@ -336,6 +379,7 @@ class Buffer:
             The last extent may be larger than what is touched of it.
         stages: How many iterations of the loop around the allocation have a part of it each, of
             extents ``shape``, one after the other in memory.
+        bulk: Whether the device's copy engine fills it, when one thread asks for it.
     """
 
     name: str
@@ -347,6 +391,7 @@ class Buffer:
     group_dim: int | None = None
     dims: tuple[int, ...] | None = None
     stages: IntExpr = const(1)
+    bulk: bool = False
 
     @property
     def extents(self) -> tuple[IntExpr, ...]:

@@ -12,6 +12,7 @@ from autotune.ir.workloads import Stage
 from autotune.nest.loop_nest import Loop
 from autotune.sketches import (
     Accumulate,
+    BulkCopy,
     CooperativeFetch,
     CoreMatrices,
     Interleave,
@@ -65,7 +66,7 @@ class StageSchedule:
     lanes: int = 1
     padded: set[str] = field(factory=set)
     fetches: list[CooperativeFetch] = field(factory=list)
-    layouts: dict[str, SharedLayout | CoreMatrices] = field(factory=dict)
+    layouts: dict[str, SharedLayout | CoreMatrices | BulkCopy] = field(factory=dict)
     fetch_stages: dict[str, IntExpr] = field(factory=dict)
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.ir.expressions.integer import evaluate
 from autotune.nest.loop_nest import Access, Buffer, LoopNest, Statement
 from autotune.sketches import Candidate, WarpTensorize
+from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES
 from autotune.sketches.intrinsics import Digit, Intrinsic, result_levels
 
 __all__ = ["warp_conflict"]
@@ -95,8 +96,10 @@ def _core_matrix_conflict(
             return f"{access.buffer!r} is not in shared memory"
         size = nest.element_bytes(access.buffer)
         width = int(evaluate(known.shape[-1], candidate.config))
-        if known.block_dim is None or width * size != _ROW_BYTES:
-            return f"{access.buffer!r} does not lie in rows of {_ROW_BYTES} bytes"
+        allowed = SWIZZLED_ROW_BYTES if known.bulk else (_ROW_BYTES,)
+        if known.block_dim is None or width * size not in allowed:
+            rows = ", ".join(map(str, allowed))
+            return f"{access.buffer!r} does not lie in rows of {rows} bytes"
         along = access.forms[known.block_dim].axes
         if not along & reduced and size != _TRANSPOSED_BYTES:
             return f"rows of {access.buffer!r}, of {size}-byte elements, lie along results"

@@ -18,6 +18,7 @@ from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassRepo
 from autotune.networks.import_limit import ImportLimit
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
+from autotune.networks.precision import in_precision
 from autotune.networks.source import Source, as_inputs, find_frontend
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
@@ -71,6 +72,7 @@ def tune_model(
     passes: Mapping[str, Callable[[Any], Any] | None] | None = None,
     check: bool = True,
     weights: Mapping[str, float] | None = None,
+    precision: str | None = None,
     **options: Any,
 ) -> ModelResult:
     """Find fast schedules for all programs of a network, within one budget.
@@ -89,6 +91,8 @@ def tune_model(
         passes: As of :class:`ModelOptions`.
         check: As of :class:`ModelOptions`.
         weights: As of :class:`ModelOptions`.
+        precision: ``float16`` or ``bfloat16`` to convert a module of torch to; by default it stays
+            as it is. Outputs are then compared with those of the module as it was.
         options: The fields of :class:`~autotune.tuning.options.TuneOptions`. ``trials`` and
             ``time`` are for the whole network; ``backend`` is the frontend's.
 
@@ -99,6 +103,7 @@ def tune_model(
         AutotuneError: as of :func:`autotune.tune`.
     """
     source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
+    source = in_precision(source, precision)
     reading = ModelOptions(
         frontend=frontend, passes=passes or {}, check=check, weights=weights or {}
     )
@@ -112,6 +117,7 @@ def build_model(
     frontend: str | None = None,
     passes: Mapping[str, Callable[[Any], Any] | None] | None = None,
     check: bool = True,
+    precision: str | None = None,
     **options: Any,
 ) -> CompiledNetwork:
     """Compile a network with the best schedules that a database has; measures nothing.
@@ -122,6 +128,7 @@ def build_model(
         frontend: As of :class:`ModelOptions`.
         passes: As of :class:`ModelOptions`.
         check: As of :class:`ModelOptions`.
+        precision: As of :func:`tune_model`.
         options: ``database``, ``target`` and ``threads``, as of
             :class:`~autotune.tuning.options.TuneOptions`.
 
@@ -130,6 +137,7 @@ def build_model(
         BuildFailed: the compiler rejected the network; names the task.
     """
     source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
+    source = in_precision(source, precision)
     reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)
     return build_recorded(source, reading, TuneOptions(**options)).build(check=check)
 

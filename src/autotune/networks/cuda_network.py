@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import weakref
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from math import prod
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from attrs import define
+import numpy as np
 
+from autotune.backends import dlpack
 from autotune.errors import InvalidValueError, UnsupportedTarget
-from autotune.measure.devices.kernels import LoadedKernels, Parameters
 from autotune.measure.devices.shared import (
-    DEFAULT_STREAM,
     DeviceArray,
-    DeviceFailed,
     Given,
     SharedDevice,
     converted,
-    numpy_type,
     read_given,
     shared_device,
 )
-from autotune.networks.arrays import converter_to
-from autotune.networks.cuda_plan import DeviceCallPlan, DevicePlan, calls_by_task, place_values
-from autotune.networks.frontend import CompiledNetwork
+from autotune.measure.devices.torch_caller import TorchCaller
+from autotune.networks.arrays import as_numpy, converter_to, numpy_type
+from autotune.networks.cuda_loaded import LoadedNetwork
+from autotune.networks.cuda_plan import DevicePlan, calls_by_task
+from autotune.networks.frontend import CompiledNetwork, NetworkTensor
 from autotune.targets import CudaError, Target, load_driver, matching_device
 
 __all__ = ["CudaNetwork"]
 
 _PROFILED = 9
+_BFLOAT16 = "bfloat16"
 
 Save = Callable[[Path], tuple[str, ...]]
 
@@ -42,8 +41,13 @@ class CudaNetwork(CompiledNetwork):
 
     Inputs are tensors on the device that have DLPack (of torch, cupy, jax), or arrays of the host,
     which are copied. Outputs are new tensors of the first input's package, and on the device if
-    that is. What others have begun on an input is waited for, and the network has ended when a
-    call returns. Weights and intermediate values stay on the device.
+    that is. What others have begun on an input is waited for. Weights and intermediate values stay
+    on the device.
+
+    Given tensors of torch on the device alone, a call is to torch like an operator of its own: it
+    is begun on torch's current stream, and the host does not wait for it. What goes wrong on the
+    device is then the error of whatever waits next. Else the network has ended when a call
+    returns.
 
     Args:
         plan: What is computed.
@@ -55,7 +59,7 @@ class CudaNetwork(CompiledNetwork):
         self.plan = plan
         self._target = target
         self._save = save
-        self._loaded: _Loaded | None = None
+        self._loaded: LoadedNetwork | None = None
 
     @property
     def lacks(self) -> str:
@@ -66,6 +70,15 @@ class CudaNetwork(CompiledNetwork):
             return str(error)
         return ""
 
+    @property
+    def device_index(self) -> int:
+        """Number of the device that it runs on.
+
+        Raises:
+            UnsupportedTarget: there is no such device here.
+        """
+        return matching_device(self._target, load_driver()).index
+
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once.
 
@@ -74,17 +87,28 @@ class CudaNetwork(CompiledNetwork):
             UnsupportedTarget: there is no such device here.
             DeviceFailed: the network failed on the device.
         """
-        loaded = self._on_device()
-        with loaded.device.current():
-            given = self._read(loaded.device, inputs)
-            loaded.fill(given)
-            loaded.run()
-            found = loaded.outputs()
+        device = shared_device(self._target) if self._loaded is None else self._loaded.device
+        caller = TorchCaller.of(device, inputs)
+        with device.current():
+            is_of_torch = caller is not None and all(map(caller.has, inputs))
+            is_recording = caller is not None and caller.is_recording
+            if is_recording and (self._loaded is None or not is_of_torch):
+                raise InvalidValueError(
+                    "a network is recorded in a CUDA graph of torch when it has been called "
+                    "before, and with tensors of the device only"
+                )
+            loaded = self._on_device()
+            given = self._read(device, inputs, caller)
+            if caller is not None and is_of_torch:
+                return _begun(loaded, given, caller, is_recording)
+            stream = device.stream if caller is None else caller.stream
+            found = [device.empty(it.shape, it.dtype) for it in self.plan.outputs]
+            loaded.call(given, [array.pointer for array in found], stream)
+            device.driver.synchronize(stream)
         like = inputs[0] if inputs else None
         if given and given[0].view is not None:
             return tuple(converted(array, like) for array in found)
-        convert = converter_to(like)
-        return tuple(convert(array.numpy()) for array in found)
+        return tuple(_on_host(array, like) for array in found)
 
     def save(self, path: Path | str) -> tuple[str, ...]:
         """Write machine code and weights as one file, which needs no compiler to run.
@@ -103,9 +127,9 @@ class CudaNetwork(CompiledNetwork):
         """
         loaded = self._on_device()
         with loaded.device.current():
-            loaded.fill(self._read(loaded.device, inputs))
+            loaded.place(self._read(loaded.device, inputs))
             loaded.run()
-            return tuple(loaded.timed(loaded.graph) for _ in range(repeats))
+            return tuple(loaded.timed() for _ in range(repeats))
 
     def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
         """Seconds of all calls of each task in one inference, by name of the task.
@@ -115,7 +139,7 @@ class CudaNetwork(CompiledNetwork):
         """
         loaded = self._on_device()
         with loaded.device.current() as driver:
-            loaded.fill(self._read(loaded.device, inputs))
+            loaded.place(self._read(loaded.device, inputs))
             loaded.run()
             found = {}
             for task, calls in calls_by_task(self.plan):
@@ -128,147 +152,61 @@ class CudaNetwork(CompiledNetwork):
                         driver.destroy_graph(graph)
             return found
 
-    def _read(self, device: SharedDevice, inputs: Sequence[Any]) -> list[Given]:
+    def _read(
+        self, device: SharedDevice, inputs: Sequence[Any], caller: TorchCaller | None = None
+    ) -> list[Given]:
+        """The inputs, on whose stream those are that others have begun anything on."""
         wanted = self.plan.inputs
         if len(inputs) != len(wanted):
             names = ", ".join(repr(tensor.name) for tensor in wanted)
             raise InvalidValueError(f"{len(inputs)} inputs; the network takes {names}")
-        return [
-            read_given(device, f"input {it.name}", it.shape, it.dtype, value)
-            for it, value in zip(wanted, inputs, strict=True)
-        ]
+        found = []
+        for tensor, value in zip(wanted, inputs, strict=True):
+            name = f"input {tensor.name}"
+            if caller is not None and caller.has(value):
+                found.append(caller.read(name, tensor.shape, tensor.dtype, value))
+            else:
+                stream = None if caller is None else caller.stream
+                held = _plain(tensor, value)
+                found.append(read_given(device, name, tensor.shape, tensor.dtype, held, stream))
+        return found
 
-    def _on_device(self) -> _Loaded:
+    def _on_device(self) -> LoadedNetwork:
         if self._loaded is None:
             device = shared_device(self._target)
             with device.current():
                 # Another thread may have been first.
                 if self._loaded is None:
-                    self._loaded = _Loaded.load(device, self.plan)
+                    self._loaded = LoadedNetwork.load(device, self.plan)
         return self._loaded
 
 
-@define(eq=False)
-class _Loaded:
-    """A network on a device.
-
-    Attributes:
-        device: The device.
-        plan: What is computed.
-        kernels: Loaded programs by task.
-        pointers: Addresses of the values by name.
-        memory: What keeps them.
-        scratch: Address of the intermediate arrays of programs.
-        graph: All calls.
-    """
-
-    device: SharedDevice
-    plan: DevicePlan
-    kernels: dict[str, LoadedKernels]
-    pointers: dict[str, int]
-    memory: list[DeviceArray]
-    scratch: int
-    graph: int = 0
-
-    @staticmethod
-    def load(device: SharedDevice, plan: DevicePlan) -> _Loaded:
-        """Load programs and constants.
-
-        Raises:
-            CudaError: the device refuses the machine code, or has too little memory.
-        """
-        driver = device.driver
-        offsets, size = place_values(plan)
-        values, scratch = (
-            device.empty((it,), "uint8") for it in (size, max(1, plan.scratch_bytes))
-        )
-        # Values that no kernel writes are read by none that matters, and are no NaN.
-        driver.fill(values.pointer, 0, max(1, size))
-        memory = [values, scratch]
-        pointers = {name: values.pointer + offset for name, offset in offsets.items()}
-        for name, array in plan.constants.items():
-            weight = device.empty((array.nbytes,), "uint8")
-            if array.nbytes:
-                driver.upload(weight.pointer, array)
-            pointers[name] = weight.pointer
-            memory.append(weight)
-        with ExitStack() as undo:
-            kernels = {}
-            for task, calls in calls_by_task(plan):
-                program = plan.programs[task]
-                own = {it.name for it in program.intermediates}
-                known = {*own, *calls[0].arguments}
-                kernels[task] = LoadedKernels.load(driver, program, known)
-                undo.callback(kernels[task].unload)
-            made = _Loaded(device, plan, kernels, pointers, memory, scratch.pointer)
-            # What is loaded when it is first launched cannot be loaded while a graph is made.
-            made.launch(plan.calls)
-            device.synchronize()
-            made.graph = made.capture(plan.calls)
-            undo.pop_all()
-        device.users.add(made)
-        finalizer = weakref.finalize(made, _unload, device, list(kernels.values()), made.graph)
-        finalizer.atexit = False
-        return made
-
-    def capture(self, calls: Sequence[DeviceCallPlan]) -> int:
-        """A graph of calls, one after the other."""
-        driver, stream = self.device.driver, self.device.stream
-        driver.begin_capture(stream)
-        try:
-            self.launch(calls)
-        except BaseException:
-            # The stream would go on recording.
-            with suppress(CudaError):
-                driver.destroy_graph(driver.end_capture(stream))
-            raise
-        return driver.end_capture(stream)
-
-    def launch(self, calls: Sequence[DeviceCallPlan]) -> None:
-        """Launch calls, one after the other."""
-        for call in calls:
-            self.kernels[call.task].launch(self._parameters(call), self.device.stream)
-
-    def _parameters(self, call: DeviceCallPlan) -> Parameters:
-        given = {name: self.pointers[value] for name, value in call.arguments.items()}
-        scratch = self.plan.scratch(call.task, self.scratch)
-        return self.kernels[call.task].parameters({**scratch, **given})
-
-    def fill(self, inputs: Sequence[Given]) -> None:
-        """Put inputs in place."""
-        for given, value in zip(inputs, self.plan.input_values, strict=True):
-            given.copy_to(self.device.driver, self.pointers[value])
-
-    def run(self) -> None:
-        """Run once, and wait."""
-        self.device.driver.launch_graph(self.graph, self.device.stream)
-        self.device.synchronize()
-
-    def timed(self, graph: int) -> float:
-        """Seconds that the device takes for a graph."""
-        driver, stream = self.device.driver, self.device.stream
-        begin, end = self.device.events
-        driver.record(begin, stream)
-        driver.launch_graph(graph, stream)
-        driver.record(end, stream)
-        return driver.seconds_between(begin, end)
-
-    def outputs(self) -> list[DeviceArray]:
-        """Copies of the outputs."""
-        found = []
-        for tensor, value in zip(self.plan.outputs, self.plan.output_values, strict=True):
-            array = self.device.empty(tensor.shape, tensor.dtype)
-            size = prod(tensor.shape) * numpy_type(tensor.dtype).itemsize
-            if size:
-                self.device.driver.copy(array.pointer, self.pointers[value], size)
-            found.append(array)
-        self.device.driver.synchronize(DEFAULT_STREAM)
-        return found
+def _begun(
+    loaded: LoadedNetwork, given: Sequence[Given], caller: TorchCaller, is_recording: bool
+) -> tuple[Any, ...]:
+    """The outputs of a call as torch's tensors, which are written when its stream comes there."""
+    found = [caller.empty(it.shape, it.dtype) for it in loaded.plan.outputs]
+    begin = loaded.record if is_recording else loaded.call
+    begin(given, [int(tensor.data_ptr()) for tensor in found], caller.stream)
+    return tuple(found)
 
 
-def _unload(device: SharedDevice, kernels: Sequence[LoadedKernels], graph: int) -> None:
-    # After a lost context there is nothing to unload.
-    with suppress(DeviceFailed), device.current() as driver:
-        driver.destroy_graph(graph)
-        for each in kernels:
-            each.unload()
+def _plain(tensor: NetworkTensor, value: Any) -> Any:
+    """What a caller gave; bfloat16 on the host as the bits that the device is given."""
+    where = dlpack.device_of(value)
+    if tensor.dtype != _BFLOAT16 or (where is not None and where[0] != dlpack.CPU):
+        return value
+    array = as_numpy(value)
+    return array.view(np.uint16) if str(array.dtype) == _BFLOAT16 else array
+
+
+def _on_host(array: DeviceArray, like: Any) -> Any:
+    """A copy of an output on the host, of the kind of the first input."""
+    held, torch = array.numpy(), sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        if array.dtype == _BFLOAT16:
+            return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(held)
+    if array.dtype == _BFLOAT16:
+        return held.view(numpy_type(_BFLOAT16))
+    return held if like is None or isinstance(like, np.ndarray) else converter_to(like)(held)

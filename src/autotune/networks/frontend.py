@@ -148,6 +148,9 @@ class NetworkProgram(ABC):
     outputs: tuple[NetworkTensor, ...]
     weight_bytes: int = 0
     """What building the network copies, and :meth:`CompiledNetwork.save` writes, beside code."""
+    wide: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
+    """What the model computed in float32 before it was converted to half precision; set by who
+    converted it, and then compared with in place of :meth:`reference`."""
 
     @abstractmethod
     def example_inputs(self) -> tuple[Any, ...]:

@@ -102,6 +102,7 @@ def load_network(
         check_file(source.model, frontend or reader.name)
     options = LoadOptions(target, threads, dict(passes or {}), on_pass)
     network = reader.load(source.model, source.example_inputs, options)
+    network.wide = source.wide
     noun = f"frontend {reader.name!r}"
     names = [task.name for task in network.tasks]
     if not names:
@@ -175,8 +176,12 @@ def unique_tasks(network: NetworkProgram) -> tuple[UniqueTask, ...]:
 
 
 def _imported(backend: Backend, task: NetworkTask) -> tuple[ImportedProgram | None, str]:
-    """The program of a task as the backend imports it, or why it cannot."""
+    """The program of a task as the backend imports it, called as the task; or why it cannot.
+
+    Records are found by that name; the program's own is the same for many.
+    """
     try:
-        return backend.import_program(task.program), ""
+        imported = backend.import_program(task.program)
+        return evolve(imported, workload=evolve(imported.workload, name=task.name)), ""
     except AutotuneError as error:
         return None, str(error)

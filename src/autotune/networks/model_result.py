@@ -451,7 +451,8 @@ def _notes(result: ModelResult) -> list[str]:
         inside = sum(timing.tasks.values())
         notes.append(
             f"measured: median of {timing.calls} calls, the fastest "
-            f"{formats.seconds(timing.fastest)}; {formats.seconds(inside)} of it in the tasks"
+            f"{formats.seconds(timing.fastest)}; {formats.seconds(inside)} in the tasks, each "
+            "call timed by itself"
         )
     if result.gaps:
         notes.append(_gap_line(result.gaps))

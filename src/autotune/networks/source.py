@@ -37,11 +37,14 @@ class Source:
         model: An object or the path of a file, for a frontend.
         example_inputs: What the model is called with; None where the model says it.
         text: What a person calls it, for messages.
+        wide: What the model computed before it was converted to half precision, of inputs in
+            order; None where it was not converted.
     """
 
     model: object
     example_inputs: tuple[object, ...] | None
     text: str
+    wide: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
 
     @property
     def key(self) -> str:

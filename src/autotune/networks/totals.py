@@ -93,10 +93,6 @@ class NetworkTotals:
         """Trials of all tasks, those of earlier sessions included."""
         return sum(self._trials.values())
 
-    def trials_of(self, task: str) -> int:
-        """Trials of one task."""
-        return self._trials.get(task, 0)
-
     @property
     def unknown(self) -> int:
         """How many of the tasks that are tuned have no latency yet."""

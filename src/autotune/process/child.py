@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import resource
 import time
@@ -66,6 +67,8 @@ class Connection:
 def connect(program: str, options: Sequence[str] = ()) -> tuple[Connection, dict[str, str]]:
     """Become a process that talks to its host and fails before it exhausts the memory.
 
+    What has been imported until now is never looked through for garbage.
+
     Args:
         program: Name of the module, for messages.
         options: Names of the options beside those that ``WorkerProcess`` passes by itself.
@@ -79,6 +82,8 @@ def connect(program: str, options: Sequence[str] = ()) -> tuple[Connection, dict
     for name in ("receive", "send", "memory"):
         parser.add_argument(f"--{name}", type=int, required=True)
     given = vars(parser.parse_args())
+    gc.freeze()
+    gc.enable()
     _limit_memory(given["memory"])
     for name in ("receive", "send"):
         os.set_inheritable(given[name], False)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import runpy
 import signal
@@ -100,6 +101,8 @@ def _run(module: str, arguments: list[str]) -> None:
     # Where a script lies is searched first, and names here may be those of other modules.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     sys.argv = [module, *arguments]
+    # What is imported stays. `connect` has garbage looked for again.
+    gc.disable()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -150,18 +150,14 @@ def _headline(
 def _confirmed_latencies(result: Result) -> tuple[float | None, float | None]:
     """Of the fastest candidate and the baseline, from the turns that they took at the end.
 
-    As recorded where they took none: what was timed in other sessions compares less well.
+    As recorded where it took none.
     """
-    tuned = None if result.fastest is None else result.fastest.outcome.latency
+    tuned, confirmation = result.confirmed_latency, result.confirmation
     untuned = None if result.baseline is None else result.baseline.latency
-    confirmation = result.confirmation
-    if result.fastest is None or confirmation is None:
+    if result.fastest is None or tuned is None or confirmation is None:
         return tuned, untuned
-    if confirmation.winner == result.fastest.candidate.digest:
-        over = confirmation.over_baseline
-        tuned = confirmation.latency
-        untuned = untuned if over is None else tuned * over.ratio
-    return tuned, untuned
+    over, winner = confirmation.over_baseline, result.fastest.candidate.digest
+    return tuned, tuned * over.ratio if over and confirmation.winner == winner else untuned
 
 
 def _rival_line(rival: Rival, tuned: float | None) -> tuple[str, float | None]:

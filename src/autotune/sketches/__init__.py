@@ -13,9 +13,11 @@ from autotune.sketches.baselines import (
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
+from autotune.sketches.directions import running_directions, runs_one_way
 from autotune.sketches.gpu_steps import (
     BIND_ROLES,
     Bind,
+    BulkCopy,
     CooperativeFetch,
     CoreMatrices,
     PipelineFetches,
@@ -42,6 +44,7 @@ from autotune.sketches.rewrites import (
     carried_name,
     chunk_axis,
     chunk_scan,
+    is_indexed,
     is_uneven,
     lane_axis,
     partial_name,
@@ -105,6 +108,7 @@ __all__ = [
     "TileCeil",
     "Factor",
     "CooperativeFetch",
+    "BulkCopy",
     "CoreMatrices",
     "FuseConsumer",
     "FuseProducer",
@@ -148,6 +152,7 @@ __all__ = [
     "baseline_label",
     "is_default",
     "is_prepackable",
+    "is_indexed",
     "is_uneven",
     "lane_axis",
     "matrix_form",
@@ -156,6 +161,8 @@ __all__ = [
     "per_sketch",
     "prepacked_operands",
     "result_axes",
+    "runs_one_way",
+    "running_directions",
     "scanned_parts_name",
     "split_reduction",
     "step_names",

@@ -1,6 +1,6 @@
 """Relations over the parameters of a sketch.
 
-Hard constraints keep the program valid and say what makes them so; soft ones are taste: the
+Hard constraints keep the program valid and say what makes them so; soft ones are preferences: the
 search honours them, a configuration that breaks them is still a program.
 """
 

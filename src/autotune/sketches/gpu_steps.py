@@ -14,6 +14,7 @@ from autotune.ir.expressions import IntExpr
 __all__ = [
     "BIND_ROLES",
     "Bind",
+    "BulkCopy",
     "CooperativeFetch",
     "CoreMatrices",
     "PipelineFetches",
@@ -120,3 +121,20 @@ class CoreMatrices:
     dim: int
     width: int
     pad: IntExpr
+
+
+@frozen
+class BulkCopy:
+    """Have the device's copy engine fetch ``operand``, in panels of swizzled rows.
+
+    Follows the step that fetches the operand, an input that is copied as it is, with zeros beyond
+    its ends; a step that fetches ahead follows. One thread asks for boxes of a tensor, and all
+    wait until their bytes are there. A row of ``row`` elements along the operand's last dimension
+    is 32, 64 or 128 bytes. Indices in memory are ``[last // row, the other dimensions, last %
+    row]``; within eight rows, the 16 bytes of each are exchanged as the engine does it, and as
+    warpgroups' instructions read them.
+    """
+
+    stage: str
+    operand: str
+    row: IntExpr

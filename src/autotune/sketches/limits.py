@@ -34,6 +34,8 @@ class ScheduleLimits:
         runs_nests: Whether it runs the symbolic nest itself, so that it replays whatever step has
             an effect on that.
         empty_tiles: Whether a padded axis may have tiles that are wholly beyond its own extent.
+        straddling_tiles: Whether tiles of an axis, at whose quotient or remainder a packed operand
+            is read, may be neither multiples nor divisors of the divisor.
 
     Raises:
         UnknownNameError: ``without`` names a variant that does not exist.
@@ -46,6 +48,7 @@ class ScheduleLimits:
     without: frozenset[str] = field(default=frozenset(), validator=_check_variants)
     backend: str = ""
     empty_tiles: bool = True
+    straddling_tiles: bool = True
     runs_nests: bool = False
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import (
@@ -18,6 +18,7 @@ from autotune.ir.expressions import (
     substitute,
     var,
 )
+from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.sketches.steps import ChunkReduction, ChunkScan, SplitReduction
 
@@ -56,6 +57,15 @@ def added_axis(step: SplitReduction | ChunkReduction) -> str:
 def is_uneven(workload: Workload, step: SplitReduction) -> bool:
     """Whether the lanes of a split do not divide its axis."""
     return workload.stage(step.stage).axis(step.axis).extent % step.lanes != 0
+
+
+def is_indexed(stage: Stage) -> bool:
+    """Whether a reduction computes with an index of an axis that it reduces, as of an argmax."""
+    reduced = {axis.name for axis in stage.reduce_axes}
+    return any(
+        isinstance(node, IndexValue) and reduced & set(node.index.variables)
+        for node in walk(stage.body)
+    )
 
 
 def neutral_element(stage: Stage) -> Constant:
@@ -142,50 +152,91 @@ def chunk_scan(workload: Workload, step: ChunkScan) -> Workload:
     if axis is None or stage.combiner is None or step.chunks < 1 or axis.extent % step.chunks:
         along = "no axis" if axis is None else f"an axis of extent {axis.extent}"
         raise InvalidValueError(f"{step}: stage {stage.name!r} scans along {along}")
-    length, chunk, dtype = axis.extent // step.chunks, chunk_axis(axis.name), stage.output.dtype
-    place = next(at for at, other in enumerate(stage.axes) if other is axis)
-    shape = stage.output.shape
-    parts = Stage(
-        Tensor(
-            scanned_parts_name(stage.name),
-            (step.chunks, *shape[:place], length, *shape[place + 1 :]),
-            dtype,
-        ),
-        (
-            Axis(chunk, step.chunks),
-            *(evolve(other, extent=length) if other is axis else other for other in stage.axes),
-        ),
-        substitute(stage.body, {axis.name: var(chunk) * length + var(axis.name)}),
-        stage.combiner,
-    )
-
-    def at(position: IntExpr) -> tuple[IntExpr, ...]:
-        return tuple(position if other is axis else var(other.name) for other in stage.axes)
-
-    others = [other for other in stage.axes if other is not axis]
-    last = Load(parts.name, (var(chunk) - 1, *at(const(length - 1))))
-    is_later = Binary("ge", IndexValue(var(chunk)), IndexValue(const(1)))
-    carried = Stage(
-        Tensor(
-            carried_name(stage.name), (step.chunks, *shape[:place], *shape[place + 1 :]), dtype
-        ),
-        (Axis(chunk, step.chunks, "scan"), *others),
-        Select(is_later, last, neutral_element(stage)),
-        stage.combiner,
-    )
-    own, inside = var(axis.name) // length, var(axis.name) % length
-    final = Stage(
-        stage.output,
-        tuple(evolve(other, kind="spatial") for other in stage.axes),
-        Binary(
-            stage.combiner,
-            Load(carried.name, (own, *(var(other.name) for other in others))),
-            Load(parts.name, (own, *at(inside))),
-        ),
-    )
+    scan = _ChunkedScan(stage, axis, step.chunks, stage.combiner)
+    made = (scan.parts, scan.carried, scan.combined)
     stages = [
-        made
+        part
         for other in workload.stages
-        for made in ((parts, carried, final) if other.name == stage.name else (other,))
+        for part in (made if other.name == stage.name else (other,))
     ]
     return evolve(workload, stages=tuple(stages))
+
+
+@frozen
+class _ChunkedScan:
+    """The three stages of :func:`chunk_scan`.
+
+    Attributes:
+        stage: What scans.
+        axis: Along which.
+        chunks: Into how many parts.
+        combiner: Of the stage.
+    """
+
+    stage: Stage
+    axis: Axis
+    chunks: int
+    combiner: str
+
+    @property
+    def parts(self) -> Stage:
+        """The scan of each part, by itself."""
+        axes, length = self.stage.axes, self._length
+        shape = tuple(length if other is self.axis else other.extent for other in axes)
+        position = var(self._chunk) * length + var(self.axis.name)
+        return Stage(
+            self._tensor(scanned_parts_name(self.stage.name), shape),
+            (
+                Axis(self._chunk, self.chunks),
+                *(evolve(other, extent=length) if other is self.axis else other for other in axes),
+            ),
+            substitute(self.stage.body, {self.axis.name: position}),
+            self.combiner,
+        )
+
+    @property
+    def carried(self) -> Stage:
+        """What each part continues: the scan of the last results of those before."""
+        shape = tuple(other.extent for other in self._others)
+        last = self._read_parts(var(self._chunk) - 1, const(self._length - 1))
+        is_later = Binary("ge", IndexValue(var(self._chunk)), IndexValue(const(1)))
+        return Stage(
+            self._tensor(carried_name(self.stage.name), shape),
+            (Axis(self._chunk, self.chunks, "scan"), *self._others),
+            Select(is_later, last, neutral_element(self.stage)),
+            self.combiner,
+        )
+
+    @property
+    def combined(self) -> Stage:
+        """All results, point by point."""
+        own, inside = var(self.axis.name) // self._length, var(self.axis.name) % self._length
+        continued = (own, *(var(other.name) for other in self._others))
+        return Stage(
+            self.stage.output,
+            tuple(evolve(other, kind="spatial") for other in self.stage.axes),
+            Binary(
+                self.combiner,
+                Load(carried_name(self.stage.name), continued),
+                self._read_parts(own, inside),
+            ),
+        )
+
+    @property
+    def _chunk(self) -> str:
+        return chunk_axis(self.axis.name)
+
+    @property
+    def _length(self) -> int:
+        return self.axis.extent // self.chunks
+
+    @property
+    def _others(self) -> list[Axis]:
+        return [other for other in self.stage.axes if other is not self.axis]
+
+    def _tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        return Tensor(name, (self.chunks, *shape), self.stage.output.dtype)
+
+    def _read_parts(self, chunk: IntExpr, position: IntExpr) -> Load:
+        inside = (position if other is self.axis else var(other.name) for other in self.stage.axes)
+        return Load(scanned_parts_name(self.stage.name), (chunk, *inside))

@@ -11,6 +11,7 @@ Those of GPUs alone are in :mod:`autotune.sketches.gpu_steps`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -21,6 +22,7 @@ from autotune.ir.expressions import IntExpr
 from autotune.plugins.manager import manager
 from autotune.sketches.gpu_steps import (
     Bind,
+    BulkCopy,
     CooperativeFetch,
     CoreMatrices,
     PipelineFetches,
@@ -322,12 +324,14 @@ class Prefetch:
 
 @frozen
 class BoundLoop:
-    """Run ``loop`` of ``stage`` only as far as a causal mask shows anything.
+    """Run only those iterations of ``loop`` of ``stage`` that compute anything of use.
 
-    An iteration is run where its first value along the loop's own axis, times ``scale``, is at
-    most the last value of ``axis`` inside the loop plus ``offset``: what it would compute is
-    neutral, or never read. The loop is serial, and its axis is not covered. What is allocated, and
-    what a loop may touch at most, stays as it is.
+    A point is at the position ``scale`` times the loop's own axis plus ``stride`` times ``axis``.
+    An iteration is run where its least position is at most ``offset``, and its greatest at least
+    ``least`` if there is one: what others would compute is neutral, or never read. Under a causal
+    mask positions are distances of columns from rows (``stride`` -1), in a window places in what
+    it moves over. The loop is serial, and its axis is not covered. What is allocated, and what a
+    loop may touch at most, stays as it is.
     """
 
     stage: str
@@ -335,6 +339,13 @@ class BoundLoop:
     axis: str
     offset: IntExpr
     scale: int
+    stride: int = -1
+    least: IntExpr | None = None
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether positions are distances, and end at one: those of a causal mask."""
+        return self.stride == -1 and self.least is None
 
 
 Step = (
@@ -362,6 +373,7 @@ Step = (
     | SharedLayout
     | PipelineFetches
     | CoreMatrices
+    | BulkCopy
     | TileCeil
     | UnrollLimit
     | Stream
@@ -396,6 +408,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "shared_layout": SharedLayout,
     "pipeline_fetches": PipelineFetches,
     "core_matrices": CoreMatrices,
+    "bulk_copy": BulkCopy,
     "cover": TileCeil,
     "unroll_limit": UnrollLimit,
     "stream": Stream,
@@ -416,6 +429,11 @@ def step_name(step: Step) -> str:
     return step.name if isinstance(step, OpenStep) else STEP_NAMES[type(step)]
 
 
+def inlined_stages(steps: Iterable[Step]) -> frozenset[str]:
+    """Names of the stages that are computed where they are read."""
+    return frozenset(step.stage for step in steps if isinstance(step, Inline))
+
+
 def _import_step(name: str) -> None:
     """Import the plugin that brings a step, if there is one: its class is then known."""
     if name not in manager().names("step"):
@@ -427,4 +445,9 @@ def _import_step(name: str) -> None:
 
 @json_forms
 def _forms(converter: Converter) -> None:
-    tagged_objects(converter, Step, "step", "step", STEP_CLASSES, STEP_SPELLINGS, _import_step)
+    tagged_objects(
+        *(converter, Step, "step", "step", STEP_CLASSES),
+        spellings=STEP_SPELLINGS,
+        find=_import_step,
+        added={BoundLoop: ("stride", "least")},
+    )

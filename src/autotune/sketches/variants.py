@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from autotune.ir.workloads import Stage, Workload
+from autotune.ir.workloads import Stage, Workload, padding_of_stage
+from autotune.sketches.directions import running_directions, runs_one_way
 from autotune.sketches.gpu_steps import Bind, CooperativeFetch
 from autotune.sketches.im2col import im2col
-from autotune.sketches.rewrites import chunk_scan, is_uneven, split_reduction
+from autotune.sketches.rewrites import chunk_scan, is_indexed, is_uneven, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
     Accumulate,
@@ -37,6 +38,7 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "inline.into_copy": "The stage is computed in the copy that packs or fetches it.",
         "inline.into_whole_copy": "The stage is computed in the copy of a whole operand.",
         "inline.into_reduction": "The stage is computed inside a reduction that reads it.",
+        "split_reduction.indexed": "The stage computes with an index of an axis that it reduces.",
         "split_reduction.uneven": "The lanes do not divide the axis.",
         "pad_extent.window": "The stage reads an operand at a sum of axes, as convolutions do.",
         "pad_extent.lanes": "The axis is the innermost of the result, whose lanes are vectors.",
@@ -52,9 +54,16 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "pack.whole_transposed": "The whole operand, with another dimension innermost.",
         "pack.window": "The operand is read at a sum of axes, as convolutions do.",
         "pack.reversed": "The operand is read backwards along an axis.",
+        "pack.crossed": "An index of the operand grows along one axis and falls along another, "
+        "whichever way those run that are reduced over.",
+        "pack.divided": "An index of the operand is a quotient or a remainder.",
+        "pack.mixed_quotients": "An index has a quotient or a remainder, and is more than that of "
+        "one axis, or the axis is the innermost of the result.",
         "accumulate.inside_reduction": "`at` is a reduce loop, or inside one.",
         "fuse_consumer.padded": "The producer's extents are padded.",
         "fuse_producer.reduction": "The stage that moves into the loop is a reduction.",
+        "fuse_producer.padding": "The stage that moves into the loop surrounds a tensor with a "
+        "constant.",
         "fuse_producer.tiled": "The stage that moves into the loop has tiles of its own.",
         "order.scan": "Each result of the stage continues the one before it along an axis.",
         "bind.across_threads": "Loops of a reduce axis are bound to threads.",
@@ -100,7 +109,9 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
     if isinstance(step, PadExtent):
         return _padded(step, workload, steps)
     if isinstance(step, SplitReduction):
-        return {"uneven"} if is_uneven(workload, step) else set()
+        indexed = is_indexed(workload.stage(step.stage))
+        uneven = is_uneven(workload, step)
+        return {*(["indexed"] if indexed else []), *(["uneven"] if uneven else [])}
     if isinstance(step, ChunkReduction):
         return {"results"} if workload.stage(step.stage).output.elements > 1 else set()
     if isinstance(step, Order):
@@ -125,7 +136,10 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
 
 
 def _fused(step: FuseProducer, workload: Workload, steps: Sequence[Step]) -> set[str]:
-    found = {"reduction"} if workload.stage(step.stage).combiner is not None else set[str]()
+    stage = workload.stage(step.stage)
+    found = {"reduction"} if stage.combiner is not None else set[str]()
+    if padding_of_stage(stage, workload) is not None:
+        found.add("padding")
     if any(isinstance(other, Accumulate) and other.stage == step.stage for other in steps):
         found.add("tiled")
     return found
@@ -194,7 +208,39 @@ def _packed(step: Pack, stage: Stage, workload: Workload) -> set[str]:
         found.add("window")
     if _is_reversed(stage, step.operand):
         found.add("reversed")
+    if _is_crossed(stage, step.operand):
+        found.add("crossed")
+    if _is_divided(stage, step.operand):
+        found.add("divided")
+    if _has_mixed_quotients(stage, step.operand):
+        found.add("mixed_quotients")
     return found
+
+
+def _is_divided(stage: Stage, tensor: str) -> bool:
+    return any(
+        form.terms for load in stage.loads if load.tensor == tensor for form in stage.forms(load)
+    )
+
+
+def _has_mixed_quotients(stage: Stage, tensor: str) -> bool:
+    lanes = stage.spatial_axes[-1].name if stage.spatial_axes else None
+    return any(
+        (bool(form.terms) and form.quotient is None) or lanes in form.divided_axes
+        for load in stage.loads
+        if load.tensor == tensor
+        for form in stage.forms(load)
+    )
+
+
+def _is_crossed(stage: Stage, tensor: str) -> bool:
+    directions = running_directions(stage)
+    return any(
+        not (form.terms or runs_one_way(form, directions))
+        for load in stage.loads
+        if load.tensor == tensor
+        for form in stage.forms(load)
+    )
 
 
 def _is_reversed(stage: Stage, tensor: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.sketches import BoundLoop, Sketch
+from autotune.sketches import BoundLoop, Sketch, names_used
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
@@ -29,8 +29,12 @@ from autotune.spaces.rules import (
     generate_sketches,
 )
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
-from autotune.spaces.rules.gpu_split_reduction import SPLIT_WARPGROUP_LABEL
-from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL, WARPGROUP_LABEL
+from autotune.spaces.rules.gpu_split_reduction import SPLIT_BULK_LABEL, SPLIT_WARPGROUP_LABEL
+from autotune.spaces.rules.gpu_tensor_tiling import (
+    BULK_LABEL,
+    TENSOR_LABEL,
+    WARPGROUP_LABEL,
+)
 from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.targets import Target
 
@@ -82,7 +86,7 @@ class SketchSpace(FeasibleSpace):
     """
 
     name = "sketch"
-    version = "10"
+    version = "11"
 
     def __init__(
         self,
@@ -120,10 +124,15 @@ class SketchSpace(FeasibleSpace):
             self.version += "+warpgroup"
         if SPLIT_WARPGROUP_LABEL in labels:
             self.version += "+split-warpgroup"
+        if labels & {BULK_LABEL, SPLIT_BULK_LABEL}:
+            self.version += "+bulk"
         if ATTENTION_LABEL in labels:
             self.version += "+attention"
         if CHUNKED_LABEL in labels:
             self.version += "+chunked"
-        if any(isinstance(step, BoundLoop) for it in feasible_sets for step in it.steps):
-            self.version += "+causal"
+        steps = (step for sketch in feasible_sets for step in sketch.steps)
+        bounds = {step.is_causal for step in steps if isinstance(step, BoundLoop)}
+        self.version += "+causal" * (True in bounds) + "+windows" * (False in bounds)
+        if any("pack.divided" in names_used(sketch) for sketch in feasible_sets):
+            self.version += "+divided"
         super().__init__(feasible_sets)

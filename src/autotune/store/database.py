@@ -222,6 +222,14 @@ class Database(ABC):
     def runs(self, workload: str | None = None) -> list[Run]:
         """Every run (of the workload with this spelling), in the order they were started."""
 
+    @abstractmethod
+    def runs_of_network(self, network: str) -> Iterator[Run]:
+        """Runs that tuned a network, the most recent first; each is read when it is asked for.
+
+        Args:
+            network: As :attr:`Run.network`; not empty.
+        """
+
     def check(self) -> None:
         """Read everything that there is.
 

@@ -156,8 +156,9 @@ def _target(name: str, facts: dict[str, int]) -> Target:
     clock = facts["clock_khz"] * 1e3
     lanes = _LANES.get(capability, 128)
     shared = facts["shared_memory_per_multiprocessor"]
-    float32 = 2 * lanes * facts["multiprocessors"] * clock
-    return Target(
+    cycles = facts["multiprocessors"] * clock
+    float32 = 2 * lanes * cycles
+    made = Target(
         kind="cuda",
         name=re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or f"sm-{capability}",
         vector_bytes=WIDEST_ACCESS,
@@ -180,4 +181,28 @@ def _target(name: str, facts: dict[str, int]) -> Target:
         registers_per_multiprocessor=facts["registers_per_multiprocessor"],
         max_threads_per_multiprocessor=facts["max_threads_per_multiprocessor"],
         max_blocks_per_multiprocessor=facts["max_blocks_per_multiprocessor"],
+    )
+    return _with_rates(made, cycles)
+
+
+def _with_rates(target: Target, cycles: float) -> Target:
+    """A device with the rates that a cycle of a multiprocessor has on a known GPU of its kind.
+
+    Args:
+        target: The device as the driver describes it, which tells nothing of tensor cores.
+        cycles: Cycles a second of all its multiprocessors.
+    """
+    known = next((gpu for gpu in GPUS if gpu.architecture == target.processor), None)
+    if known is None or not cycles:
+        return target
+    scale = cycles / (known.multiprocessors * known.clock)
+    peak, tensor = (
+        {dtype: rate * scale for dtype, rate in rates.items()}
+        for rates in (known.peak_flops, known.tensor_peak_flops)
+    )
+    return evolve(
+        target,
+        peak_flops=peak,
+        tensor_peak_flops=tensor,
+        tensor_core_shapes=known.tensor_core_shapes,
     )

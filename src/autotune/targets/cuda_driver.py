@@ -36,9 +36,10 @@ LEAST_DRIVER = 12000
 
 _LIBRARY = "libcuda.so.1"
 _SUCCESS = 0
-OUT_OF_MEMORY = 2
 # These need no new context; after every other error of a running kernel nothing works any more.
 _HARMLESS = frozenset({1, 2, 100, 101, 200, 209, 218, 222, 300, 301, 400, 500, 600, 701, 801})
+# What cannot be done on a stream that is being recorded: the recording is lost, and nothing else.
+_OF_RECORDING = frozenset(range(900, 909))
 _NO_DEVICE, _UNAVAILABLE = 100, 46
 
 _U64, _I32, _U32 = c_uint64, c_int, c_uint
@@ -61,14 +62,22 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoD_v2": (_U64, handle, c_size_t),
     "cuMemcpyDtoH_v2": (handle, _U64, c_size_t),
     "cuMemcpyDtoD_v2": (_U64, _U64, c_size_t),
+    "cuMemcpyHtoDAsync_v2": (_U64, handle, c_size_t, handle),
+    "cuMemcpyDtoDAsync_v2": (_U64, _U64, c_size_t, handle),
     "cuMemsetD8_v2": (_U64, c_ubyte, c_size_t),
     "cuModuleLoadDataEx": (POINTER(handle), handle, _U32, handle, handle),
     "cuModuleUnload": (handle,),
     "cuModuleGetFunction": (POINTER(handle), handle, c_char_p),
     "cuFuncSetAttribute": (handle, c_int, c_int),
     "cuLaunchKernel": (handle, *(_U32,) * 6, _U32, handle, handle, handle),
+    "cuTensorMapEncodeTiled": (
+        *(handle, c_int, _U32, handle, POINTER(_U64), POINTER(_U64), POINTER(_U32)),
+        *(POINTER(_U32), c_int, c_int, c_int, c_int),
+    ),
     "cuStreamCreate": (POINTER(handle), _U32),
     "cuStreamSynchronize": (handle,),
+    "cuStreamWaitEvent": (handle, handle, _U32),
+    "cuStreamIsCapturing": (handle, POINTER(c_int)),
     "cuStreamBeginCapture_v2": (handle, c_int),
     "cuStreamEndCapture": (handle, POINTER(handle)),
     # The form without diagnostics that has kept its signature since CUDA 11.4.
@@ -79,13 +88,22 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventCreate": (POINTER(handle), _U32),
     "cuEventRecord": (handle, handle),
     "cuEventSynchronize": (handle,),
+    "cuEventDestroy_v2": (handle,),
     "cuEventElapsedTime": (POINTER(c_float), handle, handle),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
 }
 _DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-_CAPTURE_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-_MOST_STATIC_BYTES = 48 * 1024
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_UNTIMED = 2  # CU_EVENT_DISABLE_TIMING
+# CU_STREAM_CAPTURE_MODE_RELAXED: in the others, memory that is collected meanwhile ends it.
+_CAPTURE_RELAXED = 2
+# Descriptors of tensors (CUtensorMap): their size and alignment, and the numbers of cuda.h for
+# types of elements and for patterns of rows, by the bytes of these.
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+_MAP_TYPES = {"int8": 0, "uint8": 0, "float16": 6, "bfloat16": 9}
+_MAP_SWIZZLES = {32: 1, 64: 2, 128: 3}
+_NO_INTERLEAVE, _L2_OF_128_BYTES, _ZEROS_BEYOND = 0, 2, 0
 
 
 class CudaError(Exception):
@@ -102,7 +120,7 @@ class CudaError(Exception):
     @property
     def loses_context(self) -> bool:
         """Whether nothing works in this process any more, as after an illegal address."""
-        return self.code not in _HARMLESS
+        return self.code not in _HARMLESS | _OF_RECORDING
 
 
 class CudaDriver:
@@ -143,6 +161,11 @@ class CudaDriver:
     def _counted(self, name: str, *arguments: Any) -> int:
         count = c_int()
         self._call(name, byref(count), *arguments)
+        return int(count.value)
+
+    def _counted_on(self, name: str, of: int) -> int:
+        count = c_int()
+        self._call(name, of, byref(count))
         return int(count.value)
 
     def initialize(self) -> None:
@@ -231,6 +254,18 @@ class CudaDriver:
         """Copy bytes within the device."""
         self._call("cuMemcpyDtoD_v2", to, source, size)
 
+    def begin_copy(self, to: int, source: int, size: int, stream: int) -> None:
+        """Copy bytes within the device when a stream has come here."""
+        self._call("cuMemcpyDtoDAsync_v2", to, source, size, stream)
+
+    def begin_upload(self, pointer: int, array: NDArray[Any], stream: int) -> None:
+        """Copy a contiguous array to the device when a stream has come here.
+
+        It may be changed again at once, unless it lies in pinned memory: then when the stream has
+        been waited for.
+        """
+        self._call("cuMemcpyHtoDAsync_v2", pointer, array.ctypes.data, array.nbytes, stream)
+
     def fill(self, pointer: int, byte: int, size: int) -> None:
         """Set bytes of the device."""
         self._call("cuMemsetD8_v2", pointer, byte, size)
@@ -248,8 +283,12 @@ class CudaDriver:
         return self._made("cuModuleGetFunction", module, name.encode())
 
     def allow_shared_memory(self, function: int, size: int) -> None:
-        """Let a kernel be launched with more dynamic shared memory than 48 KiB."""
-        if size > _MOST_STATIC_BYTES:
+        """Let a kernel be launched with so much dynamic shared memory.
+
+        Without asking it may have what its static shared memory leaves of 48 KiB, which is less
+        than 48 KiB where there is any.
+        """
+        if size > 0:
             self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED_BYTES, size)
 
     def launch(
@@ -276,17 +315,58 @@ class CudaDriver:
         )
         self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, pointers, None)
 
-    def create_stream(self) -> int:
-        """A stream that waits for copies and fills, which use the default one."""
-        return self._made("cuStreamCreate", 0)
+    def tensor_map(
+        self, pointer: int, dtype: str, shape: Sequence[int], box: Sequence[int], size: int
+    ) -> ctypes.Array[c_ubyte]:
+        """A descriptor of a tensor for the copy engine, as a kernel takes it.
+
+        Args:
+            pointer: Where the tensor begins: a multiple of 16.
+            dtype: Type of its elements, which move as they are: int8, uint8, float16, bfloat16.
+            shape: Its extents, the innermost last, whose neighbours lie together.
+            box: Extents of what one copy moves; the last is 32, 64 or 128 bytes, which are
+                swizzled in shared memory. Beyond the tensor there are zeros.
+            size: Bytes of an element.
+        """
+        rank, row = len(shape), box[-1] * size
+        strides, step = [], size
+        for extent in reversed(shape[1:]):
+            step *= extent
+            strides.append(step)
+        raw = (c_ubyte * (_MAP_BYTES + _MAP_ALIGNMENT))()
+        made = (c_ubyte * _MAP_BYTES).from_buffer(raw, -ctypes.addressof(raw) % _MAP_ALIGNMENT)
+        self._call(
+            *("cuTensorMapEncodeTiled", ctypes.addressof(made), _MAP_TYPES[dtype], rank, pointer),
+            *((_U64 * rank)(*reversed(shape)), (_U64 * max(1, rank - 1))(*strides)),
+            *((_U32 * rank)(*reversed(box)), (_U32 * rank)(*[1] * rank)),
+            *(_NO_INTERLEAVE, _MAP_SWIZZLES[row], _L2_OF_128_BYTES, _ZEROS_BEYOND),
+        )
+        return made
+
+    def create_stream(self, *, waits: bool = True) -> int:
+        """A stream.
+
+        Args:
+            waits: Whether it waits for copies and fills, which use the default stream, and these
+                for it. One that does cannot be recorded while anything uses the default stream.
+        """
+        return self._made("cuStreamCreate", 0 if waits else _NON_BLOCKING)
 
     def synchronize(self, stream: int) -> None:
         """Wait until what was launched has ended; raises what kernels did wrong."""
         self._call("cuStreamSynchronize", stream)
 
+    def wait(self, stream: int, event: int) -> None:
+        """Have a stream go on once an event has happened, as it was recorded last."""
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether launches on a stream are recorded, by whoever it is of."""
+        return self._counted_on("cuStreamIsCapturing", stream) != 0
+
     def begin_capture(self, stream: int) -> None:
         """Record launches instead of making them."""
-        self._call("cuStreamBeginCapture_v2", stream, _CAPTURE_THREAD_LOCAL)
+        self._call("cuStreamBeginCapture_v2", stream, _CAPTURE_RELAXED)
 
     def end_capture(self, stream: int) -> int:
         """An executable graph of what was recorded."""
@@ -305,9 +385,17 @@ class CudaDriver:
         """Free an executable graph."""
         self._call("cuGraphExecDestroy", graph)
 
-    def create_event(self) -> int:
-        """An event that takes the time."""
-        return self._made("cuEventCreate", 0)
+    def create_event(self, *, timed: bool = True) -> int:
+        """An event, which takes the time or is only waited for."""
+        return self._made("cuEventCreate", 0 if timed else _UNTIMED)
+
+    def destroy_event(self, event: int) -> None:
+        """Free an event."""
+        self._call("cuEventDestroy_v2", event)
+
+    def await_event(self, event: int) -> None:
+        """Wait until an event has happened; raises what kernels before it did wrong."""
+        self._call("cuEventSynchronize", event)
 
     def record(self, event: int, stream: int) -> None:
         """Take the time when a stream has come here."""
@@ -315,7 +403,7 @@ class CudaDriver:
 
     def seconds_between(self, begin: int, end: int) -> float:
         """Seconds between two events, when the second has happened."""
-        self._call("cuEventSynchronize", end)
+        self.await_event(end)
         milliseconds = c_float()
         self._call("cuEventElapsedTime", byref(milliseconds), begin, end)
         return milliseconds.value * 1e-3

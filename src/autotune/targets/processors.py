@@ -234,20 +234,38 @@ def vector_registers_of(features: Collection[str]) -> int:
     return 32 if "avx512f" in features else 16
 
 
+# By feature: the type of the factors, and operations per cycle of a core, of 16 x 16 sums each.
+_TILE_FLOP = {
+    "amx-int8": ("int8", 2.0 * 16 * 16 * 64 / 16),
+    "amx-bf16": ("bfloat16", 2.0 * 16 * 16 * 32 / 16),
+}
+
+
 def estimate_flops(
     features: Collection[str], fma_units: int, cores: int, clock: float
 ) -> dict[str, float]:
-    """Returns flop/s by dtype from widths and clock; a multiply-add counts as two."""
+    """Returns flop/s by dtype from widths and clock; a multiply-add counts as two.
+
+    Of bytes and bfloat16 it is the rate of tile registers where there are any: each core has one
+    unit for them, and starts a product of 16 rows of 64 bytes by 16 columns every 16 cycles
+    (Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter "Intel AMX").
+    """
     float32 = 2.0 * fma_units * (vector_bytes_of(features) // 4) * cores * clock
     has_float16 = "avx512fp16" in features
     has_dot = "avx512vnni" in features or "avxvnni" in features
-    return {
+    vectors = {
         "float64": float32 / 2,
         "float32": float32,
         "float16": float32 * (2 if has_float16 else 1),
         "bfloat16": float32 * (2 if "avx512bf16" in features else 1),
         "int8": float32 * (4 if has_dot else 1),
     }
+    tiles = {
+        dtype: per_cycle * cores * clock
+        for feature, (dtype, per_cycle) in _TILE_FLOP.items()
+        if feature in features
+    }
+    return {**vectors, **tiles}
 
 
 def estimate_bandwidth(cores: int) -> float:

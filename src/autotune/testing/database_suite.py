@@ -444,6 +444,18 @@ class DatabaseSuite:
             assert [run.run_id for run in database.runs()] == ["run-1", "run-2", "run-3"]
             assert [run.run_id for run in database.runs("w" * 16)] == ["run-3"]
 
+    def test_runs_of_a_network_are_the_most_recent_first(
+        self, open_database: OpenDatabase
+    ) -> None:
+        runs = {"run-1": 'a "b"', "run-2": "other", "run-3": 'a "b"', "run-4": 'a "b" c'}
+        with open_database() as database:
+            database.start_run(sample_run("run-0", options={"nested": {"network": 'a "b"'}}))
+            for run_id, network in runs.items():
+                database.start_run(sample_run(run_id, options={"network": network}))
+            found = [run.run_id for run in database.runs_of_network('a "b"')]
+            assert found == ["run-3", "run-1"]
+            assert not list(database.runs_of_network("none"))
+
     def test_one_of_those_that_claim_a_run_gets_it(self, open_database: OpenDatabase) -> None:
         state = {"owner": "", "scores": [1.0, float("nan")], "rng": 2**100}
         with open_database() as one, open_database() as other:

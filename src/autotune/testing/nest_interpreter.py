@@ -240,12 +240,17 @@ class _Interpreter:
         self, statement: Statement, place: int, bound: LoopBound, loops: Mapping[str, Any]
     ) -> Any:
         """Whether iterations of the bounded loop at ``place`` are run."""
-        inner = statement.loops[place + 1 :]
+        inner, own = statement.loops[place + 1 :], statement.loops[place].axis
         first = self._axes(statement, {**loops, **{loop.name: 0 for loop in inner}})
         ends = {loop.name: self._extent(loop) - 1 for loop in inner}
         last = self._axes(statement, {**loops, **ends})
+        near, far = (last, first) if bound.stride < 0 else (first, last)
         offset = int(evaluate(bound.offset, self.config))
-        return first[statement.loops[place].axis] * bound.scale <= last[bound.axis] + offset
+        runs = first[own] * bound.scale + near[bound.axis] * bound.stride <= offset
+        if bound.least is None:
+            return runs
+        least = int(evaluate(bound.least, self.config))
+        return runs & (last[own] * bound.scale + far[bound.axis] * bound.stride >= least)
 
     def _overwrite(self, statement: Statement, write: Access, where: tuple[Array, ...]) -> None:
         """What is kept for a late statement has room for one iteration: others are lost."""

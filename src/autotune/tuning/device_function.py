@@ -23,6 +23,7 @@ from autotune.measure.devices.shared import (
     converted,
     read_given,
     shared_device,
+    view_on,
 )
 from autotune.targets import CudaDriver, Target
 from autotune.tuning.tuned_function import TunedFunction
@@ -152,7 +153,7 @@ class _Loaded:
         if given.view is not None and given.is_usable:
             return given.view.pointer
         copy = self.staging(given.name)
-        given.copy_to(self.device.driver, copy.pointer)
+        given.copy_to(self.device.driver, copy.pointer, self.device.stream)
         return copy.pointer
 
     def run(self, pointers: Mapping[str, int]) -> None:
@@ -190,7 +191,7 @@ class _Output:
         where = dlpack.device_of(given)
         if where is not None and where[0] != dlpack.CPU:
             held = given.detach() if hasattr(given, "detach") else given
-            if not dlpack.view_of(held, loaded.device.stream).contiguous:
+            if not view_on(loaded.device, held).contiguous:
                 raise InvalidValueError(f"the array of out for {name!r} is not contiguous")
         view = read_given(loaded.device, name, shape, tensor.dtype, given)
         if view.is_usable:

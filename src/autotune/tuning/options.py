@@ -65,6 +65,14 @@ def _seconds(_options: object, attribute: attrs.Attribute[Any], value: object) -
         )
 
 
+def _not_with_fresh(options: TuneOptions, _attribute: object, value: bool | None) -> None:
+    if value and options.fresh:
+        raise InvalidValueError(
+            "warm_start (--warm-start) begins with what is recorded, and fresh (--fresh) ignores "
+            "it: leave out one of them"
+        )
+
+
 def _function(_options: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not callable(value):
         raise InvalidValueError(f"{attribute.name} must be a function, not {value!r}")
@@ -180,8 +188,8 @@ class TuneOptions:
             :func:`autotune.database`, or ``autotune.db``.
         fresh: Ignore records and earlier runs.
         warm_start: Begin a new run with what is recorded of equal and similar programs: the best
-            schedules are proposed first, and the cost model learns from their outcomes. Not with
-            ``fresh``.
+            schedules are proposed first, and the cost model learns from their outcomes. By
+            default on, unless ``fresh`` is given, which it contradicts.
         observers: Also record the readings of this observer, such as ``perf``; there may be
             several. They do not affect the timings.
         protocol: The measuring protocol; by default the standard one.
@@ -211,7 +219,9 @@ class TuneOptions:
     lookahead: int = field(validator=_whole(0, 1), metadata={"low": 0, "high": 1})
     database: str = field(factory=current_database, converter=_path)
     fresh: bool = field(default=False, converter=bool)
-    warm_start: bool = field(default=True, converter=bool)
+    warm_start: bool | None = field(
+        default=None, converter=attrs.converters.optional(bool), validator=_not_with_fresh
+    )
     observers: tuple[str, ...] = field(default=(), converter=_observers)
     protocol: MeasureProtocol = field(default=None, converter=_protocol)
     time_untuned: bool = field(default=False, converter=bool)
@@ -301,7 +311,7 @@ class TuneOptions:
                     found[f"{kind}_options"] = options[kind]
         if self.load_cost_model is not None:
             found["cost_model_file"] = self.load_cost_model.digest
-        if not self.warm_start:
+        if self.warm_start is False:
             found["warm_start"] = False
         if self.patience is not None:
             found["patience"] = self.patience

@@ -143,24 +143,38 @@ class Result:
         return self.best is not None and bool(self.best.baseline)
 
     @property
+    def confirmed_latency(self) -> float | None:
+        """Seconds per call of the fastest candidate, as it was timed at the end.
+
+        As recorded where it was not timed again; None where no candidate is valid.
+        """
+        if self.fastest is None:
+            return None
+        confirmation = self.confirmation
+        if confirmation is not None and confirmation.winner == self.fastest.candidate.digest:
+            return confirmation.latency
+        return self.fastest.outcome.latency
+
+    @property
     def speedup(self) -> float | None:
         """How much faster the best program is than the baseline, if both are known.
 
-        From the turns that they took at the end, where there were any; 1 where the best program
-        is the baseline.
+        From the turns that they took at the end, where there were any; else by its confirmed
+        latency. 1 where the best program is the baseline.
         """
         if self.keeps_baseline:
             return 1.0
         if self.confirmation is not None and self.confirmation.over_baseline is not None:
             return self.confirmation.over_baseline.ratio
-        if self.best is None or self.baseline is None or self.baseline.latency is None:
+        latency = self.confirmed_latency
+        if not latency or self.baseline is None or self.baseline.latency is None:
             return None
-        return self.baseline.latency / (self.best.outcome.latency or self.baseline.latency)
+        return self.baseline.latency / latency
 
     @property
     def least_speedup(self) -> float | None:
         """At least how much faster the best program is than an untuned one that was not run."""
-        latency = None if self.best is None else self.best.outcome.latency
+        latency = self.confirmed_latency
         is_known = any(it.name == UNTUNED or it.outcome.ok for it in self.baselines)
         if not latency or not self.least_untuned or is_known:
             return None

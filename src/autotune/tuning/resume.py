@@ -106,7 +106,15 @@ class RunSpec:
             self.options.seed,
         )
 
-    def new_run(self, trials: int, *, fresh: bool, created: float, network: str = "") -> Run:
+    def new_run(
+        self,
+        trials: int,
+        *,
+        fresh: bool,
+        created: float,
+        network: str = "",
+        task_names: Sequence[str] = (),
+    ) -> Run:
         """A run that is about to start.
 
         Args:
@@ -114,8 +122,11 @@ class RunSpec:
             fresh: Whether records of other runs are to be ignored.
             created: Unix time in seconds.
             network: As :attr:`Run.network`.
+            task_names: As :attr:`Run.task_names`.
         """
-        named = {"network": network} if network else {}
+        named: dict[str, Any] = {"network": network} if network else {}
+        if task_names:
+            named["task_names"] = list(task_names)
         return Run(
             run_id=new_run_id(),
             identity=self.identity,
@@ -183,7 +194,7 @@ def why_not_resumable(run: Run) -> str:
 def decided(run: Run) -> dict[str, Any]:
     """The identity of a run, without parts that its strategy does not use."""
     unused = unused_by(run.strategy)
-    left_out = {"fresh", "network", *unused, *(f"{kind}_options" for kind in unused)}
+    left_out = {"fresh", "network", "task_names", *unused, *(f"{kind}_options" for kind in unused)}
     return {name: value for name, value in run.options.items() if name not in left_out}
 
 

@@ -93,15 +93,15 @@ def is_probably_answered(options: TuneOptions, network: str) -> bool:
         return False
     try:
         with open_database(options.database, read_only=True) as database:
-            return any(_answers(run, options, network) for run in reversed(database.runs()))
+            return any(_answers(run, options) for run in database.runs_of_network(network))
     except DatabaseError:
         return False
 
 
-def _answers(run: Run, options: TuneOptions, network: str) -> bool:
-    asked = run.status, run.network, run.key.backend, run.key.target, run.key.threads
+def _answers(run: Run, options: TuneOptions) -> bool:
+    asked = run.status, run.key.backend, run.key.target, run.key.threads
     machine = options.machine
-    wanted = "finished", network, options.backend[0], machine.fingerprint, machine.cores
+    wanted = "finished", options.backend[0], machine.fingerprint, machine.cores
     if asked != wanted or run.checkpoint is None or run.seed != options.seed:
         return False
     own = decided(run)

@@ -152,7 +152,7 @@ class RunSession:
             self._open.use(self._tasks[0])
         with self._watch.timing("startup"):
             self._limit.reserve(plan.prepared())
-        if self._is_new and plan.spec.options.warm_start and not self._context.fresh:
+        if self._is_new and plan.spec.options.warm_start is not False and not self._context.fresh:
             self._start_warm()
         with plan.guard.shield():
             if self._is_new:

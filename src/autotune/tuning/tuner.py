@@ -54,6 +54,7 @@ class Tuner(RunPlan):
             fresh=self.fresh,
             created=self.now(),
             network=self.network,
+            task_names=[task.name for task in self.tasks],
         )
         return RunSession(self, run, None).run()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from autotune.backends import CudaProgram, DeviceBuffer
 from autotune.measure.devices.arrays import rotation
 from autotune.measure.devices.calls import DeviceCall, is_warm
+from autotune.measure.devices.device import Block
 from autotune.targets import CudaError
 
 MIB = 1 << 20
@@ -83,3 +84,63 @@ def test_what_a_program_has_before_memory_runs_out_is_freed() -> None:
     with pytest.raises(CudaError, match="out of memory"):
         DeviceCall.load(device, CudaProgram(b"code", (), arrays), [{}])
     assert not device.held
+
+
+@define(eq=False)
+class Recorder:
+    """A device, its driver and a program's kernels, that note what is done in which order."""
+
+    launched: list[str] = field(factory=list)
+    stream = 0
+    events = (1, 2)
+
+    @property
+    def driver(self) -> Recorder:
+        return self
+
+    def parameters(self, pointers: dict[str, str]) -> str:
+        return pointers["A"]
+
+    def launch(self, parameters: str, stream: int) -> None:
+        self.launched.append(parameters)
+
+    def record(self, event: int, stream: int) -> None:
+        self.launched.append(("begin", "end")[self.events.index(event)])
+
+    def seconds_between(self, begin: int, end: int) -> float:
+        return 0.5
+
+    def begin_capture(self, stream: int) -> None:
+        self.launched.clear()
+
+    def end_capture(self, stream: int) -> str:
+        return "".join(self.launched)
+
+    def launch_graph(self, graph: str, stream: int) -> None:
+        self.launched.append(graph)
+
+    def synchronize(self, stream: int) -> None:
+        self.launched.clear()
+
+
+def test_long_calls_rotate_between_sets_of_arrays_too() -> None:
+    recorder: Any = Recorder()
+    sets = [{"A": Block("A", name, 4, 0)} for name in "abc"]  # type: ignore[arg-type]
+    call = DeviceCall(recorder, recorder, sets, [])
+    assert call.run() == 0.5
+    assert [call.time(1) for _ in range(4)] == [0.5] * 4
+    assert recorder.launched == [
+        *("begin", "a", "end", "begin", "b", "end", "begin", "c", "end"),
+        *("begin", "a", "end", "begin", "b", "end"),
+    ]
+
+
+def test_the_device_is_at_work_when_a_sample_begins() -> None:
+    recorder: Any = Recorder()
+    blocks = [{"A": Block("A", name, 4, 0)} for name in "ab"]  # type: ignore[arg-type]
+    call = DeviceCall(recorder, recorder, blocks, [])
+    assert call.time(5) == 0.5 / 5
+    assert recorder.launched == ["ababa", "begin", "ababa", "end"]
+    recorder.launched.clear()
+    assert call.time(100) == 0.5 / 128
+    assert recorder.launched == [32 * "ab", "begin", 32 * "ab", 32 * "ab", "end"]

@@ -190,7 +190,7 @@ def test_a_run_waits_for_its_only_machine_for_a_while(
     engine = Returning([builder, machine("a")], latency, mischief=every(5, leave))
     engine.left = left
     engine.returns = returns
-    measurer = make(engine, 0.5)
+    measurer = make(engine, 60.0 if returns else 0.5)
     if returns:
         check(measurer, candidates)
         return

@@ -113,9 +113,10 @@ def test_a_machine_that_falls_silent_is_given_up_and_its_late_answer_dropped(
         host.wait(lambda: cluster.living(times=False))
         assert host.reply(host.build()).kind == "done"
         host.engine.poll(0.5)
-        lost, dropped = host.engine.take_warnings()
-        assert "said nothing for 2 s" in lost
-        assert "dropped an answer that came late or twice" in dropped
+        # Others may fall silent, too, on a busy machine.
+        warnings = "\n".join(host.engine.take_warnings())
+        assert "(builds)' is lost: it said nothing for 2 s" in warnings
+        assert "dropped an answer that came late or twice" in warnings
 
 
 def test_a_machine_without_the_backend_is_given_up_in_one_line(tmp_path: Path) -> None:

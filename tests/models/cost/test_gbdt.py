@@ -5,7 +5,6 @@ import json
 import sys
 from typing import Any
 
-import lightgbm
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,11 +15,15 @@ from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup, write_model
 from autotune.models.cost.gbdt import ROUNDS
 from autotune.plugins import Context
+from autotune.process.hidden_packages import packages_hidden
 from autotune.sketches import CandidateBatch
 from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies
+
+with packages_hidden(*GradientBoostedTrees.unused_packages):
+    import lightgbm
 
 SPACE = ToySpace(extent=64)
 

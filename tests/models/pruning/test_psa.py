@@ -15,7 +15,11 @@ from oracles.psa_gemm import corrected_gemm_symbols, published_gemm_symbols
 from oracles.tape import evaluate_row
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.ir.expressions import Binary, Cast, Constant, Load, ScalarExpr, var
 from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -60,6 +64,22 @@ def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
     [sketch] = generate_sketches(workload, A100_40, LIMITS, GPU_RULES).sketches
     assert len(sketch.params) == 17
     return sketch
+
+
+@pytest.mark.parametrize(("dtype", "vectors"), [("bool", False), ("int8", True)])
+def test_truth_values_are_written_one_by_one(dtype: str, vectors: bool) -> None:
+    """CUDA has no vectors of them: neighbours are then best written by neighbouring threads."""
+    i, j = var("i"), var("j")
+    body: ScalarExpr = Binary("gt", Load("X", (i, j)), Constant(0.0, "float32"))
+    body = body if dtype == "bool" else Cast(dtype, body)
+    positive = Stage(Tensor("Y", (1024, 1024), dtype), (Axis("i", 1024), Axis("j", 1024)), body)
+    inputs = (Tensor("X", (1024, 1024), "float32"),)
+    workload = Workload("positive", inputs, (positive,), ("Y",))
+    space = SketchSpace(workload, A100_40, LIMITS, GPU_RULES)
+    (sketch,) = space.sketches()
+    rows = space.feasible_set(sketch).uniform(500, 0)
+    best = rows[np.argmax(psa(A100_40).score(CandidateBatch(((sketch, rows),))))]
+    assert (best[sketch.param_names.index("Y.j.2")] > 1) == vectors
 
 
 @pytest.mark.parametrize("formula", ["published", "corrected"])

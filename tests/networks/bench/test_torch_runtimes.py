@@ -74,3 +74,39 @@ def test_an_exported_program_has_its_inputs(tmp_path: Path) -> None:
     torch.export.save(exported, tmp_path / "linear.pt2")
     (row,) = bench_model("linear.pt2", options("torch eager")).rows
     assert row.problem == "" and row.version.startswith("torch ")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_faster_order_of_channels_counts() -> None:
+    """As on a device, of which a CPU takes the place."""
+    import torch
+
+    from autotune.networks.bench import torch_device
+    from autotune.networks.bench.torch_runtimes import as_arrays
+    from autotune.targets import preset
+
+    torch.manual_seed(0)
+    model = torch.nn.Conv2d(4, 8, 3).eval()
+    inputs = (torch.randn(1, 4, 9, 9),)
+    wanted = model(*inputs).detach().numpy()
+    orders = torch_device._orders(model, inputs, "cpu")
+    assert [order for order, _, _ in orders] == ["", ", channels last"]
+    assert orders[1][2][0].is_contiguous(memory_format=torch.channels_last)
+    found = torch_device.prepared_on(
+        preset("h100"), model, inputs, as_arrays, compiles=False, device="cpu"
+    )
+    np.testing.assert_allclose(found.outputs()[0], wanted, rtol=1e-5, atol=1e-5)
+    found.run()
+    assert found.on_device and found.seconds is not None and len(found.seconds(3)) == 3
+    assert not torch.backends.cudnn.allow_tf32, "the target does not allow it"
+
+
+def test_what_was_converted_is_compared_with_the_model_as_it_was() -> None:
+    asked = BenchOptions(
+        runtimes=("torch eager",), turns=1, seconds=0.02, threads=1, precision="bfloat16"
+    )
+    result = bench_model("torch_models:linear", asked)
+    (row,) = result.rows
+    assert result.reference == "the model before it was converted" and row.problem == ""
+    assert row.error is not None and 0 < row.error < 1
+    assert result.to_json()["precision"] == "bfloat16"

@@ -6,7 +6,14 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from attention_workloads import grouped, transposed, with_bias, with_computed_keys, with_epilogue
+from attention_workloads import (
+    divided,
+    grouped,
+    transposed,
+    with_bias,
+    with_computed_keys,
+    with_epilogue,
+)
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +62,16 @@ def test_keys_that_heads_share_are_packed_once_for_all_of_them() -> None:
     assert [s for s in sketch.steps if isinstance(s, Parallel)] == [loops]
     (packed,) = (it for it in derive_nest(sketch).statements if it.name == "K.pack")
     assert not any(".e" in loop.name for loop in packed.loops)
+
+
+def test_heads_may_share_keys_at_a_quotient() -> None:
+    workload = divided(attention(h=4, n=64, d=32), 2)
+    sketch = tiled(workload)
+    assert sketch is not None
+    (packed,) = (it for it in derive_nest(sketch).statements if it.name == "K.pack")
+    assert packed.loops[0].extent.value == 2  # heads of keys
+    limits = evolve(LIMITS, without=frozenset({"pack.divided"}))
+    assert tiled(workload, limits) is None
 
 
 @pytest.mark.parametrize(
@@ -129,7 +146,17 @@ def test_keys_are_computed_where_they_are_packed() -> None:
     assert Inline("K") in sketch.steps
 
 
-VARIANTS = (lambda workload: workload, with_epilogue, with_bias, with_computed_keys)
+def with_one_head_of_keys(workload: Workload) -> Workload:
+    return divided(workload, workload.tensors["Q"].shape[0])
+
+
+VARIANTS = (
+    lambda workload: workload,
+    with_one_head_of_keys,
+    with_epilogue,
+    with_bias,
+    with_computed_keys,
+)
 
 
 @settings(max_examples=settings.default.max_examples // 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from indexed_workloads import embedding_bag, gathered_product
 from rule_sketches import (
     COLUMNS,
     EVERY_PACKING,
@@ -15,7 +16,7 @@ from rule_sketches import (
 )
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Constant, Gather, Load, Unary, var
+from autotune.ir.expressions import Constant, Load, Unary, var
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -29,7 +30,7 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.sketches import STEP_TYPES
+from autotune.sketches import STEP_TYPES, Pack
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.rules import InlineRule, generate_sketches
 
@@ -111,10 +112,9 @@ def test_a_single_number_has_a_schedule_without_steps() -> None:
     assert sketch.steps == () and sketch.params == ()
 
 
-def test_reductions_that_read_where_data_says_are_refused() -> None:
-    axes = (Axis("i", 5), Axis("k", 4, "reduce"))
-    body = Gather("T", (Load("I", (var("i"), var("k"))),))
-    stage = Stage(Tensor("Y", (5,), "float32"), axes, body, "add")
-    inputs = (Tensor("T", (9,), "float32"), Tensor("I", (5, 4), "int64"))
-    with pytest.raises(UnsupportedWorkload, match="reads 'T' at indices that depend on data"):
-        sketches(Workload("bag", inputs, (stage,), ("Y",)))
+def test_what_is_read_where_data_says_stays_in_place() -> None:
+    assert {it.name for it in sketches(embedding_bag())} == {"direct", "plain-outer", "plain-rows"}
+    assert {it.name for it in sketches(gathered_product())} == {"packed-root", "packed-panel"}
+    for sketch in (*sketches(embedding_bag()), *sketches(gathered_product())):
+        packed = {step.operand for step in sketch.steps if isinstance(step, Pack)}
+        assert packed == (set() if sketch.name == "direct" else {"W"})

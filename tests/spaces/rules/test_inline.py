@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
-from rule_sketches import COLUMNS, ROWS, X, chain, exponential, pointwise, relu, sketches, steps_of
+from rule_sketches import (
+    COLUMNS,
+    ROWS,
+    A,
+    B,
+    X,
+    chain,
+    exponential,
+    load,
+    pointwise,
+    product,
+    relu,
+    sketches,
+    steps_of,
+)
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, Gather, IndexValue, Load, ScalarExpr, Unary, var
+from autotune.ir.expressions import (
+    Binary,
+    Constant,
+    Gather,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    transform,
+    var,
+)
+from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, elementwise
 from autotune.nest import derive_nest
 from autotune.sketches import FuseProducer, Inline, Parallel
+from autotune.spaces.rules.recomputing import nodes_if_inlined
 
 
 def test_cheap_pointwise_stages_are_inlined() -> None:
@@ -43,6 +70,49 @@ def test_what_is_dear_is_not_computed_twice(body: ScalarExpr, inlined: bool) -> 
 def test_what_is_dear_is_inlined_into_its_only_consumer() -> None:
     once = chain(pointwise("T", exponential("X")), pointwise("U", relu("T")), inputs=(X,))
     assert steps_of(once, Inline) == {Inline("T")}
+
+
+def _moved(body: ScalarExpr, by: int) -> ScalarExpr:
+    i, j = var("i"), var("j")
+    return transform(
+        body, lambda it: Load(it.tensor, (i, j + by)) if isinstance(it, Load) else None
+    )
+
+
+def _first_columns_or(on_true: ScalarExpr, on_false: ScalarExpr) -> ScalarExpr:
+    return Select(Binary("lt", IndexValue(var("j")), Constant(4, "int64")), on_true, on_false)
+
+
+@pytest.mark.parametrize(
+    ("reads", "inlined"),
+    [
+        (Binary("mul", load("T", "i", "j"), load("T", "i", "j")), True),
+        (Binary("mul", load("T", "i", "j"), _moved(load("T", "i", "j"), 1)), False),
+        # One of the two is read, like a row of which halves are exchanged.
+        (_first_columns_or(load("T", "i", "j"), _moved(load("T", "i", "j"), -4)), True),
+    ],
+)
+def test_what_is_dear_is_not_computed_at_two_places(reads: ScalarExpr, inlined: bool) -> None:
+    once = chain(pointwise("T", exponential("X"), columns=49), pointwise("U", reads), inputs=(X,))
+    assert steps_of(once, Inline) == ({Inline("T")} if inlined else set())
+
+
+@pytest.mark.parametrize("before", [pointwise("T0", relu("X")), product("T0")])
+def test_stages_that_read_one_another_often_are_kept_now_and_then(before: Stage) -> None:
+    """Fourteen that read the one before twice would be sixteen thousand copies of the first."""
+    stages = [before]
+    for number in range(14):
+        read = load(f"T{number}", "i", "j")
+        stages.append(pointwise(f"T{number + 1}", Binary("mul", read, read)))
+    workload = chain(*stages, inputs=(X, A, B))
+    inlined = {step.stage for step in steps_of(workload, Inline) if isinstance(step, Inline)}
+    assert 6 <= len(inlined) < 14
+    statements = [
+        it for it in derive_nest(sketches(workload)[0]).statements if it.body is not None
+    ]
+    largest = max(sum(1 for _ in walk(it.body)) for it in statements)
+    assert largest < 2_000
+    assert nodes_if_inlined(workload) > 16_000
 
 
 def _network_stage(name: str, shape: tuple[int, ...], body: ScalarExpr) -> Stage:

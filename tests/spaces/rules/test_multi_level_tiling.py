@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from made_workloads import gram
 from rule_sketches import (
     COLUMNS,
     DEPTH,
@@ -19,7 +20,6 @@ from rule_sketches import (
     sketches,
 )
 
-from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import Binary
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, depthwise_conv2d, gemm
 from autotune.sketches import (
@@ -74,15 +74,23 @@ def test_the_limits_of_the_backend_are_hard_and_named() -> None:
     assert SketchSpace(gemm(m=64, n=64, k=64), TARGET, limits).count() < lax
 
 
-def test_a_tiled_operand_is_read_at_one_place() -> None:
+def test_what_is_read_at_several_places_stays_where_it_is() -> None:
     axes = (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", DEPTH, "reduce"))
-    body = Binary(
-        "mul", load("A", "i", "k"), Binary("add", load("A", "i", "k"), load("A", "j", "k"))
-    )
-    stage = Stage(matrix("C"), axes, body, "add")
-    square = Tensor("A", (COLUMNS, DEPTH), "float32")
-    with pytest.raises(UnsupportedWorkload, match="'C' reads 'A' at 2 different places"):
-        sketches(Workload("twice", (square,), (stage,), ("C",)))
+    pair = Binary("add", load("A", "i", "k"), load("A", "j", "k"))
+    stage = Stage(matrix("C"), axes, Binary("mul", load("B", "k", "j"), pair), "add")
+    tall = Tensor("A", (max(ROWS, COLUMNS), DEPTH), "float32")
+    other = Tensor("B", (DEPTH, COLUMNS), "float32")
+    packed = set()
+    for sketch in sketches(Workload("twice", (tall, other), (stage,), ("C",))):
+        packed |= {step.operand for step in sketch.steps if isinstance(step, Pack)}
+        # Both axes are among the indices of A, which no copy of it pads.
+        assert not any(isinstance(step, PadExtent) for step in sketch.steps)
+    assert packed == {"B"}
+
+
+def test_what_computes_a_tensor_that_is_read_at_several_places_is_scheduled_once() -> None:
+    for sketch in sketches(gram(rows=ROWS, depth=DEPTH)):
+        assert sum(isinstance(s, Parallel) and s.stage == "R" for s in sketch.steps) == 1
 
 
 @pytest.mark.parametrize("channels", [12, 7, 16, 40])

@@ -2,28 +2,36 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
+from attrs import evolve
 from divided_reductions import (
     fractional_convolution,
     grouped_convolution,
     multiplied_channels,
+    shared_factor,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.ir.expressions import IndexValue, Load, var
+from autotune.ir.expressions import AffineForm, IndexTerm, IndexValue, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d
-from autotune.sketches import STEP_TYPES, Factor, Pack, Unroll
+from autotune.sketches import STEP_TYPES, Factor, Pack, PadExtent, Unroll
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.rules.phases import Phases, lanes_inside_groups, phases_of
+from autotune.spaces.rules.phases import (
+    Phases,
+    lanes_inside_groups,
+    needed_to_pack,
+    phases_of,
+)
 from autotune.targets import preset
 
 TARGET = preset("avx512")
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 
 def space_of(workload: Workload, statements: int = 512) -> SketchSpace:
-    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, statements, "test")
-    return SketchSpace(workload, TARGET, limits)
+    return SketchSpace(workload, TARGET, evolve(LIMITS, unrolled_statements=statements))
 
 
 def test_only_sums_of_rows_and_reduce_axes_have_phases() -> None:
@@ -94,6 +102,51 @@ def test_tiles_of_fractional_strides_hold_all_phases() -> None:
         (unrolled,) = [step.loops for step in sketch.steps if isinstance(step, Unroll)]
         assert {"a.1", "b.1", "h.2", "w.2"} <= set(unrolled)
         assert not any(isinstance(step, Pack) and step.operand == "X" for step in sketch.steps)
+
+
+def test_a_factor_that_batches_share_is_packed_as_a_whole() -> None:
+    space = space_of(shared_factor(batches=8, copies=4, rows=13, columns=47))
+    assert {sketch.name for sketch in space.sketches()} == {
+        "packed-root",
+        "packed-root-rows",
+        "packed-panel-outer",
+    }
+    for sketch in space.sketches():
+        places = {it.operand: it.at for it in sketch.steps if isinstance(it, Pack)}
+        assert places["K"] is None
+        padded = {it.axis for it in sketch.steps if isinstance(it, PadExtent)}
+        assert padded == ({"i", "j"} if "Q" in places else {"j"})
+    assert space.version.endswith("+divided")
+
+
+def test_tiles_of_what_is_divided_may_have_to_be_in_groups() -> None:
+    workload = shared_factor(batches=12, copies=4)
+    extents = (1, 2, 4, 12)  # of those that divide 12, neither 3 nor 6 is a part of groups of 4
+    for straddling in (True, False):
+        space = SketchSpace(workload, TARGET, evolve(LIMITS, straddling_tiles=straddling))
+        found = {
+            tile
+            for candidate in space.sample(300, np.random.default_rng(0))
+            for inner in [candidate.config["Y.b.2"]]
+            for tile in (inner, inner * candidate.config["Y.b.1"])
+        }
+        assert found == ({1, 2, 3, 4, 6, 12} if straddling else set(extents))
+
+
+def test_what_is_read_at_mixed_quotients_stays_in_place() -> None:
+    """As the data of a depthwise convolution whose rows are a fraction apart."""
+    reads = [
+        AffineForm({"t": 1}, 0, {"t": IndexTerm("floordiv", form, 2)})
+        for form in (
+            AffineForm({"h": 1}, 0),
+            AffineForm({"h": 1, "r": 1}, 0),
+            AffineForm({"h": 2}, 0),
+            AffineForm({"h": 1}, 1),
+        )
+    ]
+    needs = [needed_to_pack([form], "c") for form in reads]
+    assert ["pack.mixed_quotients" in names for names in needs] == [False, True, True, True]
+    assert "pack.mixed_quotients" in needed_to_pack(reads[:1], "h")
 
 
 def test_phases_that_are_too_many_to_unroll_stay() -> None:

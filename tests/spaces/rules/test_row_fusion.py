@@ -22,7 +22,7 @@ from rule_sketches import (
     sketches,
 )
 
-from autotune.ir.expressions import Binary
+from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention, softmax
 from autotune.sketches import (
     Accumulate,
@@ -93,6 +93,21 @@ def test_a_row_is_reduced_in_partial_results(columns: int, even: set[int], any_:
         made = SketchSpace(workload, TARGET, limits).sketches()
         assert {partial_results(sketch).get("S", 0) for sketch in made} == partials
         assert {partial_results(sketch).get("M", 0) for sketch in made} == partials
+
+
+def test_a_backend_without_indices_in_lanes_has_lanes_for_other_reductions_of_a_row() -> None:
+    """The largest element of a row has lanes, its place has none."""
+    i, k = var("i"), var("k")
+    axes = (Axis("i", 64), Axis("k", 256, "reduce"))
+    largest = Stage(Tensor("M", (64,), "float32"), axes, Load("X", (i, k)), "max")
+    is_largest = Binary("eq", Load("X", (i, k)), Load("M", (i,)))
+    at = Select(is_largest, IndexValue(k), Constant(256, "int32"))
+    place = Stage(Tensor("P", (64,), "int32"), axes, at, "min")
+    workload = Workload("argmax", (Tensor("X", (64, 256), "float32"),), (largest, place), ("P",))
+    without = evolve(LIMITS, without=frozenset({"split_reduction.indexed"}))
+    for limits, split in ((LIMITS, {"M", "P"}), (without, {"M"})):
+        made = SketchSpace(workload, TARGET, limits).sketches()
+        assert {name for sketch in made for name in partial_results(sketch)} == split
 
 
 @pytest.mark.parametrize(("columns", "covered"), [(197, True), (192, False), (13, False)])

@@ -9,7 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET
-from split_reductions import SPLIT_REDUCTIONS, norm, reduction
+from split_reductions import SPLIT_REDUCTIONS, norm, reduction, weighted_sums
 
 from autotune.ir.expressions import Gather, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, depthwise_conv2d, gemm
@@ -129,6 +129,17 @@ def limits(*missing: str) -> ScheduleLimits:
 def test_a_backend_without_partial_results_tiles() -> None:
     found = sketches(norm(2, 24, 64), limits=limits("split_reduction"))
     assert found and not any(it.name.startswith("split") for it in found)
+
+
+def test_a_backend_without_indices_in_lanes_has_chunks_at_most() -> None:
+    """Elsewhere, and of other indices, the sketches are those of any sum."""
+    lacking = limits("split_reduction.indexed")
+    usual = {it.name for it in sketches(reduction((4, 3000), (1,)))}
+    by_column, by_row = weighted_sums(4, 3000), weighted_sums(4, 3000, by="i")
+    assert {it.name for it in sketches(by_column)} == usual
+    assert {it.name for it in sketches(by_row, limits=lacking)} == usual
+    found = sketches(by_column, limits=lacking)
+    assert found and {lanes_of(it) for it in found} == {1}
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,11 @@ from autotune.sketches import (
     Pack,
     Tensorize,
 )
+from autotune.sketches.intrinsics import INTRINSICS
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.problems import describe_problem, problem_of
 from autotune.spaces.rules import generate_sketches
+from autotune.spaces.rules.tensor_tiling import TensorTilingRule
 from autotune.targets import preset, preset_names
 from autotune.testing.nest_interpreter import run_candidate
 
@@ -250,13 +252,19 @@ def test_a_small_product_on_many_cores_need_not_occupy_them_all() -> None:
         assert "every core" not in describe_problem(problem_of(sketch), 1)
 
 
-def test_a_backend_without_tile_registers_gets_dot_products() -> None:
+def test_a_backend_gets_the_first_instruction_that_it_implements() -> None:
     workload, target = gemm(m=64, n=64, k=128, dtype="u8s8s32"), preset("sapphirerapids")
+    dots = tuple(
+        evolve(it, implementations={**it.implementations, "other": "module:name"})
+        for it in INTRINSICS.values()
+        if it.name.startswith("vnni")
+    )
+    rule = TensorTilingRule((*(it for it in INTRINSICS.values() if it.kind == "cpu"), *dots))
     used: dict[str, set[str]] = {}
-    for backend in ("tvm", "mlir"):
-        made = SketchSpace(workload, target, evolve(LIMITS, backend=backend)).sketches()
+    for backend in ("tvm", "mlir", "other"):
+        limits = evolve(LIMITS, backend=backend)
+        made = SketchSpace(workload, target, limits, rules=(rule,)).sketches()
         steps = [step for sketch in made for step in sketch.steps]
         calls = {step.intrinsic for step in steps if isinstance(step, Tensorize)}
         used[backend] = {name.partition("-")[0] for name in calls}
-    assert "amx" in used["tvm"]
-    assert used["mlir"] and "amx" not in used["mlir"]
+    assert used == {"tvm": {"amx"}, "mlir": {"amx"}, "other": {"vnni"}}

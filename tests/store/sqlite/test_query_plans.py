@@ -111,3 +111,13 @@ def test_the_best_of_each_workload_reads_no_records_through(traced: Traced) -> N
     plan = str(traced.connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall())
     assert "SEARCH records USING INDEX records_by_latency" in plan
     assert "SCAN records" not in plan
+
+
+def test_of_the_runs_of_a_network_the_most_recent_one_is_read_alone(traced: Traced) -> None:
+    for number in range(2, 6):
+        options = {"network": "own" if number < 5 else "other"}
+        traced.database.start_run(sample_run(f"run-{number}", options=options))
+    traced.statements.clear()
+    assert next(traced.database.runs_of_network("own")).run_id == "run-4"
+    read = [text for text in traced.statements if "checkpoint" in text]
+    assert len(read) == 1 and "WHERE id = 4" in read[0]

@@ -272,6 +272,28 @@ def test_a_text_that_has_become_binary(tmp_path: Path, sound: tuple[bytes, Truth
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("table", ["workloads", "sketches", "targets", "measure_keys"])
+def test_rows_that_others_name_and_that_are_gone(
+    table: str, tmp_path: Path, sound: tuple[bytes, Truth]
+) -> None:
+    content, truth = sound
+    path = tmp_path / "records.db"
+    path.write_bytes(content)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"DELETE FROM {table}")
+    with (
+        open_database(path, read_only=True) as database,
+        pytest.raises(DatabaseError, match=f"names a row of {table} that is missing"),
+    ):
+        database.check()
+    with pytest.warns(RuntimeWarning, match=r"was damaged: 500 records.*no record is missed"):
+        database = open_database(path)
+    with database:
+        found = list(database.records())
+    check(found, truth)
+    assert len(found) == len(truth)
+
+
 def test_by_default_python_warns(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
     path = tmp_path / "records.db"
     path.write_bytes(sound[0][:-PAGE])

@@ -22,10 +22,10 @@ from autotune.sketches import Prepack, is_default, is_prepackable
 from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_mlir import compiler, host, openmp
-from autotune_mlir.limits import LIMITS
+from autotune_mlir import bindings, code_generation, compiler, host, openmp, versions
+from autotune_mlir.limits import limits_of
+from autotune_mlir.lowering import DEFAULT_SCHEDULE
 from autotune_mlir.networks.function import ModuleFunction
-from autotune_mlir.passes import DEFAULT_SCHEDULE
 from autotune_mlir.scripted import program_of, schedule_of, scheduled_text
 
 __all__ = ["MLIRBackend"]
@@ -61,7 +61,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "6"
+    version = "9"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:
@@ -70,7 +70,7 @@ class MLIRBackend(Backend):
         Raises:
             BindingsMissing: none is installed.
         """
-        return compiler.compiler_version()
+        return versions.compiler_version()
 
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
@@ -88,9 +88,10 @@ class MLIRBackend(Backend):
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
+            BindingsMissing: no bindings are installed.
         """
         host.check_target(target)
-        return LIMITS
+        return limits_of(bindings.chosen())
 
     def worker_environment(self, threads: int) -> dict[str, str]:
         """The settings that the OpenMP runtime reads when it is loaded."""
@@ -102,7 +103,7 @@ class MLIRBackend(Backend):
 
     def warm_up(self) -> None:
         """Import MLIR and compile one small function, which initialises LLVM."""
-        compiler.generate(compiler.lower(_WARM_UP, None, threads=1))
+        code_generation.generate(compiler.lower(_WARM_UP, None, threads=1))
 
     def imports(self, program: object) -> bool:
         """Whether ``program`` is MLIR: a file, a module, or a function of one."""
@@ -128,7 +129,7 @@ class MLIRBackend(Backend):
             raise UnsupportedWorkload(f"backend 'mlir' understands MLIR only, not a {kind}")
         if isinstance(program, ModuleFunction):
             return program.as_program()
-        from autotune_mlir.importer import import_program
+        from autotune_mlir.importing.importer import import_program
 
         return ImportedProgram(*import_program(program))
 
@@ -171,10 +172,10 @@ class MLIRBackend(Backend):
 
         made: compiler.Lowered = lowered.program
         packers = [
-            PackedOperand(it.position, it.shape, compiler.generate(it.program))
+            PackedOperand(it.position, it.shape, code_generation.generate(it.program))
             for it in made.packers
         ]
-        return MLIRExecutable(compiler.generate(made), lowered.request.workload, packers)
+        return MLIRExecutable(code_generation.generate(made), lowered.request.workload, packers)
 
     def show(self, request: BuildRequest) -> str:
         """The scheduled program as MLIR's text, before the passes that lower it.

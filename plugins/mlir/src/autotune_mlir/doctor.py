@@ -15,7 +15,7 @@ Finding = tuple[str, str, str]
 
 _PROBE = """
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.compiler import llvm_version
+from autotune_mlir.versions import llvm_version
 MLIRBackend().warm_up()
 print(llvm_version())
 """

@@ -6,6 +6,9 @@ from typing import Any
 
 from attrs import frozen
 
+from autotune_mlir.passes.vector_maker import constant_of
+from autotune_mlir.traversal import operations_in
+
 __all__ = [
     "DotProduct",
     "bfloat16_256",
@@ -94,14 +97,11 @@ def give_types(ir: Any, kernel: Any) -> None:
         kernel: A function in LLVM's dialect.
     """
     named = {bfloat16_256.intrinsic, bfloat16_512.intrinsic}
-    calls: list[Any] = []
-
-    def visit(operation: Any) -> Any:
-        if operation.name == _CALL and operation.attributes["intrin"].value in named:
-            calls.append(operation.operation)
-        return ir.WalkResult.ADVANCE
-
-    kernel.walk(visit)
+    calls = [
+        operation
+        for operation in operations_in(kernel)
+        if operation.name == _CALL and operation.attributes["intrin"].value in named
+    ]
     for call in calls:
         with ir.InsertionPoint(call), call.location:
             for number in (1, 2):
@@ -113,5 +113,4 @@ def give_types(ir: Any, kernel: Any) -> None:
 
 def _constant(ir: Any, kind: Any, value: int) -> Any:
     """A vector of one integer."""
-    whole = ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(kind.element_type, value))
-    return ir.Operation.create("arith.constant", [kind], attributes={"value": whole}).results[0]
+    return constant_of(ir, kind, ir.IntegerAttr.get(kind.element_type, value))

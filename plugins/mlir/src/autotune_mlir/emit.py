@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import frozen
 
 from autotune.ir.expressions import AffineForm, Load, affine_form
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
-from autotune_mlir.padding import Padding, padding_of_stage
+from autotune.ir.workloads import Axis, Padding, Stage, Tensor, Workload, padding_of_stage
 from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
 
 __all__ = [
@@ -39,7 +38,7 @@ def payload(workload: Workload) -> str:
     Parameters are buffers: the inputs and then the outputs, in the workload's order. Every stage
     is one operation on tensors that carries the attribute ``autotune.stage``:
 
-    - a tensor surrounded by a constant (see :func:`~autotune_mlir.padding.padding_of`) is a
+    - a tensor surrounded by a constant (:func:`~autotune.ir.workloads.padding_of_stage`) is a
       ``tensor.pad``;
     - everything else is a ``linalg.generic`` over :func:`iterator_axes`. Its operands are loads
       inside their tensors at axes, shifted axes and constants, and those of reductions at any

@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 from autotune.backends import (
     BoundCall,
     Executable,
+    NativeBoundCall,
     NativeCall,
     PackedConstants,
     check_arguments,
-    poison_array,
     time_native_call,
 )
+from autotune.backends.tile_registers import REFUSED
 from autotune.ir.workloads import Workload
-from autotune_mlir.compiler import Generated
+from autotune_mlir.code_generation import Generated
 
-__all__ = ["MLIRBoundCall", "MLIRExecutable", "PackedOperand"]
+__all__ = ["MLIRExecutable", "PackedOperand", "bound_call"]
 
 Array = NDArray[Any]
 
@@ -70,7 +71,7 @@ class MLIRExecutable(Executable):
         for operand in self._packed:
             given[operand.position] = self._pack(operand, inputs[operand.position])
         copies = [given[operand.position] for operand in self._packed]
-        return MLIRBoundCall(self._generated, given, outputs, copies)
+        return bound_call(self._generated, given, outputs, copies)
 
     def _pack(self, operand: PackedOperand, given: Array) -> Array:
         def pack(made: list[Array]) -> None:
@@ -81,17 +82,12 @@ class MLIRExecutable(Executable):
         return found
 
 
-def _call_of(generated: Generated, arrays: Sequence[Array]) -> NativeCall:
-    """A run of a program on arrays."""
-    pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-    return NativeCall(
-        address=generated.address,
-        arguments=(ctypes.addressof(pointers),),
-        keeps=(generated, tuple(arrays), pointers),
-    )
-
-
-class MLIRBoundCall(BoundCall):
+def bound_call(
+    generated: Generated,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    copies: Sequence[Array] = (),
+) -> NativeBoundCall:
     """A compiled program with its arguments.
 
     Args:
@@ -100,39 +96,15 @@ class MLIRBoundCall(BoundCall):
         outputs: Arrays that it writes.
         copies: Those that it reads which hold packed inputs.
     """
+    return NativeBoundCall(_call_of(generated, (*inputs, *outputs)), outputs, copies)
 
-    def __init__(
-        self,
-        generated: Generated,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        copies: Sequence[Array] = (),
-    ) -> None:
-        self._copies = tuple(copies)
-        self._outputs = tuple(outputs)
-        self._call = _call_of(generated, (*inputs, *outputs))
 
-    def native(self) -> NativeCall:
-        """The program's entry with the addresses of the arrays."""
-        return self._call
-
-    def run(self) -> None:
-        """Run once."""
-        time_native_call(self._call, 1)
-
-    def time(self, number: int) -> float:
-        """Seconds per call, averaged over ``number`` calls."""
-        return time_native_call(self._call, number)
-
-    def outputs(self) -> list[Array]:
-        """Copies of the outputs, in the workload's order."""
-        return [output.copy() for output in self._outputs]
-
-    def copies(self) -> list[Array]:
-        """The packed constants that it reads."""
-        return list(self._copies)
-
-    def poison(self) -> None:
-        """Fill the outputs with NaN, or with the smallest integer."""
-        for output in self._outputs:
-            poison_array(output)
+def _call_of(generated: Generated, arrays: Sequence[Array]) -> NativeCall:
+    """A run of a program on arrays."""
+    pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    return NativeCall(
+        address=generated.address,
+        arguments=(ctypes.addressof(pointers),),
+        keeps=(generated, tuple(arrays), pointers),
+        explain=(lambda: REFUSED) if generated.asks_for_tiles else None,
+    )

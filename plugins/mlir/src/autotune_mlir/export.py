@@ -11,12 +11,13 @@ from attrs import define, field, frozen
 
 from autotune.backends import BuildRequest, ExportReport, LoweredProgram
 from autotune.errors import AutotuneError, InvalidValueError
-from autotune.sketches import is_default
+from autotune.sketches import is_default, names_used
 from autotune.store.jsonl import replacing
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir.native_library import (
     NativeFunction,
+    header_opening,
     header_text,
     link_library,
     link_object,
@@ -50,7 +51,7 @@ def export(records: Iterable[Record], format: str, path: Path, lower: Lower) -> 
         lower: The backend's; refuses targets that machine code cannot be made for here.
 
     Raises:
-        InvalidValueError: the file cannot be written.
+        InvalidValueError: the file cannot be written, or its header would replace another one.
         CompilerMissing: functions are to be linked, and there is no C compiler.
     """
     if not path.parent.is_dir():
@@ -140,6 +141,14 @@ def _comment(record: Record) -> str:
     )
 
 
+def _needed(record: Record) -> list[str]:
+    """What the release of MLIR that applies a schedule must have."""
+    indexed = "split_reduction.indexed" in names_used(record.candidate.sketch)
+    return (
+        ["needs MLIR 23: before, it miscounts indices of reductions in lanes"] if indexed else []
+    )
+
+
 def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:
     tally = _Tally()
     schedules: dict[str, NamedSchedule] = {}
@@ -154,8 +163,8 @@ def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:
             return
         file = _payload_path(path, named)
         command = apply_command(path.name, named.name, file.name)
-        comment = f"{_comment(named.record)}\n{command}"
-        made = NamedSchedule(named.name, named.schedule, named.payload, comment)
+        remarks = [_comment(named.record), *_needed(named.record), command]
+        made = NamedSchedule(named.name, named.schedule, named.payload, "\n".join(remarks))
         check_applied(made)
         schedules[named.name] = made
         payloads[file] = named.payload
@@ -195,10 +204,35 @@ def _export_functions(
     made = list(functions.values())
     code = link_library(made) if shared else link_object(made)
     header = path.with_suffix(_HEADER)
-    _write(path, code)
     guard = f"{identifier(path.stem).upper()}_H"
-    _write(header, header_text(made, guard).encode())
+    declared = _header_to_write(header, header_text(made, path.name, guard), path.name)
+    _write(path, code)
+    _write(header, declared)
     return tally.report((path, header), f"The functions and how they are called: {header}")
+
+
+def _header_to_write(header: Path, text: str, library: str) -> bytes:
+    """The header of a library; one that is there and declares the same serves both as it is.
+
+    Raises:
+        InvalidValueError: there is a header of another file.
+    """
+    # Names of files need not be UTF-8.
+    wanted, opening = (it.encode(errors="replace") for it in (text, header_opening(library)))
+    try:
+        there = header.read_bytes()
+    except FileNotFoundError:
+        return wanted
+    except OSError as error:
+        raise InvalidValueError(f"{str(header)!r} cannot be replaced: {error.strerror}") from error
+    if not there or there.startswith(opening):
+        return wanted
+    if there.partition(b"\n")[2] == wanted.partition(b"\n")[2]:
+        return there
+    raise InvalidValueError(
+        f"{str(header)!r} exists and declares other functions than {library!r} would have: it is "
+        "kept; name another file, or move it away"
+    )
 
 
 def _function(named: _Named, lower: Lower) -> NativeFunction:

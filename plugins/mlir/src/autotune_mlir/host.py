@@ -8,7 +8,7 @@ from autotune.errors import UnsupportedTarget
 from autotune.targets import Target, detect_cpu
 from autotune.targets.processors import missing_features
 from autotune_mlir import openmp
-from autotune_mlir.vector_instructions import VectorInstructions
+from autotune_mlir.passes.vector_instructions import VectorInstructions
 
 __all__ = ["check_measuring", "check_target", "disabled_features", "vector_instructions"]
 

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from autotune.errors import InvalidValueError
 from autotune.spaces.parameters import Parameter
 from autotune_mlir import bindings
-from autotune_mlir.locations import at
+from autotune_mlir.importing.locations import at
 
 __all__ = ["READ_OPERATIONS", "constraint_texts"]
 

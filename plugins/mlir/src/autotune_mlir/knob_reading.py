@@ -11,10 +11,10 @@ from attrs import evolve, frozen
 from autotune.errors import InvalidValueError
 from autotune.spaces.parameters import Parameter, Value, encode_config
 from autotune_mlir import bindings
-from autotune_mlir.compiler import new_context
+from autotune_mlir.importing.locations import at
+from autotune_mlir.importing.reading import parse_text
 from autotune_mlir.knob_constraints import constraint_texts
-from autotune_mlir.locations import at
-from autotune_mlir.reading import parse_text
+from autotune_mlir.parsing import new_context
 
 __all__ = ["FILE", "knobs_of", "select"]
 

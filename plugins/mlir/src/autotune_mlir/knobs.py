@@ -12,7 +12,7 @@ from functools import lru_cache
 from attrs import frozen
 
 from autotune.spaces.parameters import Parameter, Value
-from autotune_mlir.importer import ask_reader
+from autotune_mlir.importing.importer import ask_reader
 from autotune_mlir.knob_reading import FILE, select
 
 __all__ = ["Knobs", "read_knobs", "write_selected"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from autotune.sketches.limits import ScheduleLimits
+from attrs import evolve
 
-__all__ = ["LIMITS"]
+from autotune.sketches.limits import ScheduleLimits
+from autotune_mlir.bindings import Distribution
+
+__all__ = ["LIMITS", "limits_of"]
 
 # Tiles on the stack are vectors in registers, or spilled from them.
 _TILE_BYTES = 1 << 16
@@ -18,6 +21,7 @@ LIMITS = ScheduleLimits(
             "accumulate",
             "bound_loop",
             "chunk_reduction",
+            "chunk_scan",
             "cover",
             "fuse_consumer",
             "fuse_producer",
@@ -43,15 +47,18 @@ LIMITS = ScheduleLimits(
     unrolled_statements=_UNROLLED_STATEMENTS,
     source="backend mlir",
     backend="mlir",
-    without=frozenset(
-        {
-            "pack.reversed",
-        }
-    ),
+    without=frozenset({"fuse_producer.padding", "pack.mixed_quotients"}),
     empty_tiles=False,
+    straddling_tiles=False,
 )
-"""The same on every CPU.
+"""The same on every CPU, with the default bindings.
 
-Of instructions, the space takes those whose declaration names an implementation for the backend:
-dot products, and no tile registers.
+Of instructions, the space takes those whose declaration names an implementation for the backend.
 """
+
+
+def limits_of(distribution: Distribution) -> ScheduleLimits:
+    """What can be replayed with a distribution of the bindings."""
+    if distribution.keeps_partial_indices:
+        return LIMITS
+    return evolve(LIMITS, without=LIMITS.without | {"split_reduction.indexed"})

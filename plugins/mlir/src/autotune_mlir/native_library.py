@@ -17,12 +17,15 @@ from autotune.backends import ALIGNMENT, BuildFailed
 from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
 from autotune_mlir import bindings, openmp
-from autotune_mlir.compiler import Lowered, brief, needs_openmp, opt_level
+from autotune_mlir.compiler import Lowered, needs_openmp
 from autotune_mlir.entry import ADDRESS, ENTRY, KERNEL
+from autotune_mlir.parsing import brief
+from autotune_mlir.versions import opt_level
 
 __all__ = [
     "CompilerMissing",
     "NativeFunction",
+    "header_opening",
     "header_text",
     "link_library",
     "link_object",
@@ -194,18 +197,25 @@ def _run(command: Sequence[str]) -> None:
         raise BuildFailed(f"{command[0]} failed: {done.stderr.strip()[:480]}")
 
 
-def header_text(functions: Sequence[NativeFunction], guard: str) -> str:
+def header_opening(library: str) -> str:
+    """The first line of the header of a file: what tells it from the headers of others."""
+    return f"/* Functions that autotune exported to {_harmless(library)}.\n"
+
+
+def header_text(functions: Sequence[NativeFunction], library: str, guard: str) -> str:
     """The header of C and C++ for functions.
 
     Args:
         functions: They have names of their own.
+        library: Name of the file that holds them.
         guard: The macro against reading it twice.
     """
     head = f"""\
-/* Functions that autotune exported. Each takes the addresses of its arrays, in the order of its
-   description, and returns 0. Arrays are contiguous and in row-major order, begin at multiples of
-   {ALIGNMENT} bytes, and do not overlap. Inputs are not written to. NAME_call does the same with
-   an argument for each array. */
+{header_opening(library)}   Each takes the addresses of its arrays, in the order of its
+   description, and returns 0, or 1 if Linux refuses tile registers (AMX) that it was built for.
+   Arrays are contiguous and in row-major order, begin at multiples of {ALIGNMENT} bytes, and do
+   not overlap. Inputs are not written to. NAME_call does the same with an argument for each
+   array. */
 #ifndef {guard}
 #define {guard}
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from autotune.ir.workloads import Workload
 from autotune_mlir import bindings
-from autotune_mlir.compiler import parse_payload
 from autotune_mlir.emit import STAGE
+from autotune_mlir.parsing import parse_payload
+from autotune_mlir.traversal import operations_in
 
-__all__ = ["operands_of"]
+__all__ = ["operands_of", "tensor_of"]
 
 _KEPT = 32
 
@@ -33,19 +34,15 @@ def operands_of(workload: Workload, program: str) -> dict[str, tuple[str, ...]]:
 def _operands(inputs: tuple[str, ...], program: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     module = parse_payload(program)
     found: dict[str, tuple[str, ...]] = {}
-
-    def visit(operation: Any) -> Any:
-        if STAGE in operation.attributes:
-            stage = _stage(operation)
-            reads = list(operation.operands)
-            if operation.name == "linalg.generic":
-                reads = reads[: len(reads) - len(operation.results)]
-            else:
-                reads = reads[:1]
-            found[stage] = tuple(_tensor(value, inputs) for value in reads)
-        return bindings.load().ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for operation in operations_in(module.operation):
+        if STAGE not in operation.attributes:
+            continue
+        reads = list(operation.operands)
+        if operation.name == "linalg.generic":
+            reads = reads[: len(reads) - len(operation.results)]
+        else:
+            reads = reads[:1]
+        found[_stage(operation)] = tuple(tensor_of(value, inputs) for value in reads)
     return tuple(found.items())
 
 
@@ -53,8 +50,13 @@ def _stage(operation: Any) -> str:
     return str(operation.attributes[STAGE].value)
 
 
-def _tensor(value: Any, inputs: tuple[str, ...]) -> str:
-    """The tensor of the workload that a value is, or is a part of."""
+def tensor_of(value: Any, inputs: tuple[str, ...]) -> str:
+    """The tensor of the workload that a value is, or is a part of; empty where it is none.
+
+    Args:
+        value: A value of a program with attributes for stages.
+        inputs: Names of the program's first arguments.
+    """
     ir = bindings.load().ir
     while not isinstance(value, ir.BlockArgument):
         producer = value.owner

@@ -56,7 +56,8 @@ def scheduled_text(request: BuildRequest) -> str:
         InvalidSchedule: a step cannot be applied.
         BuildFailed: the program does not parse.
     """
-    from autotune_mlir.compiler import apply_until_calls, fuse_elementwise, parse_payload
+    from autotune_mlir.parsing import parse_payload
+    from autotune_mlir.transform_scripts import apply_until_calls, fuse_elementwise
 
     program = program_of(request.workload, request.program, request.candidate)
     module = parse_payload(program)

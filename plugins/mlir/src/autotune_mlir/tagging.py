@@ -13,8 +13,8 @@ from typing import Any
 from attrs import frozen
 
 from autotune_mlir import bindings
-from autotune_mlir.compiler import new_context
 from autotune_mlir.emit import ENTRY, INIT, STAGE, quoted
+from autotune_mlir.parsing import new_context
 
 __all__ = ["FIND", "find_text", "tagging_text"]
 

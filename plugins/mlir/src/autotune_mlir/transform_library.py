@@ -13,9 +13,11 @@ from attrs import frozen
 
 from autotune.backends import InvalidSchedule
 from autotune_mlir import bindings
-from autotune_mlir.compiler import apply_schedule, brief, new_context
 from autotune_mlir.emit import INIT, STAGE
+from autotune_mlir.parsing import brief, new_context
 from autotune_mlir.tagging import find_text, tagging_text
+from autotune_mlir.transform_scripts import apply_schedule
+from autotune_mlir.traversal import operations_in
 
 __all__ = [
     "UNTAGGED",
@@ -111,15 +113,10 @@ def check_applied(schedule: NamedSchedule) -> None:
 
 def _drop_tags(module: Any) -> None:
     """Take the attributes away by which schedules find operations."""
-    ir = bindings.load().ir
-
-    def drop(operation: Any) -> Any:
+    for operation in operations_in(module.operation):
         for tag in (STAGE, INIT):
             if tag in operation.attributes:
                 del operation.attributes[tag]
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(drop)
 
 
 def parsed(text: str) -> Any:

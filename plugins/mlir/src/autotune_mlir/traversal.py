@@ -1,13 +1,20 @@
-"""Finding operations around and inside of others, and the numbers that they take."""
+"""Finding operations around and inside of others, those that read a value, and numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from autotune_mlir.scalar_import import defining
+from autotune_mlir.importing.scalar_import import defining
 
-__all__ = ["ancestors", "constant_index", "operations_in", "parent_of"]
+__all__ = [
+    "ancestors",
+    "constant_index",
+    "operations_in",
+    "parent_of",
+    "users_of",
+    "with_inner",
+]
 
 
 def parent_of(operation: Any) -> Any | None:
@@ -31,6 +38,17 @@ def operations_in(operation: Any) -> Iterator[Any]:
             for inner in block.operations:
                 yield inner.operation
                 yield from operations_in(inner)
+
+
+def with_inner(operation: Any) -> Iterator[Any]:
+    """An operation and all inside of it, each before those inside of it."""
+    yield operation.operation
+    yield from operations_in(operation)
+
+
+def users_of(value: Any) -> list[Any]:
+    """Operations that read a value, as often as they do."""
+    return [getattr(use.owner, "operation", use.owner) for use in value.uses]
 
 
 def constant_index(value: Any) -> int | None:

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attrs import evolve
 from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.networks.function import ModuleFunction
+from autotune_mlir.networks.module_library import write_library
 from autotune_mlir.networks.program import ModuleProgram, load_network
-from autotune_mlir.networks.units import compile_kernel
+from autotune_mlir.networks.units import compile_kernel, compile_unit
 from mlir_modules import MASKED, MIXED, written
 
 from autotune.errors import InvalidValueError
@@ -79,6 +82,21 @@ def test_transposed_operands_and_truth_values(
     assert third.startswith(f"{path}: nothing for @masked: schedules of truth values")
     prepared = path.with_name("library.payload.mlir").read_text(encoding="utf-8")
     assert 'autotune.stage = "sum.arg1.transposed"' in prepared
+
+
+def test_a_function_that_no_script_alone_schedules_is_left_out(
+    mixed: ModuleProgram, target: Target, tmp_path: Path
+) -> None:
+    """As one with strides in tile registers, whose rows are sliced between two sequences."""
+    written(tmp_path, MIXED)
+    (task,) = (it for it in mixed.tasks if it.name == "first")
+    record = records_of(mixed, ("first",), target)["first"]
+    assert isinstance(task.program, ModuleFunction)
+    unit = compile_unit(task.program, mixed.text, record, target, 1)
+    path = tmp_path / "library.mlir"
+    lines = write_library(path, mixed, {"first": evolve(unit, schedule="module {}")})
+    assert "schedules of 0 functions" in lines[0]
+    assert lines[-1].startswith(f"{path}: nothing for @first: schedule 'first_")
 
 
 def applied(folder: Path, module: str) -> str:

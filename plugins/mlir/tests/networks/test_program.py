@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.networks import program as module_program
 from autotune_mlir.networks.frontend import MLIRFrontend
+from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.program import ModuleProgram, load_network
+from autotune_mlir.networks.units import compile_kernel, compile_unit
 from mlir_modules import ADDED, FLAT, LAYERS, OTHERS, SOFTMAX, product, written
+from tile_machine import has_tiles
 
+from autotune.backends import NativeCallFailed
+from autotune.backends.tile_registers import REFUSED
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.networks import LoadOptions
 from autotune.networks.loading import unique_tasks
@@ -198,3 +205,21 @@ def test_an_object_that_is_no_module_is_refused() -> None:
         "an object of type 'int' is no module; what can be read is an .mlir file or a module of "
         "MLIR's Python bindings"
     )
+
+
+def test_a_module_asks_for_tile_registers_that_one_of_its_functions_uses(
+    mixed: ModuleProgram, target: Target
+) -> None:
+    """What calls a function ignores its status."""
+    (task,) = (it for it in mixed.tasks if it.name == "first")
+    assert isinstance(task.program, ModuleFunction)
+    unit = compile_unit(task.program, mixed.text, None, target, 1)
+    assert not compile_kernel(mixed.text, mixed.entries, {"first": unit}, 1).asks_for_tiles
+    tiled = evolve(unit, generated=evolve(unit.generated, asks_for_tiles=True))
+    kernel = compile_kernel(mixed.text, mixed.entries, {"first": tiled}, 1)
+    inputs = mixed.example_inputs()
+    if has_tiles():
+        assert mixed.run(kernel, inputs)
+    else:
+        with pytest.raises(NativeCallFailed, match=re.escape(REFUSED)):
+            mixed.run(kernel, inputs)

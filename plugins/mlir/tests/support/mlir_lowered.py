@@ -14,7 +14,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 from autotune_mlir import bindings
-from autotune_mlir.compiler import apply_schedule, parse_payload
+from autotune_mlir.parsing import parse_payload
+from autotune_mlir.transform_scripts import apply_schedule
 
 __all__ = ["COMPUTED", "LoweredBuffer", "LoweredNest", "LoweredStatement", "lowered_nest"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from autotune_mlir import compiler
+from autotune_mlir import parsing, transform_scripts
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.schedule import schedule
 from autotune_mlir.scripted import program_of
@@ -33,6 +33,6 @@ def candidates(
 def scheduled(candidate: Candidate) -> Any:
     """The module of a candidate, before the passes that lower it."""
     workload = candidate.sketch.workload
-    module = compiler.parse_payload(program_of(workload, None, candidate))
-    compiler.apply_schedule(module, schedule(candidate, workload))
+    module = parsing.parse_payload(program_of(workload, None, candidate))
+    transform_scripts.apply_schedule(module, schedule(candidate, workload))
     return module

@@ -57,8 +57,8 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 )
 
 _GPU_STEPS = (
-    *("bind", "core_matrices", "fetch", "im2col", "pipeline_fetches", "shared_layout"),
-    "warp_tensorize",
+    *("bind", "bulk_copy", "core_matrices", "fetch", "im2col", "pipeline_fetches"),
+    *("shared_layout", "warp_tensorize"),
 )
 _CPU_STEPS = (
     *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),

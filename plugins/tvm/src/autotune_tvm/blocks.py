@@ -55,8 +55,12 @@ class Block:
 
     @classmethod
     def of(cls, stage: Stage, read: Mapping[str, Block]) -> Block:
-        """The block that computes a stage: one that was read, or as it is emitted."""
-        axes = tuple(axis.name for axis in stage.axes)
+        """The block that computes a stage: one that was read, or as it is emitted.
+
+        Emitted blocks have reduced axes last, wherever the stage has them.
+        """
+        ordered = sorted(stage.axes, key=lambda axis: axis.kind == "reduce")
+        axes = tuple(axis.name for axis in ordered)
         return read.get(stage.name) or cls(stage.name, axes, axes, stage)
 
 
@@ -261,7 +265,7 @@ class _BlockReader:
             variable.var for variable in self._block.iter_vars
         )
         variables.update({variable: axis for variable, (_, axis) in axes.items()})
-        reader = BodyReader(variables, self._known, reduces=bool(reductions))
+        reader = BodyReader(variables, self._known)
         body, combiner = self._body(reader, bool(reductions))
         stage = Stage(self._tensor, (*spatial, *reductions), body, combiner)
         if combiner is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = ["LoweredKernels", "cuda_source", "launches_of", "lower_kernels", "pro
 _CALLBACK = "tvm_callback_cuda_compile"
 _KERNEL_CONVENTION = 2  # CallingConv::kDeviceKernelLaunch
 _AXES = ("x", "y", "z")
+_BITS = {"inf": "0x7f800000", "nan": "0x7fffffff"}
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 
 
@@ -49,11 +51,13 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
     tvm = runtime.load()
     from tvm.tirx.build import split_host_device_mods
 
-    from autotune_tvm.passes import copies_ahead
+    from autotune_tvm.passes import copies_ahead, narrow_boolean_vectors
+    from autotune_tvm.passes.bulk_copies import with_tensor_maps
 
     try:
         made = tvm.target.Target(cuda_target(target))
         bound = tvm.tirx.transform.BindTarget(made.with_host(tvm.target.Target("llvm")))(module)
+        bound = narrow_boolean_vectors(bound)
         pipeline, _, finalize_device = tvm.tirx.get_default_tir_pipeline(made)
         if copies_ahead(bound):
             pipeline = kernel_pipeline()
@@ -70,6 +74,7 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
         if int(function.attrs.get("calling_conv", 0)) == _KERNEL_CONVENTION
     }
     launches, intermediates = launches_of(host, names)
+    kernels, launches = with_tensor_maps(kernels, launches)
     kernels = with_resident_blocks(kernels, launches, target)
     return LoweredKernels(kernels, launches, intermediates)
 
@@ -85,9 +90,21 @@ def cuda_source(lowered: LoweredKernels, target: Target) -> str:
         with _not_compiled():
             generate = tvm.get_global_func("target.build.cuda")
             built = generate(lowered.kernels, tvm.target.Target(cuda_target(target)))
-            return str(built.inspect_source())
+            return _spelled(str(built.inspect_source()))
     except Exception as error:  # TVM raises whatever its code generator raises
         raise BuildFailed(brief(error)) from error
+
+
+def _spelled(source: str) -> str:
+    """Source with CUDA's own names where TVM 0.27 writes others.
+
+    Infinities and NaNs of bfloat16 are ``inff`` and ``nanf`` there, and what rounds halves to even
+    numbers is called as if there were a function for them of the name that floats have one of.
+    """
+    source = re.sub(
+        r"\b(inf|nan)f(?=/\*)", lambda found: f"__int_as_float({_BITS[found.group(1)]})", source
+    )
+    return source.replace("hnearbyint(", "hrint(")
 
 
 def program_of(lowered: LoweredKernels, cubin: bytes, *, fast_math: bool) -> CudaProgram:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.backends import InvalidSchedule
+from autotune.errors import AutotuneError
+from autotune.spaces.rules.recomputing import nodes_if_inlined
 from autotune.targets import Target
 from autotune_tvm import compiler
 
 __all__ = ["DEFAULT_SCHEDULE", "default_schedule", "fallback_schedule"]
 
 DEFAULT_SCHEDULE = "TVM's default schedule"
+
+# Nodes of expressions: TVM takes a second to inline stages until there are so many.
+_MOST_NODES = 50_000
 
 
 def default_schedule(module: Any, target: Target, threads: int) -> Any:
@@ -27,9 +32,12 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
         threads: Threads that it may use.
 
     Raises:
-        InvalidSchedule: no rule fits; says why the first one that failed did.
+        InvalidSchedule: no rule fits; says why the first one that failed did. Or the rules, which
+            inline whatever they can, would repeat stages without end.
     """
     from tvm.s_tir import dlight
+
+    _check_size(module)
 
     if target.kind == "cuda":
         gpu = dlight.gpu
@@ -45,9 +53,11 @@ def fallback_schedule(module: Any, target: Target) -> Any:
     Without one, no loop is bound to threads, and nothing runs.
 
     Raises:
-        InvalidSchedule: the rule fails.
+        InvalidSchedule: the rule fails, or would repeat stages without end.
     """
     from tvm.s_tir import dlight
+
+    _check_size(module)
 
     return _first_fitting([dlight.gpu.Fallback], module, target, 1)
 
@@ -67,3 +77,18 @@ def _first_fitting(rules: list[Any], module: Any, target: Target, threads: int) 
     if failed is not None:
         raise InvalidSchedule(f"{DEFAULT_SCHEDULE}: {compiler.brief(failed)}") from failed
     raise InvalidSchedule("TVM has no default schedule for this program")
+
+
+def _check_size(module: Any) -> None:
+    from autotune_tvm.importer import import_module
+
+    try:
+        workload, _ = import_module(module)
+    except AutotuneError:  # nothing is known of what it computes
+        return
+    nodes = nodes_if_inlined(workload)
+    if nodes > _MOST_NODES:
+        raise InvalidSchedule(
+            f"{DEFAULT_SCHEDULE} inlines pointwise stages, and theirs read one another so often "
+            f"that there would be {nodes:,} operations; at most {_MOST_NODES:,} are inlined"
+        )

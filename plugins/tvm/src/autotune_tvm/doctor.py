@@ -8,7 +8,7 @@ import subprocess
 import sys
 from importlib import metadata, util
 
-from autotune.backends import find_cuda_compiler
+from autotune.backends import find_cuda_compiler, header_folders
 from autotune.errors import AutotuneError, UnsupportedTarget
 from autotune.targets import cuda_devices, load_driver, version_text
 from autotune_tvm import cuda_measuring
@@ -34,6 +34,10 @@ print("cpu", codegen.llvm_get_system_cpu())
 print("threads", tvm.get_global_func("runtime.NumThreads")())
 """
 _PROBE_SECONDS = 60
+_NO_HEADERS = (
+    "there is no cuda_fp16.h, so programs of float16 and bfloat16 cannot be compiled: pip install "
+    "nvidia-cuda-runtime, or set CUDA_HOME to a toolkit"
+)
 # What TVM's own CUDA runtime is linked to; tuning does without it.
 _CUDART = ("libcudart.so.13", "libcudart.so.12")
 
@@ -116,6 +120,8 @@ def cuda_findings() -> list[Finding]:
         compiler = cuda_measuring.compiler_described()
         cuda_measuring.check_versions(find_cuda_compiler(), version)
         found.append((f"{label} compiler", "ok", compiler))
+        if find_cuda_compiler().name == "nvrtc" and not header_folders():
+            found.append((f"{label} headers", "warning", _NO_HEADERS))
     except AutotuneError as error:
         found.append((f"{label} compiler", "error", str(error)))
     if not any(map(_can_load, _CUDART)):

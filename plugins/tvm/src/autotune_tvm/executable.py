@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ from numpy.typing import NDArray
 from autotune.backends import (
     BoundCall,
     Executable,
-    NativeCall,
+    NativeBoundCall,
     PackedConstants,
     check_arguments,
-    poison_array,
     time_native_call,
 )
 from autotune.ir.element_types import element_type
@@ -23,7 +23,7 @@ from autotune.ir.workloads import Workload
 from autotune_tvm import runtime
 from autotune_tvm.native import native_call
 
-__all__ = ["PackedArray", "PackedOperand", "TVMBoundCall", "TVMExecutable", "packer_name"]
+__all__ = ["PackedArray", "PackedOperand", "TVMExecutable", "packer_name"]
 
 Array = NDArray[Any]
 
@@ -113,7 +113,8 @@ class TVMExecutable(Executable):
                 arguments.append(arrays[name])
                 dtypes.append(dtype)
         call = native_call(self._module["main"], arguments, dtypes)
-        return TVMBoundCall(call, outputs, self._threads, copies)
+        threads = partial(runtime.use_threads, self._threads)
+        return NativeBoundCall(call, outputs, copies, prepare=threads)
 
     def export(self, path: Path) -> None:
         """Write it as :mod:`autotune_tvm.artefact` describes.
@@ -135,60 +136,3 @@ class TVMExecutable(Executable):
 
         arrays = [(it.shape, element_type(it.dtype).dtype) for it in operand.arrays]
         return self._constants.packed(operand.position, given, arrays, pack)
-
-
-class TVMBoundCall(BoundCall):
-    """A compiled module with its arguments.
-
-    Args:
-        call: Of its function ``main`` on them.
-        outputs: Those of them that it writes, in the workload's order.
-        threads: Threads that its parallel loops use.
-        copies: Those of them that hold packed inputs.
-    """
-
-    def __init__(
-        self,
-        call: NativeCall,
-        outputs: Sequence[Array],
-        threads: int,
-        copies: Sequence[Array] = (),
-    ) -> None:
-        self._copies = tuple(copies)
-        self._call = call
-        self._outputs = tuple(outputs)
-        self._threads = threads
-
-    def native(self) -> NativeCall:
-        """The function as TVM's FFI calls it; the calling thread gets its threads."""
-        runtime.use_threads(self._threads)
-        return self._call
-
-    def run(self) -> None:
-        """Run once.
-
-        Raises:
-            NativeCallFailed: the program says that it failed.
-        """
-        time_native_call(self.native(), 1)
-
-    def time(self, number: int) -> float:
-        """Seconds per call, averaged over ``number`` calls.
-
-        Raises:
-            NativeCallFailed: the program says that it failed.
-        """
-        return time_native_call(self.native(), number)
-
-    def outputs(self) -> list[Array]:
-        """Copies of the outputs, in the workload's order."""
-        return [output.copy() for output in self._outputs]
-
-    def copies(self) -> list[Array]:
-        """The packed constants that it reads."""
-        return list(self._copies)
-
-    def poison(self) -> None:
-        """Fill the outputs with NaN, or with the smallest integer."""
-        for output in self._outputs:
-            poison_array(output)

@@ -13,6 +13,7 @@ from tvm.tirx import floordiv, floormod
 from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
+    BulkCopy,
     CooperativeFetch,
     CoreMatrices,
     Interleave,
@@ -23,15 +24,26 @@ from autotune.sketches import (
     Step,
     Tensorize,
 )
+from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES, VECTOR_BYTES
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.pad import pad_block
 from autotune_tvm.passes import AHEAD, STAGES
 from autotune_tvm.passes.async_copies import MOST_STAGES
+from autotune_tvm.passes.bulk_copies import BULK
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.schedule_state import THREAD_TAGS, FetchedCopy, ScheduleState
 
-__all__ = ["fetch", "lay_out", "lay_out_cores", "note_groups", "pack", "pad_stages", "pipeline"]
+__all__ = [
+    "fetch",
+    "lay_out",
+    "lay_out_bulk",
+    "lay_out_cores",
+    "note_groups",
+    "pack",
+    "pad_stages",
+    "pipeline",
+]
 
 # What one asynchronous copy of a thread moves.
 _ASYNCHRONOUS_BYTES = (4, 8, 16)
@@ -173,6 +185,38 @@ def lay_out_cores(state: ScheduleState, step: CoreMatrices) -> None:
         state.fetched[step.stage, step.operand] = evolve(fetched, allocated_bytes=whole)
 
 
+def lay_out_bulk(state: ScheduleState, step: BulkCopy) -> None:
+    """Lay a fetched copy out in panels of rows, for the pass that has the copy engine make it."""
+    if (step.stage, step.operand) not in state.fetched:
+        raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
+    fetched = state.fetched[step.stage, step.operand]
+    row, region = state.value(step.row), fetched.region
+    row_bytes = row * state.workload.tensors[step.operand].element.bytes
+    if row_bytes not in SWIZZLED_ROW_BYTES or region[-1] % row or len(region) < 2:
+        raise InvalidSchedule(
+            f"{step}: a region of {region} has no rows of {row_bytes} bytes; allowed: "
+            f"{', '.join(map(str, SWIZZLED_ROW_BYTES))}"
+        )
+    state.layouts[step.stage, step.operand] = tuple(range(len(region)))
+    state.rows[step.stage, step.operand] = row_bytes
+
+    width = VECTOR_BYTES * row // row_bytes
+
+    def laid_out(*indices: Any) -> list[Any]:
+        # Vectors are a dimension of their own: TVM sees then which of them lanes have in common.
+        *outer, last = indices
+        vector, vectors = floordiv(last, width), row // width
+        return [
+            floordiv(vector, vectors),
+            *outer,
+            floormod(vector, vectors),
+            floormod(last, width),
+        ]
+
+    state.sch.transform_layout(fetched.block, ("write", 0), laid_out)
+    state.sch.annotate(fetched.block, BULK, [row, *region])
+
+
 def pipeline(state: ScheduleState, step: PipelineFetches) -> None:
     """Mark copies that are made ahead of time, for passes that follow the schedule.
 
@@ -189,10 +233,15 @@ def pipeline(state: ScheduleState, step: PipelineFetches) -> None:
         for (stage, operand), copy in state.fetched.items()
         if (stage, copy.at) == (step.stage, step.at)
     }
-    if depth * sum(copy.allocated_bytes for copy in copies.values()) > _STATIC_BYTES:
+    bulk = any((step.stage, operand) in state.rows for operand in copies)
+    taken = depth * sum(copy.allocated_bytes for copy in copies.values())
+    # What the copy engine fills begins where it has to in memory that is asked for.
+    if bulk or taken > _STATIC_BYTES:
         for copy in copies.values():
             state.sch.set_scope(copy.block, 0, "shared.dyn")
     if depth == 1:
+        if bulk:
+            raise InvalidSchedule(f"{step}: bulk copies are made ahead, in 2 stages or more")
         return
     for operand, copy in copies.items():
         if copy.vector_bytes not in _ASYNCHRONOUS_BYTES:

@@ -87,7 +87,8 @@ def _operand_shapes(
     for load in stage.loads:
         forms = stage.forms(load)
         if any(axis in form.axes for form in forms for axis in grown):
-            reach = [form.bounds(extents)[1] + 1 for form in forms]
+            # Padded axes are not divided: such an index moves as before.
+            reach = [1 if form.terms else form.bounds(extents)[1] + 1 for form in forms]
             before = shapes.get(load.tensor, reach)
             shapes[load.tensor] = [max(pair) for pair in zip(before, reach, strict=True)]
     return shapes

@@ -19,6 +19,7 @@ from autotune.sketches import (
     Accumulate,
     Bind,
     BoundLoop,
+    BulkCopy,
     Candidate,
     ChunkReduction,
     ChunkScan,
@@ -64,6 +65,7 @@ from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import (
     fetch,
     lay_out,
+    lay_out_bulk,
     lay_out_cores,
     note_groups,
     pack,
@@ -217,9 +219,12 @@ def _split_reduction(state: ScheduleState, step: SplitReduction | ChunkReduction
         # What is split once more is in the order of its axes.
         axes = state.workload.stage(name).axes
         state.sch.reorder(*(state.loops[name, f"{axis.name}.0"] for axis in axes))
-    final = [f"{axis.name}.0" for axis in stage.spatial_axes] + [f"{lane}.0"]
+    spatial = [f"{axis.name}.0" for axis in stage.spatial_axes]
+    final = [label for label in own if label in (*spatial, f"{lane}.0")]
     for label, loop in zip(final, state.sch.get_loops(state.blocks[step.stage]), strict=True):
         state.loops[step.stage, label] = loop
+    if final[-1] != f"{lane}.0":
+        state.sch.reorder(*(state.loops[step.stage, label] for label in (*spatial, f"{lane}.0")))
 
 
 def _chunk_scan(state: ScheduleState, step: ChunkScan) -> None:
@@ -251,7 +256,10 @@ def _tile(state: ScheduleState, step: Tile | TileCeil) -> None:
 
 def _order(state: ScheduleState, step: Order) -> None:
     state.order[step.stage] = step.loops
-    state.sch.reorder(*(state.loops[step.stage, name] for name in step.loops))
+    loops = [state.loops[step.stage, name] for name in step.loops]
+    # Neighbours that were fused are one loop.
+    fused = [at > 0 and loop.same_as(loops[at - 1]) for at, loop in enumerate(loops)]
+    state.sch.reorder(*(loop for loop, is_known in zip(loops, fused, strict=True) if not is_known))
 
 
 def _parallel(state: ScheduleState, step: Parallel) -> None:
@@ -387,8 +395,8 @@ def _software_pipeline(state: ScheduleState, step: SoftwarePipeline) -> None:
 def _bound_loop(state: ScheduleState, step: BoundLoop) -> None:
     """As for :func:`_prefetch`."""
     axes = [axis.name for axis in state.workload.stage(step.stage).axes]
-    own, other = axes.index(step.loop.rpartition(".")[0]), axes.index(step.axis)
-    bound = written_bound(len(axes), own, other, step.scale, state.value(step.offset))
+    least = None if step.least is None else state.value(step.least)
+    bound = written_bound(step, axes, state.value(step.offset), least)
     state.sch.annotate(state.loops[step.stage, step.loop], BOUND, bound)
 
 
@@ -431,6 +439,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     SharedLayout: lay_out,
     PipelineFetches: pipeline,
     CoreMatrices: lay_out_cores,
+    BulkCopy: lay_out_bulk,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
     Stream: _stream,

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from autotune.errors import UnsupportedTarget
-from autotune.process.garbage import no_collection
+from autotune_tvm.quick_import import environment, import_tvm
 
 __all__ = ["WORKER_ENVIRONMENT", "environment", "load", "use_threads"]
 
@@ -42,11 +38,9 @@ def load() -> Any:
         UnsupportedTarget: it cannot be imported; says why.
     """
     try:
-        with no_collection(), _torch_hidden():
-            import tvm
+        return import_tvm(["torch"] if os.environ.get("AUTOTUNE_TVM_WITHOUT_TORCH") == "1" else [])
     except (ImportError, OSError) as error:
         raise UnsupportedTarget(f"TVM cannot be imported: {error}") from error
-    return tvm
 
 
 def use_threads(threads: int) -> None:
@@ -85,32 +79,3 @@ def _configure(configure: Any, threads: int) -> None:
 def _pool_size() -> int:
     said = os.environ.get("TVM_NUM_THREADS", "")
     return int(said) if said.isdigit() and int(said) > 0 else len(os.sched_getaffinity(0))
-
-
-@contextmanager
-def _torch_hidden() -> Iterator[None]:
-    """Inside, importing torch fails in a worker, as where there is none; TVM continues without."""
-    if os.environ.get("AUTOTUNE_TVM_WITHOUT_TORCH") != "1" or "torch" in sys.modules:
-        yield
-        return
-    hidden = cast("dict[str, ModuleType | None]", sys.modules)
-    hidden["torch"] = None
-    try:
-        yield
-    finally:
-        del hidden["torch"]
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Environment variables that hold only inside."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -107,14 +107,10 @@ class BodyReader:
     Args:
         axes: The axis that each block variable is; None for one that is always 0.
         tensors: Name of each buffer that may be read.
-        reduces: Whether the block reduces: its indices are computed from axes alone then.
     """
 
-    def __init__(
-        self, axes: Mapping[Any, Axis | None], tensors: Mapping[Any, str], *, reduces: bool = False
-    ) -> None:
+    def __init__(self, axes: Mapping[Any, Axis | None], tensors: Mapping[Any, str]) -> None:
         self._axes = axes
-        self._reduces = reduces
         known = [axis for axis in axes.values() if axis is not None]
         self._extents = {axis.name: axis.extent for axis in known}
         self._tensors = tensors
@@ -166,8 +162,8 @@ class BodyReader:
         """A read of a known tensor: a load where all indices are computed from axes alone.
 
         Raises:
-            Unsupported: the tensor is not known here, or an index depends on data and the block
-                reduces, or it has no form, or leaves the tensor for certain.
+            Unsupported: the tensor is not known here, or an index has no form, or leaves the
+                tensor for certain.
         """
         name = self._tensors.get(node.source)
         if name is None:
@@ -178,12 +174,6 @@ class BodyReader:
         indices = [
             None if index is None else simplify_index(index, self._extents) for index in found
         ]
-        for position, index in enumerate(indices):
-            if self._reduces and index is None:
-                raise Unsupported(
-                    f"it reduces, and index {position} of its read of {name!r} is not computed "
-                    f"from axes by +, *, // and % with constants: {_brief(node.indices[position])}"
-                )
         if not self._conditions:
             self._check_inside(node, indices)
         known = [index for index in indices if index is not None]

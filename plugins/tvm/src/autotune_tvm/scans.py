@@ -16,6 +16,7 @@ from attrs import frozen
 from tvm import tirx
 from tvm.ir import Call, IRModule, Op, Range, TensorLoad
 from tvm.s_tir import SBlock
+from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
 __all__ = ["COMBINE", "Continuation", "continuation", "opened", "scan_block", "with_scans"]
@@ -89,7 +90,7 @@ def opened(module: IRModule) -> IRModule:
         buffer = block.body.buffer
         return SBlock(
             [tirx.IterVar(it.dom, it.var, tirx.IterVar.DataPar) for it in block.iter_vars],
-            [region for region in block.reads if not region.source.same_as(buffer)],
+            [_inside(it, block) for it in block.reads if not it.source.same_as(buffer)],
             block.writes,
             str(block.name_hint),
             block.body,
@@ -99,6 +100,24 @@ def opened(module: IRModule) -> IRModule:
         name: structural_map(it, (SBlock, changed)) for name, it in module.functions.items()
     }
     return IRModule(functions, attrs=module.attrs)
+
+
+def _inside(region: Any, block: Any) -> Any:
+    """A region that a block reads, moved to where it begins in the buffer if it lies before it.
+
+    An exclusive scan of sequences of one element has such a region. It is never read, and TVM
+    refuses to schedule a stage of whose result no part is read.
+    """
+    analyzer = Analyzer()
+    for axis in block.iter_vars:
+        analyzer.bind(axis.var, axis.dom)
+    ranges = [
+        Range.from_min_extent(tirx.const(0, str(it.min.ty.dtype)), it.extent)
+        if analyzer.can_prove(it.min < 0)
+        else it
+        for it in region.region
+    ]
+    return tirx.BufferRegion(region.source, ranges)
 
 
 def continuation(block: Any) -> tuple[Continuation, Any] | None:

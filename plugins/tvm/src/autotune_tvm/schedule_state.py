@@ -66,7 +66,8 @@ class ScheduleState:
     operand; ``called`` which loops become calls; ``features`` what a target surely has, by the
     stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU;
     ``fetched`` which operands are copied to shared memory, by stage, and ``layouts`` the order of
-    their dimensions where it is another. ``warps`` holds the stages that warps compute together.
+    their dimensions where it is another, ``rows`` the bytes of rows that
+    the copy engine swizzles. ``warps`` holds the stages that warps compute together.
     ``matrices`` says which block copies the result of a stage that is a product of matrices to
     where it belongs, and ``reshaped`` which stages have other axes than their blocks.
     """
@@ -87,6 +88,7 @@ class ScheduleState:
     bound: bool = False
     fetched: dict[tuple[str, str], FetchedCopy] = field(factory=dict)
     layouts: dict[tuple[str, str], tuple[int, ...]] = field(factory=dict)
+    rows: dict[tuple[str, str], int] = field(factory=dict)
     warps: dict[str, WarpLoops] = field(factory=dict)
     warp_calls: list[WarpTensorize] = field(factory=list)
     matrices: dict[str, Any] = field(factory=dict)

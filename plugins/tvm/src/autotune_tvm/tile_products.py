@@ -7,25 +7,18 @@ asked for them: see :mod:`autotune_tvm.passes.request_tiles`.
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+from autotune.backends.tile_registers import ROW_BYTES, TileCall, configuration
 from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Intrinsic
 from autotune_tvm.dot_products import TensorCall
 
-__all__ = ["SUMS", "move", "tiles"]
-
-_ROWS, _ROW_BYTES, _REGISTERS = 16, 64, 8
-_WEIGHTS = (6, 7)
-# By type of the left factor.
-_PRODUCTS = {"uint8": "tdpbusd", "int8": "tdpbssd", "bfloat16": "tdpbf16ps"}
-SUMS = (0, 1, 2, 3)
-"""The registers of sums: two for every block of rows."""
+__all__ = ["move", "tiles"]
 
 
 def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
@@ -39,15 +32,16 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
         intrinsic: The declaration.
         row_step: Rows of the left factor from one that is read to the next.
     """
+    return TensorCall(_description(intrinsic, row_step), _implementation(intrinsic, row_step))
+
+
+def _description(intrinsic: Intrinsic, row_step: int) -> Any:
+    """What the call computes, element by element."""
     depth, left = intrinsic.reduce_axes[0].extent, intrinsic.left.dtype
     right, total = intrinsic.right.dtype, intrinsic.result.dtype
-    product, size = f"llvm.x86.{_PRODUCTS[left]}", element_type(left).bytes
-    group, wide = 4 // size, _ROW_BYTES // size
-    rows = intrinsic.spatial_axes[0].extent
+    call = TileCall.of(intrinsic)
+    group, rows = call.group, call.rows
     reach = (rows - 1) * row_step + 1
-    two = rows > _ROWS
-    half = rows // 2 if two else rows
-    configuration = _configuration(half)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def description(data: T.handle, weights: T.handle, sums: T.handle) -> None:
@@ -69,6 +63,21 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
                                 B[vk // group, vj, vk % group], total
                             )
 
+    return description
+
+
+def _implementation(intrinsic: Intrinsic, row_step: int) -> Any:
+    """The call, by instructions."""
+    depth, left = intrinsic.reduce_axes[0].extent, intrinsic.left.dtype
+    right, total = intrinsic.right.dtype, intrinsic.result.dtype
+    call = TileCall.of(intrinsic)
+    product, size = f"llvm.x86.{call.product}", element_type(left).bytes
+    group, wide, rows = call.group, ROW_BYTES // size, call.rows
+    reach = (rows - 1) * row_step + 1
+    two, half = call.blocks == 2, call.block_rows
+    # All bytes are ASCII, so that a string constant holds them.
+    layout = tvm.ir.StringImm(configuration(half).decode("ascii"))
+
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def implementation(data: T.handle, weights: T.handle, sums: T.handle) -> None:
         sa, sb, sc = T.int32(), T.int32(), T.int32()
@@ -83,7 +92,7 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
             # TVM makes buffers of float32 of those of bfloat16 of which it sees only elements.
             T.evaluate(A.data)
             T.evaluate(B.data)
-            T.evaluate(_call("llvm.x86.ldtilecfg", configuration))
+            T.evaluate(_call("llvm.x86.ldtilecfg", layout))
             T.evaluate(move("load", 0, C.access_ptr("r", offset=0), 4 * sc))
             T.evaluate(move("load", 1, C.access_ptr("r", offset=16), 4 * sc))
             if two:
@@ -110,21 +119,7 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
                 T.evaluate(move("store", 3, C.access_ptr("w", offset=half * sc + 16), 4 * sc))
             T.evaluate(_call("llvm.x86.tilerelease"))
 
-    return TensorCall(description, implementation)
-
-
-def _configuration(rows: int) -> Any:
-    """What ``ldtilecfg`` reads: palette 1, and eight registers of rows of 64 bytes.
-
-    Those of the right factor have 16 rows. All bytes are ASCII, so that a string constant holds
-    them.
-    """
-    layout = bytearray(64)
-    layout[0] = 1
-    for register in range(_REGISTERS):
-        struct.pack_into("<H", layout, 16 + 2 * register, _ROW_BYTES)
-        layout[48 + register] = _ROWS if register in _WEIGHTS else rows
-    return tvm.ir.StringImm(layout.decode("ascii"))
+    return implementation
 
 
 def _call(name: str, *arguments: Any) -> Any:

@@ -290,8 +290,7 @@ def _network(
 
 def _run(network: CompiledNetwork, present: Sequence[bool], *inputs: Any) -> tuple[Any, ...]:
     """The outputs of a network, and None where the graph returns that."""
-    tensors = (it.detach() for it in inputs if isinstance(it, torch.Tensor))
-    found = iter(network(*tensors))
+    found = iter(network(*(it for it in inputs if isinstance(it, torch.Tensor))))
     return tuple(next(found) if is_tensor else None for is_tensor in present)
 
 

@@ -29,7 +29,7 @@ from autotune_tvm.passes.warpgroup_calls import products
 from autotune_tvm.resident_blocks import REGISTERS
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState, WarpLoops
 from autotune_tvm.warp_source import WarpTile
-from autotune_tvm.warpgroup_source import WarpgroupTile
+from autotune_tvm.warpgroup_source import CORE_ROW_BYTES, WarpgroupTile
 
 __all__ = ["lay_out_fragments", "make_warp_call"]
 
@@ -118,9 +118,9 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         for dim in range(2 + len(of_rows) + len(of_columns))
         if not (one_row and dim == 0 or one_column and dim == 1 + len(of_rows))
     )
-    rows = result[0].name
+    of_left = result[0].name
     forms = stage.access_map(stage.loads[0])
-    right_first = not any(rows in form.coefficients for form in forms)
+    right_first = not any(of_left in form.coefficients for form in forms)
     outermost = state.loops[step.stage, step.loops[0]]
     index = str(state.sch.get(outermost).loop_var.ty.dtype)
     scope = next(str(it.source.scope()) for it in block.reads if it.source.scope() != "local")
@@ -128,7 +128,8 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     if call.is_of_warpgroup:
         terms = int(state.sch.get(state.loops[step.stage, step.loops[-1]]).extent)
         steps = terms // call.reduce_axes[0].extent
-        tile = WarpgroupTile(call, down, across, steps, left, right)
+        rows = _row_bytes(state, step, stage, (result[0].name, result[1].name))
+        tile = WarpgroupTile(call, down, across, steps, left, right, rows)
     else:
         tile = WarpTile(call, down, across, left, right)
         _note_registers(state, step, warp_source.registers(tile))
@@ -136,8 +137,23 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
         for (name, _), copy in state.fetched.items():
             if name == step.stage:
                 state.sch.annotate(copy.block, ROUNDED, 1)
-    form = _Form(dims, right_first, index, _batch_dims(stage, rows), scope)
+    form = _Form(dims, right_first, index, _batch_dims(stage, of_left), scope)
     state.sch.tensorize(outermost, _registered(tile, form))
+
+
+def _row_bytes(
+    state: ScheduleState, step: WarpTensorize, stage: Stage, axes: tuple[str, str]
+) -> tuple[int, int]:
+    """Bytes of rows of the copies that move with the rows and with the columns of the result."""
+    found = []
+    for axis in axes:
+        (moved,) = (
+            load.tensor
+            for load in stage.loads
+            if any(axis in form.coefficients for form in stage.access_map(load))
+        )
+        found.append(state.rows.get((step.stage, moved), CORE_ROW_BYTES))
+    return found[0], found[1]
 
 
 def _note_registers(state: ScheduleState, step: WarpTensorize, count: int) -> None:
@@ -349,14 +365,29 @@ def _place(
         return (place, term) if along else (term, place)
     width = _core_width(tile)
     batch = [tirx.IntImm(form.index, 0)] * form.batch[axis]
+    vectors = _vectors(tile, axis)
     if along:
-        return (tirx.floordiv(term, width), *batch, place, tirx.floormod(term, width))
+        vector, within = tirx.floordiv(term, width), tirx.floormod(term, width)
+        if vectors == 1:
+            return (vector, *batch, place, within)
+        if _depth(tile) <= width * vectors:
+            return (term * 0, *batch, place, vector, within)
+        plane = tirx.floordiv(term, width * vectors)
+        return (plane, *batch, place, tirx.floormod(vector, vectors), within)
     # TVM compares what is simplified: a level is within a row of a core matrix, or from plane
     # to plane.
     planes = fragment * (extent // width)
-    if own.stride < width:
-        return (planes, *batch, term, kept * own.stride)
-    return (planes + kept * (own.stride // width), *batch, term, kept * 0)
+    first, inside = planes, kept * own.stride
+    if own.stride >= width:
+        first, inside = planes + kept * (own.stride // width), kept * 0
+    if vectors == 1:
+        return (first, *batch, term, inside)
+    if extent == width * vectors:
+        return (fragment, *batch, term, kept * (own.stride // width), inside)
+    if (tile.down, tile.across)[axis] * extent <= width * vectors:
+        return (first * 0, *batch, term, first, inside)
+    outer, inner = tirx.floordiv(first, vectors), tirx.floormod(first, vectors)
+    return (outer, *batch, term, inner, inside)
 
 
 def _hull(tile: Tile, form: _Form, axis: int, reach: int) -> tuple[int, ...]:
@@ -364,12 +395,16 @@ def _hull(tile: Tile, form: _Form, axis: int, reach: int) -> tuple[int, ...]:
     depth, along = _depth(tile), _is_along(tile, axis)
     if isinstance(tile, WarpTile):
         return (reach, depth) if along else (depth, reach)
-    width = _core_width(tile)
+    width, vectors = _core_width(tile), _vectors(tile, axis)
     batch = [1] * form.batch[axis]
-    if along:
-        return (depth // width, *batch, reach, width)
     # Within eight results, lanes begin at different ones.
-    return (-(-reach // width), *batch, depth, min(reach, 1 + (reach - 1) % width))
+    count, inside = -(-reach // width), min(reach, 1 + (reach - 1) % width)
+    if along:
+        count, inside = depth // width, width
+    rows = reach if along else depth
+    if vectors == 1:
+        return (count, *batch, rows, inside)
+    return (-(-count // vectors), *batch, rows, min(count, vectors), inside)
 
 
 def _is_along(tile: Tile, axis: int) -> bool:
@@ -378,8 +413,13 @@ def _is_along(tile: Tile, axis: int) -> bool:
 
 
 def _core_width(tile: WarpgroupTile) -> int:
-    """Elements of a row of a core matrix."""
+    """Elements of a row of a core matrix, or of what stays together where rows are swizzled."""
     return tile.call.left.layout[-1][1]
+
+
+def _vectors(tile: WarpgroupTile, axis: int) -> int:
+    """Vectors of a row of a factor's planes: several where rows are swizzled."""
+    return tile.row_bytes[axis] // CORE_ROW_BYTES
 
 
 def _element(buffer: Any, load: Any) -> Any:

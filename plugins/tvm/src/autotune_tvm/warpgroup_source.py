@@ -7,9 +7,12 @@ are in the registers of threads, as ``mma.sync`` has them, once another function
 Factors are written by the generic proxy, by stores and by asynchronous copies that have arrived,
 and read by the asynchronous one: hence :data:`SHARE`, a fence of every thread for what it has
 written itself, before a barrier. Where products have ended, no fence is needed to write again.
-Descriptors are those without swizzling (PTX ISA, "Matrix Descriptor Format" and "Canonical
-Layouts"): the distance of core matrices along rows of 16 bytes, and across them, is any multiple
-of 16 bytes, so that planes with a row of padding are as good as others.
+Descriptors (PTX ISA, "Matrix Descriptor Format" and "Canonical Layouts") are those without
+swizzling, where threads copy: the distance of core matrices along rows of 16 bytes, and across
+them, is any multiple of 16 bytes, so that planes with a row of padding are as good as others. What
+the copy engine has fetched lies in planes of rows of 32, 64 or 128 bytes, whose parts of 16 bytes
+are exchanged by bits of their addresses: planes and groups of eight rows begin where these are
+zero, and the steps of the reduction within a row only move where an instruction begins.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
 from autotune_tvm.warp_source import tile_name
 
 __all__ = [
+    "CORE_ROW_BYTES",
     "SHARE",
     "WAIT",
     "WarpgroupTile",
@@ -39,8 +43,13 @@ WAIT = "autotune_wgmma_wait"
 
 _END = "autotune_wgmma_end"
 
+CORE_ROW_BYTES = 16
+"""Of a row of a core matrix."""
+
 # Core matrices have eight rows of 16 bytes.
-_ROWS, _ROW_BYTES = 8, 16
+_ROWS = 8
+# What descriptors call layouts, by the bytes of a row: swizzled but for the first.
+_LAYOUTS = {16: 0, 32: 3, 64: 2, 128: 1}
 
 
 @frozen
@@ -84,6 +93,7 @@ class WarpgroupTile:
         left_along_reduction: Whether rows of the left factor's core matrices lie along the
             reduction; else along its results.
         right_along_reduction: The same for the right factor.
+        row_bytes: Of a row of either factor's planes: 16, or what is swizzled: 32, 64 or 128.
 
     Raises:
         InvalidValueError: there is no such instruction.
@@ -95,6 +105,7 @@ class WarpgroupTile:
     steps: int
     left_along_reduction: bool
     right_along_reduction: bool
+    row_bytes: tuple[int, int] = (CORE_ROW_BYTES, CORE_ROW_BYTES)
 
     def __attrs_post_init__(self) -> None:
         name = self.call.name
@@ -102,6 +113,10 @@ class WarpgroupTile:
             raise InvalidValueError(f"intrinsic {name!r} is no wgmma of {', '.join(_KINDS)}")
         if not self.call.takes_columns(self.across):
             raise InvalidValueError(f"{name!r}: no instruction has {self.columns} columns")
+        for row in self.row_bytes:
+            if row not in _LAYOUTS:
+                allowed = ", ".join(map(str, _LAYOUTS))
+                raise InvalidValueError(f"{name!r}: rows of {row} bytes; allowed: {allowed}")
         if any(_transposed(self)) and not self.kind.turned:
             raise InvalidValueError(f"{name!r}: {self.kind.factor} must lie along the reduction")
 
@@ -119,7 +134,9 @@ class WarpgroupTile:
 def function_name(tile: WarpgroupTile) -> str:
     """Name of the function that begins all steps of the tile."""
     along = (tile.left_along_reduction, tile.right_along_reduction)
-    return tile_name(tile.call, (tile.down, tile.across, tile.steps), along)
+    plain = tile_name(tile.call, (tile.down, tile.across, tile.steps), along)
+    swizzled = any(row != CORE_ROW_BYTES for row in tile.row_bytes)
+    return f"{plain}_{tile.row_bytes[0]}x{tile.row_bytes[1]}" if swizzled else plain
 
 
 def end_name(tile: WarpgroupTile) -> str:
@@ -151,15 +168,15 @@ static __device__ __forceinline__ void {function_name(tile)}(
     {tile.kind.sums}* sums, const void* left, int left_plane, const void* right,
     int right_plane) {{
   const int lane = threadIdx.x & {tile.call.lanes - 1};
-  const unsigned long long a = autotune_wgmma_matrix({left.base}, {left.strides});
-  const unsigned long long b = autotune_wgmma_matrix({right.base}, {right.strides});
+  const unsigned long long a = autotune_wgmma_matrix({left.base}, {left.layout});
+  const unsigned long long b = autotune_wgmma_matrix({right.base}, {right.layout});
   autotune_wgmma_begin<{_sums(tile)}>(sums);
 #pragma unroll
   for (int s = 0; s < {tile.steps}; ++s)
 #pragma unroll
     for (int f = 0; f < {tile.down}; ++f)
-      {product}(sums + f * {sums}, a + ((s * {left.step} + f * {left.fragment}) >> 4),
-          b + (s * {right.step} >> 4));
+      {product}(sums + f * {sums}, a + (({left.step} + f * {left.fragment}) >> 4),
+          b + ({right.step} >> 4));
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }}
 """
@@ -173,25 +190,30 @@ class _Place:
         operand = tile.call.left if is_left else tile.call.right
         along = tile.left_along_reduction if is_left else tile.right_along_reduction
         size = element_type(operand.dtype).bytes
-        width = _ROW_BYTES // size
+        row = tile.row_bytes[0 if is_left else 1]
+        width, swizzled = row // size, row != CORE_ROW_BYTES
         axis = tile.call.spatial_axes[0 if is_left else 1]
         depth = tile.call.reduce_axes[0].extent
-        plane = f"{name}_plane"
+        plane, group = f"{name}_plane", str(_ROWS * row)
         own = _own_result(tile.call, operand)
         if along:
-            # A plane has all results, and as many terms as a row of a core matrix.
-            offset = f"({own}) * {_ROW_BYTES}"
-            leading, stride = plane, str(_ROWS * _ROW_BYTES)
-            self.step = f"({depth // width} * {plane})"
-            self.fragment = str(axis.extent * _ROW_BYTES)
+            # A plane has all results, and as many terms as a row.
+            offset = f"({own}) * {row}"
+            # Of swizzled rows an instruction reads 32 bytes of one plane.
+            leading, stride = (str(CORE_ROW_BYTES) if swizzled else plane), group
+            calls = width // depth
+            self.step = f"s * ({depth // width} * {plane})"
+            if swizzled:
+                self.step = f"(s / {calls} * {plane} + s % {calls} * {depth * size})"
+            self.fragment = str(axis.extent * row)
         else:
-            # A plane has all terms, and as many results as a row of a core matrix.
+            # A plane has all terms, and as many results as a row.
             offset = f"({own}) / {width} * {plane} + ({own}) % {width} * {size}"
-            leading, stride = str(_ROWS * _ROW_BYTES), plane
-            self.step = str(depth * _ROW_BYTES)
+            leading, stride = (plane, group) if swizzled else (group, plane)
+            self.step = f"s * {depth * row}"
             self.fragment = f"({axis.extent // width} * {plane})"
         self.base = f"static_cast<const char*>({name}) - ({offset})"
-        self.strides = f"{leading}, {stride}"
+        self.layout = f"{leading}, {stride}, {_LAYOUTS[row]}"
 
 
 def _own_result(call: Intrinsic, operand: IntrinsicOperand) -> str:
@@ -251,11 +273,12 @@ def _product_source(tile: WarpgroupTile) -> str:
 # What is begun reads and writes registers until it is waited for: the compiler must neither
 # compute them later nor copy them before.
 _GROUPS = f"""static __device__ __forceinline__ unsigned long long autotune_wgmma_matrix(
-    const char* start, int leading, int stride) {{
+    const char* start, int leading, int stride, int layout) {{
   const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(start));
   return static_cast<unsigned long long>((at & 0x3ffff) >> 4) |
          static_cast<unsigned long long>((leading & 0x3ffff) >> 4) << 16 |
-         static_cast<unsigned long long>((stride & 0x3ffff) >> 4) << 32;
+         static_cast<unsigned long long>((stride & 0x3ffff) >> 4) << 32 |
+         static_cast<unsigned long long>(layout) << 62;
 }}
 static __device__ __forceinline__ void autotune_wgmma_hold(float& sum) {{
   asm volatile("" : "+f"(sum) :: "memory");

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import autotune
 from autotune.backends import BuildFailed, NoCudaCompiler, find_cuda_compiler
 from autotune.errors import InvalidValueError, UnsupportedTarget, UnsupportedWorkload
 from autotune.measure import MeasureProtocol
+from autotune.measure.devices.kernels import LoadedKernels
 from autotune.measure.devices.shared import DeviceArray, shared_device
 from autotune.networks import LoadOptions, NetworkProgram
 from autotune.networks.comparison import compare_outputs
@@ -93,6 +95,41 @@ def test_a_network_runs_on_arrays_of_the_host_and_of_the_device(
         built(x)
     with pytest.raises(InvalidValueError, match=r"'input x1' must be float32 of shape \[4, 8\]"):
         built(x, y[:2])
+
+
+def test_blocks_of_a_default_schedule_may_have_rows_of_threads(cuda: FakeCuda) -> None:
+    """TVM reduces a matrix-vector product in warps, of which a block has sixteen."""
+    made = network(
+        [((1, 144, 1, 1), "float32")],
+        lambda emit, x: emit(op.nn.conv2d(x, const(weights(40, 144, 1, 1)))),
+    )
+    x = weights(1, 144, 1, 1, seed=1)
+    (found,) = loaded(made).build({}, TARGET, 1)(x)
+    np.testing.assert_allclose(found, run(made, x)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_others_use_the_device_while_a_network_is_recorded(
+    cuda: FakeCuda, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread on the default stream, and what is collected in this one."""
+    built = loaded(module).build({}, TARGET, 1)
+    device, launch = shared_device(TARGET), LoadedKernels.launch
+    kept = device.empty((64,), "float32")
+
+    def beside() -> None:
+        with device.driver.current(device.context):
+            device.driver.fill(kept.pointer, 0, kept.bytes)
+
+    def disturbed(kernels: Any, parameters: Any, stream: int) -> None:
+        launch(kernels, parameters, stream)
+        device.driver.free(device.driver.allocate(256))
+        with ThreadPoolExecutor(1) as other:
+            other.submit(beside).result()
+
+    monkeypatch.setattr(LoadedKernels, "launch", disturbed)
+    x, y = weights(4, 8, seed=1), weights(4, 8, seed=2)
+    for one, wanted in zip(built(x, y), run(module, x, y), strict=True):
+        np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_it_is_built_and_saved_where_there_is_no_device(

@@ -15,12 +15,15 @@ from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
 from autotune_tvm.networks.passes.fuse import canonicalize, fuse, legalize, views
+from autotune_tvm.networks.passes.half_factors import half_factors
 from autotune_tvm.networks.passes.merge_equal import merge_equal
 from autotune_tvm.networks.passes.merge_views import merge_views
 from autotune_tvm.networks.passes.sink_views import sink_views
 from autotune_tvm.networks.passes.split_transposed import split_transposed
 from relax_networks import batch_norm, const, network, op, operators, run, weights
 from tvm import relax
+
+from autotune.targets import preset
 
 Pass = Callable[[Any], tuple[Any, str]]
 
@@ -323,3 +326,40 @@ def test_an_index_that_is_known_is_a_slice() -> None:
 
     after = changed(network([((4, 5, 3), "float32")], body), constant_operands)
     assert operators(after) == ["strided_slice", "reshape"]
+
+
+@pytest.mark.parametrize("convolve", [op.nn.conv1d, op.nn.conv2d, op.nn.conv3d])
+def test_convolutions_of_halves_read_halves_on_devices(convolve: Any) -> None:
+    rank = {op.nn.conv1d: 3, op.nn.conv2d: 4, op.nn.conv3d: 5}[convolve]
+    data, kernel = (1, 4, 6, 6, 6)[:rank], (3, 4, 2, 2, 2)[:rank]
+
+    def body(emit: Any, x: Any) -> Any:
+        wide = emit(op.astype(x, "float32"))
+        filters = emit(op.astype(const(weights(*kernel).astype("float16")), "float32"))
+        return emit(convolve(wide, filters, out_dtype="float32"))
+
+    before = network([(data, "float16")], body)
+    after, note = half_factors(before, preset("h100"))
+    assert note == "1 convolutions"
+    assert operators(relax.transform.DeadCodeElimination()(after)) == [
+        {3: "nn.conv1d", 4: "nn.conv2d", 5: "nn.conv3d"}[rank]
+    ]
+    x = weights(*data, seed=3).astype("float16")
+    for one, other in zip(run(after, x), run(before, x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    same, note = half_factors(before, preset("avx2"))
+    assert same is before and note == ""
+
+
+def test_what_is_summed_otherwise_keeps_its_operands() -> None:
+    def body(emit: Any, x: Any, y: Any) -> Any:
+        wide = emit(op.astype(x, "float32"))
+        kernel = const(weights(3, 4, 2, 2))
+        mixed = emit(op.nn.conv2d(wide, kernel, out_dtype="float32"))
+        narrow = emit(op.astype(y, "float16"))
+        halves = const(weights(3, 4, 2, 2).astype("float16"))
+        return emit(op.add(mixed, emit(op.astype(emit(op.nn.conv2d(narrow, halves)), "float32"))))
+
+    module = network([((1, 4, 6, 6), "float16"), ((1, 4, 6, 6), "float32")], body)
+    after, note = half_factors(module, preset("h100"))
+    assert note == "" and operators(after) == operators(module)

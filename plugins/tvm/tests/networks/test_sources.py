@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.sources import read_source
+from autotune_tvm.networks.sources.parsing import parse_pt2
 from autotune_tvm.networks.sources.script_file import check_script
 from relax_networks import network, op, run, small_network, weights
 from tvm import relax
@@ -131,8 +133,22 @@ def test_shapes_that_are_known_only_when_it_runs_are_refused(target: Target) -> 
         RelaxFrontend().load(builder.finalize(), None, LoadOptions(target, 1))
 
 
+def test_an_input_without_elements_is_refused_by_name(target: Target) -> None:
+    empty = network([((0, 8), "float32")], lambda emit, x: emit(op.nn.relu(x)))
+    with pytest.raises(UnsupportedWorkload, match=r"input .* has the shape \(0, 8\), which"):
+        RelaxFrontend().load(empty, None, LoadOptions(target, 1))
+
+
 def test_example_inputs_are_those_of_the_network() -> None:
     with pytest.raises(InvalidValueError, match="'x0' is float64"):
         read_source(small_network(), [np.zeros((1, 3, 12, 12))])
     with pytest.raises(InvalidValueError, match="0 example inputs; the network takes x0"):
         read_source(small_network(), [])
+
+
+def test_without_torch_its_files_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InvalidValueError, match=r"'.*small.pt2' is read with torch, which is not"):
+        parse_pt2(tmp_path / "small.pt2")

@@ -138,7 +138,7 @@ def test_operators_compute_what_they_do_in_torch(
 
 
 def of_halves(x: Any) -> Any:
-    """What of halves is computed in single precision."""
+    """Operators on halves that are computed in single precision."""
     values, places = x.sort(-1)
     return (
         values,

@@ -6,18 +6,19 @@ import json
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from autotune_tvm.rpc.tracker import Address, Tracker, TrackerError, parse_address
-from rpc_servers import HOST, free_port
+from rpc_servers import HOST
 
 from autotune.errors import InvalidValueError
 
 MAGIC = struct.pack("<i", 0x2F271)
 Answer = Callable[[socket.socket], None]
+# Seconds that only a failing test waits.
+_PATIENCE = 60.0
 
 
 @contextmanager
@@ -52,6 +53,13 @@ def replies(*answers: object, raw: bytes = b"") -> Answer:
     return answer
 
 
+def silence(connection: socket.socket) -> None:
+    """One that is silent until the other side hangs up."""
+    with suppress(ConnectionError):
+        while connection.recv(64):
+            pass
+
+
 def summary(*keys: str) -> list[object]:
     servers = [{"key": f"server:{key}", "addr": ["10.0.0.1", 9090]} for key in keys]
     return [0, {"queue_info": {key: {"free": 1, "pending": 0} for key in keys},
@@ -72,22 +80,24 @@ def test_addresses_of_both_protocols() -> None:
 
 
 def test_no_tracker_is_named_at_once() -> None:
-    port, began = free_port(), time.monotonic()
-    with pytest.raises(TrackerError, match=f"no RPC tracker at {HOST}:{port}: Connection refused"):
-        Tracker(Address(HOST, port), 5.0)
-    assert time.monotonic() - began < 3.0
+    # Nobody else can listen where a socket is bound that does not.
+    with socket.socket() as deaf:
+        deaf.bind((HOST, 0))
+        address = Address(HOST, deaf.getsockname()[1])
+        with pytest.raises(TrackerError, match=f"no RPC tracker at {address}: Connection refused"):
+            Tracker(address, _PATIENCE)
 
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0", b"\0\0\0\0"])
 def test_what_is_no_tracker_is_named(said: bytes) -> None:
     refused = pytest.raises(TrackerError, match="is no RPC tracker")
     with listening(lambda connection: connection.sendall(said)) as address, refused:
-        Tracker(address, 2.0)
+        Tracker(address, _PATIENCE)
 
 
 def test_a_silent_listener_is_given_up_on() -> None:
     refused = pytest.raises(TrackerError, match="is no RPC tracker")
-    with listening(lambda connection: time.sleep(0.6)) as address, refused:
+    with listening(silence) as address, refused:
         Tracker(address, 0.2)
 
 
@@ -110,7 +120,7 @@ def test_answers_that_make_no_sense(raw: bytes, message: str) -> None:
         connection.sendall(raw)
 
     failed = pytest.raises(TrackerError, match=message)
-    with listening(answer) as address, Tracker(address, 2.0) as tracker, failed:
+    with listening(answer) as address, Tracker(address, _PATIENCE) as tracker, failed:
         tracker.keys()
 
 
@@ -137,7 +147,7 @@ def test_what_the_tracker_says_of_a_key() -> None:
 def test_waiting_for_a_server_ends() -> None:
     def answer(connection: socket.socket) -> None:
         replies()(connection)
-        time.sleep(0.5)
+        silence(connection)
 
     failed = pytest.raises(TrackerError, match="no server with key 'pi4' became free within 0 s")
     with listening(answer) as address, Tracker(address) as tracker, failed:
@@ -147,8 +157,8 @@ def test_waiting_for_a_server_ends() -> None:
 def test_an_offer_names_server_and_key() -> None:
     offer = [0, ["10.0.0.1", 9090, "pi4:0.5"]]
     with listening(replies(offer)) as address, Tracker(address) as tracker:
-        given = tracker.request("pi4", 1, 2.0)
+        given = tracker.request("pi4", 1, _PATIENCE)
     assert (str(given.address), given.match_key) == ("10.0.0.1:9090", "pi4:0.5")
     failed = pytest.raises(TrackerError, match="does not answer as RPC trackers do")
     with listening(replies([0, "nothing"])) as address, Tracker(address) as tracker, failed:
-        tracker.request("pi4", 1, 2.0)
+        tracker.request("pi4", 1, _PATIENCE)

@@ -32,31 +32,43 @@ inline void __syncthreads() { block_barrier->arrive_and_wait(); }
 
 inline uint __activemask() { return 0xffffffffu; }
 
+// A thread's number in its block: the first extent changes fastest, and warps are cut from it.
+inline unsigned block_extents[3] = {1, 1, 1};
+inline int own_thread() {
+  const unsigned rows = threadIdx.z * block_extents[1] + threadIdx.y;
+  return static_cast<int>(rows * block_extents[0] + threadIdx.x);
+}
+
 template <class Value>
 Value from_lane(Value value, int lane) {
   static_assert(sizeof(Value) <= sizeof(double));
-  const int self = static_cast<int>(threadIdx.x), first = self / kWarp * kWarp;
+  const int self = own_thread(), first = self / kWarp * kWarp;
   Barrier& warp = *warp_barriers[static_cast<size_t>(self / kWarp)];
   std::memcpy(&exchanged[self], &value, sizeof value);
   warp.arrive_and_wait();
-  if (lane < kWarp && first + lane < block_threads) {
+  if (first + lane < block_threads) {
     std::memcpy(&value, &exchanged[first + lane], sizeof value);
   }
   warp.arrive_and_wait();
   return value;
 }
 
+// Within parts of `width` lanes. Past the end of its part a lane gets its own value.
 template <class Value>
-Value __shfl_down_sync(uint, Value value, int distance, int) {
-  return from_lane(value, static_cast<int>(threadIdx.x) % kWarp + distance);
+Value __shfl_down_sync(uint, Value value, int distance, int width) {
+  const int own = own_thread() % kWarp;
+  return from_lane(value, own % width + distance < width ? own + distance : own);
 }
 
+// Lanes beyond a part's end are counted from its begin again.
 template <class Value>
-Value __shfl_sync(uint, Value value, int lane, int) {
-  return from_lane(value, lane);
+Value __shfl_sync(uint, Value value, int lane, int width) {
+  const int own = own_thread() % kWarp;
+  return from_lane(value, own / width * width + lane % width);
 }
 
 using uchar = unsigned char;
+using ushort = unsigned short;
 
 #define VECTORS(name, scalar)                                                              \
   struct __attribute__((aligned(2 * sizeof(scalar)))) name##2 { scalar x, y; };            \
@@ -65,12 +77,14 @@ using uchar = unsigned char;
   inline name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
 VECTORS(char, signed char)
 VECTORS(uchar, unsigned char)
+VECTORS(ushort, unsigned short)
 VECTORS(int, int)
 VECTORS(uint, unsigned)
 VECTORS(float, float)
 VECTORS(double, double)
 
 using std::max;
+inline float rsqrtf(float value) { return 1.0f / std::sqrt(value); }
 using std::min;
 
 inline Index place_of(int number, const unsigned* extents) {
@@ -82,6 +96,7 @@ template <class Kernel>
 void launch_grid(const unsigned* grid, const unsigned* block, Kernel kernel) {
   const int blocks = static_cast<int>(grid[0] * grid[1] * grid[2]);
   block_threads = static_cast<int>(block[0] * block[1] * block[2]);
+  std::copy_n(block, 3, block_extents);
   block_barrier = std::make_unique<Barrier>(block_threads);
   warp_barriers.clear();
   for (int first = 0; first < block_threads; first += kWarp) {

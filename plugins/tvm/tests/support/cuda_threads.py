@@ -20,6 +20,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.backends import TensorMap
+from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.sketches import partial_name
 
@@ -27,7 +29,7 @@ Array = NDArray[Any]
 
 _SHIMS = [
     Path(__file__).with_name(f"cuda_{name}.hpp")
-    for name in ("fibers", "threads", "warps", "warpgroups")
+    for name in ("fibers", "threads", "warps", "warpgroups", "bulk")
 ]
 _TYPES = {
     "float32": "float",
@@ -35,8 +37,10 @@ _TYPES = {
     "float16": "half",
     "bfloat16": "nv_bfloat16",
     "int32": "int",
+    "int64": "int64_t",
     "int8": "signed char",
     "uint8": "unsigned char",
+    "bool": "bool",
 }
 # Where what the kernels call begins: TVM's own preamble is left out.
 _CALLED = "#ifndef AUTOTUNE_"
@@ -59,12 +63,15 @@ class Program:
         launches: Blocks and threads per block of each kernel.
         workload: Names, shapes and types of the tensors, partial results included.
         inputs: The workload's inputs by name.
+        maps: Descriptors of tensors that each kernel takes behind its pointers; none where that is
+            empty.
     """
 
     source: str
     launches: tuple[tuple[int, int], ...]
     workload: Workload
     inputs: Mapping[str, Array]
+    maps: tuple[tuple[TensorMap, ...], ...] = ()
 
 
 def find_compiler() -> str | None:
@@ -118,7 +125,10 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     if len(kernels) != len(program.launches):
         raise RuntimeError(f"{len(kernels)} kernels for {len(program.launches)} launches")
     pointers = dict.fromkeys(
-        parameter.split()[-1] for _, parameters in kernels for parameter in parameters.split(",")
+        parameter.split()[-1]
+        for _, parameters in kernels
+        for parameter in parameters.split(",")
+        if not _is_map(parameter)
     )
     lines = []
     for pointer in pointers:
@@ -129,8 +139,12 @@ def _unit(program: Program, name: str, folder: Path) -> str:
             np.ascontiguousarray(given).tofile(path)
         element = _TYPES[tensor.dtype]
         lines.append(f'auto* {pointer} = load<{element}>("{path}", {tensor.elements});')
+    maps = iter(program.maps)
     for (kernel, parameters), (blocks, threads) in zip(kernels, program.launches, strict=True):
         arguments = ", ".join(map(_argument, parameters.split(",")))
+        given = [parameter for parameter in parameters.split(",") if _is_map(parameter)]
+        for parameter, known in zip(given, next(maps, ()), strict=True):
+            lines.append(_described(parameter.split()[-1], known))
         lines.append(f"launch({blocks}, {threads}, [=] {{ {kernel}({arguments}); }});")
     for output in program.workload.outputs:
         elements = program.workload.tensors[output].elements
@@ -141,8 +155,22 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     return f"namespace {name} {{\n{plain}\n{launcher}\n}}"
 
 
+def _is_map(parameter: str) -> bool:
+    return "CUtensorMap" in parameter
+
+
+def _described(name: str, known: TensorMap) -> str:
+    """A variable with a descriptor, whose extents are those of the innermost dimension first."""
+    size = element_type(known.dtype).bytes
+    shape, box = (", ".join(map(str, reversed(it))) for it in (known.shape, known.box))
+    given = f"{known.buffer}_ptr, {len(known.shape)}, {size}, {{{shape}}}, {{{box}}}"
+    return f"const CUtensorMap {name} = bulk::describe({given});"
+
+
 def _argument(parameter: str) -> str:
     """What is passed; the pointer of an intermediate result may be one to vectors."""
+    if _is_map(parameter):
+        return parameter.split()[-1]
     *qualified, name = parameter.split()
     kind = " ".join(word for word in qualified if word != "__restrict__")
     return f"reinterpret_cast<{kind}>({name})"

@@ -1,12 +1,12 @@
 // Matrix instructions of warpgroups for cuda_threads.hpp, by the tables of the PTX ISA: descriptors
-// ("Matrix Descriptor Format"), layouts without swizzling ("Canonical Layouts") and the fragment of
-// the sums ("WGMMA .m64nNk16 register fragment layout for accumulator matrix D"). What is begun
+// ("Matrix Descriptor Format"), layouts with and without swizzling ("Canonical Layouts") and the
+// fragment of the sums ("WGMMA .m64nNk16 register fragment layout for accumulator matrix D"). What is begun
 // reads its factors as early as it may, and as late: when it is waited for, and only then sums are
 // there.
 //
 // Ends the program with 6 where a matrix is not aligned, with 8 where two of them are too far apart
 // for shared memory, with 10 where a fence is missing, with 11 where lanes describe different
-// matrices, with 12 where a descriptor asks for swizzling, with 13 where a factor is read that a
+// matrices, with 12 where a descriptor moves the pattern of swizzled rows, with 13 where a factor is read that a
 // copy has written and its thread has not fenced, with 14 where a factor changes meanwhile, with 15
 // where bits of a float are cut off.
 #pragma once
@@ -80,7 +80,7 @@ inline void fence_proxy() {
 template <class Kind>
 auto element(uint64_t matrix, bool turned, int result, int term, bool early) {
   constexpr int kSize = sizeof(typename Kind::Bits), kWidth = 16 / kSize;
-  if (matrix >> 62 || matrix >> 49 & 7) std::exit(12);
+  if (matrix >> 49 & 7) std::exit(12);
   const uintptr_t start = (matrix & 0x3fff) << 4;
   const uintptr_t leading = (matrix >> 16 & 0x3fff) << 4, stride = (matrix >> 32 & 0x3fff) << 4;
   // Along the reduction ((8,m),(T,2k)):((1T,SBO),(1,LBO)).
@@ -90,8 +90,21 @@ auto element(uint64_t matrix, bool turned, int result, int term, bool early) {
   if (turned) {
     at = result % kWidth * kSize + result / kWidth * stride + term % 8 * 16 + term / 8 * leading;
   }
+  // Of swizzled rows, along the reduction ((8,m),(T,2k)):((row,SBO),(1,T)), of which an instruction
+  // reads one; along results ((T,row,m),(8,k)):((1,T,LBO),(row,SBO)).
+  constexpr uintptr_t kRows[] = {16, 128, 64, 32};
+  const uintptr_t row = kRows[matrix >> 62];
+  if (row > 16) {
+    const uintptr_t wide = row / kSize;
+    at = result % 8 * row + result / 8 * stride + term * kSize;
+    if (turned) {
+      at = result % wide * kSize + result / wide * leading + term % 8 * row + term / 8 * stride;
+    }
+  }
   typename Kind::Bits bits;
-  const uintptr_t place = self().window + (start + at) % kSharedBytes;
+  uintptr_t linear = (start + at) % kSharedBytes;
+  linear ^= (linear >> 7 & (row / 16 - 1)) << 4;
+  const uintptr_t place = self().window + linear;
   if (early && unshared.count(place / kWordBytes)) std::exit(13);
   std::memcpy(&bits, reinterpret_cast<const char*>(place), sizeof bits);
   return Kind::number(bits);

@@ -4,6 +4,8 @@
 // since it ran, and what it repeats only once. Time is virtual, and waiting for an event really
 // takes as long.
 //
+// What is begun on a stream is done as late as CUDA allows: when something waits for it.
+//
 // Faults: the file "faults" in the folder FAKE_CUDA holds lines "ORDINAL FAULT"; the n-th module
 // of a candidate that any process loads gets the fault of its number.
 #include <dlfcn.h>
@@ -14,8 +16,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,37 +33,105 @@ struct Module {
   void* library;
   std::string fault;
   double seconds;
+  long runs = 0;
 };
 struct Function {
   Module* module;
   void (*run)(const unsigned*, const unsigned*, void**);
   int parameters;
-  int shared_limit;
+  const size_t* sizes;
+  int static_shared, shared_limit;
 };
+// Of a kernel; without one a copy, whose values are where to, from where, and how much.
 struct Launch {
   Function* function;
   unsigned grid[3], block[3];
-  std::vector<uint64_t> values;
+  std::vector<std::vector<char>> values;
 };
 struct Graph {
   std::vector<Launch> launches;
   long ran = -1;
 };
-struct Stream {
-  Graph* capturing = nullptr;
+using Shared = std::shared_ptr<Graph>;
+struct Stream;
+// What is done when another stream, if any, has come so far.
+struct Job {
+  std::function<void()> run;
+  Stream* after = nullptr;
+  long place = 0;
 };
+struct Stream {
+  bool waits = true, strict = false;
+  Graph* capturing = nullptr;
+  std::deque<Job> queue;
+  long begun = 0, done = 0;
+};
+// Has happened when a stream has come so far.
 struct Event {
   double at = 0;
+  Stream* stream = nullptr;
+  long place = 0;
 };
 
 namespace {
 constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kInvalidDevice = 101;
-constexpr int kUnavailable = 46, kInvalidImage = 200, kNotFound = 500;
+constexpr int kUnavailable = 46, kInvalidImage = 200, kNotFound = 500, kImplicit = 906;
+// Streams that wait for the default one and are recorded: the default one cannot be used then.
+int recorded = 0;
+// Streams that are recorded in a mode that allows their thread nothing else.
+int strict = 0;
+constexpr int kRelaxed = 2, kUnsupported = 900;
 int initialized = 0, contexts = 0, lost = 0;
 double now = 0, slept = 0;
+double seconds_of(const Launch& launch) {
+  return launch.function == nullptr ? 0 : launch.function->module->seconds;
+}
 long copies = 0;
 std::vector<int> stacked;
 std::map<CUdeviceptr, size_t> allocated;
+
+// The legacy default stream, and all others that there are.
+Stream default_stream;
+std::set<Stream*> streams;
+
+bool step(Stream* stream) {
+  if (stream->queue.empty()) return false;
+  const Job job = stream->queue.front();
+  if (job.after != nullptr && job.after->done < job.place) return false;
+  stream->queue.pop_front();
+  job.run();
+  ++stream->done;
+  return true;
+}
+// What others have begun goes on meanwhile, step by step.
+void finish(Stream* stream, long place) {
+  while (stream->done < place) {
+    bool goes_on = false;
+    for (Stream* other : streams) goes_on |= other != stream && step(other);
+    if (stream != &default_stream) goes_on |= step(&default_stream);
+    goes_on |= stream->done < place && step(stream);
+    if (!goes_on) std::abort();
+  }
+}
+void finish(Stream* stream) { finish(stream, stream->begun); }
+void finish_all() {
+  finish(&default_stream);
+  for (Stream* each : streams) finish(each);
+}
+Stream* stream_of(void* handle) {
+  return handle == nullptr ? &default_stream : static_cast<Stream*>(handle);
+}
+void begin(Stream* stream, Job job) {
+  if (stream == &default_stream) {
+    for (Stream* each : streams) {
+      if (each->waits) finish(each);
+    }
+  } else if (stream->waits) {
+    finish(&default_stream);
+  }
+  stream->queue.push_back(std::move(job));
+  ++stream->begun;
+}
 
 std::string setting(const char* name, const char* otherwise) {
   const char* found = std::getenv(name);
@@ -91,23 +165,34 @@ bool inside(CUdeviceptr pointer, size_t size, CUdeviceptr* base = nullptr, size_
   return pointer + size <= begin + length;
 }
 void run(const Launch& launch) {
-  const std::string& fault = launch.function->module->fault;
+  if (launch.function == nullptr) {
+    CUdeviceptr to, from;
+    const size_t bytes = launch.values[2].size();
+    std::memcpy(&to, launch.values[0].data(), sizeof to);
+    std::memcpy(&from, launch.values[1].data(), sizeof from);
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
+    ++copies;
+    return;
+  }
+  std::string fault = launch.function->module->fault;
+  if (fault.rfind("later ", 0) == 0) fault = launch.function->module->runs++ ? fault.substr(6) : "";
   if (fault == "nothing") return;
   if (fault == "hang") for (;;) pause();
   if (fault.rfind("error ", 0) == 0) {
     lost = std::atoi(fault.c_str() + 6);
     return;
   }
-  std::vector<uint64_t> values = launch.values;
+  std::vector<std::vector<char>> values = launch.values;
   std::vector<void*> pointers;
-  for (uint64_t& value : values) pointers.push_back(&value);
+  for (std::vector<char>& value : values) pointers.push_back(value.data());
   launch.function->run(launch.grid, launch.block, pointers.data());
-  CUdeviceptr base;
+  CUdeviceptr base, first = 0;
   size_t whole;
-  if (fault == "beside" && inside(values[0], 1, &base, &whole)) {
+  if (!values.empty()) std::memcpy(&first, values[0].data(), sizeof first);
+  if (fault == "beside" && inside(first, 1, &base, &whole)) {
     reinterpret_cast<char*>(base)[whole - 1] ^= 1;
   }
-  if (fault == "input") *reinterpret_cast<char*>(values[0]) ^= 1;
+  if (fault == "input") *reinterpret_cast<char*>(first) ^= 1;
 }
 // Of how many launches all that follow are repetitions.
 size_t period(const std::vector<Launch>& launches) {
@@ -127,6 +212,9 @@ size_t period(const std::vector<Launch>& launches) {
 #define ALIVE \
   if (!initialized || !contexts) return 201; \
   if (lost) return lost
+#define ALIVE_ON_DEFAULT_STREAM \
+  ALIVE; \
+  if (recorded) return kImplicit
 
 API cuInit(unsigned) {
   if (devices().empty()) return kNoDevice;
@@ -218,34 +306,60 @@ API cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
 }
 API cuMemFree_v2(CUdeviceptr pointer) {
   ALIVE;
+  if (strict) return kUnsupported;
+  finish_all();
   if (allocated.erase(pointer) == 0) return kInvalidValue;
   std::free(reinterpret_cast<void*>(pointer));
+  return lost;
+}
+// What is copied from the host is read at once, as from memory that is not pinned.
+API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, void* stream) {
+  ALIVE;
+  if (stream == nullptr && recorded) return kImplicit;
+  if (!inside(to, bytes)) return kInvalidValue;
+  const char* begun = static_cast<const char*>(from);
+  std::vector<char> held(begun, begun + bytes);
+  begin(stream_of(stream), Job{[to, held] {
+    std::memcpy(reinterpret_cast<void*>(to), held.data(), held.size());
+    ++copies;
+  }});
+  return 0;
+}
+API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, void* stream) {
+  ALIVE;
+  if (stream == nullptr && recorded) return kImplicit;
+  if (!inside(to, bytes) || !inside(from, bytes)) return kInvalidValue;
+  auto text = [](CUdeviceptr value) {
+    const char* raw = reinterpret_cast<const char*>(&value);
+    return std::vector<char>(raw, raw + sizeof value);
+  };
+  Launch copy{nullptr, {}, {}, {text(to), text(from), std::vector<char>(bytes)}};
+  if (auto* graph = stream_of(stream)->capturing) {
+    graph->launches.push_back(copy);
+    return 0;
+  }
+  begin(stream_of(stream), Job{[copy] { run(copy); }});
   return 0;
 }
 API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-  ALIVE;
-  if (!inside(to, bytes)) return kInvalidValue;
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
-  ++copies;
-  return 0;
-}
-API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-  ALIVE;
-  if (!inside(from, bytes)) return kInvalidValue;
-  std::memcpy(to, reinterpret_cast<void*>(from), bytes);
-  return 0;
+  const int code = cuMemcpyHtoDAsync_v2(to, from, bytes, nullptr);
+  if (code == 0) finish(&default_stream);
+  return code;
 }
 API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  ALIVE;
-  if (!inside(to, bytes) || !inside(from, bytes)) return kInvalidValue;
-  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
-  ++copies;
-  return 0;
+  return cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr);
+}
+API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+  ALIVE_ON_DEFAULT_STREAM;
+  if (!inside(from, bytes)) return kInvalidValue;
+  begin(&default_stream, Job{[=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); }});
+  finish(&default_stream);
+  return lost;
 }
 API cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t bytes) {
-  ALIVE;
+  ALIVE_ON_DEFAULT_STREAM;
   if (!inside(to, bytes)) return kInvalidValue;
-  std::memset(reinterpret_cast<void*>(to), byte, bytes);
+  begin(&default_stream, Job{[=] { std::memset(reinterpret_cast<void*>(to), byte, bytes); }});
   return 0;
 }
 API cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
@@ -295,15 +409,21 @@ API cuModuleGetFunction(void** function, void* module, const char* name) {
   auto* in = static_cast<Module*>(module);
   void* run = dlsym(in->library, (std::string("run_") + name).c_str());
   void* count = dlsym(in->library, (std::string("parameters_of_") + name).c_str());
-  if (run == nullptr || count == nullptr) return kNotFound;
-  *function = new Function{in, reinterpret_cast<decltype(Function::run)>(run),
-                           *static_cast<int*>(count), 49152};
+  void* sizes = dlsym(in->library, (std::string("sizes_of_") + name).c_str());
+  void* fixed = dlsym(in->library, (std::string("static_shared_of_") + name).c_str());
+  if (run == nullptr || count == nullptr || sizes == nullptr || fixed == nullptr) return kNotFound;
+  // What a kernel may have without asking is static and dynamic memory together.
+  const int bytes = *static_cast<int*>(fixed);
+  *function = new Function{in,    reinterpret_cast<decltype(Function::run)>(run),
+                           *static_cast<int*>(count), static_cast<size_t*>(sizes),
+                           bytes, 49152 - bytes};
   return 0;
 }
 API cuFuncSetAttribute(void* function, int attribute, int value) {
   ALIVE;
-  if (attribute != 8 || value > 232448) return kInvalidValue;
-  static_cast<Function*>(function)->shared_limit = value;
+  auto* kernel = static_cast<Function*>(function);
+  if (attribute != 8 || kernel->static_shared + value > 232448) return kInvalidValue;
+  kernel->shared_limit = value;
   return 0;
 }
 API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -316,58 +436,111 @@ API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
   if (static_cast<int>(shared) > kernel->shared_limit) return kInvalidValue;
   Launch launch{kernel, {gx, gy, gz}, {bx, by, bz}, {}};
   for (int at = 0; at < kernel->parameters; ++at) {
-    uint64_t value;
-    std::memcpy(&value, parameters[at], 8);
-    launch.values.push_back(value);
+    const char* value = static_cast<const char*>(parameters[at]);
+    launch.values.emplace_back(value, value + kernel->sizes[at]);
   }
-  if (auto* graph = static_cast<Stream*>(stream)->capturing) {
+  if (auto* graph = stream_of(stream)->capturing) {
     graph->launches.push_back(launch);
     return 0;
   }
-  run(launch);
-  now += kernel->module->seconds;
+  begin(stream_of(stream), Job{[launch] {
+    run(launch);
+    now += seconds_of(launch);
+  }});
   return 0;
 }
-API cuStreamCreate(void** stream, unsigned) {
-  ALIVE;
-  *stream = new Stream;
+// The descriptor holds what the driver was given, a number in each 8 bytes.
+API cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* tensor,
+                           const uint64_t* shape, const uint64_t* strides, const unsigned* box,
+                           const unsigned* steps, int interleave, int swizzle, int promotion,
+                           int beyond) {
+  const auto start = reinterpret_cast<uint64_t>(tensor);
+  const int size = type == 0 ? 1 : type == 6 || type == 9 ? 2 : 0;
+  if (reinterpret_cast<uint64_t>(map) % 64 || start % 16 || rank < 1 || rank > 5 || size == 0) {
+    return kInvalidValue;
+  }
+  for (unsigned at = 0; at < rank; ++at) {
+    if (box[at] < 1 || box[at] > 256 || steps[at] != 1 || shape[at] < 1) return kInvalidValue;
+    if (at + 1 < rank && (strides[at] % 16 || strides[at] >> 40)) return kInvalidValue;
+  }
+  if (interleave != 0 || beyond != 0 || promotion > 3 || swizzle < 1 || swizzle > 3) {
+    return kInvalidValue;
+  }
+  if (box[0] * size > 16u << swizzle || box[0] * size % 16) return kInvalidValue;
+  auto* words = static_cast<uint64_t*>(map);
+  std::memset(map, 0, 128);
+  words[0] = start;
+  words[1] = type * 16 + swizzle;
+  for (unsigned at = 0; at < rank; ++at) words[2 + at] = shape[at] << 16 | box[at];
+  for (unsigned at = 0; at + 1 < rank; ++at) words[8 + at] = strides[at];
   return 0;
 }
-API cuStreamSynchronize(void*) {
+API cuStreamCreate(void** stream, unsigned flags) {
   ALIVE;
+  auto* made = new Stream;
+  made->waits = flags != 1;
+  streams.insert(made);
+  *stream = made;
   return 0;
 }
-API cuStreamBeginCapture_v2(void* stream, int) {
+API cuStreamSynchronize(void* stream) {
   ALIVE;
-  static_cast<Stream*>(stream)->capturing = new Graph;
+  finish(stream_of(stream));
+  return lost;
+}
+API cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
+  ALIVE;
+  if (flags != 0) return kInvalidValue;
+  const Event awaited = *static_cast<Event*>(event);
+  if (awaited.stream == nullptr || awaited.stream == stream_of(stream)) return 0;
+  begin(stream_of(stream), {[] {}, awaited.stream, awaited.place});
+  return 0;
+}
+API cuStreamIsCapturing(void* stream, int* status) {
+  ALIVE;
+  *status = stream_of(stream)->capturing != nullptr;
+  return 0;
+}
+API cuStreamBeginCapture_v2(void* stream, int mode) {
+  ALIVE;
+  auto* here = static_cast<Stream*>(stream);
+  here->capturing = new Graph;
+  here->strict = mode != kRelaxed;
+  recorded += here->waits;
+  strict += here->strict;
   return 0;
 }
 API cuStreamEndCapture(void* stream, void** graph) {
   ALIVE;
-  *graph = static_cast<Stream*>(stream)->capturing;
-  static_cast<Stream*>(stream)->capturing = nullptr;
+  auto* here = static_cast<Stream*>(stream);
+  *graph = here->capturing;
+  if (here->capturing != nullptr) recorded -= here->waits, strict -= here->strict;
+  here->capturing = nullptr;
   return *graph == nullptr ? 901 : 0;
 }
 API cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags) {
   ALIVE;
-  *executable = new Graph(*static_cast<Graph*>(graph));
+  *executable = new Shared(new Graph(*static_cast<Graph*>(graph)));
   return flags == 0 ? 0 : kInvalidValue;
 }
-API cuGraphLaunch(void* executable, void*) {
+API cuGraphLaunch(void* executable, void* stream) {
   ALIVE;
-  auto* graph = static_cast<Graph*>(executable);
-  // Launches that are timed one after the other would compute the same.
-  if (graph->ran != copies) {
-    const size_t part = period(graph->launches);
-    for (size_t at = 0; at < part; ++at) run(graph->launches[at]);
-    graph->ran = copies;
-  }
-  for (const Launch& launch : graph->launches) now += launch.function->module->seconds;
-  return lost;
+  const Shared graph = *static_cast<Shared*>(executable);
+  begin(stream_of(stream), Job{[graph] {
+    // Launches that are timed one after the other would compute the same.
+    if (graph->ran != copies) {
+      const size_t part = period(graph->launches);
+      for (size_t at = 0; at < part; ++at) run(graph->launches[at]);
+      graph->ran = copies;
+    }
+    for (const Launch& launch : graph->launches) now += seconds_of(launch);
+  }});
+  return 0;
 }
+// What is on its way goes on.
 API cuGraphExecDestroy(void* executable) {
   ALIVE;
-  delete static_cast<Graph*>(executable);
+  delete static_cast<Shared*>(executable);
   return 0;
 }
 API cuGraphDestroy(void* graph) {
@@ -380,16 +553,26 @@ API cuEventCreate(void** event, unsigned) {
   *event = new Event;
   return 0;
 }
-API cuEventRecord(void* event, void*) {
+API cuEventRecord(void* event, void* stream) {
   ALIVE;
-  static_cast<Event*>(event)->at = now;
+  auto* made = static_cast<Event*>(event);
+  begin(stream_of(stream), Job{[made] { made->at = now; }});
+  made->stream = stream_of(stream);
+  made->place = made->stream->begun;
   return 0;
 }
-API cuEventSynchronize(void*) {
+API cuEventSynchronize(void* event) {
   ALIVE;
+  const Event awaited = *static_cast<Event*>(event);
+  if (awaited.stream != nullptr) finish(awaited.stream, awaited.place);
   const double wait = now - slept;
   slept = now;
   usleep(static_cast<useconds_t>(wait * 1e6) + 1);
+  return lost;
+}
+// One that is still to happen goes away when it has.
+API cuEventDestroy_v2(void*) {
+  ALIVE;
   return 0;
 }
 API cuEventElapsedTime(float* milliseconds, void* begin, void* end) {

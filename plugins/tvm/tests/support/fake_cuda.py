@@ -43,7 +43,8 @@ class FakeCuda:
         """Give a fault to the module of a candidate that is loaded as the ``ordinal``-th one.
 
         Faults: ``error CODE`` loses the context, ``hang``, ``nothing`` (no kernel runs),
-        ``beside`` (a guard zone is written to), ``input`` (the first argument is changed).
+        ``beside`` (a guard zone is written to), ``input`` (the first argument is changed); after
+        ``later`` each from the second launch on.
         """
         with (self.folder / "faults").open("a") as file:
             file.write(f"{ordinal} {fault}\n")

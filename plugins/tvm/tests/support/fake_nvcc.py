@@ -16,7 +16,11 @@ FLAGS = ("-std=c++20", "-O0", "-w", "-fPIC")
 KERNEL = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\)\s*([;{])'
 )
+# An array in shared memory: its type, and how many elements it has.
+SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?([\w ]+?) \w+\[([^\]]+)\];")
+QUALIFIERS = "#define __device__\n#define __grid_constant__"
 CONVERSIONS = """
+#define CUDART_INF_F __builtin_inff()
 inline float __uint_as_float(unsigned bits) {
   float value;
   std::memcpy(&value, &bits, 4);
@@ -53,12 +57,15 @@ def main(headers: str, arguments: list[str]) -> int:
     if plain.returncode != 0:
         sys.stderr.write(plain.stderr)
         return 1
-    warps = f'#include "{WARPS}"' if of_warps else ""
-    parts = ['#include "cuda_threads.hpp"', warps, "#define __device__", CONVERSIONS, plain.stdout]
+    # That header has the types of halves, too.
+    needed = of_warps or re.search(r"\b(half|nv_bfloat16)\b", plain.stdout) is not None
+    warps = f'#include "{WARPS}"' if needed else ""
+    parts = ['#include "cuda_threads.hpp"', warps, QUALIFIERS, CONVERSIONS, plain.stdout]
     for name, parameters, end in KERNEL.findall(plain.stdout):
         if f"run_{name}(" in "".join(parts) or (end == "{" and f"{name}(" not in plain.stdout):
             continue
         parts.append(_entry(name, [each.strip() for each in parameters.split(",")]))
+        parts.append(_static_shared(name, plain.stdout))
     code.write_text("\n".join(parts))
     command = ["g++", *FLAGS, "-shared", f"-I{headers}", "-o", str(out), str(code)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -78,11 +85,22 @@ def _entry(name: str, parameters: list[str]) -> str:
     # Without the names, which some of TVM's declarations and none of ours leave out.
     types = [re.sub(r"(?<=[\w*&])\s+\w+$", "", each) for each in types]
     values = ", ".join(f"*({kind}*)values[{at}]" for at, kind in enumerate(types))
+    sizes = "".join(f"{kind}, " for kind in (f"sizeof({it})" for it in types))
     return (
         f'extern "C" int parameters_of_{name} = {len(types)};\n'
+        f'extern "C" size_t sizes_of_{name}[] = {{{sizes}0}};\n'
         f'extern "C" void run_{name}(const unsigned* grid, const unsigned* block, void** values)'
         f" {{ launch_grid(grid, block, [=] {{ {name}({values}); }}); }}"
     )
+
+
+def _static_shared(kernel: str, text: str) -> str:
+    """Bytes of a kernel's shared memory that it has without asking."""
+    body = rf"(?ms)__global__[^;{{]*\b{kernel}\([^;{{]*{{(.*?)^}}"
+    found = re.search(body, text)
+    arrays = SHARED.findall(found.group(1)) if found else []
+    size = " + ".join(["0", *(f"sizeof({kind}) * ({count})" for kind, count in arrays)])
+    return f'extern "C" int static_shared_of_{kernel} = {size};'
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from autotune_tvm.backend import TVMBackend
+from autotune_tvm.nvcc import kernel_resources
 from cuda_threads import Array, Program
 from workload_names import named
 
@@ -16,7 +19,10 @@ from autotune.measure.validation import error_bound, relative_bound
 from autotune.sketches import Candidate
 from autotune.targets import Target
 
-__all__ = ["check", "source_of", "turned_gemm"]
+__all__ = ["RIGHT", "WRONG", "assembled", "check", "outcome_of", "source_of", "turned_gemm"]
+
+RIGHT, WRONG = "right", "wrong"
+_WARPGROUPS = "sm_90a"
 
 
 def turned_gemm(dtype: str) -> Workload:
@@ -44,3 +50,32 @@ def check(program: Program, found: Mapping[str, Array], target: Target) -> None:
         wanted, got = element.numbers(array), element.numbers(found[name])
         bound = error_bound(wanted, relative_bound(program.workload, name, target))
         assert np.all(np.abs(got.astype(np.float64) - wanted) <= bound), named(program.workload)
+
+
+def outcome_of(program: Program, result: Mapping[str, Array] | int, target: Target) -> int | str:
+    """The code that a program ended with, or whether its results are right."""
+    if isinstance(result, int):
+        return result
+    try:
+        check(program, result, target)
+    except AssertionError:
+        return WRONG
+    return RIGHT
+
+
+def assembled(candidate: Candidate, target: Target, folder: Path) -> str:
+    """The PTX of a candidate for warpgroups: nothing is spilled, no products are serialised."""
+    source = source_of(candidate, target)
+    for kernel in kernel_resources(source, _WARPGROUPS):
+        assert kernel.stack_bytes == kernel.spill_loads == 0
+    code, assembly = folder / "kernel.cu", folder / "kernel.ptx"
+    code.write_text(source)
+    command = ["nvcc", "-ptx", f"-arch={_WARPGROUPS}", "-w", "-o", str(assembly), str(code)]
+    subprocess.run(command, check=True, capture_output=True)
+    text = assembly.read_text()
+    assert ".local" not in text
+    cubin = folder / "kernel.cubin"
+    command = ["nvcc", "-cubin", f"-arch={_WARPGROUPS}", "-o", str(cubin), str(assembly)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "GMMA" not in (done.stderr + done.stdout).upper()
+    return text

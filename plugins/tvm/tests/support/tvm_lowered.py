@@ -18,6 +18,7 @@ from tvm.ir import IRModule
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
+from autotune.nest.loop_nest import LoopNest
 from autotune.sketches import Candidate
 
 _LAUNCHED = ("thread_extent", "virtual_thread")
@@ -69,6 +70,15 @@ def numbers_of(extents: Iterable[IntExpr], candidate: Candidate) -> tuple[int, .
     """What extents of the nest are for a candidate, without those of 1."""
     numbers = (int(evaluate(extent, candidate.config)) for extent in extents)
     return tuple(number for number in numbers if number != 1)
+
+
+def plain_stores(nest: LoopNest, candidate: Candidate) -> list[tuple[int, ...]]:
+    """Extents of the loops around each store of a nest that no instruction stands for."""
+    return [
+        numbers_of((loop.extent for loop in statement.loops), candidate)
+        for statement in nest.statements
+        if not statement.intrinsic
+    ]
 
 
 def lower_for_comparison(module: IRModule) -> IRModule:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable
-from functools import cache
 
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.scheduled import scheduled_module
+from tile_machine import has_tiles
 
 from autotune.ir.workloads import Workload, random_inputs
 from autotune.sketches import Candidate
@@ -52,15 +50,7 @@ def runs_here(target: Target) -> bool:
     """Whether this machine can run what is made for a target."""
     features = set(target.features)
     runs = not missing_features(features, detect_cpu().features)
-    return runs and (_TILES not in features or _has_tiles())
-
-
-@cache
-def _has_tiles() -> bool:
-    """Whether Linux gives a process the tile registers: another one, which need not ask again."""
-    asking = "import ctypes; print(ctypes.CDLL(None).syscall(158, 0x1023, 18))"
-    done = subprocess.run([sys.executable, "-c", asking], capture_output=True, check=True)
-    return int(done.stdout) == 0
+    return runs and (_TILES not in features or has_tiles())
 
 
 def need(target: Target) -> None:

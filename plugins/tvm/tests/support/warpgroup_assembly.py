@@ -1,7 +1,7 @@
 """Inline assembly of warpgroups in CUDA source, read and replaced by calls that run on a CPU.
 
 What the instructions are, and which registers they are given in which order, is what the source
-says; ``cuda_warpgroups.hpp`` says what they do.
+says; ``cuda_warpgroups.hpp`` and ``cuda_bulk.hpp`` say what they do.
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ import re
 __all__ = ["on_cpus"]
 
 _STATEMENT = re.compile(r"asm volatile\((.*?)\);", re.DOTALL)
-_GUARD = re.compile(r"#define (AUTOTUNE_WGMMA\w*)")
+_GUARD = re.compile(r"#define (AUTOTUNE_(?:WGMMA|BULK)\w*)")
 _OPERAND = re.compile(r'"([+=]?\w)"\(([^()]*)\)')
 _PRODUCT = re.compile(
     r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)"
     r"(k16\.f32\.b?f16|k8\.f32\.tf32|k32\.s32\.s8)\.(\w+) "
     r"\{(%\d+(?:, %\d+)*)\}, %(\d+), %(\d+), 1(, 1, 1)?(?:, ([01]), ([01]))?;"
 )
+_COPY = re.compile(
+    r"cp\.async\.bulk\.tensor\.(\d)d\.shared::cluster\.global\.tile"
+    r"\.mbarrier::complete_tx::bytes \[%0\], \[%1, \{(%\d(?:, %\d)*)\}\], \[%2\];"
+)
+_BARRIERS = {
+    "mbarrier.init.shared::cta.b64 [%0], %1;": "bulk::init({0}, {1});",
+    "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;": "bulk::expect({0}, {1});",
+    "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+    "selp.u32 %0, 1, 0, p; }": "{0} = bulk::try_wait({1}, {2});",
+}
 _OTHERS = {
+    "fence.mbarrier_init.release.cluster;": "bulk::fence_init();",
     "": ";",
     "fence.proxy.async.shared::cta;": "warpgroup::fence_proxy();",
     "wgmma.fence.sync.aligned;": "warpgroup::self().fenced = true;",
@@ -52,6 +63,14 @@ def _replaced(statement: str) -> str:
     text = "".join(re.findall(r'"([^"]*)"', code))
     if text in _OTHERS:
         return _OTHERS[text]
+    given = [value for _, value in _OPERAND.findall(operands)]
+    if text in _BARRIERS:
+        return _BARRIERS[text].format(*given)
+    copy = _COPY.fullmatch(text)
+    if copy is not None:
+        rank, numbers = copy.groups()
+        corner = ", ".join(given[int(number)] for number in re.findall(r"\d+", numbers))
+        return f"bulk::copy({rank}, {given[0]}, {given[1]}, {given[2]}, {{{corner}}});"
     if text.startswith("cp.async."):
         # Of functions that are left out, for ``cuda_warps.hpp`` has others.
         return f"asm volatile({statement});"
@@ -65,9 +84,9 @@ def _replaced(statement: str) -> str:
         raise ValueError(f"unknown assembly: {text!r}")
     if (element == "Byte") != (signed is None):
         raise ValueError(f"unknown assembly: {text!r}")
-    given = _OPERAND.findall(operands)
-    sums = [given[int(register)] for register in re.findall(r"\d+", registers)]
-    matrices = [given[int(number)] for number in (left, right)]
+    typed = _OPERAND.findall(operands)
+    sums = [typed[int(register)] for register in re.findall(r"\d+", registers)]
+    matrices = [typed[int(number)] for number in (left, right)]
     if {it for it, _ in sums} != {letter} or {it for it, _ in matrices} != {"l"}:
         raise ValueError(f"operands of other kinds: {operands!r}")
     if len(sums) != int(columns) // 2:

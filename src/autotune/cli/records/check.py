@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from autotune.cli.options import database_option, json_option
+from autotune.cli.options import existing_database_option, json_option
 from autotune.cli.query import open_for_reading
 
 __all__ = ["check"]
@@ -17,7 +17,7 @@ Examples:
 
 
 @click.command("check", epilog=EPILOG)
-@database_option
+@existing_database_option
 @json_option
 def check(database: str, json_path: str | None) -> int:
     """Read the whole database and verify its checksums; nothing is written.
@@ -33,11 +33,16 @@ def check(database: str, json_path: str | None) -> int:
     try:
         with open_for_reading(database) as opened:
             opened.check()
-            records, runs = opened.count(), len(opened.runs())
+            counts = {
+                "records": opened.count(),
+                "baselines": len(opened.baselines()),
+                "runs": len(opened.runs()),
+            }
     except DatabaseDamaged as error:
         output.json({"database": database, "sound": False, "message": str(error)})
         notify(f"autotune: {error}")
         return NOTHING_FOUND
-    output.json({"database": database, "sound": True, "records": records, "runs": runs})
-    output.say(f"{database} is sound: {records} records, {runs} runs")
+    output.json({"database": database, "sound": True, **counts})
+    listed = ", ".join(f"{count} {noun}" for noun, count in counts.items())
+    output.say(f"{database} is sound: {listed}")
     return OK

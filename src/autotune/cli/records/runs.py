@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.options import database_option, json_option
+from autotune.cli.options import existing_database_option, json_option
 from autotune.cli.query import open_for_reading
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Example:
 
 
 @click.command("runs", epilog=EPILOG)
-@database_option
+@existing_database_option
 @json_option
 def runs(database: str, json_path: str | None) -> int:
     """List runs of the tuner, and which of them the same call would continue."""
@@ -34,9 +34,12 @@ def runs(database: str, json_path: str | None) -> int:
     with open_for_reading(database) as opened:
         found = [_as_json(run) for run in opened.runs()]
     output.json(found)
-    heads = ("run", "strategy", "space", "seed>", "trials>", "status", "note")
+    heads = ("run", "tasks", "strategy", "space", "seed>", "trials>", "status", "note")
     names = [head.rstrip(">") for head in heads]
-    rows = tuple(tuple(str(run[name]) for name in names) for run in found)
+    rows = tuple(
+        tuple(_tasks(run[name]) if name == "tasks" else str(run[name]) for name in names)
+        for run in found
+    )
     output.table(Table("", heads, rows))
     return OK
 
@@ -47,6 +50,7 @@ def _as_json(run: Run) -> dict[str, Any]:
     why = why_not_resumable(run)
     return {
         "run": run.run_id,
+        "tasks": list(run.task_names),
         "strategy": run.strategy,
         "space": run.space,
         "seed": run.seed,
@@ -56,6 +60,14 @@ def _as_json(run: Run) -> dict[str, Any]:
         "note": f"cannot be continued: {why}" if why else "",
         "created": run.created,
     }
+
+
+def _tasks(names: list[str]) -> str:
+    """The first of the tasks, and how many more there are."""
+    from autotune.report import formats
+
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return formats.shortened(names[0]) + more if names else "-"
 
 
 def _trials(run: Run) -> int:

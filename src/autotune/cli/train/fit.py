@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import database_option, json_option, read_options
+from autotune.cli.options import existing_database_option, json_option, read_options
 from autotune.cli.query import MOST_THREADS, open_for_reading
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ Examples:
     multiple=True,
     help="Option of the learned model; may be repeated.",
 )
-@database_option
+@existing_database_option
 @click.option(
     "--target",
     type=InputFile(),

@@ -11,6 +11,7 @@ import click
 from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
     database_option,
+    existing_database_option,
     json_option,
     progress_options,
     tune_options,
@@ -156,7 +157,7 @@ def _recorded_table(done: Sequence[RecordedTask]) -> Table:
 
 
 @click.command("info", epilog=INFO_EPILOG)
-@database_option
+@existing_database_option
 @json_option
 def info(database: str, json_path: str | None) -> int:
     """Show the recorded tasks: programs, outcomes, spread of the latencies."""

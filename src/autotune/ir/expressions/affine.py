@@ -56,7 +56,23 @@ class AffineForm:
     def axes(self) -> frozenset[str]:
         """The axes that it depends on, those of its terms included."""
         own = frozenset(name for name in self.coefficients if name not in self.terms)
-        return own.union(*(term.operand.axes for term in self.terms.values()))
+        return own | self.divided_axes
+
+    @property
+    def divided_axes(self) -> frozenset[str]:
+        """The axes that its terms depend on."""
+        return frozenset[str]().union(*(term.operand.axes for term in self.terms.values()))
+
+    @property
+    def quotient(self) -> tuple[str, IndexTerm] | None:
+        """The axis that it is the quotient or the remainder of, and how; None where it is more."""
+        if self.constant or list(self.coefficients.values()) != [1] or not self.terms:
+            return None
+        (term,) = self.terms.values()
+        inner = term.operand
+        if term.op == "any" or inner.constant or list(inner.coefficients.values()) != [1]:
+            return None
+        return None if inner.terms else (next(iter(inner.coefficients)), term)
 
     @property
     def origin(self) -> int | None:

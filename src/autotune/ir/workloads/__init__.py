@@ -16,6 +16,7 @@ from autotune.ir.workloads.builders import (
     softmax,
 )
 from autotune.ir.workloads.inputs import random_inputs
+from autotune.ir.workloads.padding import Padding, padding_of_stage
 from autotune.ir.workloads.reference import reference_outputs
 from autotune.ir.workloads.similarity import WorkloadForm, structure_of, without_numbers
 from autotune.ir.workloads.tensor import Tensor
@@ -23,6 +24,7 @@ from autotune.ir.workloads.workload import Axis, Stage, Workload
 
 __all__ = [
     "Axis",
+    "Padding",
     "Stage",
     "Tensor",
     "Workload",
@@ -37,6 +39,7 @@ __all__ = [
     "depthwise_conv2d",
     "elementwise",
     "gemm",
+    "padding_of_stage",
     "random_inputs",
     "reference_outputs",
     "softmax",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import InvalidValueError, UnknownNameError, did_you_mean, near_matches
 from autotune.ir.element_types import ELEMENT_TYPES, element_type
 from autotune.ir.expressions import (
     Binary,
@@ -466,8 +466,11 @@ def _checked(
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise InvalidValueError(f"{name}: {key} must be a positive integer, not {value!r}")
     if dtype not in dtypes and not _stands_for_one(dtype, dtypes):
-        allowed = ", ".join((*dtypes, *HALF_DTYPES))
-        raise InvalidValueError(f"{name}: unknown dtype {dtype!r}; allowed: {allowed}")
+        names = (*dtypes, *HALF_DTYPES)
+        hint = did_you_mean(near_matches(dtype, names))
+        raise InvalidValueError(
+            f"{name}: unknown dtype {dtype!r}; allowed: {', '.join(names)}{hint and '.' + hint}"
+        )
     return {**shape, "dtype": dtype}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 from attrs import define
 
@@ -45,6 +46,7 @@ class TaskArrays:
         pristine: Copies of the inputs, which no program is given.
         expected: The references, in the order of the outputs.
         checker: Compares.
+        blocks: All of them.
     """
 
     device: Device
@@ -53,6 +55,7 @@ class TaskArrays:
     pristine: Mapping[str, Block]
     expected: Sequence[ExpectedOnDevice]
     checker: DeviceChecker
+    blocks: Sequence[Block]
 
     @staticmethod
     def load(
@@ -76,23 +79,39 @@ class TaskArrays:
             CudaError: the device has too little memory.
         """
         device = checker.device
-        pristine = {}
-        for tensor, array in zip(workload.inputs, inputs, strict=True):
-            pristine[tensor.name] = device.allocate(f"copy of {tensor.name}", array.nbytes)
-            device.upload(pristine[tensor.name], array)
-        references = [checker.expect(want) for want in expected]
-        cache = max((level.size_bytes for level in device.device.target.caches), default=0)
-        count = rotation(workload.io_bytes, cache, device.driver.memory()[0]) if cold else 1
-        tensors = workload.tensors
-        names = [*(tensor.name for tensor in workload.inputs), *workload.outputs]
-        sets = [
-            {name: device.allocate(name, tensors[name].bytes) for name in names}
-            for _ in range(count)
-        ]
-        made = TaskArrays(device, workload, sets, pristine, references, checker)
-        for number in range(count):
-            made.restore(number)
-        return made
+        made: list[Block] = []
+        with ExitStack() as undo:
+
+            def allocated(name: str, size: int) -> Block:
+                block = device.allocate(name, size)
+                undo.callback(device.free, block)
+                made.append(block)
+                return block
+
+            pristine = {}
+            for tensor, array in zip(workload.inputs, inputs, strict=True):
+                pristine[tensor.name] = allocated(f"copy of {tensor.name}", array.nbytes)
+                device.upload(pristine[tensor.name], array)
+            references = [checker.expect(want, allocated) for want in expected]
+            cache = max((level.size_bytes for level in device.device.target.caches), default=0)
+            free = device.driver.memory()[0]
+            count = rotation(workload.io_bytes, cache, free) if cold else 1
+            tensors = workload.tensors
+            names = [*(tensor.name for tensor in workload.inputs), *workload.outputs]
+            sets = [
+                {name: allocated(name, tensors[name].bytes) for name in names}
+                for _ in range(count)
+            ]
+            arrays = TaskArrays(device, workload, sets, pristine, references, checker, made)
+            for number in range(count):
+                arrays.restore(number)
+            undo.pop_all()
+        return arrays
+
+    @property
+    def bytes(self) -> int:
+        """What they take of the device."""
+        return sum(block.bytes for block in self.blocks)
 
     def restore(self, number: int = 0) -> None:
         """Put fresh inputs in place."""
@@ -130,9 +149,5 @@ class TaskArrays:
 
     def unload(self) -> None:
         """Free everything."""
-        blocks = [block for each in self.sets for block in each.values()]
-        blocks += self.pristine.values()
-        for want in self.expected:
-            blocks += [want.reference, *([] if want.bound is None else [want.bound])]
-        for block in blocks:
+        for block in self.blocks:
             self.device.free(block)

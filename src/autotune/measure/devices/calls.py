@@ -11,11 +11,14 @@ from attrs import define, field
 from autotune.backends import CudaProgram
 from autotune.measure.devices.device import Block, Device
 from autotune.measure.devices.kernels import LoadedKernels, Parameters
+from autotune.measure.timing import Timed
 from autotune.targets import CudaError
 
-__all__ = ["DeviceCall", "is_warm"]
+__all__ = ["MOST_IN_GRAPH", "DeviceCall", "is_warm", "warm_up"]
 
-_MOST_IN_GRAPH = 64
+MOST_IN_GRAPH = 64
+"""Calls that are launched as one graph."""
+
 _WARM_SECONDS, _MOST_WARM_SECONDS = 5e-3, 0.1
 _STEADY = 1.01
 _STEADY_TURNS = 3
@@ -40,6 +43,7 @@ class DeviceCall:
     intermediates: Sequence[Block]
     _parameters: list[Parameters] = field(init=False)
     _graphs: dict[int, int] = field(factory=dict, init=False)
+    _turn: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._parameters = [
@@ -99,11 +103,13 @@ class DeviceCall:
         """Seconds per call over ``number`` calls or a few more.
 
         Several calls are launched as one CUDA graph of up to 64, as one launch from here takes
-        longer than a short kernel.
+        longer than a short kernel. One graph goes before, so that the device is at work when the
+        time begins, and not waiting for the first launch.
         """
         if number == 1:
-            return self.run()
-        size = min(number, _MOST_IN_GRAPH)
+            self._turn += 1
+            return self._timed(lambda: self._launch(self._turn))
+        size = min(number, MOST_IN_GRAPH)
         turns = -(-number // size)
         graph = self._graph(size)
         driver, stream = self.device.driver, self.device.stream
@@ -112,20 +118,8 @@ class DeviceCall:
             for _ in range(turns):
                 driver.launch_graph(graph, stream)
 
+        driver.launch_graph(graph, stream)
         return self._timed(launched) / (size * turns)
-
-    def warm_up(self) -> None:
-        """Run until the clocks of the device have risen: until calls get no faster any more."""
-        turns: list[float] = []
-        size, spent = 1, 0.0
-        while spent < _MOST_WARM_SECONDS and not is_warm(turns, spent):
-            seconds = self.time(size)
-            turns.append(seconds)
-            spent += seconds * size
-            if seconds * size < _WARM_SECONDS / 16 and size < _MOST_IN_GRAPH:
-                size = min(_MOST_IN_GRAPH, size * 8)
-                # Those of other sizes have other shares of overhead.
-                turns.clear()
 
     def _graph(self, size: int) -> int:
         if size not in self._graphs:
@@ -156,6 +150,20 @@ class DeviceCall:
         launch()
         driver.record(end, stream)
         return driver.seconds_between(begin, end)
+
+
+def warm_up(call: Timed) -> None:
+    """Call until the clocks of a device have risen: until calls get no faster any more."""
+    turns: list[float] = []
+    size, spent = 1, 0.0
+    while spent < _MOST_WARM_SECONDS and not is_warm(turns, spent):
+        seconds = call.time(size)
+        turns.append(seconds)
+        spent += seconds * size
+        if seconds * size < _WARM_SECONDS / 16 and size < MOST_IN_GRAPH:
+            size = min(MOST_IN_GRAPH, size * 8)
+            # Those of other sizes have other shares of overhead.
+            turns.clear()
 
 
 def is_warm(turns: Sequence[float], spent: float) -> bool:

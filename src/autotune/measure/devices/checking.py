@@ -104,14 +104,16 @@ class DeviceChecker:
     function: Callable[[str], int]
     _counts: Block | None = None
 
-    def expect(self, expected: Expected) -> ExpectedOnDevice:
-        """Copy a reference to the device."""
-        reference = self.device.allocate(f"reference {expected.name}", expected.reference.nbytes)
+    def expect(
+        self, expected: Expected, allocate: Callable[[str, int], Block]
+    ) -> ExpectedOnDevice:
+        """Copy a reference to the device, into memory of a name and a size."""
+        reference = allocate(f"reference {expected.name}", expected.reference.nbytes)
         self.device.upload(reference, expected.reference)
         if _kernel(expected.element) == "check_bytes":
             return ExpectedOnDevice(expected, reference, None)
         bound = np.ascontiguousarray(expected.bound, np.float32)
-        block = self.device.allocate(f"bounds of {expected.name}", bound.nbytes)
+        block = allocate(f"bounds of {expected.name}", bound.nbytes)
         self.device.upload(block, bound)
         return ExpectedOnDevice(expected, reference, block)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,7 @@ GUARD, GUARD_BYTES = 0xA7, 4096
 _IDLE_BYTES = 3 << 29
 _OUT_OF_MEMORY, _UNAVAILABLE = 2, 46
 _GIB = 1 << 30
+_POLL_SECONDS = 0.1
 
 
 @define(eq=False)
@@ -118,19 +122,37 @@ class Device:
         self.driver.synchronize(self.stream)
 
 
-def open_device(target: Target, driver: CudaDriver | None = None) -> Device:
+def open_device(
+    target: Target,
+    driver: CudaDriver | None = None,
+    *,
+    held: Mapping[int, int] = MappingProxyType({}),
+    patience: float = 0.0,
+) -> Device:
     """Make a context on the device that a target describes.
 
     Args:
         target: As ``cuda``, ``cuda:N`` or a preset give it.
         driver: The driver; that of this machine unless given.
+        held: Bytes of devices, by their numbers, that are in use without making them busy.
+        patience: Seconds to wait for a device that others use.
 
     Raises:
         UnsupportedTarget: there is no such device, or others use it; says which.
     """
     driver = driver or load_driver()
     found = matching_device(target, driver)
-    what = f"cuda:{found.index} ({found.name})"
+    end = time.monotonic() + patience
+    while busy := _busy(driver, found, held.get(found.index, 0)):
+        if time.monotonic() > end:
+            raise UnsupportedTarget(f"cuda:{found.index} ({found.name}) is busy: {busy}")
+        time.sleep(_POLL_SECONDS)
+    events = driver.create_event(), driver.create_event()
+    return Device(driver, found, driver.create_stream(), events)
+
+
+def _busy(driver: CudaDriver, found: CudaDevice, held: int) -> str:
+    """Make a context current, or say why the device is not to be had."""
     handle = driver.device(found.index)
     try:
         driver.retain_context(handle)
@@ -139,14 +161,14 @@ def open_device(target: Target, driver: CudaDriver | None = None) -> Device:
             _UNAVAILABLE: "another process has it for itself (compute mode 'exclusive process')",
             _OUT_OF_MEMORY: "its memory is in use",
         }.get(error.code, str(error))
-        raise UnsupportedTarget(f"{what} is busy: {why}; cuda:N names another device") from error
+        return f"{why}; cuda:N names another device"
     free, total = driver.memory()
-    if total - free > _IDLE_BYTES and os.environ.get(BUSY_VARIABLE) != "1":
-        driver.release_context(handle)
-        raise UnsupportedTarget(
-            f"{what} is busy: {(total - free) / _GIB:.1f} GiB of its {total / _GIB:.1f} GiB are "
-            f"in use; cuda:N names another device, {BUSY_VARIABLE}=1 times beside others all "
-            "the same"
-        )
-    events = driver.create_event(), driver.create_event()
-    return Device(driver, found, driver.create_stream(), events)
+    used = total - free
+    if used <= _IDLE_BYTES + held or os.environ.get(BUSY_VARIABLE) == "1":
+        return ""
+    driver.release_context(handle)
+    own = f", {held / _GIB:.1f} of them by this process" if held else ""
+    return (
+        f"{used / _GIB:.1f} GiB of its {total / _GIB:.1f} GiB are in use{own}; cuda:N names "
+        f"another device, {BUSY_VARIABLE}=1 times beside others all the same"
+    )

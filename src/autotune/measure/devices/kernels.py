@@ -8,8 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.backends import CudaProgram
+from autotune.backends import CudaProgram, TensorMap
 from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
 from autotune.targets import CudaDriver
 
 __all__ = ["LoadedKernels", "Parameters"]
@@ -48,7 +49,7 @@ class LoadedKernels:
             InvalidValueError: a launch takes an array of another name.
         """
         for launch in program.launches:
-            for name in launch.arguments:
+            for name in (*launch.arguments, *(it.buffer for it in launch.maps)):
                 if name not in known:
                     raise InvalidValueError(
                         f"kernel {launch.kernel!r} takes {name!r}; known: {sorted(known)}"
@@ -65,11 +66,22 @@ class LoadedKernels:
         return LoadedKernels(driver, program, module, functions)
 
     def parameters(self, pointers: Mapping[str, int]) -> Parameters:
-        """What the launches are given for arrays at these addresses, by name."""
+        """What the launches are given for arrays at these addresses, by name.
+
+        Raises:
+            CudaError: an array does not begin where the copy engine reads it.
+        """
         return [
-            [c_uint64(pointers[name]) for name in launch.arguments]
+            [
+                *(c_uint64(pointers[name]) for name in launch.arguments),
+                *(self._described(known, pointers[known.buffer]) for known in launch.maps),
+            ]
             for launch in self.program.launches
         ]
+
+    def _described(self, known: TensorMap, pointer: int) -> Any:
+        size = element_type(known.dtype).bytes
+        return self.driver.tensor_map(pointer, known.dtype, known.shape, known.box, size)
 
     def launch(self, parameters: Parameters, stream: int) -> None:
         """Launch every kernel, in order."""

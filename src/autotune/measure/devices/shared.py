@@ -40,10 +40,12 @@ __all__ = [
     "Given",
     "SharedDevice",
     "converted",
+    "kept_bytes",
     "numpy_type",
     "read_given",
     "release_unused",
     "shared_device",
+    "view_on",
 ]
 
 Array = NDArray[Any]
@@ -51,6 +53,7 @@ Array = NDArray[Any]
 DEFAULT_STREAM = 0
 """Where copies and fills are made."""
 
+_OUT_OF_MEMORY = 2
 # Kernels read vectors of up to so many bytes.
 _WIDEST_ACCESS = 16
 
@@ -74,6 +77,7 @@ class SharedDevice:
         device: What it is.
         context: The primary context.
         stream: Where everything is launched.
+        recorder: A stream on which graphs are recorded, whatever others do meanwhile.
         events: Two, to take times with.
         users: What is on it: arrays, and programs that are loaded.
     """
@@ -82,6 +86,7 @@ class SharedDevice:
     device: CudaDevice
     context: int
     stream: int
+    recorder: int
     events: tuple[int, int]
     users: weakref.WeakSet[Any] = field(factory=weakref.WeakSet, init=False)
     _lock: threading.RLock = field(factory=threading.RLock, init=False)
@@ -103,16 +108,33 @@ class SharedDevice:
     def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
         """A new array of unspecified content.
 
+        Where there is too little memory, torch gives back what it keeps for later tensors.
+
         Raises:
             DeviceFailed: there is too little memory.
         """
         size = max(1, prod(shape) * numpy_type(dtype).itemsize)
         with self.current() as driver:
-            return DeviceArray(self, driver.allocate(size), shape, dtype)
+            try:
+                pointer = driver.allocate(size)
+            except CudaError as error:
+                if error.code != _OUT_OF_MEMORY or not _emptied_cache_of_torch():
+                    raise
+                pointer = driver.allocate(size)
+            return DeviceArray(self, pointer, shape, dtype)
 
     def synchronize(self) -> None:
         """Wait for what was launched; raises what went wrong in it."""
         self.driver.synchronize(self.stream)
+
+
+def _emptied_cache_of_torch() -> bool:
+    """Whether torch is in use here, which then has given back memory that no tensor has."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    torch.cuda.empty_cache()
+    return True
 
 
 class DeviceArray:
@@ -196,20 +218,33 @@ class Given:
         """Whether kernels can read it where it is."""
         return self.view is not None and self.view.pointer % _WIDEST_ACCESS == 0
 
-    def copy_to(self, driver: CudaDriver, pointer: int) -> None:
-        """Copy it to an address of the device, after what others have begun on it."""
+    def copy_to(self, driver: CudaDriver, pointer: int, stream: int) -> None:
+        """Copy it to an address of the device when a stream has come here."""
         if self.view is not None:
             size = prod(self.shape) * numpy_type(self.dtype).itemsize
             if size:
-                driver.copy(pointer, self.view.pointer, size)
+                driver.begin_copy(pointer, self.view.pointer, size, stream)
         elif self.array is not None and self.array.nbytes:
-            driver.upload(pointer, self.array)
+            driver.begin_upload(pointer, self.array, stream)
 
 
 def read_given(
-    device: SharedDevice, name: str, shape: tuple[int, ...], dtype: str, value: Any
+    device: SharedDevice,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    value: Any,
+    stream: int | None = None,
 ) -> Given:
     """What a caller gave for a tensor: on the device, or anything that numpy takes.
+
+    Args:
+        device: Where the tensor is used.
+        name: Of the tensor.
+        shape: Its extents.
+        dtype: Its element type.
+        value: What was given.
+        stream: Which waits for what was begun on it; by default that of the device.
 
     Raises:
         InvalidValueError: it is of another shape or type, or on another device.
@@ -228,15 +263,32 @@ def read_given(
         raise InvalidValueError(
             f"{name!r} is on {kind}:{where[1]}, and the program on cuda:{here}; move it there"
         )
-    view = dlpack.view_of(value, device.stream)
+    view = view_on(device, value, stream)
     if not view.contiguous and hasattr(value, "contiguous"):
-        view = dlpack.view_of(value.contiguous(), device.stream)
+        view = view_on(device, value.contiguous(), stream)
     _check(name, shape, dtype, view.shape, view.dtype)
     if not view.contiguous:
         raise InvalidValueError(
             f"{name!r} does not lie in row-major order without gaps on the device; copy it so"
         )
     return Given(name, shape, dtype, view)
+
+
+def view_on(device: SharedDevice, value: Any, stream: int | None = None) -> dlpack.TensorView:
+    """Where a tensor of a device lies, once a stream waits for what was begun on it.
+
+    Torch exports tensors of its current device only. The stream is the device's unless given.
+
+    Raises:
+        InvalidValueError: it cannot be exchanged, or its elements are of no known type.
+    """
+    # The default stream has a number of its own there.
+    waiting = device.stream if stream is None else stream or dlpack.DEFAULT_STREAM
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return dlpack.view_of(value, waiting)
+    with torch.cuda.device(device.device.index):
+        return dlpack.view_of(value, waiting)
 
 
 def _check(name: str, shape: tuple[int, ...], dtype: str, found: Any, kind: str) -> None:
@@ -274,10 +326,20 @@ def shared_device(target: Target) -> SharedDevice:
                 with driver.current(context):
                     events = driver.create_event(), driver.create_event()
                     stream = driver.create_stream()
+                    recorder = driver.create_stream(waits=False)
             except CudaError as error:
                 raise DeviceFailed(f"cuda:{found.index} ({found.name}): {error}") from error
-            _shared[key] = SharedDevice(driver, found, context, stream, events)
+            _shared[key] = SharedDevice(driver, found, context, stream, recorder, events)
         return _shared[key]
+
+
+def kept_bytes() -> dict[int, int]:
+    """Bytes of the arrays on each device that is open here, by its number."""
+    with _opening:
+        return {
+            index: sum(it.bytes for it in list(device.users) if isinstance(it, DeviceArray))
+            for (_, index), device in _shared.items()
+        }
 
 
 def release_unused() -> None:

@@ -18,7 +18,7 @@ from autotune.backends import CudaProgram, find_cuda_compiler
 from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
 from autotune.measure.devices.arrays import TaskArrays
-from autotune.measure.devices.calls import DeviceCall
+from autotune.measure.devices.calls import DeviceCall, warm_up
 from autotune.measure.devices.checking import CHECK_SOURCE, DeviceChecker
 from autotune.measure.devices.device import Device, open_device
 from autotune.measure.protocol import MeasureProtocol
@@ -37,6 +37,9 @@ from autotune.targets import CudaError, Target
 
 # A device that rested so long has cooled.
 _REST_SECONDS = 0.02
+# How long a device that seems busy is waited for: what has just ended may still be on its way out,
+# and a process whose kernel hung is so for seconds.
+_PATIENCE_SECONDS, _REPLACING_SECONDS = 1.0, 20.0
 _NO_BINARY = frozenset({200, 209, 218, 222, 300, 301})
 
 
@@ -111,6 +114,8 @@ class DeviceWorker:
         self._tasks: dict[str, _Task] = {}
         self._checker: DeviceChecker | None = None
         self._last_use = 0.0
+        self._held: dict[int, int] = {}
+        self._replaces = False
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -125,8 +130,10 @@ class DeviceWorker:
             "forget": self._forget,
         }
 
-    def _hello(self, _message: Message) -> Message:
+    def _hello(self, message: Message) -> Message:
         with self._connection.phase("start"):
+            self._held = {int(index): int(size) for index, size in message["held"].items()}
+            self._replaces = bool(message["replaces"])
             return {}
 
     def _set_task(self, message: Message) -> Message:
@@ -134,8 +141,11 @@ class DeviceWorker:
             self._release(message)
             task = _Task(message)
             if self._checker is None:
-                self._checker = _checker_on(open_device(task.target))
-            _check_fits(task, self._checker.device)
+                patience = _REPLACING_SECONDS if self._replaces else _PATIENCE_SECONDS
+                device = open_device(task.target, held=self._held, patience=patience)
+                self._checker = _checker_on(device)
+            loaded = sum(it.arrays.bytes for it in self._tasks.values() if it.arrays)
+            _check_fits(task, self._checker.device, loaded)
             self._tasks[message["task"]] = task
         return {}
 
@@ -222,7 +232,7 @@ class DeviceWorker:
         """Have the clocks up, which fall while a device rests."""
         rested = time.monotonic() - self._last_use
         if expected < LONG_SECONDS and rested > _REST_SECONDS:
-            call.warm_up()
+            warm_up(call)
 
     def _load(self, task: _Task) -> TaskArrays:
         """Have the arrays of a task on the device, and those of no other."""
@@ -267,21 +277,28 @@ def _checker_on(device: Device) -> DeviceChecker:
     return DeviceChecker(device, function)
 
 
-def _check_fits(task: _Task, device: Device) -> None:
+def _check_fits(task: _Task, device: Device, loaded: int) -> None:
     """Refuse a task whose arrays no emptying makes room for.
 
+    Args:
+        task: The task.
+        device: The device.
+        loaded: Bytes of the arrays of other tasks, which make room.
+
     Raises:
-        AutotuneError: they are larger than the device's memory.
+        AutotuneError: they are larger than what the device has for this process.
     """
     tensors = task.workload.tensors
     outputs = sum(
         tensors[name].bytes + 4 * tensors[name].elements for name in task.workload.outputs
     )
     needed = 2 * task.workload.io_bytes + outputs
-    if needed > device.device.memory_bytes:
+    free, total = device.driver.memory()
+    if needed > free + loaded:
         raise AutotuneError(
             f"out of device memory: workload {task.workload.name!r} needs {needed} bytes with "
-            f"copies and references, cuda:{device.device.index} has {device.device.memory_bytes}"
+            f"copies and references, cuda:{device.device.index} has {free + loaded} of {total} "
+            "free"
         )
 
 

@@ -131,6 +131,10 @@ def read_model(stream: BinaryIO, model: str, feature_version: int | str) -> Save
     Raises:
         InvalidValueError: it is no such file, or one of another model, or of other features.
     """
+    # Of other bytes, numpy says only that they may be pickled, and how to trust them.
+    if not zipfile.is_zipfile(stream):
+        raise InvalidValueError("this is no file of a cost model: it is no .npz archive of arrays")
+    stream.seek(0)
     try:
         with np.load(stream, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}

@@ -9,7 +9,6 @@ __all__ = [
     "CURVE_SAMPLES",
     "DATAFLOW_COLUMNS",
     "FEATURE_COLUMNS",
-    "INTEGER_COLUMNS",
 ]
 
 _CLASSES = ("multiply_add", "add", "multiply", "divide", "compare", "function", "other_function")
@@ -19,7 +18,6 @@ ARITHMETIC = (
     "logic",
     "select",
 )
-INTEGER_COLUMNS = tuple(name for name in ARITHMETIC if name.startswith("integer_"))
 _POSITIONS = (
     "none",
     "inner_spatial",

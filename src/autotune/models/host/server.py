@@ -6,10 +6,7 @@ It creates the requested models and serves the calls of the tuner.
 from __future__ import annotations
 
 import logging
-import sys
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,6 +30,7 @@ from autotune.plugins.spec import HOOK
 from autotune.process import ATTACHMENTS, Message
 from autotune.process.child import Handler, connect, serve
 from autotune.process.error_codec import refusing
+from autotune.process.hidden_packages import packages_hidden
 from autotune.targets import Target
 
 PROGRAM = "autotune.models.host.server"
@@ -132,18 +130,6 @@ class _ModelLog(logging.Handler):
         """What was logged since the last call."""
         taken, self._messages = self._messages, []
         return taken
-
-
-@contextmanager
-def packages_hidden(*names: str) -> Iterator[None]:
-    """Let imports of packages fail as if they were not installed; those already imported stay."""
-    hidden = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # documented: None
-    try:
-        yield
-    finally:
-        for name in hidden:
-            sys.modules.pop(name, None)
 
 
 def _load(name: str, model: object, file: ModelFile) -> None:

@@ -23,8 +23,11 @@ from autotune.ir.expressions import (
     select,
 )
 from autotune.models.pruning.gpu_loops import (
+    barriers,
+    dtype_of,
     inner_loops,
     inside,
+    is_bulk_copy,
     is_element,
     scope_of,
     stages_of,
@@ -102,6 +105,10 @@ def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
             exposed_shared=loads.steps,
         )
     count, width = executions(statement) // _lanes(statement), _lanes(statement)
+    if is_bulk_copy(nest, statement):
+        # Swizzled rows are written whole.
+        size = width * nest.element_bytes(access.buffer)
+        return AccessCosts(shared_wavefronts=count * ceildiv(size * _WARP, _WAVEFRONT_BYTES))
     if statement.flattened and _is_turned(layout_of(nest, access.buffer), len(access.forms)):
         # Neighbours that are loaded together are stored one by one, each in a row of its own.
         count, width = executions(statement), _ONE
@@ -138,23 +145,34 @@ def _is_turned(layout: Layout, rank: int) -> bool:
 
 
 def _global_costs(nest: LoopNest, statement: Statement, access: Access) -> AccessCosts:
-    lanes = _lanes(statement)
+    lanes = _lanes(statement) if _has_vectors(nest, statement) else _ONE
     count = executions(statement) // lanes
     width_bytes = lanes * nest.element_bytes(access.buffer)
     if statement.flattened:
         sectors = _sectors_of_rows(nest, statement, access, width_bytes)
     else:
         sectors = _sectors_of_threads(_thread_parts(nest, statement, access), width_bytes)
-    exposed = _ZERO
+    exposed, issued = _ZERO, count
+    if is_bulk_copy(nest, statement):
+        # One thread asks for a region; the others of its warp pass by.
+        issued = barriers(statement)
     if statement.role == "compute" and not access.write:
         at_once = minimum(maximum(unrolled(statement) // lanes, 1), _GLOBAL_AT_ONCE)
         exposed = ceildiv(count, at_once)
     return AccessCosts(
-        instructions=count,
+        instructions=issued,
         global_wavefronts=count * maximum(ceildiv(sectors, _SECTORS), 1),
-        copied=count if statement.role == "pack" and not access.write else _ZERO,
+        copied=issued if statement.role == "pack" and not access.write else _ZERO,
         exposed_global=exposed,
     )
+
+
+def _has_vectors(nest: LoopNest, statement: Statement) -> bool:
+    """Whether what is vectorised is: CUDA has no vectors of truth values in memory.
+
+    A loop that reads or writes these is unrolled, with all else that it reads.
+    """
+    return all(dtype_of(nest, access.buffer) != "bool" for access in statement.accesses)
 
 
 def _lanes(statement: Statement) -> IntExpr:

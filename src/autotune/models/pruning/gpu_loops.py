@@ -14,8 +14,10 @@ from autotune.nest.loop_nest import ELEMENT, Loop, LoopNest, Statement
 __all__ = [
     "accumulators_spill",
     "barriers",
+    "dtype_of",
     "inner_loops",
     "inside",
+    "is_bulk_copy",
     "is_element",
     "own_vthreads",
     "scope_of",
@@ -37,9 +39,21 @@ def scope_of(nest: LoopNest, buffer: str) -> str:
     return next((known.scope for known in nest.buffers if known.name == buffer), "global")
 
 
+def dtype_of(nest: LoopNest, buffer: str) -> str:
+    """Element type of a buffer or tensor."""
+    dtypes = {known.name: known.dtype for known in nest.buffers}
+    return dtypes[buffer] if buffer in dtypes else nest.workload.tensors[buffer].dtype
+
+
 def stages_of(nest: LoopNest, buffer: str) -> IntExpr:
     """How many iterations have their part of a buffer in memory at once."""
     return next((known.stages for known in nest.buffers if known.name == buffer), const(1))
+
+
+def is_bulk_copy(nest: LoopNest, statement: Statement) -> bool:
+    """Whether the device's copy engine makes a copy: threads only ask for it and wait."""
+    written = {access.buffer for access in statement.accesses if access.write}
+    return any(known.bulk and known.name in written for known in nest.buffers)
 
 
 def is_element(loop: Loop) -> bool:

@@ -50,7 +50,7 @@ class PSA(PruningModel):
     """
 
     name = "psa"
-    version = "3"
+    version = "4"
     """Changes when scores do."""
 
     def __init__(self, context: Context) -> None:

@@ -9,7 +9,9 @@ from autotune.models.pruning.gpu_accesses import AccessCosts, access_costs
 from autotune.models.pruning.gpu_loops import (
     accumulators_spill,
     barriers,
+    dtype_of,
     inside,
+    is_bulk_copy,
     is_element,
     own_vthreads,
     scope_of,
@@ -174,7 +176,9 @@ def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, I
             crossed = crossed + (1 if _crosses_threads(statement) else 0)
         else:
             whole = [loop for loop in statement.loops if loop.kind != "vectorized"]
-            if statement.role in ("pack", "write"):
+            if is_bulk_copy(nest, statement):
+                others = others + barriers(statement)
+            elif statement.role in ("pack", "write"):
                 others = others + executions(inside(statement, whole))
         if statement.role == "pack":
             waits = _larger(waits, barriers(statement))
@@ -201,11 +205,6 @@ def _crosses_threads(statement: Statement) -> bool:
     )
 
 
-def _dtype(nest: LoopNest, buffer: str) -> str:
-    dtypes = {known.name: known.dtype for known in nest.buffers}
-    return dtypes[buffer] if buffer in dtypes else nest.workload.tensors[buffer].dtype
-
-
 def _operand_registers(nest: LoopNest, statement: Statement) -> IntExpr:
     """Registers for the operands of one step of a reduction, over the tile of a thread."""
     if statement.intrinsic:
@@ -230,8 +229,10 @@ def _slots(nest: LoopNest, statement: Statement, target: Target) -> IntExpr:
     """Sixteenths of a float32 multiply-add that one thread starts."""
     if statement.intrinsic:
         return matrix_slots(statement, target)
+    if is_bulk_copy(nest, statement):
+        return barriers(statement) * _SLOTS_PER_MULTIPLY_ADD
     runs = executions(statement)
-    dtype = _dtype(nest, next(a.buffer for a in statement.accesses if a.write))
+    dtype = dtype_of(nest, next(a.buffer for a in statement.accesses if a.write))
     slots = runs * slot_cost(statement.operations, dtype, target)
     if statement.role in ("pack", "write"):
         vectors = [loop for loop in statement.loops if loop.kind != "vectorized"]

@@ -19,6 +19,7 @@ from autotune.networks.bench.result import BenchResult, BenchRow
 from autotune.networks.bench.runtimes import RUNTIMES, TUNED, UNTUNED
 from autotune.networks.comparison import compare_outputs
 from autotune.networks.frontend import NetworkTensor
+from autotune.networks.precision import check_precision
 from autotune.process import (
     Message,
     WorkerDied,
@@ -28,7 +29,8 @@ from autotune.process import (
 )
 from autotune.process.error_codec import accepted
 from autotune.process.processes import ready
-from autotune.tuning.options import usable_cpus
+from autotune.targets import load_driver, matching_device
+from autotune.tuning.options import checked_target, usable_cpus
 
 __all__ = ["BenchOptions", "bench_model"]
 
@@ -39,6 +41,7 @@ _PREPARE_SECONDS = 900.0
 _TIME_SECONDS = 300.0
 # The model itself, where it can be run; else what is left of it after import, untuned.
 _REFERENCES = ("torch eager", "onnxruntime", UNTUNED)
+AS_IT_WAS = "the model before it was converted"
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:
@@ -54,7 +57,10 @@ class BenchOptions:
 
     Attributes:
         database: Where the records of the tuned network are.
-        threads: Threads that each runtime may use; by default one per CPU of this process.
+        target: ``cpu``, or a CUDA device of this machine.
+        threads: Threads that each runtime may use; by default one per CPU of this process. None
+            for a CUDA device.
+        precision: As of :func:`~autotune.networks.precision.in_precision`.
         runtimes: Names of the runtimes; by default all.
         turns: How often each runtime has its turn.
         seconds: How long a turn is.
@@ -63,7 +69,9 @@ class BenchOptions:
     """
 
     database: str = "autotune.db"
-    threads: int = field(factory=usable_cpus)
+    target: str = "cpu"
+    threads: int | None = None
+    precision: str | None = field(default=None, converter=check_precision)
     runtimes: tuple[str, ...] = field(default=(), converter=_names)
     turns: int = 5
     seconds: float = 1.0
@@ -71,10 +79,24 @@ class BenchOptions:
     passes: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
+        if self.is_on_device and self.threads is not None:
+            raise InvalidValueError(
+                f"threads are of CPUs, and target {self.target!r} is a CUDA device: leave them out"
+            )
         if self.turns < 1 or not self.seconds > 0:
             raise InvalidValueError(
                 f"{self.turns} turns of {self.seconds} seconds: there is nothing to time"
             )
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the network runs on a CUDA device."""
+        return checked_target(self.target, None).kind == "cuda"
+
+    @property
+    def used_threads(self) -> int:
+        """Threads of each process."""
+        return usable_cpus() if self.threads is None else self.threads
 
 
 @define
@@ -90,6 +112,12 @@ class _Running:
 
     def __attrs_post_init__(self) -> None:
         self.row = BenchRow(self.name)
+
+    def start(self, threads: int, place: Path) -> None:
+        """Start the process, which writes to a folder of its own."""
+        self.folder.mkdir()
+        limit = default_memory_limit()
+        self.worker = WorkerProcess(_MODULE, {}, threads, {}, limit, place)
 
     def ask(self, message: Message, seconds: float) -> Message | None:
         """The answer, or None where it failed, which is then its problem."""
@@ -144,6 +172,7 @@ def bench_model(
 
     Raises:
         InvalidValueError: all of several runtimes refuse the source.
+        UnsupportedTarget: there is no such device here.
         WorkerStartFailed: no process can be started.
     """
     question = {
@@ -152,10 +181,14 @@ def bench_model(
         "network": sizes is not None,
         "sizes": dict(sizes or {}),
         "database": options.database,
-        "threads": options.threads,
+        "target": options.target,
+        "threads": None if options.is_on_device else options.used_threads,
+        "precision": options.precision,
         "frontend": options.frontend,
         "passes": list(options.passes),
     }
+    if options.is_on_device:
+        matching_device(checked_target(options.target, None), load_driver())
     with ExitStack() as ending:
         folder = make_private_folder()
         ending.callback(folder.remove)
@@ -164,25 +197,52 @@ def bench_model(
         for number, name in enumerate(options.runtimes):
             one = _Running(name, folder.path / f"outputs-{number}")
             running.append(one)
-            if missing := _missing(name):
+            left_out = RUNTIMES[name].left_out if options.is_on_device else ""
+            if missing := left_out or _missing(name):
                 one.row = evolve(one.row, problem=missing)
                 continue
             say(f"{name}: preparing")
-            one.folder.mkdir()
-            limit = default_memory_limit()
-            place = folder.path / f"worker-{number}"
-            one.worker = WorkerProcess(_MODULE, {}, options.threads, {}, limit, place)
+            one.start(options.used_threads, folder.path / f"worker-{number}")
             ending.callback(one.end)
             _prepare(one, {**question, "inputs": inputs})
             inputs = inputs or one.inputs
         _check_source(running)
-        reference = _compare(running)
+        wide: list[Any] = []
+        if options.precision is not None and any(one.outputs for one in running):
+            say("the model as it was: outputs")
+            wide = _wide_outputs(question, options.used_threads, folder.path)
+        reference = _compare(running, wide)
         for turn in range(options.turns):
             say(f"turn {turn + 1} of {options.turns}")
             for one in running:
                 _time(one, options.seconds)
         rows = tuple(one.row for one in running)
-        return BenchResult(source, options.threads, reference, rows)
+        return BenchResult(
+            source,
+            options.used_threads,
+            reference,
+            rows,
+            target=checked_target(options.target, None).name if options.is_on_device else "cpu",
+            precision=options.precision,
+        )
+
+
+def _wide_outputs(question: Message, threads: int, folder: Path) -> list[Any]:
+    """What the model computes as it was before it was converted, in a process of its own.
+
+    Raises:
+        InvalidValueError: it does not run.
+    """
+    one = _Running(AS_IT_WAS, folder / "outputs-wide")
+    one.start(threads, folder / "worker-wide")
+    try:
+        message = {**question, "op": "reference", "folder": str(one.folder)}
+        answer = one.ask(message, _PREPARE_SECONDS)
+        if answer is None:
+            raise InvalidValueError(f"{AS_IT_WAS} does not run: {one.row.problem}")
+        return [read_array(path) for path in answer["outputs"]]
+    finally:
+        one.end()
 
 
 def _check_source(running: Sequence[_Running]) -> None:
@@ -219,26 +279,37 @@ def _prepare(one: _Running, question: Message) -> None:
     )
 
 
-def _compare(running: Sequence[_Running]) -> str:
-    """Compare all outputs with those of one runtime; returns its name, "" where none has any."""
+def _compare(running: Sequence[_Running], wide: Sequence[Any] = ()) -> str:
+    """Compare all outputs with those of one runtime; returns its name, "" where none has any.
+
+    Args:
+        running: The runtimes.
+        wide: What the model computes as it was before it was converted, if it was; it is compared
+            with then, rounded once.
+    """
     by_name = {one.name: one for one in running if one.outputs}
     first = next((by_name[name] for name in (*_REFERENCES, TUNED) if name in by_name), None)
     if first is None:
         return ""
+    wanted, name = first.outputs, first.name
+    if wide and len(wide) == len(wanted):
+        with np.errstate(over="ignore"):
+            wanted = [it.astype(like.dtype) for it, like in zip(wide, wanted, strict=True)]
+        name = AS_IT_WAS
     tensors = [
         NetworkTensor(f"output {number}", array.shape, str(array.dtype))
-        for number, array in enumerate(first.outputs)
+        for number, array in enumerate(wanted)
     ]
     for one in by_name.values():
-        differences = compare_outputs(tensors, first.outputs, one.outputs)
+        differences = compare_outputs(tensors, wanted, one.outputs)
         wrong = [str(it) for it in differences if not it.ok]
         worst = max((it.error / it.allowed for it in differences if it.allowed), default=0.0)
         one.row = evolve(one.row, error=worst if np.isfinite(worst) else None)
         if wrong:
             # It is timed all the same: that it is wrong stands beside it.
-            problem = f"its outputs are not those of {first.name}: {wrong[0]}"
+            problem = f"its outputs are not those of {name}: {wrong[0]}"
             one.row = evolve(one.row, problem=problem)
-    return first.name
+    return name
 
 
 def _time(one: _Running, seconds: float) -> None:
@@ -246,10 +317,11 @@ def _time(one: _Running, seconds: float) -> None:
     if answer is None:
         return
     fastest = float(answer["fastest"])
-    known = one.row.fastest
+    known, called = one.row.fastest, answer["called"]
     one.row = evolve(
         one.row,
         medians=(*one.row.medians, float(answer["median"])),
         fastest=fastest if known is None else min(known, fastest),
+        calls=one.row.calls if called is None else (*one.row.calls, float(called)),
         peak_bytes=int(answer["peak_bytes"]),
     )

@@ -16,6 +16,7 @@ from autotune.networks.api import ModelOptions
 from autotune.networks.arrays import read_array, write_array
 from autotune.networks.bench.runtimes import RUNTIMES, Prepared
 from autotune.networks.loading import read_passes
+from autotune.networks.precision import in_precision
 from autotune.networks.source import Source, read_network, read_source
 from autotune.process import Message
 from autotune.process.child import connect, serve
@@ -27,6 +28,7 @@ __all__: list[str] = []
 _MODULE = "autotune.networks.bench.child"
 _MOST_CALLS = 100_000
 _BATCH_SECONDS, _LARGEST_BATCH = 0.1, 100
+_CALLED = 11
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -40,21 +42,29 @@ class Child:
     def prepare(self, question: Message) -> Message:
         """Read and prepare the network, call it first, and write its outputs."""
         begin = time.perf_counter()
-        source = _source(question)
+        source = in_precision(_source(question), question["precision"])
         inputs = question["inputs"]
         if inputs and source.example_inputs is None:
             source = evolve(source, example_inputs=tuple(map(read_array, inputs)))
         reading = ModelOptions(
             frontend=question["frontend"], passes=read_passes(question["passes"])
         )
-        options = TuneOptions(database=question["database"], threads=question["threads"])
+        options = TuneOptions(
+            database=question["database"],
+            target=question["target"],
+            threads=question["threads"],
+        )
         module, _, function = RUNTIMES[question["runtime"]].factory.partition(":")
         prepared = getattr(import_module(module), function)(source, options, reading)
         ready = time.perf_counter()
         outputs = prepared.outputs()
         first = time.perf_counter() - ready
         self._prepared = prepared
-        self._batch = max(1, min(_LARGEST_BATCH, int(_BATCH_SECONDS / first)))
+        # On a device the first call loads what is called.
+        taken = first
+        if prepared.on_device and prepared.seconds is not None:
+            taken = prepared.seconds(1)[0]
+        self._batch = max(1, min(_LARGEST_BATCH, int(_BATCH_SECONDS / taken)))
         folder = Path(question["folder"])
         return {
             "version": prepared.version,
@@ -72,12 +82,23 @@ class Child:
         end = time.perf_counter() + question["seconds"]
         while time.perf_counter() < end and len(samples) < _MOST_CALLS:
             samples += _timed(prepared, self._batch)
+        called = None
+        if prepared.on_device:
+            called = statistics.median(_called(prepared) for _ in range(_CALLED))
         return {
             "median": statistics.median(samples),
             "fastest": min(samples),
             "calls": len(samples),
+            "called": called,
             "peak_bytes": _peak_bytes(),
         }
+
+    def reference(self, question: Message) -> Message:
+        """What the model computed before it was converted to half precision."""
+        source = in_precision(_source(question), question["precision"])
+        assert source.wide is not None and source.example_inputs is not None
+        outputs = source.wide(list(filter(_is_array, _leaves(source.example_inputs))))
+        return {"outputs": _write(outputs, Path(question["folder"]) / "output")}
 
 
 def _source(question: Message) -> Source:
@@ -89,9 +110,23 @@ def _source(question: Message) -> Source:
 def _timed(prepared: Prepared, calls: int) -> list[float]:
     if prepared.seconds is not None:
         return list(prepared.seconds(calls))
+    return [_called(prepared)]
+
+
+def _called(prepared: Prepared) -> float:
+    """Seconds of a call as a person makes it."""
     begin = time.perf_counter()
     prepared.run()
-    return [time.perf_counter() - begin]
+    return time.perf_counter() - begin
+
+
+def _leaves(inputs: Any) -> list[Any]:
+    found: list[Any] = import_module("torch").utils._pytree.tree_leaves(inputs)
+    return found
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape")
 
 
 def _write(arrays: Iterable[Any], stem: Path) -> list[str]:
@@ -107,5 +142,5 @@ def _peak_bytes() -> int:
 if __name__ == "__main__":
     connection, _ = connect(_MODULE)
     child = Child()
-    handlers = {"prepare": child.prepare, "time": child.time}
+    handlers = {"prepare": child.prepare, "time": child.time, "reference": child.reference}
     serve(connection, {name: refusing(handler) for name, handler in handlers.items()})

@@ -31,6 +31,8 @@ class BenchRow:
         first_call: Seconds of the first inference.
         peak_bytes: The most memory that its process had.
         error: Largest difference of an output from the reference, over what is allowed.
+        calls: On a device, median seconds of a call by the host until its outputs are there, of
+            each turn; what the device takes of them is the latency.
     """
 
     runtime: str
@@ -42,6 +44,12 @@ class BenchRow:
     first_call: float | None = None
     peak_bytes: int | None = None
     error: float | None = None
+    calls: tuple[float, ...] = ()
+
+    @property
+    def call(self) -> float | None:
+        """Median over the turns of what a call takes; None where only latencies were taken."""
+        return statistics.median(self.calls) if self.calls else None
 
     @property
     def latency(self) -> float | None:
@@ -58,12 +66,16 @@ class BenchResult:
         threads: How many threads each runtime used.
         reference: The runtime that the others' outputs were compared with.
         rows: One for each runtime.
+        target: Name of the device, or ``cpu``.
+        precision: What the network was converted to, or None.
     """
 
     network: str
     threads: int
     reference: str
     rows: tuple[BenchRow, ...]
+    target: str = "cpu"
+    precision: str | None = None
 
     def row(self, runtime: str) -> BenchRow | None:
         """The row of a runtime, if it was asked for."""
@@ -83,9 +95,16 @@ class BenchResult:
             "version": BENCH_VERSION,
             "network": self.network,
             "threads": self.threads,
+            "target": self.target,
+            "precision": self.precision,
             "reference": self.reference,
             "runtimes": [
-                {**asdict(row), "latency": row.latency, "tuned_speedup": self.ratio(row)}
+                {
+                    **asdict(row),
+                    "latency": row.latency,
+                    "call": row.call,
+                    "tuned_speedup": self.ratio(row),
+                }
                 for row in self.rows
             ],
         }
@@ -96,10 +115,12 @@ def bench_table(result: BenchResult) -> Table:
     ran = sorted(
         (row for row in result.rows if row.latency is not None), key=lambda row: row.latency or 0.0
     )
+    has_calls = any(row.call is not None for row in ran)
     rows = [
         (
             row.runtime,
             formats.seconds(row.latency),
+            *((formats.seconds(row.call) if row.call else "-",) if has_calls else ()),
             formats.seconds(row.fastest),
             formats.ratio(result.ratio(row)),
             formats.seconds(row.ready),
@@ -110,11 +131,16 @@ def bench_table(result: BenchResult) -> Table:
         for row in ran
     ]
     columns = (
-        *("runtime", "latency>", "fastest>", "tuned speedup>"),
+        *("runtime", "latency>", *(("call>",) if has_calls else ())),
+        *("fastest>", "tuned speedup>"),
         *("ready>", "first call>", "peak memory>", "version"),
     )
-    threads = "1 thread" if result.threads == 1 else f"{result.threads} threads"
+    where = "1 thread" if result.threads == 1 else f"{result.threads} threads"
+    if result.target != "cpu":
+        where = result.target
+    if result.precision is not None:
+        where = f"{result.precision}, {where}"
     notes = [f"{row.runtime}: {row.problem}" for row in result.rows if row.problem]
     if result.reference:
         notes.insert(0, f"outputs are compared with those of {result.reference}")
-    return Table(f"{result.network}, {threads}", columns, tuple(rows), tuple(notes))
+    return Table(f"{result.network}, {where}", columns, tuple(rows), tuple(notes))

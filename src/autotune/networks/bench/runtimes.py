@@ -22,11 +22,13 @@ class Runtime:
         packages: Modules that it needs, by what installs them.
         factory: ``module:function`` that prepares a network; imported in a process of its own.
         description: One line.
+        left_out: Why it takes no part on CUDA devices; "" where it does.
     """
 
     packages: Mapping[str, str]
     factory: str
     description: str
+    left_out: str = ""
 
 
 @frozen(eq=False)
@@ -39,6 +41,8 @@ class Prepared:
         version: Of the runtime.
         seconds: Times so many calls, where the runtime does that itself; else ``run`` is timed.
         inputs: What it runs on, for the other runtimes; () where the source has inputs.
+        on_device: Whether ``seconds`` are those of a device, so that what a call takes beside them
+            is of interest: ``run`` ends when the outputs are there.
     """
 
     run: Callable[[], object]
@@ -46,6 +50,7 @@ class Prepared:
     version: str
     seconds: Callable[[int], Sequence[float]] | None = None
     inputs: Sequence[Any] = ()
+    on_device: bool = False
 
 
 _HERE = "autotune.networks.bench"
@@ -60,11 +65,14 @@ RUNTIMES: Mapping[str, Runtime] = {
         {"onnxruntime": "pip install onnxruntime"},
         f"{_HERE}.other_runtimes:onnxruntime",
         "ONNX Runtime on the CPU",
+        "on CUDA devices it is another package, whose kernels are mostly those of torch: cuDNN's "
+        "and cuBLAS's",
     ),
     "openvino": Runtime(
         {"openvino": "pip install openvino"},
         f"{_HERE}.other_runtimes:openvino",
         "OpenVINO on the CPU",
+        "it has no kernels for CUDA devices",
     ),
 }
 """Every runtime; a table of results has them in this order."""

@@ -13,6 +13,7 @@ from autotune.errors import InvalidValueError
 from autotune.networks.api import ModelOptions
 from autotune.networks.arrays import as_numpy
 from autotune.networks.bench.runtimes import Prepared
+from autotune.networks.bench.torch_device import prepared_on
 from autotune.networks.source import Source
 from autotune.tuning.options import TuneOptions
 
@@ -21,11 +22,15 @@ __all__ = ["as_arrays", "as_module", "compiled", "eager"]
 
 def eager(source: Source, options: TuneOptions, reading: ModelOptions) -> Prepared:
     """The module, operator by operator."""
+    if options.machine.kind == "cuda":
+        return prepared_on(options.machine, *as_module(source), as_arrays, compiles=False)
     return _prepared(*as_module(source), options.machine.cores, lambda module: module)
 
 
 def compiled(source: Source, options: TuneOptions, reading: ModelOptions) -> Prepared:
     """The module, compiled by ``torch.compile`` with its default backend."""
+    if options.machine.kind == "cuda":
+        return prepared_on(options.machine, *as_module(source), as_arrays, compiles=True)
     return _prepared(*as_module(source), options.machine.cores, torch.compile)
 
 

@@ -123,7 +123,7 @@ class LlamaBlock(nn.Module):  # type: ignore[misc]
         positions = torch.arange(hidden.shape[1], device=hidden.device)
         causal = positions[None, :] <= positions[:, None]
         mask = causal[None, None] & (padding != 0)[:, None, None, :]
-        cos, sin = self.rotary(positions)
+        cos, sin = (it.to(hidden.dtype) for it in self.rotary(positions))
         for layer in self.layers:
             hidden = layer(hidden, mask, cos, sin)
         return self.norm(hidden)

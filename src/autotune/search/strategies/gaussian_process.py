@@ -17,7 +17,6 @@ __all__ = ["Covariance", "Cross", "Factorised", "fit_covariance"]
 
 Array = NDArray[np.floating[Any]]
 
-_ROOT5 = math.sqrt(5.0)
 _LOG_WEIGHT = (-1.0, 1.0)
 """Mean and standard deviation of the prior of the logarithm of a coordinate's weight."""
 _LOG_NOISE = (math.log(1e-3), 2.0)

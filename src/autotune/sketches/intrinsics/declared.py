@@ -48,6 +48,8 @@ def _dot(
             backend: f"autotune_{backend}.dot_products:{implementation}"
             for backend in ("tvm", "mlir")
         },
+        # One of the factors of instructions is unsigned.
+        corrected=left == "int8",
     )
 
 
@@ -156,7 +158,9 @@ def _tiles(
         IntrinsicOperand("sums", total, (("i", rows), ("j", 32)), row_stride=True),
         # All processors with AMX have the last one, by which bytes of the right factor are packed.
         features=(feature, "amx-tile", "avx512vbmi"),
-        implementations={"tvm": "autotune_tvm.tile_products:tiles"},
+        implementations={
+            backend: f"autotune_{backend}.tile_products:tiles" for backend in ("tvm", "mlir")
+        },
     )
 
 

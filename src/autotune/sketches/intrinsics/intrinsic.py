@@ -96,6 +96,8 @@ class Intrinsic:
             what that backend makes its calls of.
         capacities: Bytes of each scope except ``"global"``; a scope that is missing is bounded
             by nothing but the tiles that fit it.
+        corrected: Whether sums are too large by what depends on the right factor alone, which
+            backends take off once for all terms: loops over these are then run to their ends.
 
     Raises:
         InvalidValueError: axes and layouts contradict each other.
@@ -113,6 +115,7 @@ class Intrinsic:
     last_architecture: int = 0
     implementations: Mapping[str, str] = field(factory=dict, converter=_frozen_map, hash=False)
     capacities: Mapping[str, int] = field(factory=dict, converter=_frozen_map, hash=False)
+    corrected: bool = False
 
     def __attrs_post_init__(self) -> None:
         extents = {axis.name: axis.extent for axis in self.axes}

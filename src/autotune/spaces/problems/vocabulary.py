@@ -74,7 +74,7 @@ class Origin:
     """Where a constraint comes from.
 
     Attributes:
-        source: Who asks for it: the workload, a backend, a target, a matter of taste.
+        source: Who asks for it: the workload, a backend, a target, a preference.
         step: The schedule step that it follows from, "" where there is none.
         hard: Whether a program that breaks it is invalid.
     """

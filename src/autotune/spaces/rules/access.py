@@ -6,7 +6,17 @@ import math
 from collections.abc import Iterable
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import AffineForm, operation_counts
+from autotune.ir.expressions import (
+    AffineForm,
+    Cast,
+    Constant,
+    IndexValue,
+    IntExpr,
+    ScalarExpr,
+    const,
+    operation_counts,
+)
+from autotune.ir.expressions.scalar import reads
 from autotune.ir.workloads import Stage, Workload
 
 EXPENSIVE_OPERATIONS = (
@@ -30,11 +40,11 @@ def is_expensive(stage: Stage) -> bool:
     return any(op in EXPENSIVE_OPERATIONS for op in operation_counts(stage.body))
 
 
-def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
-    """The one form of indices by which ``stage`` reads ``tensor``, affine or not.
+def operand_places(stage: Stage, tensor: str) -> list[tuple[AffineForm, ...]]:
+    """The different indices by which ``stage`` reads ``tensor``, affine or not.
 
     Raises:
-        UnsupportedWorkload: it reads the tensor at several different places.
+        UnsupportedWorkload: they depend on data.
     """
     if any(gather.tensor == tensor for gather in stage.gathers):
         raise UnsupportedWorkload(
@@ -45,12 +55,29 @@ def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
     for load in stage.loads:
         if load.tensor == tensor and (forms := stage.forms(load)) not in maps:
             maps.append(forms)
-    if len(maps) != 1:
+    return maps
+
+
+def gathering_tensors(stage: Stage) -> frozenset[str]:
+    """What ``stage`` reads at indices that depend on data, and the data that they depend on."""
+    tables = {gather.tensor for gather in stage.gathers}
+    indices = [index for gather in stage.gathers for index in gather.indices]
+    return frozenset(tables | {read.tensor for index in indices for read in reads(index)})
+
+
+def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
+    """The one form of indices by which ``stage`` reads ``tensor``, affine or not.
+
+    Raises:
+        UnsupportedWorkload: they depend on data, or it reads the tensor at several places.
+    """
+    places = operand_places(stage, tensor)
+    if len(places) != 1:
         raise UnsupportedWorkload(
-            f"stage {stage.name!r} reads {tensor!r} at {len(maps)} different places; "
+            f"stage {stage.name!r} reads {tensor!r} at {len(places)} different places; "
             "tiling with packed operands needs one"
         )
-    return maps[0]
+    return places[0]
 
 
 def depends_on(forms: tuple[AffineForm, ...], axis: str) -> bool:
@@ -70,6 +97,15 @@ def dimension_of(forms: tuple[AffineForm, ...], axis: str) -> int | None:
         return None
     form = forms[uses[0]]
     return uses[0] if form.coefficients == {axis: 1} and form.constant == 0 else None
+
+
+def index_of_value(value: ScalarExpr) -> IntExpr | None:
+    """A number as an expression over axes; None where it is something else."""
+    if isinstance(value, Cast):
+        return index_of_value(value.operand)
+    if isinstance(value, Constant):
+        return const(value.value) if isinstance(value.value, int) else None
+    return value.index if isinstance(value, IndexValue) else None
 
 
 def reads_at_own_point(consumer: Stage, tensor: str) -> bool:
@@ -97,10 +133,12 @@ def is_gathered(workload: Workload, tensor: str) -> bool:
     return any(gather.tensor == tensor for stage in workload.stages for gather in stage.gathers)
 
 
-def is_plain(forms: Iterable[AffineForm]) -> bool:
-    """Whether every index is an axis itself."""
+def is_plain(forms: Iterable[AffineForm], *, divided: bool = False) -> bool:
+    """Whether every index is an axis itself, or where ``divided`` a quotient or a remainder."""
     return all(
-        list(form.coefficients.values()) == [1] and form.constant == 0 and not form.terms
+        list(form.coefficients.values()) == [1]
+        and form.constant == 0
+        and (not form.terms or (divided and "any" not in {it.op for it in form.terms.values()}))
         for form in forms
     )
 

@@ -332,8 +332,9 @@ def _attention(draft: SketchDraft, stage: Stage) -> _Attention | None:
             continue
         keys = _shared_operand(draft, scores, rows, scores.spatial_axes[-1].name)
         shared = _shared_operand(draft, stage, rows, stage.spatial_axes[-1].name)
-        reduced = dimension_of(operand_forms(stage, tensor), stage.reduce_axes[0].name)
-        if keys is not None and shared == values and reduced == rows:
+        if keys is None or shared != values:
+            continue
+        if dimension_of(operand_forms(stage, tensor), stage.reduce_axes[0].name) == rows:
             return _Attention(stage, values, scores, keys, weights, tuple(behind), rows)
     return None
 
@@ -370,10 +371,14 @@ def _shared_operand(draft: SketchDraft, stage: Stage, rows: int, vector: str) ->
     row = stage.spatial_axes[rows - 1].name
     forms = {tensor: operand_forms(stage, tensor) for tensor in stage.reads}
     shared = [tensor for tensor in stage.reads if not depends_on(forms[tensor], row)]
-    if len(shared) != 1 or not all(map(is_affine, forms.values())):
+    if len(shared) != 1:
         return None
-    whole = is_plain(forms[shared[0]]) and dimension_of(forms[shared[0]], vector) is not None
-    return shared[0] if whole else None
+    others = (forms[tensor] for tensor in stage.reads if tensor != shared[0])
+    # Several heads may share one, which they read at the quotient of an axis.
+    divided = draft.can("pack.divided")
+    if not (is_plain(forms[shared[0]], divided=divided) and all(map(is_affine, others))):
+        return None
+    return shared[0] if dimension_of(forms[shared[0]], vector) is not None else None
 
 
 def _names(stage: Stage, axis: str, count: int) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ from autotune.ir.expressions import IntExpr, const, maximum, product
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import (
     BoundLoop,
-    Inline,
     SplitReduction,
     Step,
     Tile,
     TileCeil,
     partial_name,
 )
+from autotune.sketches.steps import inlined_stages
 from autotune.spaces.rules.access import is_pointwise
 from autotune.spaces.rules.causal_masks import MaskedRows
 
@@ -121,7 +121,7 @@ class _Bounds:
 
     def _readers(self, stage: Stage) -> list[Stage]:
         """What reads a stage, also inside of others."""
-        inlined = {step.stage for step in self.steps if isinstance(step, Inline)}
+        inlined = inlined_stages(self.steps)
         found = []
         for reader in self.workload.consumers(stage.name):
             found.extend(self._readers(reader) if reader.name in inlined else [reader])
@@ -130,9 +130,7 @@ class _Bounds:
     def _columns(self, stage: Stage) -> _Columns | None:
         """The loops over the columns of a stage; None without any, or where some are not whole."""
         column = self.masked.column(stage)
-        if column is None or any(
-            isinstance(step, Inline) and step.stage == stage.name for step in self.steps
-        ):
+        if column is None or stage.name in inlined_stages(self.steps):
             return None
         name, lanes = stage.name, 1
         for step in self._of_kind(SplitReduction, stage.name):

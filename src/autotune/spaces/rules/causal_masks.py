@@ -17,18 +17,16 @@ from autotune.ir.expressions import (
     Cast,
     Constant,
     IndexValue,
-    IntExpr,
     Load,
     ScalarExpr,
     Select,
     Unary,
     affine_form,
-    const,
     loads,
 )
 from autotune.ir.expressions.scalar import children, walk
 from autotune.ir.workloads import Stage
-from autotune.spaces.rules.access import is_pointwise
+from autotune.spaces.rules.access import index_of_value, is_pointwise
 
 __all__ = ["MaskedRows", "masked_rows", "shown_columns"]
 
@@ -61,7 +59,7 @@ def shown_columns(condition: ScalarExpr, row: str, column: str) -> tuple[int, bo
         return None if found is None else (found[0], not found[1])
     if not isinstance(condition, Binary):
         return None
-    left, right = _index(condition.left), _index(condition.right)
+    left, right = index_of_value(condition.left), index_of_value(condition.right)
     distance = None if left is None or right is None else affine_form(left - right)
     if distance is None or set(distance.coefficients) != {row, column}:
         return None
@@ -70,15 +68,6 @@ def shown_columns(condition: ScalarExpr, row: str, column: str) -> tuple[int, bo
         return None
     shift, near = _EDGES[sign][condition.op]
     return shift - sign * distance.constant, near
-
-
-def _index(value: ScalarExpr) -> IntExpr | None:
-    """A number as an expression over axes; None where it is something else."""
-    if isinstance(value, Cast):
-        return _index(value.operand)
-    if isinstance(value, Constant):
-        return const(value.value) if isinstance(value.value, int) else None
-    return value.index if isinstance(value, IndexValue) else None
 
 
 @frozen

@@ -19,6 +19,7 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    is_prepackable,
     step_names,
 )
 from autotune.sketches.limits import ScheduleLimits
@@ -97,6 +98,11 @@ class SketchDraft:
         step = PadExtent(stage.name, axis.name, const(axis.extent))
         fused = ("fuse_consumer.padded",) if stage.name in self.epilogues else ()
         return self.can(*step_names(step, self.workload, packs), *fused)
+
+    def can_prepack(self, stage: Stage, tensor: str) -> bool:
+        """Whether an operand may be packed in blocks before the program runs."""
+        steps = ("prepack", "pack.whole", "pack.blocked")
+        return is_prepackable(self.workload, stage, tensor) and self.can(*steps)
 
     def finished(self) -> Sketch:
         """The sketch, without steps that only say how loops are run and that the backend lacks."""

@@ -14,6 +14,7 @@ from autotune.spaces.rules.access import (
     reads_at_own_point,
 )
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.recomputing import repeats_too_much
 from autotune.spaces.rules.rule import SketchRule
 
 
@@ -91,7 +92,7 @@ def _reduction_behind(draft: SketchDraft, stage: Stage, chain: list[str]) -> Sta
         return None
     if not is_pointwise(producer):
         return producer
-    if is_expensive(producer):
+    if is_expensive(producer) or repeats_too_much(workload, producer, chain):
         return None
     chain.append(producer.name)
     return _reduction_behind(draft, producer, chain)

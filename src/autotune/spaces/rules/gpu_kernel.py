@@ -55,7 +55,7 @@ class Kernel:
     Attributes:
         settled: Stages that it computes.
         params: Its parameters.
-        constraints: Those of the target and of taste.
+        constraints: Those of the target, and preferences.
         steps: Its steps.
     """
 

@@ -19,9 +19,10 @@ from autotune.sketches import CoreMatrices, Ordinal, SharedLayout
 from autotune.spaces.rules.access import producer_stage
 from autotune.targets import Target
 
-__all__ = ["CoreLayout", "RowLayout", "neighbours", "row_layout", "transposable"]
+__all__ = ["CoreLayout", "Forms", "RowLayout", "neighbours", "row_layout", "transposable"]
 
 Forms = tuple[AffineForm, ...]
+"""Indices of an access, by dimension."""
 
 
 @frozen

@@ -92,7 +92,7 @@ def fetch_pipeline(
         for fetch in fetches
         for width in _values(fetch.lanes, params)
     )
-    if not (fetches and copied and len(depths) > 1):
+    if not (fetches and copied and max(depths, default=1) > 1):
         return waiting
     name = f"{stage.name}.stages"
     return FetchPipeline(

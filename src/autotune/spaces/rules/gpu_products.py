@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from attrs import evolve, frozen
 
@@ -10,14 +11,14 @@ from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import AffineForm, Binary, Cast, IntExpr, Load, const, var
 from autotune.ir.workloads import Axis, Stage
 from autotune.nest.loop_nest import is_axis
-from autotune.sketches import Ordinal, PadExtent, result_axes
+from autotune.sketches import Ordinal, PadExtent, Step, result_axes
 from autotune.sketches.intrinsics import Digit, Intrinsic, result_levels
 from autotune.spaces.rules.access import operand_forms, round_up
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.gpu_layouts import CoreLayout, RowLayout
+from autotune.spaces.rules.gpu_layouts import CoreLayout, Forms, RowLayout
 from autotune.spaces.rules.tile_params import padded_extents
 
-__all__ = ["MatrixFactor", "MatrixProduct", "apart_from", "match_product"]
+__all__ = ["FactorLayout", "MatrixFactor", "MatrixProduct", "apart_from", "match_product"]
 
 # `ldmatrix` and `wgmma` transpose elements of two bytes.
 _TRANSPOSED_BYTES = 2
@@ -29,6 +30,24 @@ _USEFUL_CALLS = (1, 2, 4, 8)
 _MOST_PADDED = 2
 # What a tile's own levels begin with: blocks, warps (or warpgroups), and its fragments.
 _OUTER_LEVELS = 3
+
+
+class FactorLayout(Protocol):
+    """How a factor lies in shared memory."""
+
+    @property
+    def param(self) -> Ordinal | None:
+        """The parameter that chooses it; None where there is no choice."""
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether rows lie along another dimension than the operand's last."""
+
+    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
+        """Allocated elements of the region that an access spans."""
+
+    def step(self, stage: str, operand: str) -> Step | None:
+        """The step that lays the operand out; None where it lies as it is indexed."""
 
 
 @frozen
@@ -45,7 +64,7 @@ class MatrixFactor:
     tensor: str
     forms: tuple[AffineForm, ...]
     axis: str
-    layout: RowLayout | CoreLayout
+    layout: FactorLayout
 
 
 @frozen

@@ -39,12 +39,19 @@ from autotune.spaces.rules.gpu_levels import thread_constraints, vector_widths
 from autotune.spaces.rules.gpu_tensor_tiling import as_matrices, tensor_kernel
 from autotune.targets import Target
 
-__all__ = ["SPLIT_LABELS", "SPLIT_WARPGROUP_LABEL", "chunk_counts", "split_drafts"]
+__all__ = [
+    "SPLIT_BULK_LABEL",
+    "SPLIT_LABELS",
+    "SPLIT_WARPGROUP_LABEL",
+    "chunk_counts",
+    "split_drafts",
+]
 
 _LABELS = ("split-reduction", "split-reduction-wide")
 _TENSOR_LABEL = "split-tensor-cores"
 SPLIT_WARPGROUP_LABEL = "split-tensor-cores-warpgroup"
-_TENSOR_LABELS = (SPLIT_WARPGROUP_LABEL, _TENSOR_LABEL)
+SPLIT_BULK_LABEL = "split-tensor-cores-bulk"
+_TENSOR_LABELS = (SPLIT_WARPGROUP_LABEL, SPLIT_BULK_LABEL, _TENSOR_LABEL)
 SPLIT_LABELS = (*_LABELS, *_TENSOR_LABELS)
 
 # Numbers of parts that are tried; of the two in a space, the larger is four times the other.
@@ -130,12 +137,12 @@ def _split_products(draft: SketchDraft, stage: Stage, label: str) -> SketchDraft
     chunks = _chunks(draft, stage)
     if not chunks:
         return None
-    of_warpgroups = label == SPLIT_WARPGROUP_LABEL
+    of_warpgroups, bulk = label != _TENSOR_LABEL, label == SPLIT_BULK_LABEL
     chunk = _middle(chunks) if of_warpgroups else chunks[0]
     workload = split_reduction(draft.workload, chunk)
     partial = workload.stage(partial_name(stage.name))
     whole = evolve(draft, workload=workload).extended(settled=(), steps=(chunk,))
-    first = tensor_kernel(whole, partial, label, of_warpgroups=of_warpgroups)
+    first = tensor_kernel(whole, partial, label, of_warpgroups=of_warpgroups, bulk=bulk)
     if first is None:
         return None
     second = _combining(draft, workload, workload.stage(stage.name))

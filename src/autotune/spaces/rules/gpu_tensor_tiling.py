@@ -9,7 +9,8 @@ steps of ``k``. Lanes and warps are the threads of a block. Results stay in regi
 
 For instructions of warpgroups (``wgmma``), ``i.1 j.1`` are warpgroups, and the lanes are those of
 four warps. Copies of both factors consist of core matrices, and one group of instructions takes
-all terms of a fetch: ``k.1`` is inside the tile.
+all terms of a fetch: ``k.1`` is inside the tile. Where both factors are plain inputs, another
+sketch has the copy engine fetch them (:mod:`~autotune.spaces.rules.gpu_bulk_copies`).
 
 Convolutions are such products by step ``im2col``: what is fetched of one factor is gathered from
 windows. Axes of the result beside rows and columns number products, each in blocks of its own.
@@ -50,8 +51,10 @@ from autotune.sketches import (
     WarpTensorize,
     im2col,
 )
+from autotune.sketches.copy_engine import SWIZZLED_ALIGNMENT
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.gpu_bulk_copies import BulkLayout, bulk_product
 from autotune.spaces.rules.gpu_kernel import inlined_operand
 from autotune.spaces.rules.gpu_layouts import neighbours
 from autotune.spaces.rules.gpu_levels import (
@@ -71,6 +74,7 @@ from autotune.spaces.rules.gpu_products import (
 )
 
 __all__ = [
+    "BULK_LABEL",
     "TENSOR_LABEL",
     "TENSOR_LABELS",
     "WARPGROUP_LABEL",
@@ -81,7 +85,8 @@ __all__ = [
 
 TENSOR_LABEL = "tensor-cores"
 WARPGROUP_LABEL = "tensor-cores-warpgroup"
-TENSOR_LABELS = (WARPGROUP_LABEL, TENSOR_LABEL)
+BULK_LABEL = "tensor-cores-bulk"
+TENSOR_LABELS = (WARPGROUP_LABEL, BULK_LABEL, TENSOR_LABEL)
 
 # Exact products of what the workload says, but for TF32, which a target has to allow: it rounds
 # the factors of float32.
@@ -129,19 +134,26 @@ def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
 
 def _kernels(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     made = {
-        label: tensor_kernel(draft, stage, label, of_warpgroups=label == WARPGROUP_LABEL)
+        label: tensor_kernel(
+            draft,
+            stage,
+            label,
+            of_warpgroups=label != TENSOR_LABEL,
+            bulk=label == BULK_LABEL,
+        )
         for label in TENSOR_LABELS
     }
     return {label: found for label, found in made.items() if found is not None}
 
 
 def tensor_kernel(
-    draft: SketchDraft, stage: Stage, label: str, *, of_warpgroups: bool
+    draft: SketchDraft, stage: Stage, label: str, *, of_warpgroups: bool, bulk: bool = False
 ) -> SketchDraft | None:
     """The draft with a stage as a product on tensor cores; None where no instruction computes it.
 
     Of a stage that is a part of a reduction, an axis of a batch may count the parts. Instructions
-    are those of warpgroups, or else those of warps.
+    are those of warpgroups, or else those of warps; ``bulk``: what they multiply is fetched by the
+    copy engine.
     """
     layout = "core_matrices" if of_warpgroups else "shared_layout"
     if not draft.can("warp_tensorize", "fetch", layout):
@@ -149,6 +161,8 @@ def tensor_kernel(
     for name in _OF_WARPGROUPS if of_warpgroups else _INSTRUCTIONS:
         call = find_intrinsic(name)
         found = match_product(draft, stage, call) if call.supported_by(draft.target) else None
+        if found is not None and bulk:
+            found = bulk_product(draft, found)
         if found is not None and (not call.rounds_when_fetched or _are_moved(draft, found)):
             return _sketch(draft, found, label)
     return None
@@ -164,12 +178,12 @@ def as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
         return None
 
 
-def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDraft:
+def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDraft | None:
     stage = product_.stage
     rows, columns, reduce = product_.axes
     params, constraints = _levels(product_)
     lanes = {it.tensor: _fetch_lanes(draft, product_, it) for it in product_.factors}
-    params += [param for param, _, _ in lanes.values()]
+    params += [param for param, _, _ in lanes.values() if param is not None]
     params += [it.layout.param for it in product_.factors if it.layout.param is not None]
     constraints += [constraint for _, constraint, _ in lanes.values()]
     batch = tuple(f"{axis.name}.0" for axis in product_.batch)
@@ -197,9 +211,9 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
         inlined = _inlined(draft, stage, it.tensor)
         steps += map(Inline, inlined)
         settled.update(inlined)
-    # Threads that round what they fetch wait for it: of further stages nothing is on its way.
-    depths = DEPTHS[:2] if product_.call.rounds_when_fetched else DEPTHS
-    pipeline = fetch_pipeline(draft, stage, at, params, steps, depths)
+    pipeline = fetch_pipeline(draft, stage, at, params, steps, _depths(product_))
+    if _is_bulk(product_) and not pipeline.steps:
+        return None
     params += pipeline.params
     steps += pipeline.steps
     constraints += [*_limits(draft, product_, pipeline), *pipeline.constraints]
@@ -221,6 +235,21 @@ def _sketch(draft: SketchDraft, product_: MatrixProduct, label: str) -> SketchDr
         constraints=constraints,
         steps=steps,
     )
+
+
+def _depths(product_: MatrixProduct) -> tuple[int, ...]:
+    """Stages to choose from.
+
+    Threads that round what they fetch wait for it: of further stages nothing is on its way. What
+    the copy engine fetches is always ahead.
+    """
+    if product_.call.rounds_when_fetched:
+        return DEPTHS[:2]
+    return DEPTHS[1:] if _is_bulk(product_) else DEPTHS
+
+
+def _is_bulk(product_: MatrixProduct) -> bool:
+    return isinstance(product_.left.layout, BulkLayout)
 
 
 def _are_moved(draft: SketchDraft, product_: MatrixProduct) -> bool:
@@ -269,8 +298,10 @@ def _reach(product_: MatrixProduct) -> dict[str, IntExpr]:
 
 def _fetch_lanes(
     draft: SketchDraft, product_: MatrixProduct, factor: MatrixFactor
-) -> tuple[Param, Constraint, IntExpr]:
+) -> tuple[Param | None, Constraint, IntExpr]:
     """Width of the vectors in which a factor is fetched, and that rows have whole ones."""
+    if isinstance(factor.layout, BulkLayout):
+        return None, factor.layout.whole, const(factor.layout.vector)
     tensor = draft.workload.tensors[factor.tensor]
     size = element_type(tensor.dtype).bytes
     run = neighbours(draft.workload, tensor.name)
@@ -318,8 +349,9 @@ def _limits(
     threads = _threads(product_)
     batch = math.prod(axis.extent for axis in product_.batch)
     grid = product_.factor(rows, 0) * product_.factor(columns, 0) * batch
-    # What rounding every buffer up may take.
-    most = pipeline.shared_bytes - 2 * (SHARED_ALIGNMENT - 1)
+    # What rounding every buffer up may take, and barriers of the copy engine in front of them.
+    rounded = 2 * (SHARED_ALIGNMENT - 1)
+    most = pipeline.shared_bytes - (3 * SWIZZLED_ALIGNMENT if _is_bulk(product_) else rounded)
     found: list[Constraint] = [
         AtMost(shared * pipeline.depth, most, f"target {target.name}: shared memory of a block"),
         AtMost(threads, target.max_threads_per_block, f"target {target.name}: threads of a block"),

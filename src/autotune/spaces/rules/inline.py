@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from autotune.ir.workloads import Stage
 from autotune.sketches import Inline
-from autotune.spaces.rules.access import is_expensive, is_gathered, is_pointwise
+from autotune.sketches.steps import inlined_stages
+from autotune.spaces.rules.access import is_gathered, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.recomputing import repeats_too_much
 from autotune.spaces.rules.rule import SketchRule
 
 
 class InlineRule(SketchRule):
-    """Inlines a pointwise stage that only pointwise stages read, unless recomputing is dear.
+    """Inlines a pointwise stage that only pointwise stages read, unless that repeats too much.
 
     A pointwise stage that a reduction reads (a padded convolution input) is decided together
     with the reduction.
@@ -29,6 +31,6 @@ class InlineRule(SketchRule):
             return None
         if is_gathered(workload, stage.name):
             return None
-        if is_expensive(stage) and len(consumers) > 1:
+        if repeats_too_much(workload, stage, inlined_stages(draft.steps)):
             return None
         return [draft.extended(settled=[stage.name], steps=[Inline(stage.name)])]

@@ -33,22 +33,24 @@ from autotune.sketches import (
     Tile,
     Unroll,
     Vectorize,
-    is_prepackable,
 )
 from autotune.sketches.intrinsics import Intrinsic
 from autotune.spaces.rules.access import (
     depends_on,
     dimension_of,
+    gathering_tensors,
     is_affine,
     is_pointwise,
     largest_divisor,
-    operand_forms,
+    operand_places,
     producer_stage,
     round_up,
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
 from autotune.spaces.rules.epilogue import reduction_before
+from autotune.spaces.rules.padded_windows import window_bounds
+from autotune.spaces.rules.phases import needed_to_pack, tiles_in_groups
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
@@ -94,12 +96,17 @@ class Operand:
         forms: Its indices.
         block_dim: Dimension of which it is laid out in blocks where it is packed; None: plain.
         prepacked: Whether a packed copy is made before the program runs, and costs it nothing.
+        whole: Whether it is packed as a whole only, as what is read at quotients or remainders.
+        in_place: Whether it is never packed: one copy serves neither reads at several places,
+            each of which is an operand of its own, nor those where data says.
     """
 
     tensor: str
     forms: tuple[AffineForm, ...]
     block_dim: int | None
     prepacked: bool = False
+    whole: bool = False
+    in_place: bool = False
 
     def contiguous_along(self, axis: str) -> bool:
         """Whether neighbours along ``axis`` are neighbours in memory, or the same element."""
@@ -149,7 +156,7 @@ class MultiLevelTilingRule(SketchRule):
         if is_pointwise(stage) or not stage.spatial_axes:
             return None
         vector = stage.spatial_axes[-1].name
-        operands = [_operand(draft, stage, tensor, vector) for tensor in stage.reads]
+        operands = _operands(draft, stage, vector)
         packings = applicable(PACKINGS, operands, stage, vector)
         if not packings:
             raise UnsupportedWorkload(
@@ -170,26 +177,37 @@ def alike(packings: list[Packing], draft: SketchDraft) -> list[Packing]:
     return [item for item in packings if item.label in taken][:1] or packings[:1]
 
 
-def _operand(draft: SketchDraft, stage: Stage, tensor: str, vector: str) -> Operand:
-    forms = operand_forms(stage, tensor)
-    if not is_affine(forms):
-        return Operand(tensor, forms, None)
+def _operands(draft: SketchDraft, stage: Stage, vector: str) -> list[Operand]:
+    gathering = gathering_tensors(stage)
+    operands = []
+    for tensor in stage.reads:
+        if tensor in gathering:
+            places = [stage.forms(read) for read in stage.accesses if read.tensor == tensor]
+        else:
+            places = operand_places(stage, tensor)
+        if len(places) == 1 and tensor not in gathering:
+            operands.append(_operand(draft, stage, tensor, places[0], vector))
+        else:
+            operands.extend(Operand(tensor, forms, None, in_place=True) for forms in places)
+    return operands
+
+
+def _operand(
+    draft: SketchDraft, stage: Stage, tensor: str, forms: tuple[AffineForm, ...], vector: str
+) -> Operand:
     block_dim = dimension_of(forms, vector)
+    divided = not is_affine(forms)
+    if divided and (block_dim is None or not draft.can(*needed_to_pack(forms, vector))):
+        return Operand(tensor, forms, None)
     depth = math.prod(a.extent for a in stage.reduce_axes if depends_on(forms, a.name))
     trivial = all(len(form.coefficients) <= 1 for form in forms)
-    prepacked = can_prepack(draft, stage, tensor)
-    operand = Operand(tensor, forms, block_dim, prepacked and block_dim is not None)
+    prepacked = draft.can_prepack(stage, tensor)
+    operand = Operand(tensor, forms, block_dim, prepacked and block_dim is not None, divided)
     if prepacked:
         worth = depth >= _MIN_PANEL_DEPTH or not operand.contiguous_along(vector)
     else:
         worth = depth >= _MIN_PANEL_DEPTH and _is_reused(operand, stage)
     return operand if worth and trivial else Operand(tensor, forms, None)
-
-
-def can_prepack(draft: SketchDraft, stage: Stage, tensor: str) -> bool:
-    """Whether an operand may be packed in blocks before the program runs."""
-    steps = ("prepack", "pack.whole", "pack.blocked")
-    return is_prepackable(draft.workload, stage, tensor) and draft.can(*steps)
 
 
 def _is_reused(operand: Operand, stage: Stage) -> bool:
@@ -207,6 +225,7 @@ def _copied_plain(operand: Operand, stage: Stage) -> bool:
     rows = stage.spatial_axes[:-1]
     return (
         operand.block_dim is None
+        and not operand.in_place
         and is_affine(operand.forms)
         and any(depends_on(operand.forms, axis.name) for axis in rows if axis.extent > 1)
     )
@@ -215,7 +234,8 @@ def _copied_plain(operand: Operand, stage: Stage) -> bool:
 def _place(operand: Operand, packing: Packing, stage: Stage) -> str | None:
     """Where ``packing`` puts the operand's copy; None leaves it in place."""
     if operand.block_dim is not None:
-        return "root" if packing.blocked is not None and operand.prepacked else packing.blocked
+        whole = operand.prepacked or operand.whole
+        return "root" if packing.blocked is not None and whole else packing.blocked
     return packing.plain if _copied_plain(operand, stage) else None
 
 
@@ -275,8 +295,14 @@ def tiled(
     for operand in operands:
         steps.extend(_operand_steps(draft, stage, operand, packing, levels, settled, contraction))
     steps.extend(_result_steps(draft, stage, levels, _tile_loop(stage, packing), contraction))
+    if draft.can("bound_loop") and (contraction is None or not contraction.intrinsic.corrected):
+        called = [] if contraction is None else _called(stage, contraction)
+        steps.extend(window_bounds(draft.workload, stage, called))
     params: tuple[Param, ...] = levels.params
     constraints: tuple[Constraint, ...] = levels.constraints
+    if not draft.limits.straddling_tiles:
+        forms = [form for it in operands if it.whole for form in it.forms]
+        constraints += tuple(tiles_in_groups(forms, levels.factors, draft.limits.source))
     return draft.extended(
         settled=settled,
         label=packing.label,
@@ -296,10 +322,12 @@ def _axes_to_pad(
         if (place := _place(it, packing, stage)) is not None
     ]
     packed = {pack.operand for pack in packs}
+    divided = {axis for it in operands for form in it.forms for axis in form.divided_axes}
     paddable = {
         axis.name
         for axis in stage.spatial_axes
-        if draft.can_pad(stage, axis, packs)
+        if axis.name not in divided
+        and draft.can_pad(stage, axis, packs)
         and all(it.tensor in packed for it in operands if depends_on(it.forms, axis.name))
     }
     batch = {
@@ -384,7 +412,7 @@ def _operand_steps(
     )
     lanes = draft.target.lanes(stage.output.dtype)
     if place is None:
-        if producer is None or not pointwise or kept:
+        if producer is None or not pointwise or kept or producer.name in settled:
             return []
         if draft.can("fuse_producer.reduction") and rows_behind(draft, producer) is not None:
             return []

@@ -14,6 +14,7 @@ from autotune.sketches import (
     Tile,
     Unroll,
     Vectorize,
+    is_indexed,
     lane_axis,
     partial_name,
 )
@@ -109,6 +110,8 @@ def partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
     round that is not whole. 1 where the axis is too short to be split.
     """
     if is_pointwise(producer) or not draft.can("split_reduction"):
+        return 1
+    if is_indexed(producer) and not draft.can("split_reduction.indexed"):
         return 1
     lanes = draft.target.lanes(producer.output.dtype)
     extent, least = producer.reduce_axes[-1].extent, min(lanes, _NARROWEST)

@@ -32,6 +32,7 @@ from autotune.sketches import (
     Unroll,
     Vectorize,
     added_axis,
+    is_indexed,
     partial_name,
     split_reduction,
     step_names,
@@ -189,6 +190,8 @@ def _across_lanes(draft: SketchDraft, source: _Source, axis: Axis) -> Iterator[S
             lanes = _lanes(length, vector, vectors)
             if chunk is None and draft.can("split_reduction.uneven"):
                 lanes = _with_last_round(length, lanes, vector, vectors)
+            if is_indexed(stage) and not draft.can("split_reduction.indexed"):
+                lanes = 1
             if lanes in seen or (lanes == 1 and chunk is None):
                 continue
             seen.add(lanes)

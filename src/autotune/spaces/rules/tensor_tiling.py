@@ -25,7 +25,6 @@ from autotune.spaces.rules.multi_level_tiling import (
     Operand,
     alike,
     applicable,
-    can_prepack,
     tiled,
 )
 from autotune.spaces.rules.rule import SketchRule
@@ -130,7 +129,7 @@ def _sketches(draft: SketchDraft, stage: Stage, contraction: Contraction) -> lis
     for tensor in stage.reads:
         forms = operand_forms(stage, tensor)
         block_dim = dimension_of(forms, vector.name) if tensor == contraction.weights else None
-        prepacked = block_dim is not None and can_prepack(draft, stage, tensor)
+        prepacked = block_dim is not None and draft.can_prepack(stage, tensor)
         operands.append(Operand(tensor, forms, block_dim, prepacked))
     packings = [
         packing

@@ -45,6 +45,12 @@ class Run:
         """What tells the network that was tuned from others before it is read; "" for none."""
         return str(self.options.get("network", ""))
 
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """What a person calls its tasks; none of a run of an older version."""
+        names = self.options.get("task_names")
+        return tuple(map(str, names)) if isinstance(names, list) else ()
+
 
 def run_identity(
     workload: str,

@@ -34,6 +34,7 @@ _FEW = 4
 
 _PRAGMAS = {
     "application_id",
+    "foreign_key_check",
     "integrity_check",
     "page_count",
     "page_size",
@@ -43,6 +44,7 @@ _PRAGMAS = {
 _FUNCTIONS = {
     "coalesce",
     "count",
+    "instr",
     "json_extract",
     "json_valid",
     "max",

@@ -61,8 +61,8 @@ class Interned:
     def sketch(self, number: int) -> Sketch:
         """The sketch with this number."""
         if number not in self._sketches:
-            row = self._row("sketches", number)
-            workload = self._row("workloads", row["workload_id"])
+            row = self.row("sketches", number)
+            workload = self.row("workloads", row["workload_id"])
             content = read_json("sketches", row, "content")
             with _breaking("sketches", number):
                 check_lengths("sketch", content)
@@ -81,7 +81,7 @@ class Interned:
     def target(self, number: int) -> dict[str, Any]:
         """A copy of the description with this number."""
         if number not in self._targets:
-            content = read_json("targets", self._row("targets", number), "content")
+            content = read_json("targets", self.row("targets", number), "content")
             with _breaking("targets", number):
                 Target.from_json(content)
             lists = [name for name, value in content.items() if isinstance(value, (list, dict))]
@@ -102,7 +102,7 @@ class Interned:
     def program(self, number: int | None) -> str | None:
         """The text with this number."""
         if number is not None and number not in self._programs:
-            text = self._row("programs", number)["content"]
+            text = self.row("programs", number)["content"]
             if not isinstance(text, str):
                 raise BrokenRow(f"row {number} of programs: {text[:40]!r} is no text")
             self._programs[number] = text
@@ -125,14 +125,15 @@ class Interned:
     def key(self, number: int) -> MeasureKey:
         """The measure key with this number."""
         if number not in self._keys:
-            row = self._row("measure_keys", number)
+            row = self.row("measure_keys", number)
             key = MeasureKey(*(row[column] for column in KEY_COLUMNS))
             with _breaking("measure_keys", number):
                 check_key(key)
             self._keys[number] = key
         return self._keys[number]
 
-    def _row(self, table: str, number: int) -> Row:
+    def row(self, table: str, number: int) -> Row:
+        """The row of a shared table with this number."""
         found = select(self._connection, table, "id = ?", (number,))
         if not found:
             raise sqlite3.DatabaseError(f"row {number} of {table} is missing")

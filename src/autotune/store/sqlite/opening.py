@@ -437,6 +437,12 @@ def _check_rows(connection: sqlite3.Connection) -> None:
         ).fetchone()
         if row is not None:
             raise sqlite3.DatabaseError(f"row {row[0]} of {table} is not what was written")
+    missing = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if missing is not None:
+        table, number, other, _ = missing
+        raise sqlite3.DatabaseError(
+            f"row {number} of {table} names a row of {other} that is missing"
+        )
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

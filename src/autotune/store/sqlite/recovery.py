@@ -373,6 +373,7 @@ def _write(rows: Rows, path: Path) -> dict[str, int]:
     """Make a file of the rows that lack nothing; returns how many, by table."""
     _remove(path)
     readers: dict[str, Callable[[Row, Interned], object]] = {
+        "sketches": lambda row, interned: interned.row("workloads", row["workload_id"]),
         "records": read_record,
         "baselines": read_baseline,
         "runs": read_run,

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeVar
 
 from attrs import evolve
 
-from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError
+from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError, UnknownNameError
 from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
@@ -60,6 +62,8 @@ __all__ = ["SQLiteDatabase", "make_sqlite_database", "open_database"]
 Value = TypeVar("Value")
 
 _PAGE = 256
+# What may be the name of a part; one letter is that of a disk elsewhere.
+_PART = re.compile(r"[A-Za-z][A-Za-z0-9_-]+")
 # So many rows that are skipped are named.
 _NAMED = 20
 # After so many rounds of a run the file itself has what its log has: two waits for the disk.
@@ -86,9 +90,13 @@ def open_database(
 
     Raises:
         DatabaseError: the path cannot be used; says why and what to do. Nothing was written.
+        UnknownNameError: it is ``NAME:PATH``, but there is no such database, nor such a file.
     """
     name, colon, rest = str(path).partition(":")
-    if not (colon and rest and name in manager().names("database")):
+    known = manager().names("database")
+    if not (colon and rest and name in known):
+        if rest and _PART.fullmatch(name) and not Path(path).exists():
+            raise UnknownNameError("database", name, known, f"A file of that name is './{path}'.")
         return SQLiteDatabase(path, read_only=read_only, warn=warn)
     context = Context(path=rest, read_only=read_only, warn=warn)
     database: Database = create_held_part("database", name, context)
@@ -314,6 +322,13 @@ class SQLiteDatabase(Database):
             return self._runs("TRUE ORDER BY id")
         return self._runs("workload = ? ORDER BY id", workload)
 
+    def runs_of_network(self, network: str) -> Iterator[Run]:
+        # The option as it is written. SQLite passes over states, most of a row, without reading.
+        written = f'"network":{to_json_text(network)}'
+        query = "SELECT id FROM runs WHERE instr(options, ?) ORDER BY id DESC"
+        for row in self._query(query, (written,)):
+            yield from (run for run in self._runs("id = ?", *row) if run.network == network)
+
     def check(self) -> None:
         with reporting(self._location):
             check_everything(self._connection)
@@ -411,7 +426,7 @@ class SQLiteDatabase(Database):
     def _record(self, row: Row) -> Record | None:
         return self._read(lambda: read_record(row, self._interned))
 
-    def _runs(self, condition: str, *values: str) -> list[Run]:
+    def _runs(self, condition: str, *values: Any) -> list[Run]:
         rows = self._select("runs", condition, values)
         found = [self._read(partial(read_run, row, self._interned)) for row in rows]
         return [run for run in found if run is not None]

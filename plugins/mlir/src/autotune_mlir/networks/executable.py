@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from autotune.backends import aligned_copy, aligned_empty
+from autotune.backends import NativeBoundCall, aligned_copy, aligned_empty
 from autotune.networks import CompiledNetwork, NetworkTensor
 from autotune.networks.arrays import aligned_inputs, converter_to, random_examples
-from autotune_mlir.compiler import Generated
-from autotune_mlir.executable import MLIRBoundCall
+from autotune_mlir.code_generation import Generated
+from autotune_mlir.executable import bound_call
 from autotune_mlir.networks.module_library import write_library
 from autotune_mlir.networks.units import Unit
 
@@ -92,10 +92,10 @@ class ModuleNetwork(CompiledNetwork):
             if task.name in self._units
         }
 
-    def _bound(self, inputs: Sequence[Any]) -> tuple[MLIRBoundCall, tuple[Array, ...]]:
+    def _bound(self, inputs: Sequence[Any]) -> tuple[NativeBoundCall, tuple[Array, ...]]:
         given = aligned_inputs(self._program.inputs, inputs)
         outputs = tuple(aligned_empty(it.shape, it.dtype) for it in self._program.outputs)
-        return MLIRBoundCall(self._kernel, given, outputs), outputs
+        return bound_call(self._kernel, given, outputs), outputs
 
 
 def _seconds(unit: Unit) -> float:
@@ -103,6 +103,6 @@ def _seconds(unit: Unit) -> float:
     inputs = [NetworkTensor(kind.element, kind.shape, kind.dtype) for kind in unit.function.inputs]
     given = [aligned_copy(array) for array in random_examples(inputs)]
     made = [aligned_empty(kind.shape, kind.dtype) for kind in unit.function.outputs]
-    call = MLIRBoundCall(unit.generated, given, made)
+    call = bound_call(unit.generated, given, made)
     call.run()
     return call.time(1)

@@ -50,7 +50,8 @@ class ImportedFunction:
 
     Attributes:
         workload: The workload.
-        program: The program in normal form, on buffers; see :mod:`autotune_mlir.reading`.
+        program: The program in normal form, on buffers; see
+            :mod:`autotune_mlir.importing.reading`.
         on_tensors: The function itself in that form, on tensors.
     """
 

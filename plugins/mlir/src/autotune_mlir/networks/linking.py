@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune_mlir import bindings
-from autotune_mlir.compiler import new_context
 from autotune_mlir.emit import quoted
 from autotune_mlir.entry import KERNEL
+from autotune_mlir.importing.normal_form import decompose
 from autotune_mlir.networks.function import ModuleFunction, TensorType
-from autotune_mlir.normal_form import decompose
+from autotune_mlir.parsing import new_context
+from autotune_mlir.traversal import operations_in
 
 __all__ = ["kernel_text", "unit_symbol"]
 
@@ -66,15 +67,11 @@ def _hide(ir: Any, function: Any) -> None:
     prefixed = f"{_PREFIX}{function.attributes['sym_name'].value}"
     function.attributes["sym_name"] = ir.StringAttr.get(prefixed)
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")
-
-    def rename(operation: Any) -> Any:
+    for operation in operations_in(function):
         if operation.name == "func.call":
             called = operation.attributes["callee"].value
             renamed = ir.FlatSymbolRefAttr.get(f"{_PREFIX}{called}")
             operation.attributes["callee"] = renamed
-        return ir.WalkResult.ADVANCE
-
-    function.walk(rename)
 
 
 def _entry_text(entries: Sequence[ModuleFunction]) -> str:

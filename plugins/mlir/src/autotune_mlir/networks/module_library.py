@@ -15,10 +15,10 @@ from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.store.jsonl import replacing
 from autotune_mlir import bindings
-from autotune_mlir.compiler import new_context
 from autotune_mlir.emit import quoted
 from autotune_mlir.export import identifier
 from autotune_mlir.networks.units import Unit
+from autotune_mlir.parsing import new_context
 from autotune_mlir.transform_library import (
     UNTAGGED,
     NamedSchedule,
@@ -26,6 +26,7 @@ from autotune_mlir.transform_library import (
     library_text,
     parsed,
 )
+from autotune_mlir.traversal import operations_in
 
 if TYPE_CHECKING:
     from autotune_mlir.networks.program import ModuleProgram
@@ -85,7 +86,7 @@ def write_library(
     if not path.parent.is_dir():
         raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
     tuned = [unit for unit in units.values() if unit.schedule is not None]
-    scheduled = [_checked(_named(unit), program.text) for unit in tuned if not _has_truth(unit)]
+    scheduled, refused = _applicable([it for it in tuned if not _has_truth(it)], program.text)
     prepared = path.with_name(f"{path.stem}.payload.mlir")
     if prepared.exists() and not prepared.read_bytes().startswith(_PREPARED.encode()):
         raise InvalidValueError(
@@ -100,7 +101,22 @@ def write_library(
         with replacing(file) as stream:
             stream.write(text.encode())
     left = [f"@{unit.function.name}" for unit in tuned if _has_truth(unit)]
-    return tuple(_remarks(path, prepared, scheduled, left))
+    lines = [f"{path}: nothing for {named}: {error}" for named, error in refused]
+    return (*_remarks(path, prepared, scheduled, left), *lines)
+
+
+def _applicable(
+    units: Sequence[Unit], module: str
+) -> tuple[list[_Scheduled], list[tuple[str, InvalidSchedule]]]:
+    """The functions that a script alone can schedule, and why it cannot schedule the others."""
+    scheduled: list[_Scheduled] = []
+    refused = []
+    for unit in units:
+        try:
+            scheduled.append(_checked(_named(unit), module))
+        except InvalidSchedule as error:
+            refused.append((f"@{unit.function.name}", error))
+    return scheduled, refused
 
 
 def _has_truth(unit: Unit) -> bool:
@@ -172,17 +188,11 @@ def _applied(scheduled: Sequence[_Scheduled], module: str, wanted: _Scheduled) -
         path.write_text(text, encoding="utf-8")
         found = parsed(module)
         apply_passes(found, path, MAIN)
-    names: Counter[str] = Counter()
-
-    def visit(operation: Any) -> Any:
-        if not operation.name.startswith(_LOOSE):
-            names[str(operation.name)] += 1
-        return mlir.ir.WalkResult.ADVANCE
-
     with found.context, mlir.ir.Location.unknown():
         mlir.passmanager.PassManager.parse(_CLEANUP).run(found.operation)
-        _find(found, wanted.unit.function.name).walk(visit)
-    return names
+        function = _find(found, wanted.unit.function.name)
+        names = (str(operation.name) for operation in operations_in(function))
+        return Counter(name for name in names if not name.startswith(_LOOSE))
 
 
 def _entry_text(scheduled: Sequence[_Scheduled]) -> str:

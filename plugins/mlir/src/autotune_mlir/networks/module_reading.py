@@ -10,11 +10,13 @@ from autotune.errors import AutotuneError, UnsupportedWorkload
 from autotune.process import Message
 from autotune.process.error_codec import error_from_json, error_to_json
 from autotune_mlir import bindings
-from autotune_mlir.compiler import lower, new_context
+from autotune_mlir.compiler import lower
+from autotune_mlir.importing.reading import check_argument, import_function, name_of, parse_text
+from autotune_mlir.importing.scalar_import import dtype_of
 from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.linking import kernel_text
-from autotune_mlir.reading import check_argument, import_function, name_of, parse_text
-from autotune_mlir.scalar_import import dtype_of
+from autotune_mlir.parsing import new_context
+from autotune_mlir.traversal import operations_in
 
 __all__ = ["answer"]
 
@@ -100,15 +102,8 @@ def _reached(name: str, defined: Mapping[str, Any]) -> set[str]:
 
 def _calls(function: Any) -> list[str]:
     """Names of what a function calls, wherever in it; one for each call."""
-    found: list[str] = []
-
-    def visit(operation: Any) -> Any:
-        if operation.name == _CALL:
-            found.append(str(operation.attributes["callee"].value))
-        return bindings.load().ir.WalkResult.ADVANCE
-
-    function.walk(visit)
-    return found
+    calls = (operation for operation in operations_in(function) if operation.name == _CALL)
+    return [str(call.attributes["callee"].value) for call in calls]
 
 
 def _signature(mlir: bindings.Bindings, function: Any) -> Message:
@@ -169,16 +164,9 @@ def _lowering_problem(module: str, facts: Message) -> str:
 
 def _check_lowered(module: Any) -> None:
     """Raises UnsupportedWorkload where a pass left an operation behind that LLVM does not know."""
-    left: list[str] = []
-
-    def visit(operation: Any) -> Any:
+    for operation in operations_in(module.operation):
         if not operation.name.startswith(("llvm.", "builtin.module")):
-            left.append(operation.name)
-        return bindings.load().ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    if left:
-        raise UnsupportedWorkload(f"MLIR's passes leave operation {left[0]} as it is")
+            raise UnsupportedWorkload(f"MLIR's passes leave operation {operation.name} as it is")
 
 
 def _flop(mlir: bindings.Bindings, function: Any) -> float:

@@ -14,8 +14,8 @@ from autotune.networks import CompiledNetwork, NetworkProgram, NetworkTask, Netw
 from autotune.networks.arrays import check_examples, random_examples
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_mlir.compiler import Generated
-from autotune_mlir.importer import ask_reader, read_source
+from autotune_mlir.code_generation import Generated
+from autotune_mlir.importing.importer import ask_reader, read_source
 from autotune_mlir.networks.calls import callees_first, count_calls, find_entries
 from autotune_mlir.networks.executable import ModuleNetwork
 from autotune_mlir.networks.function import ModuleFunction, TensorType

@@ -11,10 +11,12 @@ from autotune.sketches import Candidate, baseline_candidate, is_default
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import bindings, host
-from autotune_mlir.compiler import Generated, brief, generate, lower
+from autotune_mlir.code_generation import Generated, generate
+from autotune_mlir.compiler import lower
+from autotune_mlir.lowering import DEFAULT_SCHEDULE
 from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.linking import kernel_text, unit_symbol
-from autotune_mlir.passes import DEFAULT_SCHEDULE
+from autotune_mlir.parsing import brief
 from autotune_mlir.preparation import prepare_program
 from autotune_mlir.scripted import program_of, schedule_of
 
@@ -126,4 +128,7 @@ def compile_kernel(
     addresses = {
         unit_symbol(number): unit.generated.address for number, unit in enumerate(units.values())
     }
-    return generate(lower(text, None, threads=threads, by_default=True), addresses)
+    # What calls a unit ignores its status.
+    tiles = any(unit.generated.asks_for_tiles for unit in units.values())
+    lowered = lower(text, None, threads=threads, by_default=True, asks_for_tiles=tiles)
+    return generate(lowered, addresses)

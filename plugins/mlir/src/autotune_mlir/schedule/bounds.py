@@ -1,4 +1,4 @@
-"""How far loops run that end where a causal mask hides the rest."""
+"""Which iterations bounded loops run."""
 
 from __future__ import annotations
 
@@ -6,49 +6,54 @@ from collections.abc import Iterator, Sequence
 
 from attrs import evolve
 
-from autotune.sketches.steps import BoundLoop
-from autotune_mlir import bounded_loops
-from autotune_mlir.bounded_loops import LoopBound, Position
+from autotune_mlir.passes import bound_loops as bounded_loops
+from autotune_mlir.passes.bound_loops import LoopBound, Position
 from autotune_mlir.schedule.following import axes_in
-from autotune_mlir.schedule.plan import Plan, StagePlan, shared_loops
+from autotune_mlir.schedule.plan import Bound, Plan, StagePlan, shared_loops
 from autotune_mlir.schedule.script import Script
 
 __all__ = ["mark_bounds"]
 
 
 def mark_bounds(script: Script, plan: Plan) -> None:
-    """Say how far loops run; they get their ends long after the schedule."""
+    """Say which iterations loops run; they get their ends long after the schedule."""
     bounds = [
-        _bound(plan, own, step, offset)
+        _bound(plan, own, bound)
         for own in plan.stages.values()
-        for step, offset in own.bounds
-        if own.extent(step.loop) > 1
+        for bound in own.bounds
+        if own.extent(bound.step.loop) > 1
     ]
     if bounds:
         mark = bounded_loops.mark_of(bounds)
         script.annotate(script.match_kind("func.func"), "bounds", mark)
 
 
-def _bound(plan: Plan, own: StagePlan, step: BoundLoop, offset: int) -> LoopBound:
+def _bound(plan: Plan, own: StagePlan, bound: Bound) -> LoopBound:
     """The bound of a loop by its variable, which is a place along its axis.
 
     Of lanes that are partial results the loop moves all at once: its variable is a place along
     the axis that was split, ``lanes`` times that of the step.
     """
+    step, stride = bound.step, bound.step.stride
     axis = own.axis_of(step.loop)
     lanes = _lanes(plan, own, axis)
     around = own.order[: own.order.index(step.loop)]
-    rows = [evolve(it, factor=lanes) for it in _positions(plan, own, around, step.axis)]
+    rows = [evolve(it, factor=-stride * lanes) for it in _positions(plan, own, around, step.axis)]
     before = [
         evolve(it, step=it.step * lanes, factor=-step.scale)
         for it in _positions(plan, own, around, axis)
     ]
-    last = own.extent_inside(step.loop, step.axis) - 1 + offset
+    width, past = own.tile_inside(step.loop), own.extent_inside(step.loop, step.axis) - 1
+    near, far = (past, 0) if stride < 0 else (0, past)
+    begin = None
+    if bound.least is not None:
+        begin = (bound.least - stride * far - step.scale * (width - 1)) * lanes
     return LoopBound(
         loop=_name(own, step.loop),
-        width=own.tile_inside(step.loop) * lanes,
+        width=width * lanes,
         scale=step.scale,
-        constant=last * lanes,
+        end=(bound.offset - stride * near) * lanes,
+        begin=begin,
         positions=(*rows, *before),
     )
 

@@ -12,7 +12,15 @@ from autotune_mlir.schedule.padding import assume_inside, is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["Loops", "copy_name", "inlined_behind", "parallel_sizes", "sizes_of", "tiled_loops"]
+__all__ = [
+    "Loops",
+    "copy_name",
+    "inlined_behind",
+    "is_extracted",
+    "parallel_sizes",
+    "sizes_of",
+    "tiled_loops",
+]
 
 
 @define
@@ -145,13 +153,17 @@ def inlined_behind(plan: Plan, name: str) -> list[str]:
     found: list[str] = []
     for stage in reversed(plan.workload.stages):
         users = plan.workload.consumers(stage.name)
-        if not plan.stages[stage.name].inlined:
-            continue
-        if any(extracts(user, stage.name, plan.workload) for user in users):
+        if not plan.stages[stage.name].inlined or is_extracted(plan, stage.name):
             continue
         if any(user.name in (name, *found) for user in users):
             found.append(stage.name)
     return found
+
+
+def is_extracted(plan: Plan, name: str) -> bool:
+    """Whether single elements of a stage are read, so that it is computed as a whole before."""
+    workload = plan.workload
+    return any(extracts(user, name, workload) for user in workload.consumers(name))
 
 
 def sizes_of(own: StagePlan, *loops: str) -> list[int]:

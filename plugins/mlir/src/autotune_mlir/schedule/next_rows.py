@@ -6,9 +6,10 @@ import math
 
 from autotune.backends import InvalidSchedule
 from autotune.sketches.steps import Prefetch
-from autotune_mlir import pipelines, prefetches
-from autotune_mlir.pipelines import LateStage
-from autotune_mlir.prefetches import NextRow
+from autotune_mlir.passes import pipeline_rows as pipelines
+from autotune_mlir.passes import prefetch_rows as prefetches
+from autotune_mlir.passes.pipeline_rows import LateStage
+from autotune_mlir.passes.prefetch_rows import NextRow
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script
 

@@ -12,7 +12,7 @@ from autotune_mlir.scalar_emit import literal, memory_type
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["copy_operand", "isolate_operand", "padding_values", "split_copy"]
+__all__ = ["copy_operand", "isolate_operand", "padding_values", "split_copy", "vectorize_copy"]
 
 
 def copy_operand(
@@ -100,11 +100,40 @@ def padding_values(workload: Workload, stage: Stage, operands: Sequence[str]) ->
     return ", ".join([*(_zero(dtype) for dtype in dtypes), start])
 
 
-def split_copy(script: Script, workload: Workload, stage: Stage, packed: PackedOperand) -> None:
+def split_copy(script: Script, workload: Workload, own: StagePlan, packed: PackedOperand) -> None:
     """Make the loops of a copy, around vectors of its innermost dimension."""
+    copy = script.match(tag("pack", f"{own.stage.name}.{packed.operand}"))
+    script.tile(copy, _vector_sizes(workload, packed))
+
+
+def vectorize_copy(
+    script: Script, workload: Workload, own: StagePlan, packed: PackedOperand
+) -> None:
+    """Turn a copy into vectors, of which the last lanes are masked where a row has no more."""
+    copy = script.match(tag("pack", f"{own.stage.name}.{packed.operand}"))
+    sizes = _vector_sizes(workload, packed)
+    whole = all(extent % packed.lanes == 0 for extent in _row_extents(own, packed))
+    script.vectorize(copy, "" if whole else f" vector_sizes {sizes}")
+
+
+def _vector_sizes(workload: Workload, packed: PackedOperand) -> list[int]:
     rank = len(workload.tensors[packed.operand].shape)
-    sizes = [*[1] * (rank - 1), packed.lanes]
-    script.tile(script.match(tag("pack", f"{stage.name}.{packed.operand}")), sizes)
+    return [*[1] * (rank - 1), packed.lanes]
+
+
+def _row_extents(own: StagePlan, packed: PackedOperand) -> set[int]:
+    """Elements of the operand's last dimension that are copied at a time, by each affine read."""
+    found = set()
+    for load in own.stage.loads:
+        if load.tensor == packed.operand and load.indices:
+            last = own.stage.forms(load)[-1]
+            if not last.terms:
+                steps = (
+                    abs(scale) * (own.extent_inside(packed.at, axis) - 1)
+                    for axis, scale in last.coefficients.items()
+                )
+                found.add(1 + sum(steps))
+    return found
 
 
 def _zero(dtype: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.ir.workloads import Stage, Workload
-from autotune_mlir.padding import padding_of_stage
+from autotune.ir.workloads import Stage, Workload, padding_of_stage
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from autotune.sketches import partial_name
+from autotune.backends import InvalidSchedule
+from autotune.ir.workloads import Stage
+from autotune.sketches import is_indexed, partial_name
+from autotune_mlir import bindings
+from autotune_mlir.schedule.lanes import extracts
 from autotune_mlir.schedule.levels import Loops, inlined_behind, parallel_sizes
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
@@ -35,22 +37,14 @@ def tile_reduction(script: Script, plan: Plan, name: str) -> None:
     if sizes := parallel_sizes(own):
         loops.add(sizes, own.parallel[-1], parallel=True)
     if own.partial_lanes is not None:
-        reduce_in_lanes(script, plan, loops, own, _extents(own))
+        reduce_in_lanes(script, plan, loops, own)
     elif inlined_behind(plan, name):
         # Element by element: what is inlined needs loops to be computed in.
         loops.add([1] * len(own.stage.axes), "elements")
     loops.finish()
 
 
-def _extents(own: StagePlan) -> dict[str, int]:
-    """Results along each axis in one iteration of the loops that cores share."""
-    axes = {own.axis_of(loop): own.tile_inside(loop) for loop in own.parallel}
-    return {axis.name: axes.get(axis.name, axis.extent) for axis in own.stage.spatial_axes}
-
-
-def reduce_in_lanes(
-    script: Script, plan: Plan, loops: Loops, own: StagePlan, extents: Mapping[str, int]
-) -> None:
+def reduce_in_lanes(script: Script, plan: Plan, loops: Loops, own: StagePlan) -> None:
     """A reduction in partial results that are lanes of vectors, a row at a time.
 
     The loop over the vectors of a row is one, which is unrolled by as much as its inner part has
@@ -61,12 +55,20 @@ def reduce_in_lanes(
         plan: The schedule.
         loops: Those around it, which get the new ones.
         own: What is split.
-        extents: Results along each axis inside these loops.
+
+    Raises:
+        InvalidSchedule: the body has indices, which these bindings would get wrong.
     """
     stage = own.stage
     assert own.partial_lanes is not None
     axis, lanes = own.partial_lanes
-    rows = [int(extents.get(item.name, 1) > 1) for item in loops.axes if item.kind != "reduce"]
+    if _has_indices(plan, stage) and not bindings.chosen().keeps_partial_indices:
+        raise InvalidSchedule(
+            f"reduction {stage.name!r} computes with an index along {axis!r}, which counts from "
+            "the start of a tile where LLVM before 23 reduces in lanes"
+        )
+    results = [item.name for item in loops.axes if item.kind != "reduce"]
+    rows = [int(own.extent_on_core(name) > 1) for name in results]
     others = [item.name != axis for item in loops.axes if item.kind == "reduce"]
     if any(rows):
         loops.add([*rows, *(0 for _ in others)], "rows")
@@ -80,6 +82,17 @@ def reduce_in_lanes(
         # Of a loop with a last round of fewer lanes, the rounds before it are unrolled.
         kind = "peel" if is_uneven(own) else "unroll"
         script.annotate(inner, kind, f"{partial_name(stage.name)}.{unrolled}")
+
+
+def _has_indices(plan: Plan, stage: Stage) -> bool:
+    """Whether the operation of a reduction has indices in its body: its own, or to read at."""
+    reduced = {axis.name for axis in stage.reduce_axes}
+    moving = {
+        access.tensor
+        for access in stage.accesses
+        if any(reduced & set(form.axes) for form in stage.forms(access))
+    }
+    return is_indexed(stage) or any(extracts(stage, it, plan.workload) for it in moving)
 
 
 def is_uneven(own: StagePlan) -> bool:

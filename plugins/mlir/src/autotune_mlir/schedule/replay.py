@@ -9,21 +9,24 @@ from autotune.backends import ALIGNMENT
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune_mlir.emit import operand_names
+from autotune_mlir.passes.divided_indices import PIECES
+from autotune_mlir.passes.stream_stores import mark_of
+from autotune_mlir.passes.tensorize import PRODUCTS
+from autotune_mlir.passes.tensorize import mark_of as mark_of_calls
 from autotune_mlir.schedule.bounds import mark_bounds
 from autotune_mlir.schedule.elementwise import tile_pointwise
 from autotune_mlir.schedule.next_rows import mark_late_stages, mark_prefetches
 from autotune_mlir.schedule.padded import pad_stage_extents
 from autotune_mlir.schedule.padding import is_padding, pad_stage
-from autotune_mlir.schedule.plan import Plan, is_tensorized, plan_of
+from autotune_mlir.schedule.plan import Plan, is_tensorized
+from autotune_mlir.schedule.planning import plan_of
 from autotune_mlir.schedule.reductions import is_split, tile_reduction
 from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
 from autotune_mlir.schedule.scans import is_scan, tile_scan
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
-from autotune_mlir.schedule.vectors import lower_contractions, lower_to_vectors
-from autotune_mlir.streams import mark_of
-from autotune_mlir.tensorize import PRODUCTS
-from autotune_mlir.tensorize import mark_of as mark_of_calls
+from autotune_mlir.schedule.vectors import lower_contractions, lower_to_vectors, make_pieces
+from autotune_mlir.schedule.windows import divides
 
 __all__ = ["schedule"]
 
@@ -37,7 +40,7 @@ def schedule(
 
     It has three sequences: ``structure`` makes loops and buffers, ``vectors`` turns what is inside
     the innermost of them into operations on vectors, and ``__transform_main`` is one after the
-    other.
+    other. Where indices are divided, loops are unrolled in a sequence ``pieces`` between them.
 
     Args:
         candidate: The steps and their parameters.
@@ -51,7 +54,7 @@ def schedule(
     """
     plan = plan_of(candidate, workload)
     workload = plan.workload
-    order = operand_names(workload) if operands is None else operands
+    order = _operands_of(plan) if operands is None else operands
     structure = Script()
     for name, own in plan.stages.items():
         if own.padded:
@@ -63,13 +66,24 @@ def schedule(
     mark_bounds(structure, plan)
     _make_loops(structure, plan, order)
     vectors = Script()
+    sequences = {"structure": structure}
+    if any(divides(stage) for stage in plan.stages.values()):
+        make_pieces(sequences.setdefault(PIECES, Script()), plan)
+    else:
+        make_pieces(vectors, plan)
     lower_to_vectors(vectors, plan)
-    sequences = {"structure": structure, "vectors": vectors}
+    sequences["vectors"] = vectors
     if is_tensorized(plan):
         _mark_instructions(structure, plan)
         sequences[PRODUCTS] = Script()
         lower_contractions(sequences[PRODUCTS])
     return module_of(sequences)
+
+
+def _operands_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """The tensors that operations read in the program that is made from a plan's workload."""
+    extracting = operand_names(plan.workload)
+    return {name: (*read, *plan.stages[name].divided) for name, read in extracting.items()}
 
 
 def _write_to_outputs(script: Script) -> None:

@@ -10,6 +10,7 @@ from autotune_mlir.schedule.levels import (
     sizes_of,
     tiled_loops,
 )
+from autotune_mlir.schedule.padded_sums import element_sizes
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.reductions import reduce_in_lanes
 from autotune_mlir.schedule.script import Script
@@ -62,20 +63,19 @@ def tile_inside(script: Script, plan: Plan, other: StagePlan) -> None:
         other: The stage.
     """
     loops = Loops(script, plan, other.stage.name)
-    extents = {axis.name: other.whole_extent(axis.name) for axis in other.stage.spatial_axes}
     if other.partial_lanes is not None:
-        reduce_in_lanes(script, plan, loops, other, extents)
+        reduce_in_lanes(script, plan, loops, other)
     elif other.stage.combiner is None:
         tiled = [
             loop
             for loop in tiled_loops(other)
-            if extents[other.axis_of(loop)] > other.tile_inside(loop)
+            if other.whole_extent(other.axis_of(loop)) > other.tile_inside(loop)
         ]
         for loop in _alone(plan, other, tiled):
             loops.add(sizes_of(other, loop), loop)
     elif inlined_behind(plan, other.stage.name) or other.bounds:
         # Element by element: what is inlined needs loops to be computed in, and so does an end.
-        loops.add([1] * len(other.stage.axes), f"{loops.axes[-1].name}.0")
+        loops.add(element_sizes(other), f"{loops.axes[-1].name}.0")
     loops.finish()
 
 

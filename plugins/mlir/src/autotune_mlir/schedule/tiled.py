@@ -90,7 +90,7 @@ def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[
     for packed in own.packed:
         apart = packed.operand in inside or is_padded(own, packed.operand)
         if not apart and not is_transposed(own.stage, packed):
-            split_copy(script, plan.workload, own.stage, packed)
+            split_copy(script, plan.workload, own, packed)
 
 
 def _settle_margins(script: Script, *, clipped: bool) -> None:

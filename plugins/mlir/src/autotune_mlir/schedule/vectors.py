@@ -8,8 +8,10 @@ from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.following import clipped_sizes
 from autotune_mlir.schedule.lanes import extracts, reads_boxes
 from autotune_mlir.schedule.last_rounds import masked_sizes, separate_last_rounds
-from autotune_mlir.schedule.levels import copy_name, inlined_behind
+from autotune_mlir.schedule.levels import copy_name, inlined_behind, is_extracted
+from autotune_mlir.schedule.pack import vectorize_copy
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
+from autotune_mlir.schedule.padded_sums import vectorize_margins
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan, is_tensorized
 from autotune_mlir.schedule.reductions import is_split
@@ -17,44 +19,51 @@ from autotune_mlir.schedule.scans import is_scan, scan_loops
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.whole import vectorize_whole
-from autotune_mlir.schedule.windows import has_vectors, pieces, window_axes
+from autotune_mlir.schedule.windows import divides, has_vectors, unrolled_before, window_axes
 
-__all__ = ["lower_contractions", "lower_to_vectors"]
+__all__ = ["lower_contractions", "lower_to_vectors", "make_pieces"]
 
 _SLICES = ("tensor.merge_consecutive_insert_extract_slice", "linalg.tiling_canonicalization")
 _SUBSETS = (
     "tensor.merge_consecutive_insert_extract_slice",
     "tensor.fold_tensor_subset_ops_into_vector_transfers",
 )
-_FOLD_EXTENSIONS = "vector.fold_arith_extension"
 _CONTRACTIONS = (
     "vector.lower_masked_transfers",
     "vector.reduction_to_contract",
-    _FOLD_EXTENSIONS,
     "vector.transfer_permutation_patterns",
 )
+# Factors are spread after they are converted: what spreads them becomes a part of the contraction.
+_SPREAD_LATE = ("vector.sink_ops",)
+_EXTENSIONS_INSIDE = ("vector.fold_arith_extension",)
 _OUTER_PRODUCTS = (
     'vector.lower_contraction lowering_strategy = "outerproduct"',
     "vector.lower_outerproduct",
 )
 
 
-def lower_to_vectors(script: Script, plan: Plan) -> None:
-    """Write the second half of a schedule.
-
-    Loops that are to be unrolled are; then every tile becomes vectors. Reductions become
-    contractions before anything is simplified: of a tile that is one iteration deep nothing would
-    be left to recognise. Results then move out of the loops that reduce, into registers.
-    """
-    function = script.match_kind("func.func")
+def make_pieces(script: Script, plan: Plan) -> None:
+    """Unroll loops around what is to become vectors."""
     separate_last_rounds(script, plan)
     for stage in plan.stages.values():
-        _unroll(script, stage, stage.unrolled if is_scan(stage) else pieces(stage))
-    script.clean(function, *_SLICES)
+        _unroll(script, stage, stage.unrolled if is_scan(stage) else unrolled_before(stage))
+    script.clean(script.match_kind("func.func"), *_SLICES)
+
+
+def lower_to_vectors(script: Script, plan: Plan) -> None:
+    """Write the second half of a schedule, in which every tile becomes vectors.
+
+    Reductions become contractions before anything is simplified: of a tile that is one iteration
+    deep nothing would be left to recognise. Results then move out of the loops that reduce, into
+    registers.
+    """
+    function = script.match_kind("func.func")
+    for own in plan.stages.values():
+        vectorize_margins(script, plan, own)
     for reduction in plan.workload.stages:
         own = plan.stages[reduction.name]
         if _scans_in_pieces(plan, own) or (_is_in_pieces(own) and has_vectors(own)):
-            _vectorize_pieces(script, reduction.name)
+            _vectorize_pieces(script, own)
     consumers = {stage.consumer for stage in plan.stages.values()}
     clipped = clipped_sizes(plan)
     for name, stage in plan.stages.items():
@@ -62,7 +71,9 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             sizes = f" vector_sizes {clipped[name]}"
             script.vectorize(script.match(tag("stage", name)), sizes)
         elif is_padding(stage.stage, plan.workload):
-            vectorize_padding(script, plan, stage)
+            # One that is computed as a whole has no loops, and becomes a fill and a copy.
+            if not (stage.inlined and is_extracted(plan, name)):
+                vectorize_padding(script, plan, stage)
         elif stage.partial_of is not None or is_split(stage):
             _vectorize_partial_results(script, plan, stage)
         elif stage.stage.combiner is None and name not in consumers:
@@ -71,22 +82,24 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             continue
         elif (stage.vector or name in consumers) and not _is_in_pieces(stage):
             script.vectorize(script.match(tag("stage", name)))
-        if stage.vector is not None and stage.stage.reduce_axes:
+        if stage.vector is not None and stage.stage.reduce_axes and not stage.margins:
             script.vectorize(script.match(tag("init", name)))
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
             if is_padded(stage, packed.operand):
                 vectorize_padded(script, stage, packed)
             elif (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
-                script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
+                vectorize_copy(script, plan.workload, stage, packed)
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
-    left_out = "" if all(map(_may_extend_inside, plan.stages.values())) else _FOLD_EXTENSIONS
-    script.patterns(function, [each for each in _CONTRACTIONS if each != left_out])
+    extend = _EXTENSIONS_INSIDE if all(map(_may_extend_inside, plan.stages.values())) else ()
+    apart = any(_converts_apart(plan, stage) for stage in plan.workload.stages)
+    spread = _SPREAD_LATE if apart and not is_tensorized(plan) else ()
+    script.patterns(function, (*_CONTRACTIONS, *spread, *extend))
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
     for stage in plan.stages.values():
-        _unroll(script, stage, filter(stage.is_reduction, stage.unrolled))
+        _unroll(script, stage, _unrolled_behind(stage))
     if not is_tensorized(plan):
         lower_contractions(script)
     # What was hoisted is a slice of a slice, which would become a buffer of its own.
@@ -98,6 +111,12 @@ def lower_contractions(script: Script) -> None:
     script.patterns(script.match_kind("func.func"), _OUTER_PRODUCTS)
 
 
+def _converts_apart(plan: Plan, stage: Stage) -> bool:
+    """Whether what is multiplied is converted from several types, as signed and unsigned bytes."""
+    types = {plan.workload.tensors[load.tensor].dtype for load in stage.loads}
+    return bool(stage.reduce_axes) and len(types) > 1
+
+
 def _may_extend_inside(own: StagePlan) -> bool:
     """Whether factors narrower than their sums may be converted where they are multiplied.
 
@@ -105,7 +124,7 @@ def _may_extend_inside(own: StagePlan) -> bool:
     vector, and of two vectors. Stages in pieces are these, or none.
     """
     stage = own.stage
-    if stage.combiner is None or len(stage.loads) < 2 or _is_in_pieces(own):
+    if not stage.reduce_axes or len(stage.loads) < 2 or _is_in_pieces(own):
         return True
     read = [{name for form in stage.forms(load) for name in form.axes} for load in stage.loads]
     (summed, *others), spatial = stage.reduce_axes, [axis.name for axis in stage.spatial_axes]
@@ -142,17 +161,26 @@ def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:
             script.add(f"transform.loop.unroll {made} {{ factor = {extent} }} : !transform.any_op")
 
 
-def _vectorize_pieces(script: Script, name: str) -> None:
+def _unrolled_behind(own: StagePlan) -> list[str]:
+    """Loops that reduce, and are unrolled around vectors."""
+    before = unrolled_before(own)
+    return [it for it in own.unrolled if own.is_reduction(it) and it not in before]
+
+
+def _vectorize_pieces(script: Script, own: StagePlan) -> None:
     """Vectorise what a stage with windows was taken apart into.
 
     Dimensions of one iteration, and windows with them, vanish from the pieces, and with them the
     attributes by which they are found: they are what is in the loop around them.
     """
     text = "transform.get_parent_op {} {{deduplicate}}"
-    (around,) = script.apply(text, [script.match(tag("stage", name))])
+    (around,) = script.apply(text, [script.match(tag("stage", own.stage.name))])
     with script.each(around) as one:
         script.patterns(one, ["linalg.fold_unit_extent_dims_via_slices"])
         script.vectorize(script.match_kind("linalg.generic", one))
+    if divides(own):
+        # Several pieces add to one result.
+        script.clean(script.match_kind("func.func"), *_SUBSETS)
     _hoist_results(script)
 
 

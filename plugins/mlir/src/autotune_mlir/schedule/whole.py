@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
-from autotune.ir.workloads import Stage, Workload
+from autotune.ir.workloads import Workload
 from autotune_mlir.schedule.pack import isolate_operand
 from autotune_mlir.schedule.padded import is_padded
 from autotune_mlir.schedule.padding import assume_inside
@@ -202,8 +202,8 @@ def _vector_sizes(own: StagePlan, whole: WholeOperand) -> list[int]:
     lanes = whole.lanes
     if whole.source is not None and own.accumulated_at is not None:
         # The operand's last dimension is the last one before that which became the innermost.
-        axis = _axes_of(own.stage, whole.operand)[-2]
-        lanes = math.gcd(own.extent_inside(own.accumulated_at, axis), _LANES)
+        extent = _extents_inside(own, whole, own.accumulated_at)[-2]
+        lanes = math.gcd(extent, _LANES)
     return [*[1] * (rank - 1), lanes]
 
 
@@ -225,9 +225,7 @@ def _tile_extents(own: StagePlan, whole: WholeOperand) -> list[int]:
     """The part of each dimension of an operand that one tile of the stage reads."""
     if own.accumulated_at is None:
         raise InvalidSchedule(f"stage {own.stage.name!r} has no tile that could read a block")
-    extents = []
-    for axis in _axes_of(own.stage, whole.operand):
-        extents.append(own.extent_inside(own.accumulated_at, axis))
+    extents = _extents_inside(own, whole, own.accumulated_at)
     if extents[-1] != whole.block:
         raise InvalidSchedule(
             f"a tile of stage {own.stage.name!r} reads {extents[-1]} elements of the last "
@@ -236,16 +234,28 @@ def _tile_extents(own: StagePlan, whole: WholeOperand) -> list[int]:
     return extents
 
 
-def _axes_of(stage: Stage, operand: str) -> list[str]:
-    """The axis that each dimension of an operand is read at."""
-    loads = {load for load in stage.loads if load.tensor == operand}
-    indices = [index for load in loads for index in load.indices]
-    if len(loads) != 1 or any(index.op != "var" for index in indices):
+def _extents_inside(own: StagePlan, whole: WholeOperand, loop: str) -> list[int]:
+    """The part of each dimension of an operand that the stage reads inside of a loop."""
+    stage = own.stage
+    loads = {load for load in stage.loads if load.tensor == whole.operand}
+    forms = [form for load in loads for form in stage.forms(load)]
+    found = []
+    for form in forms:
+        if (divided := form.quotient) is not None:
+            axis, term = divided
+            extent = own.extent_inside(loop, axis)
+            is_quotient = term.op == "floordiv"
+            found.append(-(-extent // term.divisor) if is_quotient else min(extent, term.divisor))
+        elif not form.terms and not form.constant and list(form.coefficients.values()) == [1]:
+            found.append(own.extent_inside(loop, next(iter(form.coefficients))))
+        elif not (form.terms or form.coefficients or form.constant):
+            found.append(1)
+    if len(loads) != 1 or len(found) < len(forms):
         raise InvalidSchedule(
-            f"stage {stage.name!r} reads {operand!r} at other indices than its axes: there are no "
-            "blocks that tiles could read"
+            f"stage {stage.name!r} reads {whole.operand!r} at other indices than its axes: there "
+            "are no blocks that tiles could read"
         )
-    return [str(index.args[0]) for index in indices]
+    return found
 
 
 def _split(script: Script, workload: Workload, own: StagePlan, whole: WholeOperand) -> None:

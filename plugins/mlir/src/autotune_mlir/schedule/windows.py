@@ -7,24 +7,25 @@ from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.plan import StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["has_vectors", "pieces", "take_apart", "window_axes"]
+__all__ = ["divides", "has_vectors", "pieces", "take_apart", "unrolled_before", "window_axes"]
 
 
 def window_axes(stage: Stage) -> tuple[str, ...]:
     """Spatial axes that an operand is read at together with another axis, or at a multiple of.
 
     Vectors along such an axis are no slices of the operand: a tile is taken apart until each piece
-    is one iteration of it. Stages that reduce nothing read such operands element by element.
+    is one iteration of it, or, where quotients or remainders of it are read at, one vector. Stages
+    that reduce nothing read such operands element by element.
     """
     found: set[str] = set()
     if not stage.reduce_axes:
         return ()
     for load in stage.loads:
-        for index in load.indices:
-            form = affine_form(index)
-            if form is None:
-                continue
+        for form in stage.forms(load):
             scales = form.coefficients
+            if form.terms:
+                found.update(form.axes)
+                continue
             if len(scales) > 1 or any(scale != 1 for scale in scales.values()):
                 found.update(scales)
     return tuple(axis.name for axis in stage.spatial_axes if axis.name in found)
@@ -35,9 +36,28 @@ def pieces(own: StagePlan) -> list[str]:
     found = []
     for axis in window_axes(own.stage):
         loops = [loop for loop in own.order if own.axis_of(loop) == axis]
-        if loops[-1] in own.unrolled:
+        if divides(own) and loops[-1] == own.vector:
+            loops.pop()
+        if loops and loops[-1] in own.unrolled:
             found.append(loops[-1])
     return found
+
+
+def divides(own: StagePlan) -> bool:
+    """Whether a reduction extracts elements at quotients or remainders of axes."""
+    stage = own.stage
+    extracted = (load for load in stage.loads if load.tensor not in own.divided)
+    forms = (form for load in extracted for form in stage.forms(load))
+    return bool(stage.reduce_axes) and any(form.terms for form in forms)
+
+
+def unrolled_before(own: StagePlan) -> list[str]:
+    """Loops that are unrolled before there are vectors.
+
+    Inside of those of a stage that divides indices, quotients and remainders are constants.
+    """
+    reduced = [it for it in own.order if own.is_reduction(it) and it in own.unrolled]
+    return [*(reduced if divides(own) else ()), *pieces(own)]
 
 
 def has_vectors(own: StagePlan) -> bool:
@@ -46,6 +66,9 @@ def has_vectors(own: StagePlan) -> bool:
     Where they are not, as at every second element, what is innermost stays as it is.
     """
     if own.vector is None:
+        return False
+    # Of one lane, MLIR makes a number and no vector of what is extracted.
+    if divides(own) and own.extent(own.vector) == 1:
         return False
     lanes = own.axis_of(own.vector)
     forms = [affine_form(index) for load in own.stage.loads for index in load.indices]
@@ -61,8 +84,8 @@ def take_apart(script: Script, own: StagePlan) -> None:
     if not loops:
         return
     axes = [*own.stage.spatial_axes, *own.stage.reduce_axes]
-    inner = {own.axis_of(loop) for loop in loops}
-    sizes = [int(axis.name in inner) for axis in axes]
+    inner = {own.axis_of(loop): own.tile_inside(loop) for loop in loops}
+    sizes = [inner.get(axis.name, 0) for axis in axes]
     made = script.tile(script.match(tag("stage", own.stage.name)), sizes)
     order = sorted(loops, key=lambda loop: [axis.name for axis in axes].index(own.axis_of(loop)))
     for handle, loop in zip(made[1:], order, strict=True):

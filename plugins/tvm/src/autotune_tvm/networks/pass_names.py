@@ -6,6 +6,7 @@ __all__ = ["PASS_NAMES"]
 
 PASS_NAMES = (
     "canonicalize",
+    "half_factors",
     "fold_batch_norms",
     "fold_constants",
     "fold_scales",

@@ -26,6 +26,7 @@ from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
 from autotune_tvm.networks.passes.fuse import canonicalize
 from autotune_tvm.networks.passes.fuse_attention import fuse_attention
+from autotune_tvm.networks.passes.half_factors import half_factors
 from autotune_tvm.networks.passes.layouts import choose_layout
 from autotune_tvm.networks.passes.split_transposed import split_transposed
 from autotune_tvm.networks.passes.winograd import choose_winograd
@@ -46,6 +47,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
     afterwards = remembering(AFTERWARDS)
     functions: tuple[Pass, ...] = (
         canonicalize,
+        partial(half_factors, machine=machine),
         fold_batch_norms,
         fold_constants,
         fold_scales,

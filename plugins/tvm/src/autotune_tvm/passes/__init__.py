@@ -2,7 +2,8 @@
 
 Without them a program is right, but slower; without ``compare_booleans`` some are not compiled,
 nor some of bfloat16 without ``bfloat16_constants``, nor some convolutions without ``flat_reads``,
-and without ``round_to_bfloat16`` some NaNs become numbers.
+nor kernels with vectors of truth values without ``narrow_boolean_vectors``, and without
+``round_to_bfloat16`` some NaNs become numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
 from autotune_tvm.passes.hoist_corrections import hoist_corrections
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
+from autotune_tvm.passes.narrow_boolean_vectors import narrow_boolean_vectors
 from autotune_tvm.passes.narrow_indices import narrow_indices, narrow_mixed_indices
 from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.pipeline_fetches import AHEAD, ROUNDED, STAGES, pipeline_fetches
@@ -52,6 +54,7 @@ __all__ = [
     "expand_functions",
     "hoist_corrections",
     "multiply_by_reciprocal",
+    "narrow_boolean_vectors",
     "narrow_indices",
     "narrow_mixed_indices",
     "note_streams",
@@ -64,7 +67,6 @@ __all__ = [
 ]
 
 PASSES = (
-    note_bounds,
     vectorize_full_groups,
     peel_tails,
     uniform_conditions,
@@ -74,5 +76,6 @@ PASSES = (
     prefetch_rows,
     note_lanes,
     flat_reads,
+    note_bounds,
 )
-"""From module to module, in this order."""
+"""From module to module, in this order; none looks into what the last one has noted."""

@@ -1,12 +1,13 @@
-"""Loops that end where a causal mask hides the rest.
+"""Loops of which only some iterations are run, those that compute anything of use.
 
-How far a loop runs depends on loops outside. Passes of TVM that derive what is allocated from how
-far loops run see loops of full length: the number of iterations is noted around a loop, and takes
+Which they are depends on loops outside. Passes of TVM that derive what is allocated from how far
+loops run see loops of full length: where a loop ends and begins is noted around it, and takes
 the place of its extent when nothing is left to derive.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -16,33 +17,37 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
 from autotune.backends import InvalidSchedule
+from autotune.sketches import BoundLoop
 from autotune_tvm.linked_text import with_functions
 from autotune_tvm.passes.statements import at, replaced, with_bodies
 
 __all__ = ["BOUND", "bound_loops", "note_bounds", "written_bound"]
 
 BOUND = "autotune.bound"
-"""The annotation of loops that are bounded, and the mark of how far they run."""
+"""The annotation of loops that are bounded, and the mark of where they end."""
+
+_BEGIN = "autotune.begin"
 
 _LAUNCH = "pragma_parallel_launch_point"
 _IN_TURNS = "pragma_parallel_stride_pattern"
 
 
-def written_bound(axes: int, own: int, other: int, scale: int, offset: int) -> str:
+def written_bound(step: BoundLoop, axes: Sequence[str], offset: int, least: int | None) -> str:
     """What an annotation says.
 
     Args:
-        axes: Number of axes of the stage.
-        own: Position of the loop's axis among them.
-        other: Position of the axis that bounds the loop.
-        scale: By what the first value of the loop's axis is multiplied.
-        offset: What is added to the last value of the other axis.
+        step: The step.
+        axes: Names of the stage's axes.
+        offset: Value of the step's.
+        least: Value of the step's.
     """
-    return " ".join(map(str, (axes, own, other, scale, offset)))
+    own, other = axes.index(step.loop.rpartition(".")[0]), axes.index(step.axis)
+    numbers = [len(axes), own, other, step.scale, step.stride, offset]
+    return " ".join(map(str, numbers if least is None else [*numbers, least]))
 
 
 def note_bounds(module: IRModule) -> IRModule:
-    """A scheduled module that says around each bounded loop how far it runs.
+    """A scheduled module that says around each bounded loop which iterations it runs.
 
     Raises:
         InvalidSchedule: a loop does not move its axis in steps of one size.
@@ -53,30 +58,42 @@ def note_bounds(module: IRModule) -> IRModule:
         nonlocal count
         if not isinstance(node, tirx.For) or BOUND not in node.annotations:
             return None
-        iterations, number = _iterations(node), tirx.const(count, "int32")
+        (begin, end), number = _ends(node), tirx.const(count, "int32")
         count += 1
         annotations = {**dict(node.annotations), BOUND: number}
-        made = _loop(node, node.extent, replaced(node.body, noted), annotations)
-        return tirx.AttrStmt(number, BOUND, iterations, made)
+        made = _loop(node, node.min, node.extent, replaced(node.body, noted), annotations)
+        if begin is not None:
+            made = tirx.AttrStmt(number, _BEGIN, begin, made)
+        return tirx.AttrStmt(number, BOUND, end, made)
 
     return with_bodies(module, lambda body: replaced(body, noted))
 
 
-def _iterations(loop: Any) -> Any:
-    """How often a loop runs, over the variables of those outside."""
-    axes, own, other, scale, offset = map(int, str(loop.annotations[BOUND]).split())
-    variable, (realize, inner) = loop.loop_var, _block(loop, axes)
-    analyzer = Analyzer()
-    first, last = realize.iter_values[own] * scale, realize.iter_values[other]
-    if inner:
-        inside = [it.loop_var for it in inner]
-        first = at(first, inside, [it.min for it in inner])
-        last = at(last, inside, [it.min + it.extent - 1 for it in inner])
-    start = analyzer.simplify(at(first, [variable], [loop.min]))
-    step = analyzer.simplify(at(first, [variable], [loop.min + 1]) - start)
+def _ends(loop: Any) -> tuple[Any | None, Any]:
+    """The first iteration of a loop, if not 0, and the one behind the last, by loops outside."""
+    axes, own, other, scale, stride, offset, *least = map(
+        int, str(loop.annotations[BOUND]).split()
+    )
+    realize, inner = _block(loop, axes)
+    values, inside = realize.iter_values, [it.loop_var for it in inner]
+    firsts, lasts = [it.min for it in inner], [it.min + it.extent - 1 for it in inner]
+    near, far = (lasts, firsts) if stride < 0 else (firsts, lasts)
+    variable, analyzer = loop.loop_var, Analyzer()
+
+    def position(own_at: list[Any], other_at: list[Any], iteration: Any) -> Any:
+        along, across = at(values[own], inside, own_at), at(values[other], inside, other_at)
+        return at(along * scale + across * stride, [variable], [iteration])
+
+    low = position(firsts, near, loop.min)
+    step = analyzer.simplify(position(firsts, near, loop.min + 1) - low)
     if not isinstance(step, tirx.IntImm) or int(step.value) < 1:
         raise InvalidSchedule(f"bound_loop: {variable.name} does not move its axis tile by tile")
-    return analyzer.simplify(tirx.floordiv(last + offset - start, step) + 1)
+    end = analyzer.simplify(tirx.floordiv(offset - low, step) + 1)
+    if not least:
+        return None, end
+    high = position(lasts, far, loop.min)
+    begin = tirx.max(tirx.floordiv(least[0] - high + step - 1, step), 0)
+    return analyzer.simplify(begin), end
 
 
 def _block(loop: Any, axes: int) -> tuple[Any, list[Any]]:
@@ -98,7 +115,7 @@ def _block(loop: Any, axes: int) -> tuple[Any, list[Any]]:
 
 
 def bound_loops(module: IRModule) -> IRModule:
-    """A lowered module whose bounded loops run as far as is said around them.
+    """A lowered module whose bounded loops run the iterations that are said around them.
 
     Threads take the iterations of parallel loops around them in turns, for neighbours take about
     as long; but where stores pass the caches, which divides the loops otherwise.
@@ -120,8 +137,13 @@ def _bounded(function: Any) -> Any:
                 return loop
             if int(loop.annotations[BOUND].value) != int(mark.node.value):
                 return loop
+            # The mark of the beginning is inside that of the end.
+            if mark.attr_key == _BEGIN:
+                left = loop.extent - mark.value
+                return _loop(loop, mark.value, left, loop.body, loop.annotations)
             annotations = {name: it for name, it in loop.annotations.items() if name != BOUND}
-            return _loop(loop, tirx.min(loop.extent, mark.value), loop.body, annotations)
+            left = tirx.min(loop.min + loop.extent, mark.value) - loop.min
+            return _loop(loop, loop.min, left, loop.body, annotations)
 
         return structural_map(mark.body, (tirx.For, shortened))
 
@@ -139,7 +161,7 @@ def _bounded(function: Any) -> Any:
 
 
 def _is_mark(node: Any) -> bool:
-    return isinstance(node, tirx.AttrStmt) and node.attr_key == BOUND
+    return isinstance(node, tirx.AttrStmt) and node.attr_key in (BOUND, _BEGIN)
 
 
 def _all(node: Any) -> list[Any]:
@@ -149,8 +171,8 @@ def _all(node: Any) -> list[Any]:
     return found
 
 
-def _loop(loop: Any, extent: Any, body: Any, annotations: Any) -> Any:
+def _loop(loop: Any, first: Any, extent: Any, body: Any, annotations: Any) -> Any:
     return tirx.For(
-        *(loop.loop_var, loop.min, extent, loop.kind, body),
+        *(loop.loop_var, first, extent, loop.kind, body),
         *(loop.thread_binding, annotations, loop.step),
     )

@@ -6,7 +6,8 @@ read. An iteration waits once, for the oldest part, begins the fetch of the part
 before has freed, and computes meanwhile. Fetches are marked: once they are vectors,
 :mod:`autotune_tvm.passes.async_copies` makes asynchronous copies of them. Products of warpgroups
 are begun before that fetch, and end in the next iteration, before its barrier; floats for TF32 are
-rounded where they are fetched, ahead or not.
+rounded where they are fetched, ahead or not. What the copy engine fetches one thread asks for
+(:mod:`autotune_tvm.passes.bulk_copies`), and nobody has to share it.
 
 TVM's own pass for this (``InjectSoftwarePipeline``) leaves the barriers to ``ThreadSync``, which
 takes stages of one buffer for the same memory and keeps both of them.
@@ -27,12 +28,19 @@ from tvm.tirx.op import tvm_storage_sync
 from tvm_ffi import structural_map
 
 from autotune.backends import InvalidSchedule
+from autotune.sketches.copy_engine import SWIZZLED_ALIGNMENT
 from autotune_tvm.blocks import walk
 from autotune_tvm.passes.async_copies import (
     end_of_group,
     marked,
     marked_rounded,
     wait_for_group,
+)
+from autotune_tvm.passes.bulk_copies import (
+    BULK,
+    bulk_begin,
+    bulk_fetch,
+    bulk_wait,
 )
 from autotune_tvm.passes.statements import (
     at,
@@ -75,6 +83,7 @@ class _Rounds:
         loop: The loop.
         stages: How many iterations are in memory at once.
         rounded: Whether threads round what they fetch, and so wait for it.
+        bulk: Whether the copy engine fetches.
         fetches: The statements that fetch.
         rest: The others.
         products: Those of the others that are products of warpgroups.
@@ -84,6 +93,7 @@ class _Rounds:
     loop: Any
     stages: int
     rounded: bool
+    bulk: bool
     fetches: Sequence[Any]
     rest: Sequence[Any]
     products: Sequence[Products]
@@ -114,24 +124,29 @@ def _is_marked(node: Any) -> bool:
 def _rounds(loop: Any) -> _Rounds:
     stages = int(loop.annotations[STAGES])
     parts = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-    fetches = [
-        replaced(part, _whole_vectors)
-        for part in parts
-        if any(AHEAD in it.annotations for it in blocks(part))
-    ]
+    fetches = [part for part in parts if any(AHEAD in it.annotations for it in blocks(part))]
+    fetching = [block for part in fetches for block in blocks(part)]
+    bulk = any(BULK in block.annotations for block in fetching)
+    if not bulk:
+        fetches = [replaced(part, _whole_vectors) for part in fetches]
     buffers = {}
     for part in fetches:
         for block in blocks(part):
             plain = block.writes[0].source
             shape = [tirx.IntImm(str(plain.shape[0].ty.dtype), stages), *plain.shape]
             buffers[plain] = tirx.decl_buffer(
-                shape, str(plain.dtype), str(plain.name), scope=str(plain.scope())
+                shape,
+                str(plain.dtype),
+                str(plain.name),
+                scope=str(plain.scope()),
+                data_alignment=SWIZZLED_ALIGNMENT if bulk else -1,
             )
     rest = parts[len(fetches) :]
     products = [found for found in map(find_products, rest) if found is not None]
-    fetching = [block for part in fetches for block in blocks(part)]
+    if bulk and not (products and all(BULK in block.annotations for block in fetching)):
+        raise InvalidSchedule("bulk copies are for products of warpgroups, of all that they read")
     rounded = any(ROUNDED in block.annotations for block in fetching)
-    return _Rounds(loop, stages, rounded, fetches, rest, products, buffers)
+    return _Rounds(loop, stages, rounded, bulk, fetches, rest, products, buffers)
 
 
 def _whole_vectors(node: Any) -> Any | None:
@@ -185,6 +200,11 @@ def _rewritten(node: Any, loops: Sequence[_Rounds]) -> Any:
     if isinstance(node, tirx.SeqStmt):
         return tirx.SeqStmt([_rewritten(each, loops) for each in node.seq])
     if isinstance(node, tirx.For):
+        if node.thread_binding is None and int(node.extent) > 1:
+            for rounds in loops:
+                if rounds.bulk and any(it.same_as(rounds.loop) for it in statements(node.body)):
+                    # Rounds of stages are counted from the beginning of the kernel.
+                    raise InvalidSchedule(f"bulk copies are made inside of loop {node.loop_var}")
         return rebuilt(node, [_rewritten(node.body, loops)])
     return node
 
@@ -200,8 +220,9 @@ def _ahead(rounds: _Rounds) -> Any:
     dtype = str(variable.ty.dtype)
     ahead, extent = rounds.stages - 1, int(loop.extent)
     # What threads round is there as soon as they go on.
-    group = [] if rounds.rounded else [end_of_group()]
-    arrived = [] if rounds.rounded else [wait_for_group(rounds.stages - 2)]
+    waits = not rounds.rounded and not rounds.bulk
+    group = [end_of_group()] if waits else []
+    arrived = [wait_for_group(rounds.stages - 2)] if waits else []
     first = tirx.Var("first", variable.ty)
     begin = tirx.For(
         first,
@@ -221,6 +242,9 @@ def _ahead(rounds: _Rounds) -> Any:
     if rounds.products:
         # What a thread has copied is shared by itself, before the barrier.
         body = [*arrived, share(), wait(), _barrier(), *computed, more, *group]
+    if rounds.bulk:
+        parity = floormod(variable // rounds.stages, 2)
+        body = [bulk_wait(own, parity), wait(), _barrier(), *computed, more]
     annotations = {key: value for key, value in loop.annotations.items() if key != STAGES}
     repeated = tirx.For(
         variable,
@@ -234,7 +258,8 @@ def _ahead(rounds: _Rounds) -> Any:
     )
     # Inside another loop, threads may still compute on what the last iterations fetched.
     ended = [it.ended(variable) for it in rounds.products]
-    return tirx.SeqStmt([_barrier(), begin, repeated, *ended])
+    made = [bulk_begin(rounds.stages, len(rounds.fetches))] if rounds.bulk else []
+    return tirx.SeqStmt([*made, _barrier(), begin, repeated, *ended])
 
 
 def _begun(node: Any) -> Any:
@@ -254,6 +279,13 @@ def _barrier() -> Any:
 def _fetched(rounds: _Rounds, iteration: Any, stage: Any) -> Any:
     """The fetches of one iteration into one stage, with loops of their own."""
     variable = rounds.loop.loop_var
+    if rounds.bulk:
+        asked = [
+            bulk_fetch(it, rounds.buffers[written], {variable: iteration}, stage)
+            for it in rounds.fetches
+            for written in (blocks(it)[0].writes[0].source,)
+        ]
+        return marked(_in_order(asked))
     copies = [_copied(it, rounds, {variable: iteration}, stage) for it in rounds.fetches]
     return (marked_rounded if rounds.rounded else marked)(_in_order(copies))
 

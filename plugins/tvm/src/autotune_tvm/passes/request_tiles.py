@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.ir import IRModule
 from tvm_ffi import structural_walk
 
+from autotune.backends.tile_registers import REFUSED, REQUEST
 from autotune_tvm.linked_text import linked, with_functions
 from autotune_tvm.passes.hoist_tile_config import CONFIGURE
 from autotune_tvm.passes.statements import intrinsic_of
@@ -21,7 +22,7 @@ from autotune_tvm.passes.statements import intrinsic_of
 __all__ = ["request_tiles"]
 
 _REQUEST = "autotune_request_tiles"
-# `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`: Linux's Documentation/arch/x86/xstate.
+_WORDS = ", ".join(f"i64 {word}" for word in REQUEST)
 _TEXT = f"""@{_REQUEST}_granted = linkonce_odr global i8 0
 declare i64 @syscall(i64, ...)
 define linkonce_odr i32 @{_REQUEST}() alwaysinline nounwind {{
@@ -29,7 +30,7 @@ define linkonce_odr i32 @{_REQUEST}() alwaysinline nounwind {{
   %first = icmp eq i8 %known, 0
   br i1 %first, label %ask, label %done
 ask:
-  %refused = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)
+  %refused = call i64 (i64, ...) @syscall({_WORDS})
   %granted = icmp eq i64 %refused, 0
   %remembered = zext i1 %granted to i8
   store i8 %remembered, ptr @{_REQUEST}_granted
@@ -40,9 +41,6 @@ done:
   ret i32 %result
 }}
 """
-_REFUSED = (
-    "Linux does not give this process the tile registers (AMX) that the program was built for"
-)
 
 
 def request_tiles(module: IRModule) -> IRModule:
@@ -57,7 +55,7 @@ def request_tiles(module: IRModule) -> IRModule:
 
 def _asking(function: Any) -> Any:
     granted = tirx.call_extern("int32", _REQUEST)
-    parts = [tvm.ir.StringImm(_REFUSED)]
+    parts = [tvm.ir.StringImm(REFUSED)]
     # TVM 0.27 takes the condition first, whatever it calls its parameters.
     asked = tirx.AssertStmt(granted == 1, tvm.ir.StringImm("RuntimeError"), parts)
     return function.with_body(linked(tirx.SeqStmt([asked, function.body]), [_TEXT]))

@@ -104,6 +104,7 @@ def selected(emit: Emit, scores: Any) -> Any:
 
 PADDING = [*SHAPES, ((2, N), "float32")]
 BIAS = [*SHAPES, ((2, 1, N, N), "float32")]
+WHOLE_BIAS = [*SHAPES, ((2, 3, N, N), "float32")]
 
 
 def fused(module: Any, tolerance: float = 1e-5) -> Any:
@@ -146,8 +147,12 @@ def bounded_loops(workload: Workload) -> int:
             True,
         ),
         (BIAS, as_torch(lambda emit, bias: bias), False),
+        (WHOLE_BIAS, as_onnx(lambda emit, it, bias: emit(op.add(bias, it))), False),
     ],
-    ids=["onnx", "torch", "causal", "lowest", "low", "selected", "padded", "compared", "biased"],
+    ids=[
+        *("onnx", "torch", "causal", "lowest", "low", "selected", "padded", "compared", "biased"),
+        "biased by an input of each score",
+    ],
 )
 def test_an_attention_becomes_one_program(shapes: Any, body: Body, is_causal: bool) -> None:
     after = fused(network(shapes, body))
@@ -261,6 +266,63 @@ def test_heads_that_share_transposed_keys_read_them_so() -> None:
     scores = workload_of(fused(network(shapes, body))).stages[0]
     (keys,) = (it for it in scores.loads if it.tensor == scores.reads[1])
     assert [str(index) for index in keys.indices] == ["g", "d", "j"]
+
+
+def copied_beside_tokens(emit: Emit, held: Any) -> Any:
+    """Copied where heads are the axis after that of keys, which they change places with then."""
+    batch, groups, keys, width = (int(n) for n in held.ty.shape)
+    rows = emit(op.permute_dims(held, [0, 2, 1, 3]))
+    apart = emit(op.reshape(rows, (batch, keys, groups, 1, width)))
+    spread = emit(op.broadcast_to(apart, (batch, keys, groups, 2, width)))
+    beside = emit(op.reshape(spread, (batch, keys, groups * 2, width)))
+    return emit(op.permute_dims(beside, [0, 2, 1, 3]))
+
+
+def copied_by_products(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+    """Queries have an axis of heads that share keys; products broadcast these."""
+    q = emit(op.reshape(q, (2, 3, 2, N, D)))
+    k, v = (emit(op.reshape(it, (2, 3, 1, N, D))) for it in (k, v))
+    scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 2, 4, 3]))))
+    found = emit(op.nn.softmax(emit(op.add(scores, causal(emit))), axis=-1))
+    return emit(op.reshape(emit(op.matmul(found, v)), (2, 6, N, D)))
+
+
+def copied_when_transposed(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+    """Keys are transposed before they are copied, as torch broadcasts them for a product."""
+    k, v = (emit(op.reshape(it, (2, 3, 1, N, D))) for it in (k, v))
+    k = emit(op.permute_dims(k, [0, 1, 2, 4, 3]))
+    shapes = (2, 3, 2, D, N), (2, 3, 2, N, D)
+    k, v = (emit(op.broadcast_to(it, to)) for it, to in zip((k, v), shapes, strict=True))
+    k, v = emit(op.reshape(k, (12, D, N))), emit(op.reshape(v, (12, N, D)))
+    scores = emit(op.matmul(emit(op.reshape(q, (12, N, D))), k))
+    found = emit(op.nn.softmax(emit(op.add(scores, causal(emit))), axis=-1))
+    return emit(op.reshape(emit(op.matmul(found, v)), (2, 6, N, D)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        grouped(copied_beside_tokens, copied_beside_tokens, causal),
+        copied_by_products,
+        copied_when_transposed,
+    ],
+    ids=["beside tokens", "by products", "transposed"],
+)
+def test_other_ways_to_share_keys(body: Body) -> None:
+    workload = workload_of(fused(network(GROUPED, body)))
+    assert [it.shape for it in workload.inputs] == [(6, 2, N, D), (6, N, D), (6, N, D)]
+    (keys,) = (it for it in workload.stages[0].loads if it.tensor == workload.inputs[1].name)
+    assert [str(index) for index in keys.indices] == ["g", "j", "d"]
+
+
+def test_products_that_broadcast_keys_and_values_differently_stay() -> None:
+    def body(emit: Emit, q: Any, k: Any, v: Any) -> Any:
+        scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
+        found = emit(op.nn.softmax(emit(op.add(scores, causal(emit))), axis=-1))
+        return emit(op.matmul(found, v))
+
+    shapes = [((2, 6, N, D), "float32"), ((2, 1, N, D), "float32"), ((1, 1, N, D), "float32")]
+    assert fuse_attention(network(shapes, body), CPU, least_keys=1)[1] == ""
 
 
 @pytest.mark.parametrize(

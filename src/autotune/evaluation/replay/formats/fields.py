@@ -6,7 +6,7 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -166,17 +166,6 @@ def required(data: Mapping[str, Any], key: str, where: str) -> Any:
     if key not in data:
         raise InvalidValueError(f"{where} lacks {key!r}")
     return data[key]
-
-
-def refuse_others(data: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    """Raise where an object has a key that is not known.
-
-    Raises:
-        UnknownNameError: names it.
-    """
-    for key in data:
-        if key not in known:
-            raise UnknownNameError(f"field of {where}", key, known)
 
 
 def _shown(data: Any) -> str:

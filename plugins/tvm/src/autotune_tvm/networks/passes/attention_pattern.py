@@ -7,6 +7,7 @@ product with the values; with casts and other shapes between.
 
 from __future__ import annotations
 
+from itertools import dropwhile, takewhile
 from math import inf, prod
 from typing import Any
 
@@ -84,11 +85,19 @@ def find_attention(call: Any, graph: Graph) -> FoundAttention | None:
         return None
     product, steps = found
     heads, rows, columns = prod(square[:-2]), square[-2], square[-1]
-    if {prod(values[:-2]), prod(result[:-2])} != {heads} or values[-2] != columns:
+    if prod(result[:-2]) != heads or not _is_batch(call) or values[-2] != columns:
         return None
     dtype = dtype_of(graph.builder.normalize(product))
     queries, first = _unscaled(product.args[0], dtype, graph)
     keys, second, is_transposed = _keys(product.args[1], dtype, graph)
+    pair = _without_copies(keys, _flat(call.args[1], graph), graph)
+    if pair is None:
+        return None
+    keys, held = pair
+    if is_transposed:
+        keys, third, is_transposed = _keys(keys, dtype, graph)
+        second *= third
+    groups = prod((shape_of(held) or ())[:-2])
     width = (shape_of(queries) or ())[-1]
     attention = Attention(
         is_transposed=is_transposed,
@@ -100,32 +109,61 @@ def find_attention(call: Any, graph: Graph) -> FoundAttention | None:
         casts=casts,
         result_dtype=dtype_of(graph.builder.normalize(call)),
     )
-    (keys, held), copies = _without_copies(keys, _flat(call.args[1], graph), graph)
-    batch = (heads,) if copies == 1 else (heads // copies, copies)
+    batch = (heads,) if groups == heads else (groups, heads // groups)
     keys_shape = (width, columns) if is_transposed else (columns, width)
     shapes = ((*batch, rows, width), (batch[0], *keys_shape), (batch[0], columns, values[-1]))
     operands = (queries, keys, held, *sides.operands)
     return FoundAttention(attention, operands, shapes, result)
 
 
-def _without_copies(keys: Any, values: Any, graph: Graph) -> tuple[tuple[Any, Any], int]:
-    """Keys and values before each head was copied for several of queries, and how often it was."""
-    (first, copies), (second, count) = _uncopied(keys, graph), _uncopied(values, graph)
-    return ((first, second), copies) if copies == count else ((keys, values), 1)
+def _without_copies(keys: Any, values: Any, graph: Graph) -> tuple[Any, Any] | None:
+    """Keys and values before each head was copied for several of queries.
+
+    None where products broadcast them by different numbers of heads.
+    """
+    for pair in ((_uncopied(keys, graph), _uncopied(values, graph)), (keys, values)):
+        if prod((shape_of(pair[0]) or ())[:-2]) == prod((shape_of(pair[1]) or ())[:-2]):
+            return pair
+    return None
 
 
-def _uncopied(value: Any, graph: Graph) -> tuple[Any, int]:
+def _uncopied(value: Any, graph: Graph) -> Any:
     """Matrices before each was repeated so many times, next to one another."""
     value = _flat(value, graph)
     call, after = graph.source(value), shape_of(value)
+    if after is None or len(after) < 3:
+        return value
+    if operator_of(call) == "permute_dims":
+        return _uncopied_before(call, len(after), graph)
     before = shape_of(call.args[0]) if operator_of(call) in ("broadcast_to", "repeat") else None
-    if before is None or after is None or len(after) < 3:
-        return value, 1
+    if before is None:
+        return value
     copied = [1] * (len(after) - len(before)) + list(before)
     if operator_of(call) == "broadcast_to" and copied[-3] != 1:
-        return value, 1
-    copies, copied[-3] = after[-3] // copied[-3], after[-3]
-    return (_flat(call.args[0], graph), copies) if tuple(copied) == after else (value, 1)
+        return value
+    copied[-3] = after[-3]
+    return _flat(call.args[0], graph) if tuple(copied) == after else value
+
+
+def _uncopied_before(turned: Any, rank: int, graph: Graph) -> Any:
+    """As :func:`_uncopied`, of a permutation of what has another axis after that of heads."""
+    value, axes = turned.args[0], permuted_axes(turned, rank)
+    spread, after = graph.source(value), shape_of(value) or ()
+    if operator_of(spread) == "reshape":
+        spread = graph.source(spread.args[0])
+    before = shape_of(spread.args[0]) if operator_of(spread) == "broadcast_to" else None
+    heads = axes[-3]
+    copies = 1 if before is None or len(before) != rank + 1 else after[heads] // before[heads]
+    if before is None or copies == 1 or before[heads + 1] != 1:
+        return turned
+    held = (*before[: heads + 1], *before[heads + 2 :])
+    wanted = (*before[: heads + 1], copies, *before[heads + 2 :])
+    made = (*held[:heads], held[heads] * copies, *held[heads + 1 :])
+    if (made, wanted) != (after, shape_of(spread)):
+        return turned
+    return graph.emit(
+        relax.op.permute_dims(graph.emit(reshaped(spread.args[0], held, graph)), axes)
+    )
 
 
 def _behind_casts(value: Any, graph: Graph) -> tuple[Any, tuple[str, ...]]:
@@ -210,6 +248,8 @@ def _scores(value: Any, uses: int, sides: Sides) -> tuple[Any, tuple[Step, ...]]
     if shape is None or len(shape) < 2 or graph.uses[value] != uses or not _is_float(dtype):
         return None
     operator = operator_of(call)
+    if not operator:
+        return None
     if operator == "matmul":
         return (call, ()) if _is_batch(call) else None
     if _is_view(call, value):
@@ -230,11 +270,18 @@ def _scores(value: Any, uses: int, sides: Sides) -> tuple[Any, tuple[Step, ...]]
 
 
 def _is_batch(call: Any) -> bool:
-    """Whether both factors of a product are matrices for the same batch."""
-    left, right = map(shape_of, call.args)
-    if left is None or right is None or len(left) < 2 or len(right) < 2:
+    """Whether each matrix on the left of a product has one on the right.
+
+    Several that are next to one another may share theirs, which the product broadcasts.
+    """
+    shapes = [shape_of(factor) for factor in call.args]
+    if any(shape is None or len(shape) < 2 for shape in shapes):
         return False
-    return left[:-2] == right[:-2]
+    left, right = ([*dropwhile((1).__eq__, shape[:-2])] for shape in shapes if shape is not None)
+    right = [1] * (len(left) - len(right)) + right
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+    rest = len(list(shared))
+    return len(left) == len(right) and all(extent == 1 for extent in right[rest:])
 
 
 def _flat(value: Any, graph: Graph) -> Any:

@@ -90,7 +90,7 @@ class _Resize:
 
     @property
     def interpolates_integers(self) -> bool:
-        """Whether results have to be rounded, of which the specification says nothing."""
+        """Whether results have to be rounded, which the specification leaves open."""
         is_float = self.kind.kind == "f" or self.kind.name == "bfloat16"
         return self.how.mode != "nearest" and not is_float
 

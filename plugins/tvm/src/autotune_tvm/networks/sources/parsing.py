@@ -48,9 +48,16 @@ def parse_pt2(path: Path) -> Any:
     Pickles in it are read for tensors only; a file with objects of other kinds is refused.
 
     Raises:
-        InvalidValueError: the file is damaged, of another kind, or has objects in it.
+        InvalidValueError: the file is damaged, of another kind, or has objects in it, or torch
+            is missing.
     """
-    import torch
+    try:
+        import torch
+    except ImportError as error:
+        raise InvalidValueError(
+            f"{str(path)!r} is read with torch, which is not installed: run "
+            "pip install 'tensor-autotune[torch]'"
+        ) from error
 
     _check_archive(path)
     try:

@@ -54,9 +54,17 @@ def input_tensors(module: Any) -> tuple[NetworkTensor, ...]:
     """The inputs of a network.
 
     Raises:
-        UnsupportedWorkload: one is no tensor, or of a shape that is known only when it runs.
+        UnsupportedWorkload: one is no tensor, has no elements, or is of a shape that is known only
+            when it runs.
     """
-    return tuple(_tensor(variable, variable.name) for variable in module[ENTRY].params)
+    found = tuple(_tensor(variable, variable.name) for variable in module[ENTRY].params)
+    for tensor in found:
+        if 0 in tensor.shape:
+            raise UnsupportedWorkload(
+                f"input {tensor.name!r} of the network has the shape {tensor.shape}, which has no "
+                "elements: there is nothing to compute; give inputs with at least one"
+            )
+    return found
 
 
 def output_tensors(module: Any, names: Sequence[str] = ()) -> tuple[NetworkTensor, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from autotune_tvm.networks.sources.decompositions.attention import plain_attention
 from autotune_tvm.networks.sources.decompositions.distances import distances
 from autotune_tvm.networks.sources.decompositions.elementwise import elementwise
 from autotune_tvm.networks.sources.decompositions.gathering import gathering
@@ -40,6 +41,8 @@ def decompose(program: Any, known: Collection[str]) -> Any:
     table = torch.export.default_decompositions()
     table.update(_own_table())
     decomposed = program.run_decompositions(table)
+    if plain_attention(decomposed):
+        decomposed = decomposed.run_decompositions(table)
     possible = torch._decomp.decomposition_table
     for _ in range(_MOST_ROUNDS):
         targets = {node.target for node in decomposed.graph.nodes if node.op == "call_function"}

@@ -1,0 +1,99 @@
+"""From LLVM's dialect to machine code in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.backends import BuildFailed
+from autotune_mlir import bindings, openmp
+from autotune_mlir.compiler import Lowered, needs_openmp
+from autotune_mlir.entry import ADDRESS
+from autotune_mlir.parsing import brief
+from autotune_mlir.versions import opt_level
+
+__all__ = ["Generated", "generate"]
+
+
+@frozen(eq=False)
+class Generated:
+    """Machine code in this process.
+
+    Attributes:
+        address: Of ``int autotune_kernel(void **arrays)``.
+        digest: Of the machine code.
+        engine: What owns it; the code lives as long as this does.
+        asks_for_tiles: Whether it fails where Linux refuses the tile registers of AMX.
+    """
+
+    address: int
+    digest: str
+    engine: Any = field(repr=False)
+    asks_for_tiles: bool = False
+
+
+def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({})) -> Generated:
+    """Let LLVM make what runs in this process.
+
+    Args:
+        lowered: The program.
+        functions: Addresses of functions that it declares, by name.
+
+    Raises:
+        BuildFailed: LLVM rejected it.
+    """
+    loaded = bindings.load()
+    _find_conversions()
+    libraries = [openmp.library()] if needs_openmp(lowered) else []
+    try:
+        engine = loaded.execution_engine.ExecutionEngine(
+            lowered.module, opt_level=opt_level(), shared_libs=libraries, enable_pic=True
+        )
+        for name, target in functions.items():
+            engine.raw_register_runtime(name, ctypes.c_void_p(target))
+        address = _address(engine)
+    except RuntimeError as error:
+        raise BuildFailed(brief(error)) from error
+    return Generated(address, _code_digest(engine), engine, lowered.asks_for_tiles)
+
+
+@lru_cache(maxsize=1)
+def _find_conversions() -> None:
+    """Let programs find the compiler's functions between double and half precision.
+
+    Processors have no instruction for it, and other modules that need these load them for
+    themselves alone.
+    """
+    with suppress(OSError):
+        ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL)
+
+
+def _address(engine: Any) -> int:
+    """Address of the entry: its wrapper's is all that the engine tells by itself."""
+    wrapper = engine.raw_lookup(ADDRESS)
+    if not wrapper:
+        raise RuntimeError("the program uses a function that this process does not have")
+    result = ctypes.c_void_p()
+    slots = (ctypes.c_void_p * 1)(ctypes.addressof(result))
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(wrapper)(ctypes.addressof(slots))
+    assert result.value is not None
+    return result.value
+
+
+def _code_digest(engine: Any) -> str:
+    """Digest of the object file."""
+    descriptor = os.memfd_create("object")
+    try:
+        engine.dump_to_object_file(f"/proc/self/fd/{descriptor}")
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        return hashlib.sha256(os.pread(descriptor, size, 0)).hexdigest()[:16]
+    finally:
+        os.close(descriptor)

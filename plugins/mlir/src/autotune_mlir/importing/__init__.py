@@ -1,0 +1,1 @@
+"""From MLIR programs, on tensors, to workloads and to the programs that schedules apply to."""

@@ -1,0 +1,354 @@
+"""Joins of tensors, and parts at computed places, as elementwise operations.
+
+What is computed at a position says which of the tensors it is read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from autotune_mlir.bindings import Bindings
+from autotune_mlir.building import Builder
+from autotune_mlir.emit import STAGE
+from autotune_mlir.importing.scalar_import import Unsupported, defining
+
+__all__ = ["JOINS", "kept_dimensions", "replace_join", "replace_slice"]
+
+JOINS = ("tensor.concat", "tensor.insert_slice")
+"""Operations that put a tensor together of others."""
+
+
+# How MLIR writes that a number is not known before the program runs.
+_DYNAMIC = -(1 << 63)
+# Predicates of arith.cmpi.
+_LESS, _AT_LEAST = 2, 5
+
+
+@frozen(eq=False)
+class _Part:
+    """A tensor within another one.
+
+    Attributes:
+        value: The tensor.
+        offsets: Where it begins: numbers, or values of the function.
+        sizes: Its extents.
+        kept: The dimension that each of its own dimensions is; others are of extent 1.
+    """
+
+    value: Any
+    offsets: tuple[Any, ...]
+    sizes: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions of a slice that a tensor still has which leaves some of extent 1 out.
+
+    Args:
+        sizes: Extents of the slice.
+        shape: Extents of the tensor.
+    """
+    kept: list[int] = []
+    for dimension, size in enumerate(sizes):
+        if len(kept) < len(shape) and size == shape[len(kept)]:
+            kept.append(dimension)
+    return tuple(kept)
+
+
+def replace_join(mlir: Bindings, operation: Any) -> None:
+    """Replace an operation of :data:`JOINS` by an elementwise one.
+
+    Insertions into the result of another one that nothing else reads are replaced with the last
+    of them.
+
+    Args:
+        mlir: The bindings.
+        operation: In the body of a function; shapes are static.
+
+    Raises:
+        Unsupported: where something is inserted is not known, or elements are never written.
+    """
+    if operation.name == "tensor.concat":
+        base, parts, replaced = None, _concatenated(operation), [operation]
+    elif _is_inserted_into(operation):
+        return
+    else:
+        base, parts, replaced = _inserted(operation)
+    result = operation.results[0]
+    start = None if base is None else defining(base)
+    if start is not None and start.name == "tensor.empty":
+        if not _covers(parts, result.type.shape):
+            raise Unsupported(
+                "it leaves elements of a tensor that was never written (tensor.empty)"
+            )
+        base = None
+    name = "concat" if base is None else "insert"
+    with mlir.ir.InsertionPoint(operation), operation.location:
+        made = _Join(mlir, result.type, parts, base).result(_stage_name(operation, name))
+    result.replace_all_uses_with(made)
+    for dead in replaced:
+        dead.erase()
+
+
+def _stage_name(operation: Any, name: str) -> str:
+    attributes = operation.attributes
+    return str(attributes[STAGE].value) if STAGE in attributes else name
+
+
+def _concatenated(operation: Any) -> list[_Part]:
+    along = int(operation.attributes["dim"].value)
+    rank = len(operation.results[0].type.shape)
+    parts, begin = [], 0
+    for value in operation.operands:
+        shape = tuple(int(extent) for extent in value.type.shape)
+        offsets = tuple(begin if dimension == along else 0 for dimension in range(rank))
+        parts.append(_Part(value, offsets, shape, tuple(range(rank))))
+        begin += shape[along]
+    return parts
+
+
+def _is_inserted_into(operation: Any) -> bool:
+    """Whether the only use of an insertion's result is that something else is inserted there."""
+    uses = [(use.owner.operation, use.operand_number) for use in operation.results[0].uses]
+    return [(user.name, number) for user, number in uses] == [("tensor.insert_slice", 1)]
+
+
+def _inserted(operation: Any) -> tuple[Any, list[_Part], list[Any]]:
+    """What is inserted into first, what is inserted in order, and by which operations.
+
+    Operations are listed from the last one on.
+    """
+    parts: list[_Part] = []
+    chain: list[Any] = []
+    while True:
+        parts.insert(0, _insertion(operation))
+        chain.append(operation)
+        base = operation.operands[1]
+        producer = defining(base)
+        if producer is None or producer.name != "tensor.insert_slice":
+            return base, parts, chain
+        if not _is_inserted_into(producer):
+            return base, parts, chain
+        operation = producer
+
+
+def _insertion(operation: Any) -> _Part:
+    offsets, sizes, strides = _places(operation, 2)
+    if any(stride != 1 for stride in strides):
+        raise Unsupported(
+            f"it inserts with strides {list(strides)}; only those of 1 are supported"
+        )
+    shape = operation.results[0].type.shape
+    for first, size, extent in zip(offsets, sizes, shape, strict=True):
+        if isinstance(first, int) and (first < 0 or first + size > extent):
+            last = first + size - 1
+            raise Unsupported(f"it writes from {first} to {last}, of {extent} elements")
+    value = operation.operands[0]
+    return _Part(value, offsets, sizes, kept_dimensions(sizes, value.type.shape))
+
+
+def _places(operation: Any, tensors: int) -> tuple[tuple[Any, ...], tuple[int, ...], list[int]]:
+    """Offsets, which may be values, sizes and strides of a slice.
+
+    Args:
+        operation: That takes a slice.
+        tensors: How many of its operands are tensors.
+    """
+    offsets, sizes, strides = (
+        [int(number) for number in operation.attributes[f"static_{name}"]]
+        for name in ("offsets", "sizes", "strides")
+    )
+    computed = list(operation.operands)[tensors:]
+    if list(operation.attributes["operandSegmentSizes"])[tensors + 1 :] != [0, 0]:
+        raise Unsupported("its sizes or strides are dynamic")
+    rest = iter(computed)
+    found = tuple(next(rest) if number == _DYNAMIC else number for number in offsets)
+    return found, tuple(sizes), strides
+
+
+def replace_slice(mlir: Bindings, operation: Any) -> None:
+    """Replace a ``tensor.extract_slice`` that begins where a number says by an elementwise one.
+
+    Args:
+        mlir: The bindings.
+        operation: In the body of a function; shapes are static.
+
+    Raises:
+        Unsupported: its sizes or strides are dynamic.
+    """
+    offsets, sizes, strides = _places(operation, 1)
+    if all(isinstance(offset, int) for offset in offsets):
+        return
+    result = operation.results[0]
+    kept = kept_dimensions(sizes, result.type.shape)
+    with mlir.ir.InsertionPoint(operation), operation.location:
+        part = _Part(operation.operands[0], offsets, sizes, kept)
+        made = _Slice(mlir, result.type, part, strides).result(_stage_name(operation, "slice"))
+    result.replace_all_uses_with(made)
+    operation.erase()
+
+
+def _covers(parts: Sequence[_Part], shape: Sequence[int]) -> bool:
+    """Whether parts, which may overlap, leave out no element."""
+    if any(not isinstance(offset, int) for part in parts for offset in part.offsets):
+        return False
+    # Of each dimension, where a part begins or ends: what is between two cuts is one cell.
+    cuts = [{0, int(extent)} for extent in shape]
+    for part in parts:
+        for found, first, size in zip(cuts, part.offsets, part.sizes, strict=True):
+            found |= {first, first + size}
+    places = [sorted(found) for found in cuts]
+    covered = np.zeros([len(found) - 1 for found in places], bool)
+    for part in parts:
+        box = zip(places, part.offsets, part.sizes, strict=True)
+        covered[
+            tuple(slice(cut.index(first), cut.index(first + size)) for cut, first, size in box)
+        ] = True
+    return bool(covered.all())
+
+
+class _Elementwise:
+    """An elementwise operation that reads tensors at places that it computes.
+
+    Args:
+        mlir: The bindings; there is an insertion point.
+        kind: Type of the result.
+        base: A tensor of this type that is read, too; None where there is none.
+    """
+
+    def __init__(self, mlir: Bindings, kind: Any, base: Any | None = None) -> None:
+        self._ir = mlir.ir
+        self._build = Builder(mlir)
+        self._kind = kind
+        self._base = base
+        self._index = mlir.ir.IndexType.get()
+
+    def result(self, name: str) -> Any:
+        """The result of the operation, which is marked as a stage called ``name``."""
+        inputs = [] if self._base is None else [self._base]
+        maps = [self._ir.AffineMap.get_identity(self._kind.rank)] * (len(inputs) + 1)
+        stage = self._build.generic(name, inputs, maps, self._build.empty(self._kind))
+        body = stage.regions[0].blocks.append(*[self._kind.element_type] * len(maps))
+        with self._ir.InsertionPoint(body):
+            whole = self._ir.IntegerType.get_signless(64)
+            places = [
+                self._create("linalg.index", self._index, dim=self._ir.IntegerAttr.get(whole, it))
+                for it in range(self._kind.rank)
+            ]
+            value = self._value(places, list(body.arguments)[:-1])
+            self._ir.Operation.create("linalg.yield", operands=[value])
+        return stage.results[0]
+
+    def _value(self, places: Sequence[Any], given: Sequence[Any]) -> Any:
+        """What is computed at a position, with the element of the base where there is one."""
+        raise NotImplementedError
+
+    def _number(self, value: Any) -> Any:
+        """A value of type index for a number, or the value that it is."""
+        if not isinstance(value, int):
+            return value
+        return self._build.scalar(self._ir.IntegerAttr.get(self._index, value), self._index)
+
+    def _create(self, name: str, kind: Any, *operands: Any, **attributes: Any) -> Any:
+        create = self._ir.Operation.create
+        return create(name, [kind], list(operands), attributes or None).results[0]
+
+
+class _Slice(_Elementwise):
+    """An elementwise operation that reads a part of a tensor.
+
+    Args:
+        mlir: The bindings; there is an insertion point.
+        kind: Type of the result.
+        part: The tensor and the part of it that is read.
+        strides: Distances of the elements that are read.
+    """
+
+    def __init__(self, mlir: Bindings, kind: Any, part: _Part, strides: Sequence[int]) -> None:
+        super().__init__(mlir, kind)
+        self._part = part
+        self._strides = strides
+
+    def _value(self, places: Sequence[Any], given: Sequence[Any]) -> Any:
+        indices = [self._number(offset) for offset in self._part.offsets]
+        for dimension, place in zip(self._part.kept, places, strict=True):
+            stride = self._number(self._strides[dimension])
+            step = self._create("arith.muli", self._index, place, stride)
+            indices[dimension] = self._create("arith.addi", self._index, step, indices[dimension])
+        return self._create("tensor.extract", self._kind.element_type, self._part.value, *indices)
+
+
+class _Join(_Elementwise):
+    """An elementwise operation that reads parts of its result.
+
+    Args:
+        mlir: The bindings; there is an insertion point.
+        kind: Type of the result.
+        parts: What is read where; later ones win.
+        base: What is read elsewhere; None where the parts leave out nothing.
+    """
+
+    def __init__(
+        self, mlir: Bindings, kind: Any, parts: Sequence[_Part], base: Any | None
+    ) -> None:
+        super().__init__(mlir, kind, base)
+        self._parts = parts
+        self._truth = mlir.ir.IntegerType.get_signless(1)
+
+    def _value(self, places: Sequence[Any], given: Sequence[Any]) -> Any:
+        parts = list(self._parts)
+        value = given[0] if given else self._read(parts.pop(0), places)
+        for part in parts:
+            value = self._chosen(part, places, value)
+        return value
+
+    def _chosen(self, part: _Part, places: Sequence[Any], other: Any) -> Any:
+        """The element of a part where there is one, and ``other`` elsewhere."""
+        inside: Any = None
+        for dimension, place in enumerate(places):
+            for bound in self._bounds(part, dimension, place):
+                joined = bound
+                if inside is not None:
+                    joined = self._create("arith.andi", self._truth, inside, bound)
+                inside = joined
+        read = self._read(part, places)
+        if inside is None:
+            return read
+        return self._create("arith.select", read.type, inside, read, other)
+
+    def _bounds(self, part: _Part, dimension: int, place: Any) -> list[Any]:
+        """Comparisons that hold where a position is inside of a part."""
+        begin, size = part.offsets[dimension], part.sizes[dimension]
+        extent = int(self._kind.shape[dimension])
+        if not isinstance(begin, int):
+            end = self._create("arith.addi", self._index, begin, self._number(size))
+            return [self._compared(_AT_LEAST, place, begin), self._compared(_LESS, place, end)]
+        found = []
+        if begin > 0:
+            found.append(self._compared(_AT_LEAST, place, begin))
+        if begin + size < extent:
+            found.append(self._compared(_LESS, place, begin + size))
+        return found
+
+    def _read(self, part: _Part, places: Sequence[Any]) -> Any:
+        """The element of a part at a position, or one beside it where there is none."""
+        indices = []
+        for dimension in part.kept:
+            place, begin, size = places[dimension], part.offsets[dimension], part.sizes[dimension]
+            computed = not isinstance(begin, int)
+            if computed or begin > 0:
+                place = self._create("arith.subi", self._index, place, self._number(begin))
+                place = self._create("arith.maxsi", self._index, place, self._number(0))
+            if computed or begin + size < self._kind.shape[dimension]:
+                place = self._create("arith.minsi", self._index, place, self._number(size - 1))
+            indices.append(place)
+        return self._create("tensor.extract", self._kind.element_type, part.value, *indices)
+
+    def _compared(self, predicate: int, place: Any, bound: Any) -> Any:
+        number = self._ir.IntegerAttr.get(self._ir.IntegerType.get_signless(64), predicate)
+        bounded = self._number(bound)
+        return self._create("arith.cmpi", self._truth, place, bounded, predicate=number)

@@ -1,0 +1,314 @@
+"""The steps of a candidate, sorted by the stage that they are about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from attrs import evolve
+
+from autotune.backends import InvalidSchedule
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Workload, padding_of_stage
+from autotune.nest import layout_conflict
+from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
+from autotune.sketches.intrinsics import find_intrinsic
+from autotune.sketches.steps import (
+    Accumulate,
+    BoundLoop,
+    ChunkReduction,
+    ChunkScan,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Interleave,
+    Order,
+    Pack,
+    PadExtent,
+    Parallel,
+    Prefetch,
+    Prepack,
+    SoftwarePipeline,
+    SplitReduction,
+    Step,
+    Stream,
+    Tensorize,
+    Tile,
+    TileCeil,
+    Unroll,
+    UnrollLimit,
+    Vectorize,
+)
+from autotune_mlir.preparation import prepare_workload
+from autotune_mlir.preparation.chunked_reductions import chunked_reductions
+from autotune_mlir.preparation.chunked_scans import chunked_scans
+from autotune_mlir.preparation.divided_operands import divided_operands
+from autotune_mlir.preparation.reversal import forwards
+from autotune_mlir.preparation.transposition import TransposedOperand
+from autotune_mlir.schedule.padded_sums import give_lanes
+from autotune_mlir.schedule.plan import (
+    Bound,
+    PackedOperand,
+    Plan,
+    StagePlan,
+    WholeOperand,
+    shared_loops,
+)
+
+__all__ = ["plan_of"]
+
+_VECTOR_BYTES = 64
+
+
+def plan_of(candidate: Candidate, workload: Workload) -> Plan:
+    """Sort the steps of a candidate.
+
+    Args:
+        candidate: The candidate.
+        workload: What is computed. That of the plan also has what transposes operands.
+
+    Raises:
+        InvalidSchedule: a step cannot be replayed.
+    """
+    config = candidate.config
+    _check_calls(candidate)
+    found = forwards(candidate, workload)
+    candidate, computed = found.candidate or candidate, found.workload
+    workload = prepare_workload(computed, candidate)
+    plans = {stage.name: StagePlan(stage) for stage in workload.stages}
+    for it in divided_operands(candidate, computed):
+        plans[it.stage.name].divided += (it.load.tensor,)
+    scans = {scan.step.stage: scan for scan in chunked_scans(candidate, computed)}
+    views = _views(candidate, workload, computed)
+    for name in views:
+        plans[name].in_copy = True
+    scheduled = workload
+    for step in candidate.sketch.core_steps:
+        if isinstance(step, SplitReduction):
+            scheduled = _note_partial_results(step, scheduled, plans)
+        elif not isinstance(step, (ChunkReduction, ChunkScan)):  # the program has these
+            scan = scans.get(step.stage)
+            own = step if scan is None else scan.step_on_continued(step, config)
+            _note(own, workload, plans, config)
+    for plan in plans.values():
+        plan.packed = [
+            evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
+        ]
+        plan.unrolled = (*plan.unrolled, *_within_limit(plan))
+    for plan in plans.values():
+        made = {whole.source: whole.operand for whole in plan.whole}
+        plan.divided = tuple(made.get(name, name) for name in plan.divided)
+    give_lanes(plans, workload)
+    for stage in found.copies:
+        _compute_before(plans[stage.name])
+    for plan in list(plans.values()):
+        for operand in _computed_before(workload, plan, plans):
+            _compute_before(plans[operand])
+    return Plan(workload, plans)
+
+
+def _check_calls(candidate: Candidate) -> None:
+    """Refuse instructions that the backend does not have, or that would read something else."""
+    steps = candidate.sketch.core_steps
+    calls = [step for step in steps if isinstance(step, Tensorize)]
+    for step in calls:
+        try:
+            find_intrinsic(step.intrinsic).implementation("mlir")
+        except (InvalidValueError, UnknownNameError) as error:
+            raise InvalidSchedule(f"{step}: {error}") from error
+    if (conflict := layout_conflict(candidate)) is not None:
+        raise InvalidSchedule(conflict)
+    called = {step.stage for step in calls}
+    for copy in steps:
+        if isinstance(copy, Interleave) and copy.stage not in called:
+            raise InvalidSchedule(f"{copy}: backend 'mlir' interleaves for instructions only")
+
+
+def _views(candidate: Candidate, workload: Workload, computed: Workload) -> list[str]:
+    """Stages of the program that give tensors another shape, and compute nothing."""
+    chunks = chunked_reductions(candidate, computed)
+    scans = chunked_scans(candidate, computed)
+    names = {stage.name for stage in computed.stages} - {scan.step.stage for scan in scans}
+    names |= {chunk.partial for chunk in chunks}
+    names |= {name for scan in scans for name in scan.made}
+    return [stage.name for stage in workload.stages if stage.name not in names]
+
+
+def _within_limit(plan: StagePlan) -> list[str]:
+    """Reduce loops, the innermost first, that make no more statements than the limit allows.
+
+    All vectors of a tile inside of them count.
+    """
+    found: list[str] = []
+    statements = 1
+    for loop in reversed(plan.order):
+        axis = loop.rpartition(".")[0]
+        if loop == plan.vector or axis not in {*plan.factors, *plan.stage.extents}:
+            continue  # lanes of partial results, too, are one vector
+        statements *= plan.extent(loop)
+        if statements > plan.unroll_limit or loop in plan.parallel:
+            break
+        if plan.is_reduction(loop) and loop not in plan.unrolled:
+            found.append(loop)
+    return found
+
+
+def _computed_before(
+    workload: Workload, plan: StagePlan, plans: Mapping[str, StagePlan]
+) -> list[str]:
+    """Inlined stages that cannot be computed in a stage's copies or views of them.
+
+    These are copies of whole operands, and those that pad something else than an operand of the
+    program: only the running program would know how much of a tile there is to compute.
+    """
+    if plan.in_copy:
+        return [name for name in plan.stage.reads if name in plans and plans[name].inlined]
+    sources = {whole.source or whole.operand for whole in plan.whole}
+    reads = {*plan.stage.reads, *sources}
+    inlined = {name for name in reads if name in plans and plans[name].inlined}
+    whole = inlined & sources
+    copied = inlined & {packed.operand for packed in plan.packed}
+    margins = {name for name in copied if padding_of_stage(plans[name].stage, workload)}
+    behind = {
+        name
+        for margin in margins
+        for name in plans[margin].stage.reads
+        if name in plans and plans[name].inlined
+    }
+    return sorted(whole | behind | (copied & plan.padded_operands) - margins)
+
+
+def _compute_before(plan: StagePlan) -> None:
+    """Give a stage without steps loops: its first axis on all cores, its last in vectors."""
+    plan.inlined = False
+    axes = plan.stage.spatial_axes
+    lanes = math.gcd(axes[-1].extent, _VECTOR_BYTES // plan.stage.output.element.bytes)
+    plan.split(axes[-1].name, (axes[-1].extent // lanes, lanes))
+    plan.vector = f"{axes[-1].name}.1"
+    plan.parallel = (f"{axes[0].name}.0",)
+
+
+def _copy_lanes(workload: Workload, plan: StagePlan, packed: PackedOperand) -> int:
+    """Lanes that a copy is made with: those of the step, or what is read in one piece."""
+    if packed.lanes > 1:
+        return packed.lanes
+    tensor = workload.tensors[packed.operand]
+    load = next(load for load in plan.stage.loads if load.tensor == packed.operand)
+    last = load.indices[-1] if load.indices else None
+    if last is None or last.op != "var":
+        return 1
+    extent = plan.extent_inside(packed.at, str(last.args[0]))
+    return math.gcd(extent, _VECTOR_BYTES // tensor.element.bytes)
+
+
+def _note(
+    step: Step, workload: Workload, plans: dict[str, StagePlan], config: Mapping[str, int]
+) -> None:
+    plan = plans.get(step.stage)
+    if plan is None:
+        raise InvalidSchedule(f"{step}: there is no stage {step.stage!r}")
+    if isinstance(step, Inline):
+        plan.inlined = True
+    elif isinstance(step, (Tile, TileCeil)):
+        factors = tuple(int(evaluate(factor, config)) for factor in step.factors)
+        extent, product = plan.whole_extent(step.axis), math.prod(factors)
+        if product < extent or (product > extent and isinstance(step, Tile)):
+            raise InvalidSchedule(f"{step}: factors {factors} do not make {extent}")
+        plan.split(step.axis, factors)
+        if product > extent:
+            plan.covered.add(step.axis)
+    elif isinstance(step, PadExtent):
+        _note_padding(step, plan, config)
+    elif isinstance(step, Order):
+        plan.order = step.loops
+    elif isinstance(step, Parallel):
+        plan.parallel = step.loops
+    elif isinstance(step, Unroll):
+        plan.unrolled = step.loops
+    elif isinstance(step, UnrollLimit):
+        plan.unroll_limit = int(evaluate(step.limit, config))
+    elif isinstance(step, Vectorize):
+        plan.vector = step.loop
+    elif isinstance(step, Pack):
+        _note_pack(step, workload, plan, config)
+    elif isinstance(step, Tensorize):
+        plan.vector, plan.called, plan.intrinsic = step.loops[-1], step.loops, step.intrinsic
+    elif isinstance(step, Stream):
+        plan.streamed = bool(evaluate(step.choice, config))
+    elif isinstance(step, Prefetch):
+        if evaluate(step.choice, config):
+            plan.prefetches.append(step)
+    elif isinstance(step, SoftwarePipeline):
+        host = plans[step.inside]
+        plan.host = host.partial_of or step.inside
+    elif isinstance(step, BoundLoop):
+        least = None if step.least is None else int(evaluate(step.least, config))
+        plan.bounds.append(Bound(step, int(evaluate(step.offset, config)), least))
+    elif isinstance(step, Accumulate):
+        plan.accumulated_at = step.at
+    elif isinstance(step, FuseConsumer):
+        plans[step.producer].accumulated_at = step.at
+        plans[step.producer].consumer = step.stage
+    elif isinstance(step, FuseProducer):
+        plan.inside = (step.consumer, step.at)
+        plan.shared = {
+            axis: plans[step.consumer].tile_inside(loop)
+            for axis, loop in shared_loops(plans, plan).items()
+        }
+        _split_lanes(plan, step)
+    elif isinstance(step, OpenStep):
+        step.replay("mlir", plan, config)
+    elif not isinstance(step, (Interleave, Prepack)):
+        # The one is for calls of instructions, the other about the program that is scheduled.
+        raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+
+
+def _note_partial_results(
+    step: SplitReduction, workload: Workload, plans: dict[str, StagePlan]
+) -> Workload:
+    """Plan a stage that a step adds; returns the workload with it."""
+    workload = split_reduction(workload, step)
+    plan, partial = plans[step.stage], partial_name(step.stage)
+    plan.partial_lanes = (step.axis, step.lanes)
+    plans[partial] = StagePlan(workload.stage(partial), partial_of=step.stage)
+    return workload
+
+
+def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[str, int]) -> None:
+    last = len(workload.tensors[step.operand].shape) - 1
+    innermost = None if step.block_dim == last else step.block_dim
+    if step.at is not None and step.operand not in plan.stage.reads:
+        # As of what is read in chunks, through a view of it.
+        raise InvalidSchedule(f"{step}: {step.stage!r} does not read {step.operand!r} itself")
+    if step.at is None:
+        block = None if step.block is None else int(evaluate(step.block, config))
+        whole = WholeOperand(step.operand, block, step.lanes)
+        if innermost is not None:
+            transposed = TransposedOperand(step.stage, step.operand, innermost).name
+            # The step's lanes are along what is read, and the copy is made along its blocks.
+            lanes = math.gcd(step.lanes, step.lanes if block is None else block)
+            whole = evolve(whole, operand=transposed, source=step.operand, lanes=lanes)
+        plan.whole.append(whole)
+        return
+    plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
+
+
+def _split_lanes(plan: StagePlan, step: FuseProducer) -> None:
+    """Split the innermost axis of a stage that moves into another's loop by its lanes."""
+    if step.lanes == 1:
+        return
+    axis = plan.stage.spatial_axes[-1]
+    if axis.extent % step.lanes:
+        raise InvalidSchedule(f"{step}: {step.lanes} lanes do not divide {axis.extent}")
+    plan.split(axis.name, (axis.extent // step.lanes, step.lanes))
+    plan.vector = f"{axis.name}.1"
+
+
+def _note_padding(step: PadExtent, plan: StagePlan, config: Mapping[str, int]) -> None:
+    extent = int(evaluate(step.extent, config))
+    own = plan.stage.axis(step.axis).extent
+    if extent < own:
+        raise InvalidSchedule(f"{step}: extent {extent} is less than {own}")
+    if extent > own:
+        plan.padded[step.axis] = extent

@@ -1,0 +1,40 @@
+"""Versions of the compiler, and how much LLVM optimises."""
+
+from __future__ import annotations
+
+import pytest
+from autotune_mlir import bindings, versions
+from autotune_mlir.code_generation import generate
+from autotune_mlir.compiler import lower
+from autotune_mlir.emit import payload
+from autotune_mlir.executable import MLIRExecutable
+from autotune_mlir.versions import OPT_LEVEL_VARIABLE
+
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import gemm
+from autotune.testing.programs import check_executable
+
+SMALL = gemm(m=16, n=32, k=8)
+PROGRAM = payload(SMALL)
+
+
+def test_the_optimisation_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OPT_LEVEL_VARIABLE, raising=False)
+    assert versions.opt_level() == 3
+    version = versions.compiler_version()
+    assert version == bindings.bindings_version()
+    lowered = lower(PROGRAM, None, threads=1)
+    fast = generate(lowered)
+    monkeypatch.setenv(OPT_LEVEL_VARIABLE, "0")
+    assert versions.compiler_version() == f"{version} -O0"
+    screened = generate(lower(PROGRAM, None, threads=1))
+    assert screened.digest != fast.digest
+    check_executable(MLIRExecutable(screened, SMALL), SMALL)
+    for wrong in ("4", "-1", "fast", ""):
+        monkeypatch.setenv(OPT_LEVEL_VARIABLE, wrong)
+        with pytest.raises(InvalidValueError, match="from 0 to 3"):
+            versions.compiler_version()
+
+
+def test_llvm_says_its_release() -> None:
+    assert versions.llvm_version()[0].isdigit()

@@ -1,0 +1,98 @@
+"""Kernels with truth values are right when their threads run on the CPU, and nvcc takes them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.emit import module_for
+from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.passes import narrow_boolean_vectors
+from autotune_tvm.replay import schedule
+from cuda_threads import Program, find_compiler, run_all
+from tvm_lowered import lowered_nest
+
+from autotune.backends import BuildRequest
+from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, Select, Unary, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, random_inputs, reference_outputs
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
+
+TARGET = preset("a100")
+AXES = (Axis("i", 32), Axis("j", 128))
+
+
+def of(name: str) -> Load:
+    return Load(name, (var("i"), var("j")))
+
+
+def pointwise(body: ScalarExpr, result: str, **inputs: str) -> Workload:
+    tensors = tuple(Tensor(name, (32, 128), dtype) for name, dtype in inputs.items())
+    stage = Stage(Tensor("Y", (32, 128), result), AXES, body)
+    return Workload("pointwise", tensors, (stage,), ("Y",))
+
+
+ZERO = Constant(0.0, "float32")
+LARGER = Binary("gt", of("A"), of("B"))
+# With the widest vectors that are left of each.
+WORKLOADS = {
+    "copied": (pointwise(of("A"), "bool", A="bool"), 1),
+    "negated": (pointwise(Unary("not", of("A")), "bool", A="bool"), 1),
+    "mask": (pointwise(Select(of("A"), of("B"), ZERO), "float32", A="bool", B="float32"), 1),
+    "stored": (pointwise(LARGER, "bool", A="int32", B="int32"), 1),
+    "compared": (pointwise(Select(LARGER, of("A"), of("B")), "int8", A="int8", B="int8"), 4),
+}
+
+
+def in_widest_vectors(workload: Workload) -> Candidate:
+    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    found = space.sample(200, np.random.default_rng(0))
+    return max(found, key=lambda it: it.config["Y.j.2"])
+
+
+def vectors_of(module: Any) -> set[int]:
+    text = narrow_boolean_vectors(module).script()
+    return set(map(int, re.findall(r"T\.vectorized\((\d+)\)", text)))
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_vectors_are_as_wide_as_cuda_has_them(kind: str) -> None:
+    workload, lanes = WORKLOADS[kind]
+    candidate = in_widest_vectors(workload)
+    assert candidate.config["Y.j.2"] > lanes
+    scheduled = schedule(module_for(workload), candidate, workload).mod
+    assert vectors_of(scheduled) == ({lanes} if lanes > 1 else set())
+
+
+def test_other_vectors_stay_as_they_are() -> None:
+    largest = pointwise(Binary("max", of("A"), of("B")), "int8", A="int8", B="int8")
+    module = schedule(module_for(largest), in_widest_vectors(largest), largest).mod
+    assert narrow_boolean_vectors(module).functions == module.functions
+
+
+def program_of(workload: Workload) -> Program:
+    candidate = in_widest_vectors(workload)
+    (kernel,) = lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
+    source = TVMBackend().cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    return Program(source, ((kernel.blocks, kernel.threads),), workload, inputs)
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: CUDA source is not run")
+def test_kernels_compute_the_reference(tmp_path: Path) -> None:
+    programs = [program_of(workload) for workload, _ in WORKLOADS.values()]
+    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
+        wanted = reference_outputs(program.workload, dict(program.inputs))
+        np.testing.assert_array_equal(found["Y"], wanted["Y"])
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: CUDA source is not compiled")
+@pytest.mark.parametrize("kind", ["negated", "mask"])
+def test_nvcc_takes_them(kind: str) -> None:
+    workload, _ = WORKLOADS[kind]
+    assert kernel_resources(program_of(workload).source, "sm_80")

@@ -1,0 +1,92 @@
+"""What a network asks of torch as its caller, over the memory of the fake device."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import define
+
+from autotune.measure.devices.shared import DeviceArray, SharedDevice, numpy_type
+
+__all__ = ["FakeTensor", "FakeTorch"]
+
+
+@define(eq=False)
+class FakeTensor:
+    """A tensor; ``order`` is False where its elements do not lie in row-major order."""
+
+    array: DeviceArray
+    dtype: Any
+    order: bool = True
+    is_cuda = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def get_device(self) -> int:
+        return self.array.device.device.index
+
+    def is_neg(self) -> bool:
+        return False
+
+    def is_contiguous(self) -> bool:
+        return self.order
+
+    def detach(self) -> FakeTensor:
+        return self
+
+    resolve_neg = detach
+
+    def contiguous(self) -> FakeTensor:
+        return self if self.order else FakeTensor(self.array, self.dtype)
+
+    def data_ptr(self) -> int:
+        return self.array.pointer
+
+
+class FakeTorch:
+    """Torch with a current stream."""
+
+    def __init__(self, device: SharedDevice, patch: pytest.MonkeyPatch) -> None:
+        self.device_there = device
+        self.Tensor = FakeTensor
+        self.stream = 0
+        self.cuda = SimpleNamespace(
+            current_stream=lambda index: SimpleNamespace(cuda_stream=self.stream),
+            is_initialized=lambda: False,
+        )
+        self.float32, self.float16 = object(), object()
+        patch.setitem(sys.modules, "torch", self)
+
+    def device(self, kind: str, index: int) -> tuple[str, int]:
+        return kind, index
+
+    def empty(self, shape: tuple[int, ...], *, dtype: Any, device: tuple[str, int]) -> FakeTensor:
+        assert device == ("cuda", self.device_there.device.index)
+        name = "float32" if dtype is self.float32 else "float16"
+        return FakeTensor(self.device_there.empty(shape, name), dtype)
+
+    def tensor(self, array: Any) -> FakeTensor:
+        """A tensor on the device with these numbers."""
+        made = self.empty(array.shape, dtype=self.float32, device=("cuda", 0))
+        self.write(made, array)
+        return made
+
+    def write(self, tensor: FakeTensor, array: Any) -> None:
+        """Change what is in a tensor, and wait for it."""
+        with self.device_there.current() as driver:
+            driver.upload(tensor.data_ptr(), np.ascontiguousarray(array))
+
+    def read(self, tensor: FakeTensor) -> Any:
+        """What is there now: what is on its way on streams of torch is not waited for."""
+        return tensor.array.numpy().astype(numpy_type(tensor.array.dtype))
+
+    def new_stream(self) -> int:
+        """A stream that waits for nothing but what it is told to, as torch's are."""
+        with self.device_there.current() as driver:
+            return driver.create_stream(waits=False)

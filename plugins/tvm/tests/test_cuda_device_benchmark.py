@@ -1,0 +1,99 @@
+"""The benchmark of CUDA devices tunes, stops and goes on, on a device that is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from benchmark_scripts import benchmark_scripts
+from fake_cuda import FakeCuda
+
+from autotune.store.database import Database
+from autotune.store.sqlite import open_database
+
+pytestmark = pytest.mark.slow
+SECONDS = "8"
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Any]:
+    names = ("cuda_device", "cuda_rows")
+    with benchmark_scripts(*names) as modules:
+        yield SimpleNamespace(**dict(zip(names, modules, strict=True)))
+
+
+@pytest.fixture
+def run(
+    scripts: Any, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[], tuple[int, dict[str, Any]]]:
+    """Runs two small rows, without torch; returns the exit status and what was written."""
+    del cuda
+    rows = scripts.cuda_rows
+    small = [
+        rows.Case("softmax", "softmax", {"m": 8, "n": 64}, (rows.FP32,)),
+        rows.Case("norm", "layer_norm", {"m": 8, "n": 64}, (rows.FP32,), None),
+    ]
+    found = tmp_path / "found.json"
+    arguments = ["--work", str(tmp_path / "work"), "--time", SECONDS, "--json", str(found)]
+    monkeypatch.setattr(sys, "argv", ["cuda_device.py", *arguments])
+    monkeypatch.setattr(scripts.cuda_device, "rows_of", lambda _: small)
+    monkeypatch.setitem(scripts.cuda_device.STEPS, "eager", lambda *_: {"latency": 1.0})
+
+    def called() -> tuple[int, dict[str, Any]]:
+        status = scripts.cuda_device.main()
+        return status, json.loads(found.read_text())
+
+    return called
+
+
+def opened(folder: Path) -> Database:
+    """The database of the first row."""
+    (path,) = folder.glob("*/softmax-*/records-*.db")
+    return open_database(path)
+
+
+def trials_of(folder: Path) -> int:
+    """Candidates in it; 0 where it is not there yet."""
+    if not list(folder.glob("*/softmax-*/records-*.db")):
+        return 0
+    with opened(folder) as database:
+        return database.count()
+
+
+def test_rows_are_tuned_and_an_interrupted_one_goes_on(
+    scripts: Any, run: Callable[[], tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    def interrupt() -> None:
+        while trials_of(tmp_path / "work") == 0:
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    status, found = run()
+    waiting.join()
+    assert status == scripts.cuda_device.INTERRUPTED
+    assert all(row["left"] == ["tuned", "eager"] for row in found["rows"])
+    before = trials_of(tmp_path / "work")
+    assert before > 0
+
+    status, found = run()
+    assert status == 0
+    for row in found["rows"]:
+        assert not row["left"] and not row["errors"]
+        assert row["ratios"]["default"] >= 1.0 and row["ratios"]["eager"] > 1.0
+    assert found["rows"][0]["trials"] >= before
+    assert trials_of(tmp_path / "work") >= before
+    # It is one run, whose budget is that of both calls.
+    with opened(tmp_path / "work") as database:
+        (only,) = database.runs()
+    assert only.status == "finished" and only.trials >= before
