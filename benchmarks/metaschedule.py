@@ -1,15 +1,15 @@
 """TVM's own tuner, MetaSchedule, on one workload, at its best: a baseline.
 
     python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --trials 64 --json FILE
-    python benchmarks/metaschedule.py --program FILE --trials 64 --json FILE
+    python benchmarks/metaschedule.py --program FILE --trials 64 --json FILE [--index 1=30522]
 
     python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --target cuda --folder FOLDER
 
-(a program in TVM's JSON form in place of a workload; on a device, with its database in a folder
-that stays, whatever ends the process) prints, or writes, a JSON object: ``latency``
-(seconds, as MetaSchedule measured it), ``seconds`` (wall, from the start of this script to the end
-of tuning), ``trials``, ``valid`` (trials that ran) and ``module`` (the best program in TVM's JSON
-form, which `serve.py` compiles and times).
+(a program in TVM's JSON form in place of a workload, and which of its inputs are indices, below
+what; on a device, with its database in a folder that stays, whatever ends the process) prints, or
+writes, a JSON object: ``latency`` (seconds, as MetaSchedule measured it), ``seconds`` (wall, from
+the start of this script to the end of tuning), ``trials``, ``valid`` (trials that ran) and
+``module`` (the best program in TVM's JSON form, which `serve.py` compiles and times).
 
 Run it in a process of its own. It needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle
 and psutil; on a device also cuda-bindings or nvcc, g++, and CUDA's runtime library (see
@@ -27,8 +27,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 BEGAN = time.time()
@@ -62,12 +63,59 @@ def fast_stack() -> None:
     inspect.stack = frames
 
 
+def index_filler(bounds: Mapping[int, int]) -> Callable[..., Any]:
+    """What allocates arguments for a runner, with indices that exist.
+
+    TVM's own draws integers from all values, so a program that looks up lines of a table reads
+    beyond it and crashes. It travels to workers by value and therefore imports what it needs.
+
+    Args:
+        bounds: Arguments that are indices, by position, and what they are below.
+    """
+
+    def allocated(device: Any, specs: Any, repeats: int) -> list[list[Any]]:
+        import numpy as np
+        import tvm
+
+        fill = tvm.get_global_func("tvm.contrib.random.random_fill_for_measure")
+        rng = np.random.default_rng(0)
+
+        def argument(position: int, dtype: str, shape: Any) -> Any:
+            tensor = tvm.runtime.empty(shape=shape, dtype=dtype, device=device)
+            if position in bounds:
+                tensor.copyfrom(rng.integers(0, bounds[position], shape).astype(dtype))
+            else:
+                fill(tensor)
+            return tensor
+
+        return [
+            [argument(position, *spec) for position, (_, *spec) in enumerate(specs)]
+            for _ in range(repeats)
+        ]
+
+    return allocated
+
+
+def bound(text: str) -> tuple[int, int]:
+    """A position and a bound, from such as 1=30522."""
+    position, below = text.split("=")
+    return int(position), int(below)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune one workload; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("workload", nargs="?", help="such as gemm, or layer_norm")
     parser.add_argument("--shape", default="", help="such as m=512,n=512,k=512")
     parser.add_argument("--program", type=Path, help="a program in TVM's JSON form")
+    parser.add_argument(
+        "--index",
+        type=bound,
+        action="append",
+        default=[],
+        metavar="POSITION=BOUND",
+        help="an input that is an index, from 0, and what it is below",
+    )
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -101,7 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = module_for(made(options.workload, shape, options.dtype))
     with tempfile.TemporaryDirectory() as folder:
         kept = options.folder or folder
-        result = tune(module, machine, threads, options.trials, options.seed, kept)
+        bounds = dict(options.index)
+        result = tune(module, machine, threads, options.trials, options.seed, kept, bounds)
     text = json.dumps(result)
     if options.json is not None:
         options.json.write_text(text)
@@ -111,7 +160,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tune(
-    module: Any, machine: Any, threads: int, trials: int, seed: int, folder: str
+    module: Any,
+    machine: Any,
+    threads: int,
+    trials: int,
+    seed: int,
+    folder: str,
+    bounds: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Run MetaSchedule with its defaults, in rounds of 16 trials.
 
@@ -122,6 +177,7 @@ def tune(
         trials: How many.
         seed: Its seed.
         folder: Where its database goes.
+        bounds: Inputs that are indices, by position, and what they are below.
     """
     from autotune_tvm.compiler import described_target
     from autotune_tvm.importer import text_of
@@ -141,7 +197,9 @@ def tune(
         max_trials_global=trials,
         num_trials_per_iter=ROUND,
         builder=meta_schedule.builder.LocalBuilder(max_workers=cores, initializer=fast_stack),
-        runner=meta_schedule.runner.LocalRunner(initializer=fast_stack),
+        runner=meta_schedule.runner.LocalRunner(
+            initializer=fast_stack, f_alloc_argument=index_filler(bounds)
+        ),
         num_tuning_cores=cores,
         seed=seed + 1,  # zero would mean "choose one"
     )

@@ -177,7 +177,9 @@ def run_row(options: argparse.Namespace, row: Row, threads: int) -> Measured:
     measured.tuned = step("tuned", OURS, lambda: tune(options, program, folder, threads))
     if is_with_metaschedule(row, options.metaschedule):
         measured.metaschedule = step(
-            METASCHEDULE, METASCHEDULE, lambda: metaschedule(options, program, folder, threads)
+            METASCHEDULE,
+            METASCHEDULE,
+            lambda: metaschedule(options, row, program, folder, threads),
         )
     # Timed again once something is there that was not before.
     tuners = "-".join(["timed", *measured.tuners])
@@ -228,7 +230,9 @@ def tune(options: argparse.Namespace, program: Path, folder: Path, threads: int)
     return answer
 
 
-def metaschedule(options: argparse.Namespace, program: Path, folder: Path, threads: int) -> Any:
+def metaschedule(
+    options: argparse.Namespace, row: Row, program: Path, folder: Path, threads: int
+) -> Any:
     """Tune it with MetaSchedule; its program goes into a file of its own.
 
     Raises:
@@ -238,6 +242,8 @@ def metaschedule(options: argparse.Namespace, program: Path, folder: Path, threa
     command = [options.metaschedule_python, str(script), "--program", str(program)]
     command += ["--trials", str(options.trials), "--seed", str(options.seed)]
     command += ["--threads", str(threads), "--json", str(found)]
+    for position, below in row.bounds.items():
+        command += ["--index", f"{position}={below}"]
     output_of(command, environment(threads=threads))
     answer = json.loads(found.read_text(encoding="utf-8"))
     if not answer["module"]:
