@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from benchmark_scripts import benchmark_scripts
+from process_facts import becomes_true
 
 tvm = pytest.importorskip("tvm")
 
@@ -73,15 +73,17 @@ def test_it_is_ended_with_all_that_it_started(scripts: Any, tmp_path: Path) -> N
     told = tmp_path / "told"
     (folder / "earlier").mkdir(parents=True)
     slow = python(tmp_path, f"sleep 60 &\necho $! $$ > {told}.new\nmv {told}.new {told}\nsleep 60")
-    assert run(case, slow, 1.0, folder) == {"latency": None, "trials": 0, "failed": 0}
+    seconds = 1.0
+    while not told.exists():
+        assert run(case, slow, seconds, folder) == {"latency": None, "trials": 0, "failed": 0}
+        seconds *= 2
     assert all(map(ended, map(int, told.read_text().split())))
     assert list(folder.iterdir()) == []
     told.unlink()
 
     def interrupt(process: Any, timeout: float | None = None) -> Any:
         if timeout is not None:
-            while not told.exists():
-                time.sleep(0.01)
+            assert becomes_true(told.exists)
             raise KeyboardInterrupt
         return original(process)
 

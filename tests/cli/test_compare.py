@@ -17,6 +17,7 @@ from command_lines import IN_PROCESS
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 from autotune.evaluation.compare import RunFailed, read_pieces
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
 
 PATIENCE = 300.0
 COMPARE = (
@@ -47,7 +48,8 @@ def wait_for_runs(results: Path, number: int, process: Any) -> None:
 def test_a_comparison_that_was_stopped_goes_on(number: int, cli: Any, spawn: Any) -> None:
     command = (*COMPARE, *EVOLUTIONARY, "--seeds", "1")
     results = cli.folder / "results.jsonl"
-    process = spawn(*command)
+    # The second run is far from its end when the first one has ended.
+    process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1})})
     wait_for_runs(results, 1, process)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=PATIENCE)

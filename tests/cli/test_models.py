@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def test_a_warm_start_contradicts_fresh(cli: Any) -> None:
 NATIVE = """
 import hashlib, pathlib, time
 def endless():
-    pathlib.Path("began").write_text(str(time.time()))
+    pathlib.Path("began").write_text(str(time.process_time()))
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 """
 
@@ -148,6 +148,12 @@ raise SystemExit(run(["tune-model", "native_code:endless", "--time", "5", "--qui
 """
 
 
+def processor_seconds() -> float:
+    """Of processes that this one has started and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 @pytest.mark.slow
 @pytest.mark.promise(
     "native code holds up the import of a network for longer than `--time`",
@@ -155,6 +161,7 @@ raise SystemExit(run(["tune-model", "native_code:endless", "--time", "5", "--qui
 )
 def test_native_code_that_outlasts_the_call_ends_with_it(tmp_path: Path) -> None:
     (tmp_path / "native_code.py").write_text(NATIVE)
+    before = processor_seconds()
     done = subprocess.run(
         [sys.executable, "-c", COMMAND],
         cwd=tmp_path,
@@ -165,7 +172,9 @@ def test_native_code_that_outlasts_the_call_ends_with_it(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 2 and done.stdout == ""
-    assert time.time() - float((tmp_path / "began").read_text()) < 5 + 5
+    # It computes all the time: what counts is how long it could, not what others took from it.
+    used = processor_seconds() - before - float((tmp_path / "began").read_text())
+    assert used < 5 + 5
     (line,) = [line for line in done.stderr.splitlines() if "warning" not in line]
     assert "native_code:endless: no time was left to tune: 5 s were over while it was made" in line
 

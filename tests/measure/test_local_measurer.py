@@ -383,7 +383,7 @@ def test_what_is_right_is_found_out_while_candidates_are_built(
     evaluated: list[bool] = []
 
     def evaluate(*given: Any) -> Any:
-        evaluated.append(becomes_true(lambda: spans(log, "build"), 20.0))
+        evaluated.append(becomes_true(lambda: spans(log, "build")))
         return reference_outputs(*given)
 
     monkeypatch.setattr(validation, "reference_outputs", evaluate)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from process_facts import becomes_true
 
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
@@ -44,11 +45,9 @@ def test_the_job_of_a_worker_that_ended_is_answered_where_others_are_waited_for(
     pool.add([Job(1, {"op": "none"}, {"build": 600.0})])
     assert pool.poll(0.0) == []
     os.kill(worker, signal.SIGKILL)
-    while os.path.exists(f"/proc/{worker}"):
-        time.sleep(0.01)
+    assert becomes_true(lambda: not os.path.exists(f"/proc/{worker}"))
     pool.wait_ready()
     replies: list[Reply] = []
-    for _ in range(200):
-        replies = replies or pool.poll(0.05)
+    assert becomes_true(lambda: replies.extend(pool.poll(0.05)) or replies)
     assert [(reply.number, reply.kind) for reply in replies] == [(1, "lost")]
     assert worker not in pool.pids().values()

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -68,19 +69,30 @@ def test_code_that_cannot_be_interrupted_is_given_up() -> None:
         said.append(str(error))
         given_up.set()
 
-    def deaf() -> None:
-        while not given_up.is_set():
-            try:
-                given_up.wait(60)
-            except KeyboardInterrupt:
-                continue
-
-    with (
-        pytest.raises(InvalidValueError, match="the time is over"),
-        Deadline(SOON, over, give_up, grace=SOON),
-    ):
-        deaf()
+    # As native code, which sees no interrupt, wherever it is when one comes.
+    handler = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        with (
+            pytest.raises(InvalidValueError, match="the time is over"),
+            Deadline(SOON, over, give_up, grace=SOON),
+        ):
+            assert given_up.wait(300)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert said == ["the time is over"]
+
+
+def test_what_ends_while_its_interrupt_is_on_the_way_is_not_given_up() -> None:
+    deadline = Deadline(300.0, over, pytest.fail)
+
+    def interrupt(_lock: object) -> None:
+        deadline._is_over = True
+        raise KeyboardInterrupt
+
+    with pytest.raises(InvalidValueError, match="the time is over"), deadline:
+        # Who interrupts holds it, and the end waits for it.
+        deadline._lock = MagicMock(__enter__=interrupt)
+    assert deadline._done.is_set()
 
 
 def test_in_another_thread_the_end_is_late_and_nobody_is_interrupted() -> None:
@@ -88,11 +100,13 @@ def test_in_another_thread_the_end_is_late_and_nobody_is_interrupted() -> None:
 
     def late() -> None:
         try:
-            with Deadline(SOON, over):
-                time.sleep(3 * SOON)
+            # Where nobody is interrupted, giving up is a sign that the time is over.
+            with Deadline(SOON, over, lambda _: is_over.set(), grace=0.0):
+                assert is_over.wait(300)
         except InvalidValueError as error:
             found.append(error)
 
+    is_over = threading.Event()
     thread = threading.Thread(target=late)
     thread.start()
     thread.join()

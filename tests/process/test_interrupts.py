@@ -11,6 +11,13 @@ from autotune.process import interrupts
 from autotune.process.interrupts import InterruptGuard, UserInterrupt
 
 
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals that are to be repetitions are soon enough after the first."""
+    now = time.monotonic()
+    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_raises_and_a_repeated_one_does_not_stop_the_cleanup(
     number: signal.Signals,

@@ -162,20 +162,19 @@ def test_no_descriptor_of_the_host_is_inherited(start_child: StartChild, tmp_pat
         worker = start_child(say=encode(HELLO).hex(), then="hang")
         hear(worker)
         theirs = open_descriptors(worker.pid)
-        assert sorted(what.partition(":")[0] for what in theirs.values()) == [
-            "/dev/null",
-            *["/memfd"] * 2,
-            *["pipe"] * 2,
-        ]
-        keepers = open_descriptors(worker.keeper_pid)
-        assert sorted(what.partition(":")[0] for what in keepers.values()) == [
-            "/dev/null",
-            *["/memfd"] * 2,
-            "pipe",
-        ]
+        assert sorted(_kinds(worker.pid)) == ["/dev/null", *["/memfd"] * 2, *["pipe"] * 2]
+        # The worker may be ahead of its keeper, which closes what is only the worker's.
+        assert becomes_true(
+            lambda: sorted(_kinds(worker.keeper_pid)) == ["/dev/null", *["/memfd"] * 2, "pipe"]
+        )
         hear(other)
         shared = set(theirs.values()) & set(open_descriptors(other.pid).values())
         assert not any("pipe" in what for what in shared)
+
+
+def _kinds(pid: int) -> list[str]:
+    """What the descriptors of a process are."""
+    return [what.partition(":")[0] for what in open_descriptors(pid).values()]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import define, field
+from process_facts import becomes_true
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 
 import autotune
@@ -238,6 +239,9 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
 
     def slowly(strategy: Strategy, count: int) -> list[Candidate]:
         begin = time.monotonic()
+        if lookahead and len(asked) == 1:
+            # The first round was handed to a worker that has yet to start.
+            assert becomes_true(lambda: any(at > begin for at in begun_of(log)["build"]))
         time.sleep(0.2)
         found = asked_of(strategy, count)
         asked.append((begin, time.monotonic()))
@@ -254,8 +258,7 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
         lookahead=lookahead,
         database=tmp_path / "records.db",
     )
-    events = [line.split() for line in log.read_text().splitlines()]
-    begun = {name: [float(it[3]) for it in events if it[:2] == [name, "begin"]] for name in LOGGED}
+    begun = begun_of(log)
     beside = [at for at in begun["build"] for begin, end in asked if begin < at < end]
     assert bool(beside) == bool(lookahead)
     # With every CPU in use nothing is timed meanwhile.
@@ -263,12 +266,24 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
     assert begun["time"]
     # Building beside the search counts as building.
     busy: dict[str, float] = {}
-    for name, event, process, at, _ in events:
+    for name, event, process, at, _ in events_of(log):
         if name == "build":
             # A process builds one candidate at a time.
             sign = 1 if event == "end" else -1
             busy[process] = busy.get(process, 0.0) + sign * seconds_within(asked, float(at))
     assert result.seconds["build"] >= max(busy.values())
+
+
+def events_of(log: Path) -> list[list[str]]:
+    """Name, event, process, second and candidate of every line; none where nothing has begun."""
+    text = log.read_text() if log.exists() else ""
+    return [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def begun_of(log: Path) -> dict[str, list[float]]:
+    """When each build and each timing began."""
+    events = events_of(log)
+    return {name: [float(it[3]) for it in events if it[:2] == [name, "begin"]] for name in LOGGED}
 
 
 def seconds_within(intervals: list[tuple[float, float]], until: float) -> float:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
+import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +13,14 @@ from typing import Any
 import pytest
 from benchmark_scripts import benchmark_scripts
 from fake_cuda import FakeCuda
+from process_facts import becomes_true
 
 from autotune.store.database import Database
 from autotune.store.sqlite import open_database
 
 pytestmark = pytest.mark.slow
 # Trials end a row long before its seconds do, however slow the machine.
-SECONDS, TRIALS = "120", 6
+SECONDS, TRIALS = "3600", 6
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +72,18 @@ def trials_of(folder: Path) -> int:
 def test_rows_are_tuned_and_an_interrupted_one_goes_on(
     scripts: Any, run: Callable[[], tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
-    def interrupt() -> None:
-        while trials_of(tmp_path / "work") == 0:
-            time.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGINT)
+    original = subprocess.Popen.communicate
 
-    waiting = threading.Thread(target=interrupt)
-    waiting.start()
-    status, found = run()
-    waiting.join()
+    def interrupted(process: Any, input: Any = None, timeout: float | None = None) -> Any:
+        if "tune" not in process.args or timeout is not None:
+            return original(process, input, timeout)
+        # As Ctrl-C, while the tuner of the first row is waited for.
+        assert becomes_true(lambda: trials_of(tmp_path / "work") > 0)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "communicate", interrupted)
+        status, found = run()
     assert status == scripts.cuda_device.INTERRUPTED
     assert all(row["left"] == ["tuned", "eager"] for row in found["rows"])
     before = trials_of(tmp_path / "work")

@@ -175,7 +175,7 @@ def test_a_device_that_is_on_its_way_to_be_free_is_waited_for(cuda: FakeCuda) ->
     cuda.set(USED=str(8 << 30))
     with ThreadPoolExecutor(1) as other:
         freed = other.submit(free_soon, cuda)
-        device = open_device(preset("h100"), patience=10.0)
+        device = open_device(preset("h100"), patience=300.0)
         freed.result()
     assert device.device.index == 0
     cuda.set(USED=str(8 << 30))

@@ -71,6 +71,8 @@ class Deadline:
             with self._lock:
                 self._done.set()
         except KeyboardInterrupt:
+            # It may have come before that was said, and nothing is to be given up any more.
+            self._done.set()
             if not self._is_over:
                 raise
         if self._is_over:

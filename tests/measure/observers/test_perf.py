@@ -53,7 +53,7 @@ def test_page_faults() -> None:
 def test_context_switches() -> None:
     def switch() -> None:
         for _ in range(50):
-            time.sleep(1e-4)
+            time.sleep(1e-3)
 
     assert known(observed(switch)["context_switches_per_call"]) >= 50
 
@@ -71,7 +71,9 @@ def test_cpu_seconds_are_those_of_all_threads() -> None:
         thread.join()
 
     assert known(observed(burn_twice)["cpu_seconds_per_call"]) >= 0.18
-    assert known(observed(lambda: time.sleep(0.2))["cpu_seconds_per_call"]) < 0.1
+    # To be kept from a CPU at a bad moment may cost once, and waiting costs nothing ever.
+    asleep = (observed(lambda: time.sleep(0.1))["cpu_seconds_per_call"] for _ in range(10))
+    assert any(known(seconds) < 0.05 for seconds in asleep)
 
 
 def test_a_build_has_readings_of_its_own() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from faulty_models import FAULT_VARIABLE
+from patient_clock import PatientClock
 
 from autotune.models.host import HostLimits, ModelHost, ModelSpec
 from autotune.targets import Target, resolve
@@ -30,7 +31,7 @@ def make_host(target: Target) -> Iterator[MakeHost]:
         limits: HostLimits | None = None,
         on_warning: Callable[[str], None] = lambda message: None,
     ) -> ModelHost:
-        host = ModelHost(target, specs, on_warning=on_warning, limits=limits)
+        host = ModelHost(target, specs, on_warning=on_warning, limits=limits, clock=PatientClock())
         made.append(host)
         host.start()
         return host

@@ -53,8 +53,7 @@ SCORE_ENDS = {
     "nan": "gave 20 scores of 40 that are not numbers",
     "shape": "gave scores of shape [39] for 40 candidates",
 }
-# Those that never answer, and how long they are waited for. All others have time enough for a
-# machine that is busy: to use up all memory takes seconds there.
+# Those that never answer, and how long they are waited for.
 SILENT, SILENT_SECONDS = ("stop", "hang"), 2.0
 
 MakeHost = Callable[..., ModelHost]

@@ -14,6 +14,7 @@ import pytest
 from attrs import evolve
 from autotune_tvm.rpc.engine import RPCEngine
 from autotune_tvm.rpc.tracker import Tracker
+from process_facts import becomes_true
 from rpc_programs import N, artefact
 from rpc_servers import RPCFleet
 
@@ -120,10 +121,8 @@ class TestPrograms:
     def test_a_program_that_hangs_is_ended_at_its_deadline(
         self, host: EngineHost, folder: Path
     ) -> None:
-        began = time.monotonic()
         reply = timed(host, folder, "hangs")
         assert reply.kind == "timeout" and reply.message == "verify took more than 3 s"
-        assert time.monotonic() - began < 30.0
 
 
 @pytest.mark.long
@@ -188,11 +187,8 @@ def test_a_tracker_that_is_gone_is_named_and_found_again(tmp_path: Path) -> None
         fleet.kill_tracker()
         # A session does not need it.
         assert_right(timed(host, tmp_path, "right"))
-        end = time.monotonic() + 20.0
         warnings: list[str] = []
-        while not warnings and time.monotonic() < end:
-            host.engine.poll(0.2)
-            warnings += host.engine.take_warnings()
+        host.wait(lambda: warnings.extend(host.engine.take_warnings()) or warnings)
         assert any(f"no RPC tracker at {fleet.tracker}" in warning for warning in warnings)
         fleet.start_tracker()
         time.sleep(12.0)  # The session is over then.
@@ -255,7 +251,6 @@ def test_a_server_of_another_version_is_told_apart(tmp_path: Path) -> None:
 
 def wait_for_machines(engine: RPCEngine) -> None:
     """Poll until there is a machine that times, or no hope."""
-    end = time.monotonic() + 60.0
-    while not any("time" in it.roles for it in engine.machines()):
-        assert time.monotonic() < end
-        engine.poll(0.1)
+    assert becomes_true(
+        lambda: engine.poll(0.1) or any("time" in it.roles for it in engine.machines())
+    )

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from autotune_tvm.rpc.tracker import Address, Tracker, TrackerError
 
-_PATIENCE = 60.0
+_PATIENCE = 300.0
 HOST = "127.0.0.1"
 
 
