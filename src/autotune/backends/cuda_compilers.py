@@ -208,11 +208,22 @@ class _Nvrtc:
 def _nvrtc() -> CudaCompiler | None:
     for path in (*_wheel_libraries(), *_SONAMES):
         try:
+            _load_builtins(path)
             library = _Nvrtc(ctypes.CDLL(path))
         except (OSError, AttributeError):  # it is not there, or too old for cubins
             continue
         return CudaCompiler("nvrtc", library.version(), library.compile)
     return None
+
+
+def _load_builtins(path: str) -> None:
+    """Load what NVRTC opens by its name alone when it compiles, where it lies beside NVRTC.
+
+    The wheel of CUDA 13.0, which torch asks for, does not say that it is to be looked for there.
+    """
+    if os.path.isabs(path):
+        for found in Path(path).parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(found))
 
 
 def _wheel_libraries() -> list[str]:
