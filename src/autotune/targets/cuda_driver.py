@@ -24,6 +24,7 @@ __all__ = [
     "LEAST_DRIVER",
     "CudaDriver",
     "CudaError",
+    "driver_version",
     "load_driver",
     "version_text",
 ]
@@ -441,6 +442,20 @@ class CudaDriver:
 def version_text(version: int) -> str:
     """A version as people write it: ``12.4``."""
     return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def driver_version() -> int | None:
+    """CUDA version of this machine's driver, as it counts, or None where there is none.
+
+    There need not be a device, and nothing of one is taken.
+    """
+    try:
+        library = ctypes.CDLL(os.environ.get(DRIVER_VARIABLE) or _LIBRARY)
+        function = library.cuDriverGetVersion
+    except (OSError, AttributeError):
+        return None
+    version = c_int()
+    return version.value if function(byref(version)) == _SUCCESS else None
 
 
 def load_driver() -> CudaDriver:
