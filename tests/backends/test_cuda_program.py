@@ -75,11 +75,25 @@ def test_what_is_no_program_is_refused(changed: dict[str, Any], why: str) -> Non
         CudaProgram.from_json({**PROGRAM.to_json(), **changed})
 
 
-@pytest.mark.parametrize("block", [[2048, 1, 1], [0, 1, 1], [1, 1], [True, 1, 1], ["1", 1, 1]])
+@pytest.mark.parametrize(
+    "block",
+    [
+        *([2048, 1, 1], [0, 1, 1], [1, 1], [True, 1, 1], ["1", 1, 1]),
+        *([1, 1, 65], [33, 32, 1], [1024, 1, 2]),
+    ],
+)
 def test_launches_out_of_range_are_refused(block: list[Any]) -> None:
     data = PROGRAM.to_json()
     data["launches"][0]["block"] = block
     with pytest.raises(InvalidValueError, match="no program of CUDA kernels"):
+        CudaProgram.from_json(data)
+
+
+@pytest.mark.parametrize("grid", [[2**31, 1, 1], [1, 65536, 1], [1, 1, 65536]])
+def test_grids_that_no_device_launches_are_refused(grid: list[int]) -> None:
+    data = PROGRAM.to_json()
+    data["launches"][0]["grid"] = grid
+    with pytest.raises(InvalidValueError, match="no whole number from 1 to"):
         CudaProgram.from_json(data)
 
 

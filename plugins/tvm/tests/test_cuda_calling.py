@@ -32,7 +32,7 @@ from autotune.measure.devices.shared import (
     shared_device,
 )
 from autotune.networks.arrays import as_numpy
-from autotune.targets import Target, preset
+from autotune.targets import CudaError, Target, preset
 from autotune.tuning.device_function import DeviceFunction
 
 pytestmark = pytest.mark.usefixtures("cuda")
@@ -202,6 +202,9 @@ def test_memory_is_given_back_and_faults_are_one_error(cuda: FakeCuda) -> None:
     assert shared_device(TARGET) is device
     del function, inputs
     release_unused()
+    # What is left of a context that others use has none of our streams and events.
+    with pytest.raises(CudaError, match="CUDA error 400"), driver.current(device.context):
+        driver.destroy_stream(device.stream)
     assert shared_device(TARGET) is not device
     device = shared_device(TARGET)
     with pytest.raises(DeviceFailed, match=r"cuda:0: cuMemAlloc_v2: CUDA error 2 .*OUT_OF_MEMORY"):
@@ -234,6 +237,4 @@ def test_dynamic_shared_memory_is_asked_for_beside_static(dynamic: int) -> None:
 
 
 def raise_lost() -> None:
-    from autotune.targets import CudaError
-
     raise CudaError("cuStreamSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")

@@ -252,6 +252,10 @@ def test_declarations_without_fragments_or_names_in_ptx_are_refused() -> None:
     wide = evolve(call, result=evolve(call.result, dtype="float64"))
     with pytest.raises(InvalidValueError, match="matrix instructions of float64 are not written"):
         function_source(WarpTile(wide, 1, 1, True, True))
+    for name in ("mma-m16n8k32-int8", "mma-m16n8k8-tf32"):
+        # Matrices of two-byte elements alone are transposed as they are loaded.
+        with pytest.raises(InvalidValueError, match="must lie along the reduction"):
+            WarpTile(find_intrinsic(name), 1, 1, True, False)
 
 
 def test_a_step_that_is_no_tile_of_warps_is_invalid() -> None:

@@ -17,6 +17,7 @@ from attrs import frozen
 
 from autotune.backends.backend import BuildFailed
 from autotune.errors import AutotuneError, UnknownNameError
+from autotune.targets.cuda_driver import DRIVER_VARIABLE, driver_version
 
 __all__ = [
     "COMPILER_VARIABLE",
@@ -122,6 +123,8 @@ def cubin_architecture(processor: str) -> str:
 def find_cuda_compiler() -> CudaCompiler:
     """The compiler that is installed, NVRTC before nvcc.
 
+    Of several NVRTCs it is one that makes what the driver loads, where there is a driver.
+
     Raises:
         NoCudaCompiler: there is none, or not the one that the environment asks for.
         UnknownNameError: the environment asks for something else.
@@ -129,11 +132,11 @@ def find_cuda_compiler() -> CudaCompiler:
     asked = os.environ.get(COMPILER_VARIABLE, "")
     if asked and asked not in _NAMES:
         raise UnknownNameError(f"compiler in {COMPILER_VARIABLE}", asked, _NAMES)
-    return _find(asked, os.environ.get("PATH", ""))
+    return _find(asked, os.environ.get("PATH", ""), os.environ.get(DRIVER_VARIABLE, ""))
 
 
 @lru_cache(maxsize=4)
-def _find(asked: str, _path: str) -> CudaCompiler:
+def _find(asked: str, _path: str, _driver: str) -> CudaCompiler:
     found = _nvrtc() if asked != "nvcc" else None
     if found is None and asked != "nvrtc":
         found = _nvcc()
@@ -206,13 +209,30 @@ class _Nvrtc:
 
 
 def _nvrtc() -> CudaCompiler | None:
+    """The first NVRTC that the driver is new enough for; else the first."""
+    driver = driver_version()
+    found: CudaCompiler | None = None
     for path in (*_wheel_libraries(), *_SONAMES):
         try:
+            _load_builtins(path)
             library = _Nvrtc(ctypes.CDLL(path))
         except (OSError, AttributeError):  # it is not there, or too old for cubins
             continue
-        return CudaCompiler("nvrtc", library.version(), library.compile)
-    return None
+        compiler = CudaCompiler("nvrtc", library.version(), library.compile)
+        if driver is None or compiler.version[0] <= driver // 1000:
+            return compiler
+        found = found or compiler
+    return found
+
+
+def _load_builtins(path: str) -> None:
+    """Load what NVRTC opens by its name alone when it compiles, where it lies beside NVRTC.
+
+    The wheel of CUDA 13.0, which torch asks for, does not say that it is to be looked for there.
+    """
+    if os.path.isabs(path):
+        for found in Path(path).parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(found))
 
 
 def _wheel_libraries() -> list[str]:

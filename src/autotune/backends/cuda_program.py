@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,10 @@ __all__ = ["CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch", "Ten
 
 _MOST_EXTENT = 2**32 - 1
 _MAPPED_BYTES = {"int8": 1, "uint8": 1, "float16": 2, "bfloat16": 2}
-_MOST_THREADS, _MOST_BLOCKS = 1024, 2**31 - 1
+# Of a launch in x, y and z, and of all threads of a block ("Technical Specifications per Compute
+# Capability" of CUDA's guide).
+_MOST_BLOCKS, _MOST_THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
+_MOST_IN_BLOCK = 1024
 
 
 @frozen
@@ -164,6 +168,8 @@ class CudaExecutable(Executable):
 
 def _launch(data: Mapping[str, Any]) -> KernelLaunch:
     grid, block = _three(data["grid"], _MOST_BLOCKS), _three(data["block"], _MOST_THREADS)
+    if math.prod(block) > _MOST_IN_BLOCK:
+        raise ValueError(f"a block of {block} threads")
     shared = _whole(data["shared_bytes"], 2**20, least=0)
     arguments = tuple(str(name) for name in data["arguments"])
     maps = tuple(_map(it) for it in data.get("maps", ()))
@@ -190,9 +196,9 @@ def _map(data: Mapping[str, Any]) -> TensorMap:
     return TensorMap(str(data["buffer"]), dtype, shape, box)
 
 
-def _three(values: Any, most: int) -> tuple[int, int, int]:
-    first, second, third = (_whole(value, most) for value in values)
-    return first, second, third
+def _three(values: Any, most: tuple[int, int, int]) -> tuple[int, int, int]:
+    x, y, z = (_whole(value, limit) for value, limit in zip(values, most, strict=True))
+    return x, y, z
 
 
 def _whole(value: Any, most: int, least: int = 1) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64
 from ctypes import c_ulonglong as c_flags
 from ctypes import c_void_p as handle
@@ -24,6 +24,7 @@ __all__ = [
     "LEAST_DRIVER",
     "CudaDriver",
     "CudaError",
+    "driver_version",
     "load_driver",
     "version_text",
 ]
@@ -40,7 +41,7 @@ _SUCCESS = 0
 _HARMLESS = frozenset({1, 2, 100, 101, 200, 209, 218, 222, 300, 301, 400, 500, 600, 701, 801})
 # What cannot be done on a stream that is being recorded: the recording is lost, and nothing else.
 _OF_RECORDING = frozenset(range(900, 909))
-_NO_DEVICE, _UNAVAILABLE = 100, 46
+_NO_DEVICE = 100
 
 _U64, _I32, _U32 = c_uint64, c_int, c_uint
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -75,13 +76,16 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         *(POINTER(_U32), c_int, c_int, c_int, c_int),
     ),
     "cuStreamCreate": (POINTER(handle), _U32),
+    "cuStreamDestroy_v2": (handle,),
     "cuStreamSynchronize": (handle,),
     "cuStreamWaitEvent": (handle, handle, _U32),
     "cuStreamIsCapturing": (handle, POINTER(c_int)),
     "cuStreamBeginCapture_v2": (handle, c_int),
     "cuStreamEndCapture": (handle, POINTER(handle)),
+    "cuThreadExchangeStreamCaptureMode": (POINTER(c_int),),
     # The form without diagnostics that has kept its signature since CUDA 11.4.
     "cuGraphInstantiateWithFlags": (POINTER(handle), handle, c_flags),
+    "cuGraphUpload": (handle, handle),
     "cuGraphLaunch": (handle, handle),
     "cuGraphExecDestroy": (handle,),
     "cuGraphDestroy": (handle,),
@@ -96,7 +100,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 _DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _UNTIMED = 2  # CU_EVENT_DISABLE_TIMING
-# CU_STREAM_CAPTURE_MODE_RELAXED: in the others, memory that is collected meanwhile ends it.
+# CU_STREAM_CAPTURE_MODE_RELAXED: in the others, memory that is allocated or freed meanwhile ends
+# it; of a thread, that what it does on other streams ends no recording.
 _CAPTURE_RELAXED = 2
 # Descriptors of tensors (CUtensorMap): their size and alignment, and the numbers of cuda.h for
 # types of elements and for patterns of rows, by the bytes of these.
@@ -210,12 +215,29 @@ class CudaDriver:
 
     @contextmanager
     def current(self, context: int) -> Iterator[None]:
-        """Inside, a context is current in this thread; afterwards what was so before."""
+        """Inside, a context is current in this thread; afterwards what was so before.
+
+        What is done inside ends no recording that others have begun, as ``torch.cuda.graph`` does:
+        otherwise allocating or freeing memory would, in any thread.
+        """
         self._call("cuCtxPushCurrent_v2", context)
+        mode = c_int(_CAPTURE_RELAXED)
         try:
+            self._exchange_mode(mode)
             yield
-        finally:
-            self._made("cuCtxPopCurrent_v2")
+        except BaseException:
+            # After a lost context both may fail, too: that hides nothing.
+            with suppress(CudaError):
+                self._exchange_mode(mode)
+            with suppress(CudaError):
+                self._made("cuCtxPopCurrent_v2")
+            raise
+        self._exchange_mode(mode)
+        self._made("cuCtxPopCurrent_v2")
+
+    def _exchange_mode(self, mode: c_int) -> None:
+        """Change what recordings forbid this thread to a mode, which becomes what it was."""
+        self._call("cuThreadExchangeStreamCaptureMode", byref(mode))
 
     def release_context(self, device: int) -> None:
         """Give it back."""
@@ -352,6 +374,10 @@ class CudaDriver:
         """
         return self._made("cuStreamCreate", 0 if waits else _NON_BLOCKING)
 
+    def destroy_stream(self, stream: int) -> None:
+        """Free a stream; what is on its way there goes on."""
+        self._call("cuStreamDestroy_v2", stream)
+
     def synchronize(self, stream: int) -> None:
         """Wait until what was launched has ended; raises what kernels did wrong."""
         self._call("cuStreamSynchronize", stream)
@@ -376,6 +402,10 @@ class CudaDriver:
             return self._made("cuGraphInstantiateWithFlags", graph, 0)
         finally:
             self._call("cuGraphDestroy", graph)
+
+    def upload_graph(self, graph: int, stream: int) -> None:
+        """Have an executable graph on the device, which its first launch otherwise does."""
+        self._call("cuGraphUpload", graph, stream)
 
     def launch_graph(self, graph: int, stream: int) -> None:
         """Launch an executable graph."""
@@ -412,6 +442,20 @@ class CudaDriver:
 def version_text(version: int) -> str:
     """A version as people write it: ``12.4``."""
     return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def driver_version() -> int | None:
+    """CUDA version of this machine's driver, as it counts, or None where there is none.
+
+    There need not be a device, and nothing of one is taken.
+    """
+    try:
+        library = ctypes.CDLL(os.environ.get(DRIVER_VARIABLE) or _LIBRARY)
+        function = library.cuDriverGetVersion
+    except (OSError, AttributeError):
+        return None
+    version = c_int()
+    return version.value if function(byref(version)) == _SUCCESS else None
 
 
 def load_driver() -> CudaDriver:

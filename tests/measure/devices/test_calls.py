@@ -38,11 +38,12 @@ def test_what_still_falls_by_more_than_a_hundredth_is_not_warm(times: list[float
 @given(st.integers(1, 1 << 32), st.integers(0, 1 << 30), st.integers(0, 1 << 37))
 def test_a_rotation_exceeds_the_cache_where_memory_allows(io: int, cache: int, free: int) -> None:
     count = rotation(io, cache, free)
-    assert 1 <= count <= 64
-    if 1 < count < 64:
+    assert 1 <= count <= 4096
+    assert count.bit_count() == 1, "graphs of calls go through them in few turns"
+    if count > 1:
         assert count * io <= 0.4 * free
     affordable = int(0.4 * free) // io
-    if affordable >= 64 and 64 * io > 3 * cache + io:
+    if affordable >= 4096 and 2048 * io > 3 * cache + io:
         # What others leave of the cache between two calls on one set is nothing of that set.
         assert (count - 1) * io >= 3 * cache
 
@@ -50,6 +51,8 @@ def test_a_rotation_exceeds_the_cache_where_memory_allows(io: int, cache: int, f
 def test_one_set_is_enough_for_arrays_that_fit_no_cache() -> None:
     assert rotation(500 * MIB, 50 * MIB, 80 << 30) == 2
     assert rotation(64 * MIB, 50 * MIB, 100 * MIB) == 1
+    # Three times the cache of an H100 is 1,536 sets of 100 KiB.
+    assert rotation(100 << 10, 50 * MIB, 80 << 30) == 2048
 
 
 @define(eq=False)
@@ -88,11 +91,17 @@ def test_what_a_program_has_before_memory_runs_out_is_freed() -> None:
 
 @define(eq=False)
 class Recorder:
-    """A device, its driver and a program's kernels, that note what is done in which order."""
+    """A device, its driver and a program's kernels, that note what is done in which order.
 
+    Graphs are the names of the sets that their calls are on.
+    """
+
+    seconds: float
     launched: list[str] = field(factory=list)
+    graphs: list[str] = field(factory=list)
     stream = 0
     events = (1, 2)
+    _recording: list[str] | None = field(default=None, init=False)
 
     @property
     def driver(self) -> Recorder:
@@ -102,45 +111,77 @@ class Recorder:
         return pointers["A"]
 
     def launch(self, parameters: str, stream: int) -> None:
-        self.launched.append(parameters)
+        (self.launched if self._recording is None else self._recording).append(parameters)
 
     def record(self, event: int, stream: int) -> None:
         self.launched.append(("begin", "end")[self.events.index(event)])
 
     def seconds_between(self, begin: int, end: int) -> float:
-        return 0.5
+        return self.seconds
 
     def begin_capture(self, stream: int) -> None:
-        self.launched.clear()
+        self._recording = []
 
     def end_capture(self, stream: int) -> str:
-        return "".join(self.launched)
+        found, self._recording = "".join(self._recording or ()), None
+        return found
+
+    def upload_graph(self, graph: str, stream: int) -> None:
+        self.graphs.append(graph)
 
     def launch_graph(self, graph: str, stream: int) -> None:
         self.launched.append(graph)
 
     def synchronize(self, stream: int) -> None:
-        self.launched.clear()
+        """Nothing is on its way."""
+
+
+def call_on(sets: str, seconds: float) -> tuple[DeviceCall, Any]:
+    """A call on sets of arrays with these names, and what notes its launches."""
+    recorder: Any = Recorder(seconds)
+    blocks = [{"A": Block("A", name, 4, 0)} for name in sets]  # type: ignore[arg-type]
+    return DeviceCall(recorder, recorder, blocks, []), recorder
 
 
 def test_long_calls_rotate_between_sets_of_arrays_too() -> None:
-    recorder: Any = Recorder()
-    sets = [{"A": Block("A", name, 4, 0)} for name in "abc"]  # type: ignore[arg-type]
-    call = DeviceCall(recorder, recorder, sets, [])
+    call, recorder = call_on("abc", 0.5)
     assert call.run() == 0.5
     assert [call.time(1) for _ in range(4)] == [0.5] * 4
     assert recorder.launched == [
         *("begin", "a", "end", "begin", "b", "end", "begin", "c", "end"),
         *("begin", "a", "end", "begin", "b", "end"),
     ]
+    assert not recorder.graphs
 
 
 def test_the_device_is_at_work_when_a_sample_begins() -> None:
-    recorder: Any = Recorder()
-    blocks = [{"A": Block("A", name, 4, 0)} for name in "ab"]  # type: ignore[arg-type]
-    call = DeviceCall(recorder, recorder, blocks, [])
+    call, recorder = call_on("a", 0.5)
     assert call.time(5) == 0.5 / 5
-    assert recorder.launched == ["ababa", "begin", "ababa", "end"]
+    assert recorder.launched == ["aaaaa", "begin", "aaaaa", "end"]
     recorder.launched.clear()
     assert call.time(100) == 0.5 / 128
-    assert recorder.launched == [32 * "ab", "begin", 32 * "ab", 32 * "ab", "end"]
+    assert recorder.launched == [64 * "a", "begin", 64 * "a", 64 * "a", "end"]
+    assert recorder.graphs == ["aaaaa", 64 * "a"]
+
+
+def test_a_short_call_that_is_a_sample_by_itself_is_not_launched_from_here() -> None:
+    """Launching takes a hundredth of a call of a millisecond, and is no part of several calls."""
+    call, recorder = call_on("a", 1e-3)
+    call.run()
+    recorder.launched.clear()
+    assert call.time(1) == 1e-3
+    assert recorder.launched == ["a", "begin", "a", "end"]
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 10, 64, 100])
+def test_no_set_has_its_turn_again_before_all_others_had(number: int) -> None:
+    """Otherwise it is in the cache still: of few calls a sample, all were on the same sets."""
+    names = "abcdefghijklmnopqrstuvwxyzABCDEF"
+    call, recorder = call_on(names, 1e-3)
+    call.run()
+    recorder.launched.clear()
+    for _ in range(6):
+        call.time(number)
+    order = "".join(it for it in recorder.launched if it not in ("begin", "end"))
+    assert order == (names * len(order))[1 : len(order) + 1]
+    assert len(recorder.graphs) <= len(names)

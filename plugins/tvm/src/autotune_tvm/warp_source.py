@@ -31,7 +31,9 @@ _ROUNDED = {"float32": "tf32"}
 _SUMS = {"float32": ("float", "f"), "int32": ("int", "r")}
 # Addresses, predicates, counters: what a thread keeps in registers in addition to data.
 _BESIDE_DATA = 24
-_MATRICES, _MATRIX_ROWS, _GROUP_LANES, _WORD_BYTES = 4, 8, 4, 4
+_MATRICES, _WORD_BYTES = 4, 4
+# Of an element: "ldmatrix ... .trans" of PTX's ISA is of matrices of 16-bit elements.
+_TRANSPOSED_BYTES = 2
 
 
 @frozen
@@ -45,6 +47,9 @@ class WarpTile:
         left_along_reduction: Whether rows of the left factor lie along the reduction; else along
             its results.
         right_along_reduction: The same for the right factor.
+
+    Raises:
+        InvalidValueError: a factor lies along its results that ``ldmatrix`` does not transpose.
     """
 
     call: Intrinsic
@@ -52,6 +57,12 @@ class WarpTile:
     across: int
     left_along_reduction: bool
     right_along_reduction: bool
+
+    def __attrs_post_init__(self) -> None:
+        dtype = self.call.left.dtype
+        along = self.left_along_reduction and self.right_along_reduction
+        if not along and element_type(dtype).bytes != _TRANSPOSED_BYTES:
+            raise InvalidValueError(f"{self.call.name!r}: {dtype} must lie along the reduction")
 
 
 def registers(tile: WarpTile) -> int:

@@ -23,7 +23,7 @@ from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.devices.shared import DeviceFailed, shared_device
 from autotune.networks import LoadOptions
 from autotune.networks.cuda_network import CudaNetwork
-from autotune.targets import CudaDriver, detect_cuda, preset
+from autotune.targets import CudaDriver, CudaError, detect_cuda, preset
 
 TARGET = preset("h100")
 SHAPES = [((4, 8), "float32"), ((8, 8), "float32")]
@@ -57,8 +57,9 @@ def built(cuda: FakeCuda) -> CudaNetwork:
 def torch(cuda: FakeCuda) -> Iterator[FakeTorch]:
     """Torch, whose context is current, as it is where torch has been used."""
     device = shared_device(TARGET)
-    with device.driver.current(device.context):
-        yield FakeTorch(device, cuda.patch)
+    device.driver._call("cuCtxPushCurrent_v2", device.context)
+    yield FakeTorch(device, cuda.patch)
+    device.driver._made("cuCtxPopCurrent_v2")
 
 
 @pytest.fixture
@@ -294,3 +295,29 @@ def test_weights_of_torch_change_and_torch_records(real: Any) -> None:
         np.testing.assert_allclose(
             found.cpu().numpy(), wanted(factor * X, 3.0 * W), rtol=1e-3, atol=1e-3
         )
+
+
+def test_what_is_done_here_ends_no_recording_of_others(torch: FakeTorch) -> None:
+    """While ``torch.cuda.graph`` records nobody may allocate or free, but the collector does."""
+    device = shared_device(TARGET)
+    driver, stream = device.driver, torch.new_stream()
+    free = driver.memory()[0]
+    before = device.empty((1 << 20,), "float32")
+    driver._call("cuStreamBeginCapture_v2", stream, 0)
+    during = device.empty((1 << 20,), "float32")
+    del before, during
+    gc.collect()
+    driver.destroy_graph(driver.end_capture(stream))
+    assert driver.memory()[0] == free
+    # Elsewhere in this thread all is as it was.
+    driver._call("cuStreamBeginCapture_v2", stream, 0)
+    with pytest.raises(CudaError, match="CUDA error 900"):
+        driver.allocate(1)
+    driver.destroy_graph(driver.end_capture(stream))
+
+
+def test_a_context_that_is_lost_hides_nothing(torch: FakeTorch) -> None:
+    device = shared_device(TARGET)
+    wanted = pytest.raises(DeviceFailed, match="cuda:0: cuLaunchKernel: CUDA error 700")
+    with wanted, device.current():
+        raise CudaError("cuLaunchKernel", 700, "")

@@ -60,12 +60,12 @@ inline Thread threads[1024];
 
 inline Thread& self() { return threads[threadIdx.x]; }
 
-// What the lanes of a warp have described so far. They are compared without waiting for one another,
+// What the lanes of a warpgroup have described so far. They are compared without waiting for one another,
 // which would be as good as a barrier that is not there.
-inline std::vector<uint64_t> described[1024 / kWarp];
+inline std::vector<uint64_t> described[1024 / kLanes];
 
 inline void describe(uint64_t matrix) {
-  std::vector<uint64_t>& known = described[threadIdx.x / kWarp];
+  std::vector<uint64_t>& known = described[threadIdx.x / kLanes];
   const size_t own = self().descriptions++;
   if (own == known.size()) known.push_back(matrix);
   else if (known[own] != matrix) std::exit(11);

@@ -34,6 +34,8 @@ struct Module {
   std::string fault;
   double seconds;
   long runs = 0;
+  // Launches that have been begun and are still to run.
+  long on_their_way = 0;
 };
 struct Function {
   Module* module;
@@ -68,6 +70,7 @@ struct Stream {
 };
 // Has happened when a stream has come so far.
 struct Event {
+  bool timed = true;
   double at = 0;
   Stream* stream = nullptr;
   long place = 0;
@@ -76,18 +79,21 @@ struct Event {
 namespace {
 constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kInvalidDevice = 101;
 constexpr int kUnavailable = 46, kInvalidImage = 200, kNotFound = 500, kImplicit = 906;
+constexpr int kInvalidContext = 201, kInvalidHandle = 400, kNotReady = 600, kIsolation = 905;
 // Streams that wait for the default one and are recorded: the default one cannot be used then.
 int recorded = 0;
 // Streams that are recorded in a mode that allows their thread nothing else.
 int strict = 0;
 constexpr int kRelaxed = 2, kUnsupported = 900;
-int initialized = 0, contexts = 0, lost = 0;
+int initialized = 0, lost = 0;
+// Of a thread: whether a context is current, those before it, and what recordings forbid it.
+thread_local int contexts = 0, mode = 0;
+thread_local std::vector<int> stacked;
 double now = 0, slept = 0;
 double seconds_of(const Launch& launch) {
   return launch.function == nullptr ? 0 : launch.function->module->seconds;
 }
 long copies = 0;
-std::vector<int> stacked;
 std::map<CUdeviceptr, size_t> allocated;
 
 // The legacy default stream, and all others that there are.
@@ -210,8 +216,12 @@ size_t period(const std::vector<Launch>& launches) {
 
 #define API extern "C" __attribute__((visibility("default"))) CUresult
 #define ALIVE \
-  if (!initialized || !contexts) return 201; \
+  if (!initialized || !contexts) return kInvalidContext; \
   if (lost) return lost
+// What is potentially unsafe while a stream is recorded ends the recording, too, on a device.
+#define SAFE \
+  ALIVE; \
+  if (strict && mode != kRelaxed) return kUnsupported
 #define ALIVE_ON_DEFAULT_STREAM \
   ALIVE; \
   if (recorded) return kImplicit
@@ -281,7 +291,7 @@ API cuCtxPushCurrent_v2(void* context) {
   return 0;
 }
 API cuCtxPopCurrent_v2(void** context) {
-  if (stacked.empty()) return 201;
+  if (stacked.empty()) return kInvalidContext;
   *context = nullptr;
   contexts = stacked.back();
   stacked.pop_back();
@@ -294,7 +304,7 @@ API cuMemGetInfo_v2(size_t* free, size_t* all) {
   return 0;
 }
 API cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
-  ALIVE;
+  SAFE;
   if (bytes == 0) return kInvalidValue;
   if (used() + bytes > static_cast<size_t>(total())) return kOutOfMemory;
   void* memory = nullptr;
@@ -305,8 +315,7 @@ API cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   return 0;
 }
 API cuMemFree_v2(CUdeviceptr pointer) {
-  ALIVE;
-  if (strict) return kUnsupported;
+  SAFE;
   finish_all();
   if (allocated.erase(pointer) == 0) return kInvalidValue;
   std::free(reinterpret_cast<void*>(pointer));
@@ -316,6 +325,8 @@ API cuMemFree_v2(CUdeviceptr pointer) {
 API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, void* stream) {
   ALIVE;
   if (stream == nullptr && recorded) return kImplicit;
+  // From memory that is not pinned.
+  if (stream_of(stream)->capturing != nullptr) return kUnsupported;
   if (!inside(to, bytes)) return kInvalidValue;
   const char* begun = static_cast<const char*>(from);
   std::vector<char> held(begun, begun + bytes);
@@ -363,7 +374,7 @@ API cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t bytes) {
   return 0;
 }
 API cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
-  ALIVE;
+  SAFE;
   if (std::memcmp(image, "\x7f" "ELF", 4) != 0) return kInvalidImage;
   // How long it is, fake_nvcc.py has written to the header's padding, which dlopen wants empty.
   const char* begin = static_cast<const char*>(image);
@@ -400,7 +411,9 @@ API cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**)
   return 0;
 }
 API cuModuleUnload(void* module) {
-  ALIVE;
+  SAFE;
+  // What then runs is not defined.
+  if (static_cast<Module*>(module)->on_their_way != 0) std::abort();
   dlclose(static_cast<Module*>(module)->library);
   return 0;
 }
@@ -430,9 +443,11 @@ API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
                    unsigned bz, unsigned shared, void* stream, void** parameters, void** extra) {
   ALIVE;
   auto* kernel = static_cast<Function*>(function);
-  if (extra != nullptr || bx * by * bz > 1024 || bx * by * bz == 0 || gx * gy * gz == 0) {
+  if (extra != nullptr || bx == 0 || by == 0 || bz == 0 || gx == 0 || gy == 0 || gz == 0) {
     return kInvalidValue;
   }
+  if (gx > 0x7fffffff || gy > 65535 || gz > 65535) return kInvalidValue;
+  if (bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024) return kInvalidValue;
   if (static_cast<int>(shared) > kernel->shared_limit) return kInvalidValue;
   Launch launch{kernel, {gx, gy, gz}, {bx, by, bz}, {}};
   for (int at = 0; at < kernel->parameters; ++at) {
@@ -443,8 +458,10 @@ API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     graph->launches.push_back(launch);
     return 0;
   }
+  ++kernel->module->on_their_way;
   begin(stream_of(stream), Job{[launch] {
     run(launch);
+    --launch.function->module->on_their_way;
     now += seconds_of(launch);
   }});
   return 0;
@@ -454,14 +471,21 @@ API cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* tensor,
                            const uint64_t* shape, const uint64_t* strides, const unsigned* box,
                            const unsigned* steps, int interleave, int swizzle, int promotion,
                            int beyond) {
+  ALIVE;
   const auto start = reinterpret_cast<uint64_t>(tensor);
   const int size = type == 0 ? 1 : type == 6 || type == 9 ? 2 : 0;
   if (reinterpret_cast<uint64_t>(map) % 64 || start % 16 || rank < 1 || rank > 5 || size == 0) {
     return kInvalidValue;
   }
   for (unsigned at = 0; at < rank; ++at) {
-    if (box[at] < 1 || box[at] > 256 || steps[at] != 1 || shape[at] < 1) return kInvalidValue;
-    if (at + 1 < rank && (strides[at] % 16 || strides[at] >> 40)) return kInvalidValue;
+    if (box[at] < 1 || box[at] > 256 || steps[at] != 1) return kInvalidValue;
+    if (shape[at] < 1 || shape[at] > 1ull << 32) return kInvalidValue;
+    if (at + 1 == rank) continue;
+    // Of a dimension, neighbours do not overlap.
+    const uint64_t inner = at == 0 ? size : strides[at - 1];
+    if (strides[at] % 16 || strides[at] >> 40 || strides[at] < shape[at] * inner) {
+      return kInvalidValue;
+    }
   }
   if (interleave != 0 || beyond != 0 || promotion > 3 || swizzle < 1 || swizzle > 3) {
     return kInvalidValue;
@@ -483,8 +507,24 @@ API cuStreamCreate(void** stream, unsigned flags) {
   *stream = made;
   return 0;
 }
+API cuStreamDestroy_v2(void* stream) {
+  ALIVE;
+  Stream* gone = static_cast<Stream*>(stream);
+  if (streams.count(gone) == 0 || gone->capturing != nullptr) return kInvalidHandle;
+  // Events may still say how far it has come.
+  finish(gone);
+  streams.erase(gone);
+  return 0;
+}
+API cuThreadExchangeStreamCaptureMode(int* other) {
+  if (!initialized) return 3;
+  if (*other < 0 || *other > kRelaxed) return kInvalidValue;
+  std::swap(*other, mode);
+  return 0;
+}
 API cuStreamSynchronize(void* stream) {
   ALIVE;
+  if (stream_of(stream)->capturing != nullptr) return kUnsupported;
   finish(stream_of(stream));
   return lost;
 }
@@ -492,12 +532,15 @@ API cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
   ALIVE;
   if (flags != 0) return kInvalidValue;
   const Event awaited = *static_cast<Event*>(event);
+  // What is recorded waits for nothing outside.
+  if (stream_of(stream)->capturing != nullptr) return kIsolation;
   if (awaited.stream == nullptr || awaited.stream == stream_of(stream)) return 0;
   begin(stream_of(stream), {[] {}, awaited.stream, awaited.place});
   return 0;
 }
 API cuStreamIsCapturing(void* stream, int* status) {
   ALIVE;
+  if (stream == nullptr && recorded) return kImplicit;
   *status = stream_of(stream)->capturing != nullptr;
   return 0;
 }
@@ -523,10 +566,21 @@ API cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long lo
   *executable = new Shared(new Graph(*static_cast<Graph*>(graph)));
   return flags == 0 ? 0 : kInvalidValue;
 }
+API cuGraphUpload(void*, void* stream) {
+  ALIVE;
+  return stream_of(stream)->capturing != nullptr ? kUnsupported : 0;
+}
 API cuGraphLaunch(void* executable, void* stream) {
   ALIVE;
+  if (stream_of(stream)->capturing != nullptr) return kUnsupported;
   const Shared graph = *static_cast<Shared*>(executable);
-  begin(stream_of(stream), Job{[graph] {
+  const auto count = [graph](int change) {
+    for (const Launch& launch : graph->launches) {
+      if (launch.function != nullptr) launch.function->module->on_their_way += change;
+    }
+  };
+  count(1);
+  begin(stream_of(stream), Job{[graph, count] {
     // Launches that are timed one after the other would compute the same.
     if (graph->ran != copies) {
       const size_t part = period(graph->launches);
@@ -534,6 +588,7 @@ API cuGraphLaunch(void* executable, void* stream) {
       graph->ran = copies;
     }
     for (const Launch& launch : graph->launches) now += seconds_of(launch);
+    count(-1);
   }});
   return 0;
 }
@@ -548,13 +603,16 @@ API cuGraphDestroy(void* graph) {
   delete static_cast<Graph*>(graph);
   return 0;
 }
-API cuEventCreate(void** event, unsigned) {
+API cuEventCreate(void** event, unsigned flags) {
   ALIVE;
-  *event = new Event;
-  return 0;
+  *event = new Event{flags != 2};
+  return flags == 0 || flags == 2 ? 0 : kInvalidValue;
 }
 API cuEventRecord(void* event, void* stream) {
   ALIVE;
+  if (stream == nullptr && recorded) return kImplicit;
+  // Events of graphs are not here.
+  if (stream_of(stream)->capturing != nullptr) return kUnsupported;
   auto* made = static_cast<Event*>(event);
   begin(stream_of(stream), Job{[made] { made->at = now; }});
   made->stream = stream_of(stream);
@@ -577,8 +635,12 @@ API cuEventDestroy_v2(void*) {
 }
 API cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
   ALIVE;
-  *milliseconds =
-      static_cast<float>((static_cast<Event*>(end)->at - static_cast<Event*>(begin)->at) * 1e3);
+  const Event &first = *static_cast<Event*>(begin), &second = *static_cast<Event*>(end);
+  for (const Event* each : {&first, &second}) {
+    if (!each->timed || each->stream == nullptr) return kInvalidHandle;
+    if (each->stream->done < each->place) return kNotReady;
+  }
+  *milliseconds = static_cast<float>((second.at - first.at) * 1e3);
   return 0;
 }
 API cuGetErrorName(int code, const char** text) {

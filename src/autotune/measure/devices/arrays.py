@@ -17,7 +17,7 @@ __all__ = ["TaskArrays", "rotation"]
 
 # Data that is this many times as large as the last level of cache is not found in it.
 _TIMES_CACHE = 3
-_MOST_SETS = 64
+_MOST_SETS = 4096
 _SHARE_OF_MEMORY = 0.4
 _FLOAT_POISON, _INTEGER_POISON = 0xFF, 0x80
 
@@ -25,14 +25,17 @@ _FLOAT_POISON, _INTEGER_POISON = 0xFF, 0x80
 def rotation(io_bytes: int, cache_bytes: int, free_bytes: int) -> int:
     """Sets of arrays between which calls rotate, so that each finds the cache without its own.
 
+    A power of two: so many are what graphs of calls go through in few turns.
+
     Args:
         io_bytes: Of one set.
         cache_bytes: Of the last level of cache.
         free_bytes: Of the device's memory, of which less than half is used.
     """
-    wanted = -(-_TIMES_CACHE * cache_bytes // max(1, io_bytes))
+    wanted = -(-_TIMES_CACHE * cache_bytes // max(1, io_bytes)) + 1
     affordable = int(_SHARE_OF_MEMORY * free_bytes) // max(1, io_bytes)
-    return max(1, min(wanted + 1, affordable, _MOST_SETS))
+    most = max(1, min(affordable, _MOST_SETS))
+    return int(min(1 << (wanted - 1).bit_length(), 1 << (most.bit_length() - 1)))
 
 
 @define(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -11,7 +12,7 @@ from attrs import define, field
 from autotune.backends import CudaProgram
 from autotune.measure.devices.device import Block, Device
 from autotune.measure.devices.kernels import LoadedKernels, Parameters
-from autotune.measure.timing import Timed
+from autotune.measure.timing import LONG_SECONDS, Timed
 from autotune.targets import CudaError
 
 __all__ = ["MOST_IN_GRAPH", "DeviceCall", "is_warm", "warm_up"]
@@ -42,14 +43,18 @@ class DeviceCall:
     sets: Sequence[Mapping[str, Block]]
     intermediates: Sequence[Block]
     _parameters: list[Parameters] = field(init=False)
-    _graphs: dict[int, int] = field(factory=dict, init=False)
-    _turn: int = field(default=0, init=False)
+    _graphs: dict[tuple[int, int], int] = field(factory=dict, init=False)
+    _turn: int = field(init=False)
+    # Of the last call; not known before the first.
+    _seconds: float = field(default=math.inf, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._parameters = [
             self.kernels.parameters({name: block.pointer for name, block in blocks.items()})
             for blocks in self.sets
         ]
+        # That of the first set is for checking.
+        self._turn = 1 % len(self._parameters)
 
     @staticmethod
     def load(
@@ -97,47 +102,60 @@ class DeviceCall:
 
     def run(self) -> float:
         """Run once on the first set; seconds on the device."""
-        return self._timed(lambda: self._launch(0))
+        self._seconds = self._timed(lambda: self._launch(0))
+        return self._seconds
 
     def time(self, number: int) -> float:
         """Seconds per call over ``number`` calls or a few more.
 
-        Several calls are launched as one CUDA graph of up to 64, as one launch from here takes
-        longer than a short kernel. One graph goes before, so that the device is at work when the
-        time begins, and not waiting for the first launch.
+        Calls are launched as CUDA graphs of up to 64, as one launch from here takes longer than a
+        short kernel. One graph goes before, so that the device is at work when the time begins,
+        and not waiting for the first launch. A call that was long is launched by itself.
         """
-        if number == 1:
-            self._turn += 1
-            return self._timed(lambda: self._launch(self._turn))
+        if number == 1 and self._seconds >= LONG_SECONDS:
+            first = self._next(1)
+            self._seconds = self._timed(lambda: self._launch(first))
+            return self._seconds
         size = min(number, MOST_IN_GRAPH)
+        if len(self.sets) > 1:
+            # So that graphs begin at few sets.
+            size = 1 << (size - 1).bit_length()
         turns = -(-number // size)
-        graph = self._graph(size)
+        before, *graphs = [self._graph(self._next(size), size) for _ in range(turns + 1)]
         driver, stream = self.device.driver, self.device.stream
 
         def launched() -> None:
-            for _ in range(turns):
+            for graph in graphs:
                 driver.launch_graph(graph, stream)
 
-        driver.launch_graph(graph, stream)
-        return self._timed(launched) / (size * turns)
+        driver.launch_graph(before, stream)
+        self._seconds = self._timed(launched) / (size * turns)
+        return self._seconds
 
-    def _graph(self, size: int) -> int:
-        if size not in self._graphs:
+    def _next(self, count: int) -> int:
+        """The set of the first of the next calls; each set has its turn when all others had."""
+        first = self._turn
+        self._turn = (first + count) % len(self._parameters)
+        return first
+
+    def _graph(self, first: int, size: int) -> int:
+        """A graph of calls on successive sets."""
+        key = first, size
+        if key not in self._graphs:
             driver, stream = self.device.driver, self.device.stream
             driver.begin_capture(stream)
             try:
-                for number in range(size):
+                for number in range(first, first + size):
                     self._launch(number)
             except BaseException:
                 # The stream would go on recording.
                 with suppress(CudaError):
                     driver.destroy_graph(driver.end_capture(stream))
                 raise
-            self._graphs[size] = driver.end_capture(stream)
-            # The first launch also uploads it.
-            driver.launch_graph(self._graphs[size], stream)
+            self._graphs[key] = driver.end_capture(stream)
+            driver.upload_graph(self._graphs[key], stream)
             driver.synchronize(stream)
-        return self._graphs[size]
+        return self._graphs[key]
 
     def _launch(self, number: int) -> None:
         parameters = self._parameters[number % len(self._parameters)]

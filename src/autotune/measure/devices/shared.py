@@ -350,8 +350,18 @@ def release_unused() -> None:
             if not device.users:
                 del _shared[key]
                 with suppress(CudaError):
-                    driver = device.driver
-                    driver.release_primary_context(driver.device(device.device.index))
+                    _close(device)
+
+
+def _close(device: SharedDevice) -> None:
+    """Give a device back; what is left of the context, where others use it, is theirs."""
+    driver = device.driver
+    with driver.current(device.context):
+        for event in device.events:
+            driver.destroy_event(event)
+        for stream in (device.stream, device.recorder):
+            driver.destroy_stream(stream)
+    driver.release_primary_context(driver.device(device.device.index))
 
 
 def _free(device: SharedDevice, pointer: int) -> None:
