@@ -137,10 +137,13 @@ def test_no_index_is_out_of_range_where_no_value_can_be_found(
         assert output.min() >= 0 and output.max() < 32
 
 
+@pytest.mark.parametrize("columns", [32, 33])  # Vectors divide the first.
 @pytest.mark.parametrize("largest", [True, False])
-def test_relax_has_indices_of_64_bits(backend: TVMBackend, target: Target, largest: bool) -> None:
+def test_relax_has_indices_of_64_bits(
+    backend: TVMBackend, target: Target, largest: bool, columns: int
+) -> None:
     builder = relax.BlockBuilder()
-    given_one = relax.Var("x", relax.TensorType((4, 32), "float32"))
+    given_one = relax.Var("x", relax.TensorType((4, columns), "float32"))
     with builder.function("main", [given_one]):
         operator = relax.op.argmax if largest else relax.op.argmin
         builder.emit_func_output(builder.emit(operator(given_one, 1, False)))
@@ -148,7 +151,7 @@ def test_relax_has_indices_of_64_bits(backend: TVMBackend, target: Target, large
     (program,) = (it for it in legal.functions.values() if isinstance(it, tirx.PrimFunc))
     workload, module = import_module(program)
     assert workload.stages[-1].output.dtype == "int64"
-    x = np.random.default_rng(0).integers(-3, 4, (4, 32)).astype(np.float32)
+    x = np.random.default_rng(0).integers(-3, 4, (4, columns)).astype(np.float32)
     check(backend, target, workload, text_of(module), x, expected(x, 1, largest))
 
 

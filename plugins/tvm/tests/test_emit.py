@@ -11,7 +11,17 @@ from autotune_tvm.emit import module_for
 from made_workloads import SMALL_WORKLOADS
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, const, var
+from autotune.ir.expressions import (
+    Binary,
+    Constant,
+    IndexValue,
+    Load,
+    Select,
+    const,
+    maximum,
+    minimum,
+    var,
+)
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d
 from autotune.testing.expression_suite import ExpressionSuite, load, one_stage
 
@@ -34,6 +44,19 @@ def test_select_becomes_a_conditional_only_where_a_load_leaves_its_tensor() -> N
     unsafe = one_stage(Select(inside, Load("X", (var("i") - 1, var("j"))), zero))
     assert "T.Select" in module_for(safe).script()
     assert "T.if_then_else" in module_for(unsafe).script()
+
+
+def test_indices_that_are_clamped_stay_inside(check: Callable[..., Any]) -> None:
+    """TVM drops clamps that a condition implies: all elements of a vector were read beyond."""
+    i, j = var("i"), var("j")
+    left, right = Load("A", (minimum(i, 2), j)), Load("B", (maximum(i - 3, 0), j))
+    second = Binary("ge", IndexValue(i), IndexValue(const(3)))
+    axes = (Axis("i", 5), Axis("j", 16))
+    joined = Stage(Tensor("Y", (5, 16), "float32"), axes, Select(second, right, left))
+    inputs = (Tensor("A", (3, 16), "float32"), Tensor("B", (2, 16), "float32"))
+    workload = Workload("concat", inputs, (joined,), ("Y",))
+    assert "T.Select" not in module_for(workload).script()
+    check(workload)
 
 
 def test_names_and_order_of_parameters() -> None:

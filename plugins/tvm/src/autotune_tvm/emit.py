@@ -211,7 +211,13 @@ class _Body:
         return result
 
     def _is_safe(self, body: ScalarExpr) -> bool:
-        """Whether it may be in a TVM ``Select``, which vectorises; a conditional does not."""
+        """Whether it may be in a TVM ``Select``, which vectorises; a conditional does not.
+
+        Clamped indices may not: TVM takes a clamp away where the condition implies it, and reads
+        of both branches are made.
+        """
+        if any(_clamps(index) for load in loads(body) for index in load.indices):
+            return False
         shapes = {
             node.tensor: [int(extent) for extent in self._tensors[node.tensor].shape]
             for node in loads(body)
@@ -228,6 +234,12 @@ _INDEX = {
     "max": tirx.max,
     "less": lambda a, b: tirx.Cast("int32", a < b),
 }
+
+
+def _clamps(index: IntExpr) -> bool:
+    """Whether an index is a minimum or a maximum, or made of one."""
+    inner = (argument for argument in index.args if isinstance(argument, IntExpr))
+    return index.op in ("min", "max", "select") or any(map(_clamps, inner))
 
 
 def _dtype(value: Any) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from autotune_mlir.bindings import Bindings
 from autotune_mlir.importing.scalar_import import Unsupported, defining
 
-__all__ = ["dimensions_of", "maps_of", "part_multiply_add", "put_in_order"]
+__all__ = ["dimensions_of", "iterate_units", "maps_of", "part_multiply_add", "put_in_order"]
 
 
 def maps_of(operation: Any) -> list[Any]:
@@ -34,6 +35,49 @@ def part_multiply_add(ir: Any, operation: Any) -> None:
         total = create("arith.addf", results=kinds, operands=[before, product])
     fused.results[0].replace_all_uses_with(total.results[0])
     fused.erase()
+
+
+def iterate_units(mlir: Bindings, operation: Any) -> None:
+    """Have an iterator for each dimension of extent 1 that a generic writes at a constant place.
+
+    That is how results keep the dimensions that were reduced.
+
+    Args:
+        mlir: The bindings.
+        operation: A ``linalg.generic``.
+
+    Raises:
+        Unsupported: one of its results has more such dimensions than another one.
+    """
+    ir = mlir.ir
+    maps = maps_of(operation)
+    inputs, outputs = list(operation.attributes["operandSegmentSizes"])
+    count = first = maps[0].n_dims
+    written = []
+    for item in maps[inputs:]:
+        results = list(item.results)
+        units = [it for it, own in enumerate(results) if isinstance(own, ir.AffineConstantExpr)]
+        for number, place in enumerate(units):
+            results[place] = ir.AffineDimExpr.get(first + number)
+        count = max(count, first + len(units))
+        written.append(results)
+    if count == first:
+        return
+    if any(_units(ir, found, first) != count - first for found in written):
+        raise Unsupported(f"its {outputs} results have dimensions of extent 1 of different number")
+    results = [list(item.results) for item in maps[:inputs]] + written
+    attributes = operation.attributes
+    attributes["indexing_maps"] = ir.ArrayAttr.get(
+        [ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, item)) for item in results]
+    )
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    kinds = [*attributes["iterator_types"], *[parallel] * (count - first)]
+    attributes["iterator_types"] = ir.ArrayAttr.get(kinds)
+
+
+def _units(ir: Any, results: Sequence[Any], first: int) -> int:
+    """How many results are iterators from ``first`` on."""
+    return sum(isinstance(it, ir.AffineDimExpr) and it.position >= first for it in results)
 
 
 def put_in_order(ir: Any, operation: Any) -> None:

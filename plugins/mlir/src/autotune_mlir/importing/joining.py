@@ -25,7 +25,7 @@ JOINS = ("tensor.concat", "tensor.insert_slice")
 # How MLIR writes that a number is not known before the program runs.
 _DYNAMIC = -(1 << 63)
 # Predicates of arith.cmpi.
-_LESS, _AT_LEAST = 2, 5
+_EQUAL, _LESS, _AT_LEAST = 0, 2, 5
 
 
 @frozen(eq=False)
@@ -36,13 +36,19 @@ class _Part:
         value: The tensor.
         offsets: Where it begins: numbers, or values of the function.
         sizes: Its extents.
+        strides: Distances of its elements.
         kept: The dimension that each of its own dimensions is; others are of extent 1.
     """
 
     value: Any
     offsets: tuple[Any, ...]
     sizes: tuple[int, ...]
+    strides: tuple[int, ...]
     kept: tuple[int, ...]
+
+    def spans(self, dimension: int) -> int:
+        """How many places there are from the first element to the last one."""
+        return (self.sizes[dimension] - 1) * self.strides[dimension] + 1
 
 
 def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
@@ -106,7 +112,7 @@ def _concatenated(operation: Any) -> list[_Part]:
     for value in operation.operands:
         shape = tuple(int(extent) for extent in value.type.shape)
         offsets = tuple(begin if dimension == along else 0 for dimension in range(rank))
-        parts.append(_Part(value, offsets, shape, tuple(range(rank))))
+        parts.append(_Part(value, offsets, shape, (1,) * rank, tuple(range(rank))))
         begin += shape[along]
     return parts
 
@@ -138,17 +144,17 @@ def _inserted(operation: Any) -> tuple[Any, list[_Part], list[Any]]:
 
 def _insertion(operation: Any) -> _Part:
     offsets, sizes, strides = _places(operation, 2)
-    if any(stride != 1 for stride in strides):
-        raise Unsupported(
-            f"it inserts with strides {list(strides)}; only those of 1 are supported"
-        )
-    shape = operation.results[0].type.shape
-    for first, size, extent in zip(offsets, sizes, shape, strict=True):
-        if isinstance(first, int) and (first < 0 or first + size > extent):
-            last = first + size - 1
-            raise Unsupported(f"it writes from {first} to {last}, of {extent} elements")
+    if any(stride < 1 for stride in strides):
+        raise Unsupported(f"it inserts with strides {strides}; only positive ones are supported")
     value = operation.operands[0]
-    return _Part(value, offsets, sizes, kept_dimensions(sizes, value.type.shape))
+    kept = kept_dimensions(sizes, value.type.shape)
+    part = _Part(value, offsets, sizes, tuple(strides), kept)
+    for dimension, extent in enumerate(operation.results[0].type.shape):
+        first = offsets[dimension]
+        if isinstance(first, int) and (first < 0 or first + part.spans(dimension) > extent):
+            last = first + part.spans(dimension) - 1
+            raise Unsupported(f"it writes from {first} to {last}, of {extent} elements")
+    return part
 
 
 def _places(operation: Any, tensors: int) -> tuple[tuple[Any, ...], tuple[int, ...], list[int]]:
@@ -186,14 +192,16 @@ def replace_slice(mlir: Bindings, operation: Any) -> None:
     result = operation.results[0]
     kept = kept_dimensions(sizes, result.type.shape)
     with mlir.ir.InsertionPoint(operation), operation.location:
-        part = _Part(operation.operands[0], offsets, sizes, kept)
-        made = _Slice(mlir, result.type, part, strides).result(_stage_name(operation, "slice"))
+        part = _Part(operation.operands[0], offsets, sizes, tuple(strides), kept)
+        made = _Slice(mlir, result.type, part).result(_stage_name(operation, "slice"))
     result.replace_all_uses_with(made)
     operation.erase()
 
 
 def _covers(parts: Sequence[_Part], shape: Sequence[int]) -> bool:
     """Whether parts, which may overlap, leave out no element."""
+    # What is inserted with gaps covers nothing but itself.
+    parts = [part for part in parts if all(map(_is_dense, part.sizes, part.strides))]
     if any(not isinstance(offset, int) for part in parts for offset in part.offsets):
         return False
     # Of each dimension, where a part begins or ends: what is between two cuts is one cell.
@@ -209,6 +217,10 @@ def _covers(parts: Sequence[_Part], shape: Sequence[int]) -> bool:
             tuple(slice(cut.index(first), cut.index(first + size)) for cut, first, size in box)
         ] = True
     return bool(covered.all())
+
+
+def _is_dense(size: int, stride: int) -> bool:
+    return size == 1 or stride == 1
 
 
 class _Elementwise:
@@ -265,18 +277,16 @@ class _Slice(_Elementwise):
         mlir: The bindings; there is an insertion point.
         kind: Type of the result.
         part: The tensor and the part of it that is read.
-        strides: Distances of the elements that are read.
     """
 
-    def __init__(self, mlir: Bindings, kind: Any, part: _Part, strides: Sequence[int]) -> None:
+    def __init__(self, mlir: Bindings, kind: Any, part: _Part) -> None:
         super().__init__(mlir, kind)
         self._part = part
-        self._strides = strides
 
     def _value(self, places: Sequence[Any], given: Sequence[Any]) -> Any:
         indices = [self._number(offset) for offset in self._part.offsets]
         for dimension, place in zip(self._part.kept, places, strict=True):
-            stride = self._number(self._strides[dimension])
+            stride = self._number(self._part.strides[dimension])
             step = self._create("arith.muli", self._index, place, stride)
             indices[dimension] = self._create("arith.addi", self._index, step, indices[dimension])
         return self._create("tensor.extract", self._kind.element_type, self._part.value, *indices)
@@ -322,28 +332,42 @@ class _Join(_Elementwise):
 
     def _bounds(self, part: _Part, dimension: int, place: Any) -> list[Any]:
         """Comparisons that hold where a position is inside of a part."""
-        begin, size = part.offsets[dimension], part.sizes[dimension]
+        begin, span = part.offsets[dimension], part.spans(dimension)
         extent = int(self._kind.shape[dimension])
-        if not isinstance(begin, int):
-            end = self._create("arith.addi", self._index, begin, self._number(size))
-            return [self._compared(_AT_LEAST, place, begin), self._compared(_LESS, place, end)]
         found = []
-        if begin > 0:
+        if not isinstance(begin, int):
+            end = self._create("arith.addi", self._index, begin, self._number(span))
+            found += [self._compared(_AT_LEAST, place, begin), self._compared(_LESS, place, end)]
+        elif begin > 0:
             found.append(self._compared(_AT_LEAST, place, begin))
-        if begin + size < extent:
-            found.append(self._compared(_LESS, place, begin + size))
+        if isinstance(begin, int) and begin + span < extent:
+            found.append(self._compared(_LESS, place, begin + span))
+        if not _is_dense(part.sizes[dimension], part.strides[dimension]):
+            distance = self._distance(part, dimension, place)
+            stride = self._number(part.strides[dimension])
+            left = self._create("arith.remui", self._index, distance, stride)
+            found.append(self._compared(_EQUAL, left, 0))
         return found
+
+    def _distance(self, part: _Part, dimension: int, place: Any) -> Any:
+        """How far a position is behind the first element of a part; 0 before it."""
+        begin = part.offsets[dimension]
+        if isinstance(begin, int) and begin == 0:
+            return place
+        place = self._create("arith.subi", self._index, place, self._number(begin))
+        return self._create("arith.maxsi", self._index, place, self._number(0))
 
     def _read(self, part: _Part, places: Sequence[Any]) -> Any:
         """The element of a part at a position, or one beside it where there is none."""
         indices = []
         for dimension in part.kept:
-            place, begin, size = places[dimension], part.offsets[dimension], part.sizes[dimension]
-            computed = not isinstance(begin, int)
-            if computed or begin > 0:
-                place = self._create("arith.subi", self._index, place, self._number(begin))
-                place = self._create("arith.maxsi", self._index, place, self._number(0))
-            if computed or begin + size < self._kind.shape[dimension]:
+            begin, size = part.offsets[dimension], part.sizes[dimension]
+            place = self._distance(part, dimension, places[dimension])
+            if not _is_dense(size, part.strides[dimension]):
+                stride = self._number(part.strides[dimension])
+                place = self._create("arith.divui", self._index, place, stride)
+            last = (self._kind.shape[dimension] - 1 - begin) if isinstance(begin, int) else size
+            if last // part.strides[dimension] >= size:
                 place = self._create("arith.minsi", self._index, place, self._number(size - 1))
             indices.append(place)
         return self._create("tensor.extract", self._kind.element_type, part.value, *indices)

@@ -18,10 +18,16 @@ from autotune.errors import UnsupportedWorkload
 from autotune_mlir.bindings import Bindings
 from autotune_mlir.building import Builder, is_identity, spreads_a_constant
 from autotune_mlir.emit import INIT, STAGE
-from autotune_mlir.importing.generic_form import maps_of, part_multiply_add, put_in_order
+from autotune_mlir.importing.expansions import expand_bodies
+from autotune_mlir.importing.generic_form import (
+    iterate_units,
+    maps_of,
+    part_multiply_add,
+    put_in_order,
+)
 from autotune_mlir.importing.joining import JOINS, replace_join, replace_slice
 from autotune_mlir.importing.locations import at
-from autotune_mlir.importing.reshaping import RESHAPES, replace_reshapes
+from autotune_mlir.importing.reshaping import RESHAPES, fold_units, replace_reshapes
 from autotune_mlir.importing.scalar_import import (
     BODY_OPERATIONS,
     Unsupported,
@@ -144,8 +150,10 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
             _apply(replace_join, mlir, view.operation, file)
         elif view.operation.name == "tensor.extract_slice":
             _apply(replace_slice, mlir, view.operation, file)
+    expand_bodies(mlir, block)
     for operation in _computing(block):
         if operation.name == "linalg.generic":
+            _apply(iterate_units, mlir, operation, file)
             _apply(separate, mlir, operation, file)
     for operation in _computing(block):
         if operation.name == "linalg.generic":
@@ -156,6 +164,7 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
     # attributes on.
     for operation, stage in zip(_computing(block), names, strict=True):
         operation.attributes[STAGE] = mlir.ir.StringAttr.get(stage)
+    fold_units(mlir, block)
     for operation in _computing(block):
         if operation.name == "linalg.generic":
             _apply(sink_numbers, mlir, operation, file)

@@ -35,6 +35,7 @@ from autotune_mlir.importing.scalar_import import (
     dtype_of,
     index_of_map,
 )
+from autotune_mlir.importing.signs import unsigned_tensors
 
 __all__ = ["input_name", "read_program", "tensor_of"]
 
@@ -61,7 +62,7 @@ def read_program(function: Any, name: str, file: str) -> Workload:
     Raises:
         UnsupportedWorkload: an operation cannot be expressed; says where it stands and why.
     """
-    reader = _ProgramReader()
+    reader = _ProgramReader(unsigned_tensors(function.regions[0].blocks[0]))
     for view in function.regions[0].blocks[0].operations:
         operation = view.operation
         try:
@@ -76,8 +77,13 @@ def read_program(function: Any, name: str, file: str) -> Workload:
     return made
 
 
-def tensor_of(name: str, kind: Any) -> Tensor:
+def tensor_of(name: str, kind: Any, *, unsigned: bool = False) -> Tensor:
     """A tensor of an MLIR type with a shape and an element type.
+
+    Args:
+        name: What to call it.
+        kind: The type.
+        unsigned: Whether its numbers are, which are bytes then.
 
     Raises:
         Unsupported: workloads have no tensors of this type.
@@ -85,7 +91,7 @@ def tensor_of(name: str, kind: Any) -> Tensor:
     shape = tuple(int(extent) for extent in kind.shape)
     if 0 in shape:
         raise Unsupported(f"{kind} has no elements")
-    return Tensor(name, shape, dtype_of(kind.element_type))
+    return Tensor(name, shape, "uint8" if unsigned else dtype_of(kind.element_type))
 
 
 @frozen
@@ -114,9 +120,14 @@ class _View:
 
 
 class _ProgramReader:
-    """Reads the operations of a function in order."""
+    """Reads the operations of a function in order.
 
-    def __init__(self) -> None:
+    Args:
+        unsigned: The tensors of unsigned bytes.
+    """
+
+    def __init__(self, unsigned: Sequence[Any]) -> None:
+        self._unsigned = unsigned
         self.inputs: list[Tensor] = []
         self.stages: list[Stage] = []
         self.outputs: list[str] = []
@@ -129,7 +140,7 @@ class _ProgramReader:
             Unsupported: it cannot be expressed.
         """
         if operation.name == _INPUT:
-            tensor = tensor_of(input_name(len(self.inputs)), operation.results[0].type)
+            tensor = self._tensor(input_name(len(self.inputs)), operation.results[0])
             self.inputs.append(tensor)
             self._name(operation.results[0], tensor)
         elif operation.name == _OUTPUT:
@@ -141,6 +152,9 @@ class _ProgramReader:
             stage = self._pad(operation) if is_pad else self._generic(operation)
             self.stages.append(stage)
             self._name(operation.results[0], stage.output)
+
+    def _tensor(self, name: str, value: Any) -> Tensor:
+        return tensor_of(name, value.type, unsigned=value in self._unsigned)
 
     def _name(self, value: Any, tensor: Tensor) -> None:
         rank = len(tensor.shape)
@@ -205,7 +219,7 @@ class _ProgramReader:
 
     def _pad(self, operation: Any) -> Stage:
         """A select between the tensor and the constant, by the position."""
-        output = tensor_of(str(operation.attributes[STAGE].value), operation.results[0].type)
+        output = self._tensor(str(operation.attributes[STAGE].value), operation.results[0])
         source = operation.operands[0]
         low = [int(extent) for extent in operation.attributes["static_low"]]
         axes = _axes(output.shape, ())
@@ -227,10 +241,16 @@ class _ProgramReader:
 
     def _padding(self, operation: Any) -> ScalarExpr:
         yielded = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
-        return BodyReader((), (), partial(self._extracted, ())).scalar(yielded)
+        reader = BodyReader((), (), partial(self._extracted, ()), self._is_unsigned)
+        reader.stores_unsigned = operation.results[0] in self._unsigned
+        return reader.scalar(yielded)
+
+    def _is_unsigned(self, tensor: str) -> bool:
+        """Whether a tensor holds unsigned bytes."""
+        return any(view.tensor == tensor and view.value in self._unsigned for view in self._views)
 
     def _generic(self, operation: Any) -> Stage:
-        output = tensor_of(str(operation.attributes[STAGE].value), operation.results[0].type)
+        output = self._tensor(str(operation.attributes[STAGE].value), operation.results[0])
         maps = [item.value for item in operation.attributes["indexing_maps"]]
         operands = list(operation.operands)
         extents = _extents(maps, operands)
@@ -244,7 +264,8 @@ class _ProgramReader:
                 indices = [index_of_map(result, dimensions) for result in item.results]
                 arguments.append((argument, self._load(value, indices)))
         names = [axis.name for axis in axes]
-        reader = BodyReader(names, arguments, partial(self._extracted, axes))
+        reader = BodyReader(names, arguments, partial(self._extracted, axes), self._is_unsigned)
+        reader.stores_unsigned = output.dtype == "uint8"
         if len(extents) == rank:
             yielded = list(body.operations)[-1].operation.operands[0]
             return Stage(output, axes, reader.scalar(yielded))

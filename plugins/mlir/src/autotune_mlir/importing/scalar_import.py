@@ -47,7 +47,7 @@ DTYPES = {
     "f32": "float32",
     "f64": "float64",
 }
-"""Element types of tensors, and what workloads call them; bytes are taken to be signed."""
+"""Element types of tensors, and what workloads call them; bytes may be unsigned, too."""
 
 _BINARY = {
     "arith.addf": "add",
@@ -234,6 +234,10 @@ class BodyReader:
         axes: Name of the axis that each iterator is, in order.
         arguments: What the arguments of the body hold that are read from tensors.
         extract: What an element of a tensor value is, at indices that are bodies.
+        is_unsigned: Whether a tensor holds unsigned bytes.
+
+    Attributes:
+        stores_unsigned: Whether what is read is stored as unsigned bytes.
     """
 
     def __init__(
@@ -241,7 +245,10 @@ class BodyReader:
         axes: Sequence[str],
         arguments: Sequence[tuple[Any, Load]],
         extract: Callable[[Any, Sequence[ScalarExpr]], Load | Gather],
+        is_unsigned: Callable[[str], bool],
     ) -> None:
+        self.stores_unsigned = False
+        self._is_unsigned = is_unsigned
         self._axes = tuple(axes)
         self._arguments = tuple(arguments)
         self._extracted = extract
@@ -264,7 +271,7 @@ class BodyReader:
         name = operation.name
         operands = list(operation.operands)
         if name == "arith.constant":
-            return _constant(operation)
+            return self._constant(operation)
         if name == "tensor.extract":
             return self._extract(operation)
         if name in _UNARY:
@@ -298,11 +305,23 @@ class BodyReader:
         raise Unsupported("its body reads what the operation writes")
 
     def _cast(self, name: str, value: Any, operand: Any) -> ScalarExpr:
-        if name in _UNSIGNED_CASTS and str(operand.type) not in ("i1", "index"):
+        read = self.scalar(operand)
+        is_known = str(operand.type) in ("i1", "index") or (
+            isinstance(read, (Load, Gather)) and self._is_unsigned(read.tensor)
+        )
+        if name in _UNSIGNED_CASTS and not is_known:
             raise Unsupported(
                 f"operation {name} in its body takes {operand.type} for an unsigned number"
             )
-        return Cast(dtype_of(value.type), self.scalar(operand))
+        is_byte = self.stores_unsigned and str(value.type) == "i8"
+        return Cast("uint8" if is_byte else dtype_of(value.type), read)
+
+    def _constant(self, operation: Any) -> Constant:
+        value = operation.attributes["value"].value
+        dtype = dtype_of(operation.results[0].type)
+        if self.stores_unsigned and dtype == "int8":
+            return Constant(value % 256, "uint8")
+        return Constant(bool(value) if dtype == "bool" else value, dtype)
 
     def _extract(self, operation: Any) -> Load | Gather:
         tensor, *indices = operation.operands
@@ -360,9 +379,3 @@ def comparison_of(operation: Any, truth: bool = False) -> str | None:
     # Truth values are compared as signed numbers otherwise, where true is -1.
     known: Mapping[int, str] = dict(enumerate(predicates[:2] if truth else predicates))
     return known.get(number) or None
-
-
-def _constant(operation: Any) -> Constant:
-    attribute = operation.attributes["value"]
-    dtype = dtype_of(list(operation.results)[0].type)
-    return Constant(bool(attribute.value) if dtype == "bool" else attribute.value, dtype)

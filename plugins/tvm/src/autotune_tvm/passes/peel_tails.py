@@ -189,7 +189,9 @@ def _rounds(tail: _Tail, depth: int, values: list[Any], bound: int) -> Any:
         return None
     made = [_loop(tail, depth, values, full)] if full else []
     for value in range(full, begun):
-        made.append(_rounds(tail, depth + 1, [*values, value], bound - factor * value))
+        # Of the loop's own type: an index of int64 may be a result, as that of an argmax.
+        number = tirx.const(value, loop.loop_var.ty.dtype)
+        made.append(_rounds(tail, depth + 1, [*values, number], bound - factor * value))
     if any(part is None for part in made):
         return None
     return tirx.SeqStmt(made) if len(made) > 1 else made[0]
