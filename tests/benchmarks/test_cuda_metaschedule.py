@@ -99,7 +99,7 @@ def test_why_it_ended_is_told(scripts: Any, tmp_path: Path) -> None:
     case, failed = scripts.cuda_rows.CASES[0], scripts.cuda_metaschedule.StepFailed
     broken = python(tmp_path, "echo warning >&2\necho there is no xgboost >&2\nexit 1")
     with pytest.raises(failed, match=r"^there is no xgboost$"):
-        scripts.cuda_metaschedule.run_metaschedule(case, broken, 20.0, tmp_path / "folder")
+        scripts.cuda_metaschedule.run_metaschedule(case, broken, 300.0, tmp_path / "folder")
 
 
 def test_the_least_latency_of_what_ran_counts(scripts: Any, tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_the_least_latency_of_what_ran_counts(scripts: Any, tmp_path: Path) -> N
     path = folder / scripts.cuda_metaschedule.RECORDS
     said = " ".join(f"'{line}'" for line in lines)
     fast = python(tmp_path, f"printf '%s\\n' {said} > {path}\nexit 1")
-    found = scripts.cuda_metaschedule.run_metaschedule(case, fast, 20.0, folder)
+    found = scripts.cuda_metaschedule.run_metaschedule(case, fast, 300.0, folder)
     assert found == {"latency": 2e-4, "trials": 2, "failed": 1}
     failing = python(tmp_path, f"printf '%s\\n' '{lines[1]}' > {path}")
     with pytest.raises(scripts.cuda_metaschedule.StepFailed, match="; 1 failed$"):
-        scripts.cuda_metaschedule.run_metaschedule(case, failing, 20.0, folder)
+        scripts.cuda_metaschedule.run_metaschedule(case, failing, 300.0, folder)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ REPLAY = tuple(
     PLUGIN / f"{name}.py"
     for name in (
         *("replay", "operand_copies", "schedule_state", "pad"),
-        *("warp_products", "matrix_products"),
+        *("warp_products", "matrix_products", "split_reductions"),
     )
 )
 GOLDEN_RESULT = ROOT / "tests" / "report" / "result_version_1.json"

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,12 @@ from autotune.ir.workloads.builders import gemm
 from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import Workers
 from autotune.models.host.model_process import ModelProcess
-from autotune.networks.api import ModelOptions, build_recorded, model_tasks, run_model
-from autotune.networks.import_limit import ImportLimit
+from autotune.networks.api import ModelOptions, build_recorded, model_tasks
 from autotune.networks.model_result import ModelResult
 from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
 from autotune.networks.tables import coverage_table
 from autotune.networks.totals import NetworkTotals
-from autotune.process.deadline import Deadline
 from autotune.report import formats
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
@@ -46,8 +42,6 @@ from autotune.tuning.events import Event, NetworkLoaded, PassFinished, WarningRa
 from autotune.tuning.options import TuneOptions
 
 READING = ModelOptions(frontend=REFERENCE_FRONTEND)
-# Imports as on a machine that is infinitely fast: what a call does is no matter of its speed.
-UNHURRIED = ImportLimit("three layers")
 
 
 def gathered_sums(n: int) -> Workload:
@@ -242,53 +236,6 @@ def test_every_task_has_a_candidate_before_any_has_many(
     else:
         assert small.run_by == "default schedule" and "no trials" in small.reason
         assert "1 trials are less than one for each of 2 programs" in warnings[0]
-
-
-def test_where_import_and_build_take_all_the_time_one_line_says_so(tmp_path: Path) -> None:
-    events: list[Event] = []
-    source = Source(three_layers()[0], None, "three_layers")
-    options = TuneOptions(
-        threads=1, time=2.0, database=tmp_path / "records.db", listeners=[events.append]
-    )
-    result = run_model(source, READING, options, builds=True, limit=UNHURRIED)
-    (warning,) = (it.message for it in events if isinstance(it, WarningRaised))
-    # As much is kept for timing it alone.
-    found = re.fullmatch(
-        "to import and check it took 0 s, and to build, check and time it about ([0-9]+) s: "
-        "nothing is left of 2 s to tune it",
-        warning,
-    )
-    assert found is not None and int(found[1]) >= 2
-    assert result.trials == 0
-    assert {task.run_by for task in result.tasks} == {"default schedule"}
-
-
-def test_an_import_that_outlasts_the_call_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = threading.Event()
-
-    class SlowDeadline(Deadline):
-        """Its time is not over before the pass has begun, however slow the machine is."""
-
-        def _watch(self, thread: int | None) -> None:
-            assert begun.wait(300)
-            super()._watch(thread)
-
-    def endless(graph: object) -> object:
-        begun.set()
-        while True:
-            pass
-
-    monkeypatch.setattr("autotune.networks.import_limit.Deadline", SlowDeadline)
-    options = TuneOptions(threads=1, time=0.3, database=tmp_path / "records.db")
-    source = Source(three_layers()[0], None, "layers")
-    for name, doing in (("check", "it was read"), ("number", "prepared, after pass 'check'")):
-        begun.clear()
-        reading = evolve(READING, passes={name: endless})
-        with pytest.raises(InvalidValueError, match=rf"layers: .* 0.3 s were over while.*{doing}"):
-            run_model(source, reading, options)
-    assert not (tmp_path / "records.db").exists()
 
 
 def test_a_weight_counts_in_place_of_calls(tmp_path: Path) -> None:
@@ -522,24 +469,6 @@ def test_time_is_kept_for_writing_the_weights(
     assert timed_and_saved(result, None, True, 2.0, lambda: 60.0).skipped == ()
     found = timed_and_saved(result, str(tmp_path / "library"), True, 2.0, lambda: 60.0)
     assert found.skipped == ("checked",)
-
-
-@pytest.mark.parametrize(("saves", "seconds"), [(False, 30), (True, 80)])
-def test_weights_are_part_of_what_is_kept_of_the_time(
-    saves: bool, seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, _ = three_layers()
-    said: list[Event] = []
-    options = TuneOptions(
-        trials=2, time=5.0, threads=1, database=tmp_path / "records.db", listeners=[said.append]
-    )
-    monkeypatch.setattr("autotune.networks.frontend.NetworkProgram.weight_bytes", 3 * 10**9)
-    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
-    source = Source(model, None, "layers")
-    run_model(source, READING, options, builds=True, saves=saves, limit=UNHURRIED)
-    (warning,) = [it for it in said if isinstance(it, WarningRaised) and "nothing" in it.message]
-    (kept,) = re.findall(r"about (\d+) s", warning.message)
-    assert seconds <= int(kept) <= seconds + 10
 
 
 def test_a_network_for_a_device_that_is_not_here_is_built_and_not_called(

@@ -13,12 +13,13 @@ from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.jobs import Place, Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import FirstCall, time_call
+from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Trial
 from autotune.process.channel import Message
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
 
-__all__ = ["Machine", "Program", "drifting", "steady", "toy_candidate"]
+__all__ = ["Machine", "Program", "drifting", "session", "steady", "toy_candidate"]
 
 Slowdown = Callable[[float], float]
 
@@ -186,3 +187,9 @@ class _Timed:
     def time(self, number: int) -> float:
         self.calls = number
         return self.machine._call(self.program, number)
+
+
+def session(machine: Machine, protocol: MeasureProtocol | None = None) -> TimingSession:
+    """A session that times on a machine, by the usual protocol where none is given."""
+    rng = np.random.default_rng(0)
+    return TimingSession(machine.dispatcher, protocol or MeasureProtocol(), rng)

@@ -31,6 +31,7 @@ from autotune.ir.expressions import (
     select,
 )
 from autotune.ir.workloads import Workload
+from autotune.sketches.steps import are_distances
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "block", "vthread", "thread")
 
@@ -63,8 +64,8 @@ class LoopBound:
 
     @property
     def is_causal(self) -> bool:
-        """Whether positions are distances, and end at one: those of a causal mask."""
-        return self.stride == -1 and self.least is None
+        """As :func:`~autotune.sketches.steps.are_distances`."""
+        return are_distances(self.stride, self.least)
 
 
 @frozen(eq=False)

@@ -322,6 +322,11 @@ class Prefetch:
     choice: IntExpr
 
 
+def are_distances(stride: int, least: IntExpr | None) -> bool:
+    """Whether positions of a bounded loop are distances, and end at one: a causal mask's."""
+    return stride == -1 and least is None
+
+
 @frozen
 class BoundLoop:
     """Run only those iterations of ``loop`` of ``stage`` that compute anything of use.
@@ -344,8 +349,8 @@ class BoundLoop:
 
     @property
     def is_causal(self) -> bool:
-        """Whether positions are distances, and end at one: those of a causal mask."""
-        return self.stride == -1 and self.least is None
+        """As :func:`are_distances`."""
+        return are_distances(self.stride, self.least)
 
 
 Step = (

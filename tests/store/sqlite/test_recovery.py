@@ -492,7 +492,7 @@ def test_several_processes_find_the_damage_at_once(
     path.write_bytes(bytes(PAGE) + sound[0][PAGE:])
     opener = (
         "import sys, time; from autotune.store.sqlite import open_database\n"
-        "from autotune.testing.database_suite import sample_record\n"
+        "from autotune.testing.sample_records import sample_record\n"
         "while time.time() < float(sys.argv[2]): pass\n"
         "said = []\n"
         "with open_database(sys.argv[1], warn=said.append) as database:\n"

@@ -107,7 +107,7 @@ def applied(folder: Path, module: str) -> str:
         [MLIR_OPT, str(folder / module), library, "--transform-interpreter"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

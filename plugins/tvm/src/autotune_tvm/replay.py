@@ -50,13 +50,7 @@ from autotune.sketches import (
     UnrollLimit,
     Vectorize,
     WarpTensorize,
-    added_axis,
-    carried_name,
-    chunk_scan,
     is_prepackable,
-    partial_name,
-    scanned_parts_name,
-    split_reduction,
 )
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
@@ -73,9 +67,10 @@ from autotune_tvm.operand_copies import (
     pipeline,
 )
 from autotune_tvm.pad_reduction import with_padded_reductions
-from autotune_tvm.passes import BOUND, HOST, LANES, LATE, PREFETCH, ROWS, STREAM, written_bound
+from autotune_tvm.passes import BOUND, HOST, LATE, PREFETCH, ROWS, STREAM, written_bound
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
+from autotune_tvm.split_reductions import name_chunks, split_blocks, split_for_warps
 from autotune_tvm.threads import bind_numbers, check_threads
 from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
 
@@ -117,7 +112,7 @@ def schedule(
         state.start(padded)
         note_groups(state, candidate.sketch.core_steps)
         make_matrices(state, candidate.sketch.core_steps)
-        split = _split_for_warps(state, candidate.sketch.core_steps)
+        split = split_for_warps(state, candidate.sketch.core_steps)
         pad_stages(state, candidate.sketch.core_steps)
         lay_out_fragments(state, candidate.sketch.core_steps)
         state.name_loops()
@@ -192,62 +187,6 @@ def _prepack(state: ScheduleState, step: Prepack) -> None:
 
 def _inline(state: ScheduleState, step: Inline) -> None:
     state.sch.compute_inline(state.blocks.pop(step.stage))
-
-
-def _split_reduction(state: ScheduleState, step: SplitReduction | ChunkReduction) -> None:
-    stage = state.workload.stage(step.stage)
-    reduced = state.loops.pop((step.stage, f"{step.axis}.0"))
-    chunked = isinstance(step, ChunkReduction)
-    parts = [step.chunks, None] if isinstance(step, ChunkReduction) else [None, step.lanes]
-    split = state.sch.split(reduced, parts, preserve_unit_iters=True)
-    for block in state.blocks.values():
-        if not state.sch.get_loops(block):
-            # TVM fails at blocks without loops beside the one that it factors.
-            state.sch.add_unit_loop(block)
-    partial = state.sch.rfactor(split[0 if chunked else 1], factor_axis=0)
-    if not chunked:
-        state.sch.annotate(state.blocks[step.stage], LANES, 1)
-    state.workload = split_reduction(state.workload, step)
-    name, lane = partial_name(step.stage), added_axis(step)
-    state.blocks[name] = partial
-    own = [f"{axis.name}.0" for axis in stage.axes]
-    at = own.index(f"{step.axis}.0") + (0 if chunked else 1)
-    own[at:at] = [f"{lane}.0"]
-    for label, loop in zip(own, state.sch.get_loops(partial), strict=True):
-        state.loops[name, label] = loop
-    if chunked:
-        # What is split once more is in the order of its axes.
-        axes = state.workload.stage(name).axes
-        state.sch.reorder(*(state.loops[name, f"{axis.name}.0"] for axis in axes))
-    spatial = [f"{axis.name}.0" for axis in stage.spatial_axes]
-    final = [label for label in own if label in (*spatial, f"{lane}.0")]
-    for label, loop in zip(final, state.sch.get_loops(state.blocks[step.stage]), strict=True):
-        state.loops[step.stage, label] = loop
-    if final[-1] != f"{lane}.0":
-        state.sch.reorder(*(state.loops[step.stage, label] for label in (*spatial, f"{lane}.0")))
-
-
-def _chunk_scan(state: ScheduleState, step: ChunkScan) -> None:
-    """The blocks are there already: see :mod:`autotune_tvm.chunked_scans`."""
-    state.workload = chunk_scan(state.workload, step)
-    for name in (scanned_parts_name(step.stage), carried_name(step.stage)):
-        state.blocks[name] = state.sch.get_sblock(name)
-        state.name_axes(name, state.sch.get_loops(state.blocks[name]))
-
-
-def _split_for_warps(state: ScheduleState, steps: tuple[Step, ...]) -> list[Step]:
-    """Split the reductions whose parts warps compute: blocks of these change before all others."""
-    computed = {step.stage for step in steps if isinstance(step, WarpTensorize)}
-    found: list[Step] = []
-    for step in steps:
-        if isinstance(step, (SplitReduction, ChunkReduction)):
-            if partial_name(step.stage) not in computed:
-                continue
-            state.current = step
-            state.name_loops()
-            _split_reduction(state, step)
-            found.append(step)
-    return found
 
 
 def _tile(state: ScheduleState, step: Tile | TileCeil) -> None:
@@ -418,9 +357,9 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Inline: _inline,
     PadExtent: _nothing,
     Im2col: _nothing,
-    SplitReduction: _split_reduction,
-    ChunkReduction: _split_reduction,
-    ChunkScan: _chunk_scan,
+    SplitReduction: split_blocks,
+    ChunkReduction: split_blocks,
+    ChunkScan: name_chunks,
     Tile: _tile,
     Order: _order,
     Pack: pack,

@@ -60,13 +60,13 @@ def build_library(folder: Path) -> Path:
     """Compile the fake driver."""
     library = folder / "libcuda.so.1"
     command = ["g++", "-std=c++20", "-O0", "-w", "-shared", "-fPIC", "-o", str(library)]
-    subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=120)
+    subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=600)
     # Most of a compiler's time goes into the standard library's headers.
     header = folder / "cuda_threads.hpp"
     for name in (header.name, "cuda_fibers.hpp", fake_nvcc.WARPS):
         shutil.copy(HERE / name, folder / name)
     command = ["g++", *fake_nvcc.FLAGS, "-x", "c++-header", str(header)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=600)
     compiler = folder / "nvcc"
     compiler.write_text(
         f'#!/bin/sh\nexec {sys.executable} -S {HERE / "fake_nvcc.py"} {folder} "$@"\n'

@@ -1,0 +1,88 @@
+"""The time of a call, of which the import of a network may leave nothing."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from autotune.errors import InvalidValueError
+from autotune.networks.api import ModelOptions, run_model
+from autotune.networks.import_limit import ImportLimit
+from autotune.networks.source import Source
+from autotune.process.deadline import Deadline
+from autotune.testing.reference_frontend import REFERENCE_FRONTEND, three_layers
+from autotune.tuning.events import Event, WarningRaised
+from autotune.tuning.options import TuneOptions
+
+READING = ModelOptions(frontend=REFERENCE_FRONTEND)
+# Imports as on a machine that is infinitely fast: what a call does is no matter of its speed.
+UNHURRIED = ImportLimit("three layers")
+
+
+def test_where_import_and_build_take_all_the_time_one_line_says_so(tmp_path: Path) -> None:
+    events: list[Event] = []
+    source = Source(three_layers()[0], None, "three_layers")
+    options = TuneOptions(
+        threads=1, time=2.0, database=tmp_path / "records.db", listeners=[events.append]
+    )
+    result = run_model(source, READING, options, builds=True, limit=UNHURRIED)
+    (warning,) = (it.message for it in events if isinstance(it, WarningRaised))
+    # As much is kept for timing it alone.
+    found = re.fullmatch(
+        "to import and check it took 0 s, and to build, check and time it about ([0-9]+) s: "
+        "nothing is left of 2 s to tune it",
+        warning,
+    )
+    assert found is not None and int(found[1]) >= 2
+    assert result.trials == 0
+    assert {task.run_by for task in result.tasks} == {"default schedule"}
+
+
+def test_an_import_that_outlasts_the_call_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    class SlowDeadline(Deadline):
+        """Its time is not over before the pass has begun, however slow the machine is."""
+
+        def _watch(self, thread: int | None) -> None:
+            assert begun.wait(300)
+            super()._watch(thread)
+
+    def endless(graph: object) -> object:
+        begun.set()
+        while True:
+            pass
+
+    monkeypatch.setattr("autotune.networks.import_limit.Deadline", SlowDeadline)
+    options = TuneOptions(threads=1, time=0.3, database=tmp_path / "records.db")
+    source = Source(three_layers()[0], None, "layers")
+    for name, doing in (("check", "it was read"), ("number", "prepared, after pass 'check'")):
+        begun.clear()
+        reading = evolve(READING, passes={name: endless})
+        with pytest.raises(InvalidValueError, match=rf"layers: .* 0.3 s were over while.*{doing}"):
+            run_model(source, reading, options)
+    assert not (tmp_path / "records.db").exists()
+
+
+@pytest.mark.parametrize(("saves", "seconds"), [(False, 30), (True, 80)])
+def test_weights_are_part_of_what_is_kept_of_the_time(
+    saves: bool, seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = three_layers()
+    said: list[Event] = []
+    options = TuneOptions(
+        trials=2, time=5.0, threads=1, database=tmp_path / "records.db", listeners=[said.append]
+    )
+    monkeypatch.setattr("autotune.networks.frontend.NetworkProgram.weight_bytes", 3 * 10**9)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    source = Source(model, None, "layers")
+    run_model(source, READING, options, builds=True, saves=saves, limit=UNHURRIED)
+    (warning,) = [it for it in said if isinstance(it, WarningRaised) and "nothing" in it.message]
+    (kept,) = re.findall(r"about (\d+) s", warning.message)
+    assert seconds <= int(kept) <= seconds + 10
