@@ -41,7 +41,8 @@ def draw_example(
 
     Inputs are as of :func:`random_inputs`. Where some make NaN on the way, as roots, logarithms
     and powers of negative numbers do, floats are taken without their signs, unless these do so,
-    too: a sum with one NaN says nothing of its other terms, and backends differ in maxima with NaN.
+    too: a sum with one NaN says nothing of its other terms, and maxima with NaN are not the same
+    everywhere.
 
     Raises:
         UnsupportedWorkload: a read leaves its tensor whatever was drawn.
