@@ -17,7 +17,7 @@ from attrs import define, field
 
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
-from autotune.ir.workloads import Workload, random_inputs, reference_outputs
+from autotune.ir.workloads import Workload, draw_example
 from autotune.measure.devices.calls import MOST_IN_GRAPH, warm_up
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
@@ -191,9 +191,8 @@ def measure_here(
     rounds = allows_tf32(target)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = rounds
     torch.backends.cudnn.benchmark = True
-    inputs = random_inputs(workload, np.random.default_rng(seed))
-    outputs = list(reference_outputs(workload, inputs).values())
-    expected = expectations(workload, outputs, target)
+    inputs, outputs = draw_example(workload, np.random.default_rng(seed))
+    expected = expectations(workload, list(outputs.values()), target)
     tensors = {it.name: _tensor(inputs[it.name], it.dtype).to(device) for it in workload.inputs}
     ways: list[Outcome] = []
     with torch.inference_mode():

@@ -48,7 +48,7 @@ from autotune.ir.expressions import (
     operation_counts,
 )
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children
-from autotune.ir.workloads import Stage, Workload, random_inputs, reference_outputs
+from autotune.ir.workloads import Stage, Workload, draw_example
 from autotune.process.errors import WorkerStartFailed
 from autotune.targets import TF32_EPS, Target, allows_tf32
 
@@ -141,8 +141,7 @@ def reserve_reference(workload: Workload, seed: int) -> ReferenceFiles:
     """
 
     def draw() -> list[Array]:
-        arrays = random_inputs(workload, np.random.default_rng(seed))
-        results = reference_outputs(workload, arrays)
+        arrays, results = draw_example(workload, np.random.default_rng(seed))
         inputs = [arrays[tensor.name] for tensor in workload.inputs]
         return [*inputs, *(results[name] for name in workload.outputs)]
 

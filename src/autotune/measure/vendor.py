@@ -14,7 +14,7 @@ from attrs import frozen
 from autotune.backends.backend import Array
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import Binary, Load
-from autotune.ir.workloads import Stage, Workload, random_inputs, reference_outputs
+from autotune.ir.workloads import Stage, Workload, draw_example
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.validation import expectations, mismatch
@@ -116,8 +116,8 @@ def measure_here(workload: Workload, protocol: MeasureProtocol, seed: int) -> Ou
     product = matrix_product(workload)
     if product is None:
         raise UnsupportedWorkload(f"{workload.name!r} is not a matrix product")
-    inputs = random_inputs(workload, np.random.default_rng(seed))
-    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    inputs, outputs = draw_example(workload, np.random.default_rng(seed))
+    expected = expectations(workload, list(outputs.values()))
     tensor = workload.tensors[workload.outputs[0]]
     call = _MatmulCall(product, inputs, np.full(tensor.shape, np.nan, tensor.element.dtype))
     call.time(1)

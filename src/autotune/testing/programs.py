@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.backends import Backend, BoundCall, BuildRequest, Executable, bind_copies
 from autotune.backends.backend import Array
-from autotune.ir.workloads import Workload, random_inputs, reference_outputs
+from autotune.ir.workloads import Workload, draw_example, reference_outputs
 from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
@@ -118,7 +118,7 @@ def check_executable(
         AssertionError: it computes something else.
     """
     if inputs is None:
-        inputs = random_inputs(workload, np.random.default_rng(0))
+        inputs, _ = draw_example(workload, np.random.default_rng(0))
     given = [inputs[tensor.name] for tensor in workload.inputs]
     for call in guarded_calls(executable, workload, given):
         call.poison()

@@ -20,7 +20,15 @@ from autotune.ir.expressions import (
     const,
     var,
 )
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, gemm, random_inputs
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    draw_example,
+    gemm,
+    random_inputs,
+)
 from autotune.ir.workloads.inputs import index_inputs
 
 X = Load("X", (var("i"),))
@@ -124,3 +132,62 @@ def test_names_do_not_matter_where_data_says_where_to_read(workload: Workload) -
     renamed = workload.renamed(workload.names)
     assert renamed.digest == workload.digest and renamed.spelling != workload.spelling
     assert Workload.from_json(workload.to_json()) == workload
+
+
+def rows(body: ScalarExpr, dtype: str = "float32", combiner: str | None = "add") -> Workload:
+    """Rows of 40 elements of X; a reduction where there is a combiner."""
+    kind = "spatial" if combiner is None else "reduce"
+    axes = (Axis("j", 40), Axis("i", 10, kind))
+    shape = (40, 10) if combiner is None else (40,)
+    stage = Stage(Tensor("Y", shape, dtype), axes, body, combiner)
+    inputs = (Tensor("X", (40, 10), dtype), Tensor("D", (10,), "int32"))
+    return Workload("rows", inputs, (stage,), ("Y",))
+
+
+ROW = Load("X", (var("j"), var("i")))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        Unary("sqrt", ROW),
+        Unary("log", ROW),
+        Binary("pow", ROW, Constant(0.5, "float32")),
+        # The NaN is gone in the end.
+        Binary(
+            "max",
+            Constant(0.0, "float32"),
+            Select(
+                Binary("gt", Unary("rsqrt", ROW), Constant(0.0, "float32")),
+                Unary("rsqrt", ROW),
+                Constant(0.0, "float32"),
+            ),
+        ),
+    ],
+)
+def test_examples_are_numbers_where_they_can_be(body: ScalarExpr, dtype: str) -> None:
+    """Sums of hundreds of roots would be NaN all of them, whatever a program computes."""
+    workload = rows(body, dtype)
+    inputs, outputs = draw_example(workload, np.random.default_rng(0))
+    element = workload.tensors["Y"].element
+    assert not np.isnan(element.numbers(outputs["Y"])).any()
+    assert (element.numbers(inputs["X"]) >= 0).all()
+
+
+def test_examples_have_both_signs_where_that_is_right() -> None:
+    inputs, _ = draw_example(rows(Unary("exp", ROW)), np.random.default_rng(0))
+    plain = random_inputs(rows(Unary("exp", ROW)), np.random.default_rng(0))
+    np.testing.assert_array_equal(inputs["X"], plain["X"])
+    never = rows(Unary("sqrt", Binary("sub", ROW, Constant(2.0, "float32"))))
+    assert (draw_example(never, np.random.default_rng(0))[0]["X"] < 0).any()
+
+
+@pytest.mark.parametrize("op", ["div", "mod"])
+def test_nothing_is_divided_by_zero(op: str) -> None:
+    """A processor ends the program that does."""
+    divisor = Load("D", (var("i"),))
+    for right in (divisor, Cast("int64", divisor)):
+        workload = rows(Binary(op, ROW, right), "int32", None)
+        for seed in range(20):
+            assert random_inputs(workload, np.random.default_rng(seed))["D"].all()

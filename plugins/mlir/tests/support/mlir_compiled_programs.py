@@ -8,7 +8,7 @@ import numpy as np
 from mlir_programs import Program, function
 from numpy.typing import NDArray
 
-__all__ = ["COMPILED_PROGRAMS"]
+__all__ = ["COMPILED_PROGRAMS", "TORCH_SCAN"]
 
 Array = NDArray[Any]
 
@@ -101,6 +101,40 @@ return %0 : tensor<4x5xi32>
 """
 
 
+_SCAN = """
+%zero = arith.constant 0.0 : f32
+%e = tensor.empty() : tensor<6xf32>
+%i = linalg.fill ins(%zero : f32) outs(%e : tensor<6xf32>) -> tensor<6xf32>
+%all = tensor.empty() : tensor<4x6xf32>
+%0:2 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>,
+  affine_map<(i, j) -> (i, j)>], iterator_types = ["reduction", "parallel"]}
+  ins(%a : tensor<4x6xf32>) outs(%i, %all : tensor<6xf32>, tensor<4x6xf32>) {
+^bb0(%x: f32, %o: f32, %w: f32):
+  %y = arith.mulf %x, %x : f32
+  %r = arith.addf %o, %y : f32
+  linalg.yield %r, %r : f32, f32
+} -> (tensor<6xf32>, tensor<4x6xf32>)
+%1 = arith.negf %0#1 : tensor<4x6xf32>
+return %1 : tensor<4x6xf32>
+"""
+
+TORCH_SCAN = """
+%one = arith.constant 1.0 : f32
+%e = tensor.empty() : tensor<4x6xf32>
+%s = tensor.empty() : tensor<4xf32>
+%i = linalg.fill ins(%one : f32) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>
+%j = linalg.fill ins(%one : f32) outs(%s : tensor<4xf32>) -> tensor<4xf32>
+%0:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%a : tensor<4x6xf32>)
+  outs(%i, %j : tensor<4x6xf32>, tensor<4xf32>) {
+^bb0(%x: f32, %o: f32):
+  %r = arith.mulf %x, %o : f32
+  tm_tensor.yield %r : f32
+} -> tensor<4x6xf32>, tensor<4xf32>
+return %0#0 : tensor<4x6xf32>
+"""
+"""The body of a function with an operation of torch-mlir, which other bindings do not know."""
+
+
 def _dilated(a: Array) -> Array:
     result = np.zeros((8, 18), np.float32)
     result[1:8:2, 2:18:3] = -a
@@ -173,6 +207,7 @@ COMPILED_PROGRAMS = {
         ["sub"],
         lambda a: np.fmod(a, 5),
     ),
+    "scan": Program(function(_SCAN), ["scan", "neg"], lambda a: -np.cumsum(a * a, axis=0)),
     "unsigned-bytes": Program(
         function(_BYTES, "%a: tensor<4x6xi8>, %b: tensor<8x5xi8>", "tensor<4x5xi32>"),
         ["pad", "sum"],

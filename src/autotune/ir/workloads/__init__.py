@@ -15,7 +15,7 @@ from autotune.ir.workloads.builders import (
     gemm,
     softmax,
 )
-from autotune.ir.workloads.inputs import random_inputs
+from autotune.ir.workloads.inputs import draw_example, random_inputs
 from autotune.ir.workloads.padding import Padding, padding_of_stage
 from autotune.ir.workloads.reference import reference_outputs
 from autotune.ir.workloads.similarity import WorkloadForm, structure_of, without_numbers
@@ -40,6 +40,7 @@ __all__ = [
     "elementwise",
     "gemm",
     "padding_of_stage",
+    "draw_example",
     "random_inputs",
     "reference_outputs",
     "softmax",

@@ -14,18 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Gather, Load, ScalarExpr, Select
+from autotune.ir.expressions import Binary, Gather, Load, ScalarExpr, Select
 from autotune.ir.expressions.scalar import children, walk
 from autotune.ir.workloads.reference import (
     evaluate_body,
     evaluate_stage,
+    reference_outputs,
     stage_grid,
     widened,
 )
 from autotune.ir.workloads.tensor import Tensor
 from autotune.ir.workloads.workload import Stage, Workload
 
-__all__ = ["index_inputs", "random_inputs"]
+__all__ = ["draw_example", "index_inputs", "random_inputs"]
 
 Array = NDArray[Any]
 
@@ -33,20 +34,71 @@ Array = NDArray[Any]
 _INTEGERS = {"bool": (0, 2), "uint8": (0, 256), "int8": (-128, 128)}
 
 
+def draw_example(
+    workload: Workload, rng: np.random.Generator
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Random inputs, and the outputs that the workload has of them.
+
+    Inputs are as of :func:`random_inputs`. Where some make NaN on the way, as roots, logarithms
+    and powers of negative numbers do, floats are taken without their signs, unless these do so,
+    too: a sum with one NaN says nothing of its other terms, and maxima with NaN are not the same
+    everywhere.
+
+    Raises:
+        UnsupportedWorkload: a read leaves its tensor whatever was drawn.
+    """
+    arrays = random_inputs(workload, rng)
+    outputs, is_valid = _evaluate_watched(workload, arrays)
+    if not is_valid:
+        unsigned = {it.name: _without_signs(it, arrays[it.name]) for it in workload.inputs}
+        others, is_valid = _evaluate_watched(workload, unsigned)
+        if is_valid:
+            return unsigned, others
+    return arrays, outputs
+
+
+def _evaluate_watched(
+    workload: Workload, arrays: Mapping[str, Array]
+) -> tuple[dict[str, Array], bool]:
+    """The outputs, and whether no operation was given numbers for which it is not defined."""
+    found: list[str] = []
+    with np.errstate(invalid="call", call=lambda kind, _: found.append(kind)):
+        return reference_outputs(workload, arrays), not found
+
+
+def _without_signs(tensor: Tensor, array: Array) -> Array:
+    if not tensor.element.is_float:
+        return array
+    return np.asarray(tensor.element.stored(np.abs(tensor.element.numbers(array))), order="C")
+
+
 def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Array]:
     """One random array per input: uniform in [-1, 1) for floats, and for bytes over all values.
 
     Other integers are small, so that sums of products do not overflow. Instructions for products
-    of bytes may saturate, which only large bytes show. What is used as an index is in range.
+    of bytes may saturate, which only large bytes show. What is used as an index is in range, and
+    no integer is zero by which something is divided.
 
     Raises:
         UnsupportedWorkload: a read leaves its tensor whatever was drawn.
     """
     drawn = index_inputs(workload, rng)
     arrays: dict[str, Array] = {}
+    divisors = set(_divisors(workload))
     for tensor in workload.inputs:
-        arrays[tensor.name] = drawn[tensor.name] if tensor.name in drawn else _draw(tensor, rng)
+        array = drawn[tensor.name] if tensor.name in drawn else _draw(tensor, rng)
+        if tensor.name in divisors and not tensor.element.is_float:
+            array[array == 0] = 1
+        arrays[tensor.name] = array
     return arrays
+
+
+def _divisors(workload: Workload) -> Iterator[str]:
+    """The tensors of which elements are divisors, converted or not."""
+    for stage in workload.stages:
+        for node in walk(stage.body):
+            if isinstance(node, Binary) and node.op in ("div", "mod"):
+                yield from _tensors_of(node.right)
 
 
 def index_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Array]:

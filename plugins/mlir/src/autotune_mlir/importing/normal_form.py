@@ -36,6 +36,7 @@ from autotune_mlir.importing.scalar_import import (
     producer_of_yield,
 )
 from autotune_mlir.importing.scalars import is_number, replace_splats, sink_numbers
+from autotune_mlir.importing.scans import SCANS, is_scan, replace_scan, start_anew
 from autotune_mlir.importing.separation import separate
 from autotune_mlir.importing.zero_points import split_zero_points
 
@@ -62,6 +63,7 @@ BESIDE_LINALG = (
     *JOINS,
     *RESHAPES,
     "tensor.pad",
+    *SCANS,
     "func.return",
 )
 """Operations that may stand in a function beside those of linalg."""
@@ -110,7 +112,7 @@ def check_operations(mlir: Bindings, block: Any, file: str) -> None:
             if isinstance(result.type, mlir.ir.RankedTensorType):
                 _check_static(operation, result.type, file)
         computing += operation.name.startswith(
-            ("linalg.", "tensor.pad", "tensor.splat", *JOINS, *RESHAPES)
+            ("linalg.", "tensor.pad", "tensor.splat", *JOINS, *RESHAPES, *SCANS)
         ) or (operation.name == "tensor.extract_slice" and len(operation.operands) > 1)
     if not computing:
         raise UnsupportedWorkload("the function has no linalg operation: nothing can be tuned")
@@ -148,11 +150,13 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
     for view in list(block.operations):
         if view.operation.name in JOINS:
             _apply(replace_join, mlir, view.operation, file)
+        elif view.operation.name in SCANS:
+            _apply(replace_scan, mlir, view.operation, file)
         elif view.operation.name == "tensor.extract_slice":
             _apply(replace_slice, mlir, view.operation, file)
     expand_bodies(mlir, block)
     for operation in _computing(block):
-        if operation.name == "linalg.generic":
+        if operation.name == "linalg.generic" and not is_scan(mlir.ir, operation):
             _apply(iterate_units, mlir, operation, file)
             _apply(separate, mlir, operation, file)
     for operation in _computing(block):
@@ -222,6 +226,8 @@ def _name_for(operation: Any) -> str:
     if operation.name != "linalg.generic":
         return str(operation.name.rpartition(".")[2])
     block = operation.regions[0].blocks[0]
+    if len(operation.results) > 1:
+        return "scan"
     reduces = any("reduction" in str(kind) for kind in operation.attributes["iterator_types"])
     try:
         if reduces:
@@ -254,6 +260,7 @@ class _Rewriter:
     """
 
     def __init__(self, mlir: Bindings, block: Any, taken: set[str]) -> None:
+        self._mlir = mlir
         self._ir = mlir.ir
         self._build = Builder(mlir)
         self._block = block
@@ -279,6 +286,9 @@ class _Rewriter:
             Unsupported: it has no such form.
         """
         inputs, outputs = list(operation.attributes["operandSegmentSizes"])
+        if is_scan(self._ir, operation):
+            self._scan(operation, inputs)
+            return
         if outputs != 1:
             raise Unsupported(f"it has {outputs} results, not one")
         if spreads_a_constant(operation):
@@ -293,6 +303,14 @@ class _Rewriter:
                 result = self._elementwise(operation, values, maps)
         operation.results[0].replace_all_uses_with(result)
         operation.erase()
+
+    def _scan(self, operation: Any, inputs: int) -> None:
+        """Check what a scan reads, and have it begin with a neutral element of its own."""
+        for number, place in enumerate(maps_of(operation)[:inputs]):
+            self._check_tensor(operation.operands[number])
+            if _is_extracted(place):
+                raise Unsupported("it reads at quotients or backwards")
+        start_anew(self._mlir, operation, str(operation.attributes[STAGE].value))
 
     def _operands(self, operation: Any, inputs: int) -> tuple[list[Any], list[Any]]:
         """What is read of the operands of a generic, without constants; and the maps of all.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import (
@@ -35,6 +35,7 @@ from autotune_mlir.importing.scalar_import import (
     dtype_of,
     index_of_map,
 )
+from autotune_mlir.importing.scans import scan_of
 from autotune_mlir.importing.signs import unsigned_tensors
 
 __all__ = ["input_name", "read_program", "tensor_of"]
@@ -151,7 +152,8 @@ class _ProgramReader:
             is_pad = operation.name == "tensor.pad"
             stage = self._pad(operation) if is_pad else self._generic(operation)
             self.stages.append(stage)
-            self._name(operation.results[0], stage.output)
+            # Of the two results of a scan the second is all of it.
+            self._name(list(operation.results)[-1], stage.output)
 
     def _tensor(self, name: str, value: Any) -> Tensor:
         return tensor_of(name, value.type, unsigned=value in self._unsigned)
@@ -250,22 +252,30 @@ class _ProgramReader:
         return any(view.tensor == tensor and view.value in self._unsigned for view in self._views)
 
     def _generic(self, operation: Any) -> Stage:
-        output = self._tensor(str(operation.attributes[STAGE].value), operation.results[0])
+        outputs = list(operation.results)
+        output = self._tensor(str(operation.attributes[STAGE].value), outputs[-1])
         maps = [item.value for item in operation.attributes["indexing_maps"]]
         operands = list(operation.operands)
         extents = _extents(maps, operands)
         rank = len(output.shape)
         axes = _axes(extents[:rank], extents[rank:])
+        if len(outputs) > 1:
+            axes = _with_scan(axes, operation.attributes["iterator_types"])
         dimensions = [var(axis.name) for axis in axes]
         body = operation.regions[0].blocks[0]
         arguments = []
-        for value, item, argument in zip(operands[:-1], maps, body.arguments, strict=False):
+        for value, item, argument in zip(
+            operands[: -len(outputs)], maps, body.arguments, strict=False
+        ):
             if any(True for _ in argument.uses):
                 indices = [index_of_map(result, dimensions) for result in item.results]
                 arguments.append((argument, self._load(value, indices)))
         names = [axis.name for axis in axes]
         reader = BodyReader(names, arguments, partial(self._extracted, axes), self._is_unsigned)
         reader.stores_unsigned = output.dtype == "uint8"
+        if len(outputs) > 1:
+            combiner, value = scan_of(operation)
+            return Stage(output, axes, reader.scalar(value), combiner)
         if len(extents) == rank:
             yielded = list(body.operations)[-1].operation.operands[0]
             return Stage(output, axes, reader.scalar(yielded))
@@ -279,6 +289,14 @@ def _axes(spatial: Sequence[int], reduced: Sequence[int]) -> tuple[Axis, ...]:
     return tuple(
         Axis(f"d{position}", int(extent), kind)
         for position, (extent, kind) in enumerate(zip(extents, kinds, strict=True))
+    )
+
+
+def _with_scan(axes: Sequence[Axis], kinds: Sequence[Any]) -> tuple[Axis, ...]:
+    """Axes, of which the one that is scanned along is that of the iterator that reduces."""
+    return tuple(
+        evolve(axis, kind="scan") if "reduction" in str(kind) else axis
+        for axis, kind in zip(axes, kinds, strict=True)
     )
 
 

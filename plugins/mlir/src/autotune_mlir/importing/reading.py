@@ -13,6 +13,7 @@ from autotune_mlir.importing.normal_form import bring_into_form, check_operation
 from autotune_mlir.importing.payload_import import input_name, read_program, tensor_of
 from autotune_mlir.importing.scalar_import import Unsupported
 from autotune_mlir.importing.scalars import is_number, lift_arguments, number_tensor
+from autotune_mlir.importing.scans import load_scans
 from autotune_mlir.importing.truth_values import store_as_bytes
 from autotune_mlir.parsing import new_context
 
@@ -51,6 +52,7 @@ def parse_text(mlir: bindings.Bindings, text: str, file: str) -> Any:
         UnsupportedWorkload: it does not parse; says where.
     """
     try:
+        load_scans(mlir, text)
         return mlir.ir.Module.parse(text)
     except mlir.ir.MLIRError as error:
         raise UnsupportedWorkload(f"not MLIR: {diagnostic_text(error, file)}") from None

@@ -24,7 +24,7 @@ from autotune_mlir.importing.scalar_import import (
     dtype_of,
 )
 
-__all__ = ["separate"]
+__all__ = ["erase", "separate"]
 
 # Signs of left - right for which a comparison holds.
 _SIGNS = {
@@ -55,19 +55,19 @@ def separate(mlir: Bindings, operation: Any) -> None:
         made = separator.arg_reduction(depends)
     for old, new in zip(results, made, strict=True):
         old.replace_all_uses_with(new)
-    _erase(operation)
+    erase(operation)
     for unused in [defining(new) for new in made if not any(True for _ in new.uses)]:
-        _erase(unused)
+        erase(unused)
 
 
-def _erase(operation: Any) -> None:
+def erase(operation: Any) -> None:
     """Erase an operation that nothing uses, and what only it used."""
     operands = list(operation.operands)
     operation.erase()
     for value in operands:
         producer = defining(value)
         if producer is not None and not any(_uses(producer)):
-            _erase(producer)
+            erase(producer)
 
 
 def _uses(operation: Any) -> Iterator[bool]:
