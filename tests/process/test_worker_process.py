@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from process_facts import becomes_true, children_of, open_descriptors, session_m
 from scripted_workers import ENDS, HELLO, StartChild, hear, listen
 
 from autotune import process
-from autotune.process import WorkerDied, WorkerStartFailed, encode
+from autotune.process import WorkerDied, WorkerStartFailed, encode, worker_process
+from autotune.process.keeper_process import KeeperProcess
+from autotune.process.processes import is_exiting, ready
 
 FAMILY = ["child", "group", "daemon", "nameless", "stopped", "begetter"]
 
@@ -32,6 +35,30 @@ def test_how_it_ended_is_told(start_child: StartChild, then: str) -> None:
     assert len(how) < 2100
     assert worker.end() == ""
     assert not worker.alive
+
+
+@pytest.mark.parametrize("then", ["leave", "close"])
+def test_one_that_ends_is_waited_for_however_long_that_takes(
+    start_child: StartChild, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Its pipe closes before it has ended; that of one which lives on tells nothing."""
+    worker = start_child(say=encode(HELLO).hex(), wait=True, then=then)
+    hear(worker)
+    pid, patience = worker.pid, list[float]()
+    finished = KeeperProcess.finished
+
+    def noted(process: KeeperProcess, seconds: float = 0.0) -> bool:
+        patience.append(seconds)
+        return finished(process, seconds)
+
+    worker.send({})
+    assert becomes_true(lambda: ready(worker.fileno(), select.POLLIN, 0))
+    assert is_exiting(pid) == (then == "leave")
+    with monkeypatch.context() as patch:
+        patch.setattr(KeeperProcess, "finished", noted)
+        assert worker.end() == ENDS[then]
+    assert max(patience[:2]) == (worker_process._ENDING_SECONDS if then == "leave" else 0.0)
+    assert is_exiting(pid)
 
 
 @pytest.mark.parametrize("then", ["kill", "leave", "hang", "close"])

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 _PATIENCE_SECONDS = 5.0
+# A flag of the kernel's.
+_PF_EXITING = 0x4
 
 
 def ready(descriptor: int, events: int, seconds: float) -> bool:
@@ -20,6 +22,16 @@ def ready(descriptor: int, events: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, events)
     return bool(poll.poll(max(0.0, seconds) * 1000))
+
+
+def is_exiting(pid: int) -> bool:
+    """Whether a process has begun to end, however long that takes, or is no more."""
+    try:
+        text = Path("/proc", str(pid), "stat").read_bytes()
+    except OSError:
+        return True
+    # "pid (name) state parent group session terminal group flags ..."
+    return bool(int(text.rpartition(b")")[2].split()[6]) & _PF_EXITING)
 
 
 def kill_marked(folder: Path) -> None:

@@ -17,13 +17,14 @@ from autotune.process.channel import Decoder, Message, NotAMessage, encode
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.keeper_process import KeeperProcess
 from autotune.process.private_folder import writing_temporary_files
-from autotune.process.processes import ready
+from autotune.process.processes import is_exiting, ready
 
 _LOG_BYTES = 1 << 20
 _TAIL_BYTES = 2000
 _SHOWN_CHARACTERS = 80
 _SEND_SECONDS = 30.0
-_LAST_STEPS_SECONDS = 0.05
+# That nothing takes which is ending, unless the kernel or its keeper is stuck.
+_ENDING_SECONDS = 30.0
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -178,9 +179,9 @@ class WorkerProcess:
         if self._closed:
             return ""
         # Every line up to the flag may be repeated: an interrupt can come between any two.
-        # A pipe closes just before its process has ended.
+        # A pipe closes just before its process has ended: how, is to be known.
         closed = ready(self._receive_end, select.POLLIN, 0)
-        self._keeper.finished(_LAST_STEPS_SECONDS if closed else 0.0)
+        self._keeper.finished(_ENDING_SECONDS if closed and is_exiting(self.pid) else 0.0)
         how = self._keeper.end()
         self._closed = True
         last_words = self._tail()
