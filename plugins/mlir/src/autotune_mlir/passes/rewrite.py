@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.backends import ALIGNMENT
 from autotune_mlir.passes.carried_extremes import EXTREMES, track_numbers
+from autotune_mlir.passes.chosen_reads import separate_choices
 from autotune_mlir.passes.fast_math import expand_functions
 from autotune_mlir.passes.masked_vectors import MASKED, split_masked
 from autotune_mlir.passes.narrow_indices import CASTS, narrow_indices
@@ -59,6 +60,7 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
         module: The ``ir.Module``, of which the context is the current one.
         vectors: What the processor does to vectors.
     """
+    separate_choices(ir, module, vectors.least_masked_bits)
     functions: list[Any] = []
     copies: list[Any] = []
     floats: list[Any] = []
