@@ -88,6 +88,20 @@ def argmax(*, m: int, n: int) -> Workload:
     return Workload("argmax", (Tensor("X", (m, n), F32),), stages, ("I",), {"m": m, "n": n})
 
 
+def concat_transpose(*, m: int, n: int) -> Workload:
+    """Two matrices beside each other, transposed."""
+    is_second = Binary("ge", IndexValue(var("j")), IndexValue(const(n)))
+    chosen = Select(is_second, Load("B", (var("i"), var("j") - n)), _load("A", "i", "j"))
+    stages = (
+        Stage(Tensor("C", (m, 2 * n), F32), (Axis("i", m), Axis("j", 2 * n)), chosen),
+        Stage(
+            Tensor("Y", (2 * n, m), F32), (Axis("i", 2 * n), Axis("j", m)), _load("C", "j", "i")
+        ),
+    )
+    inputs = (Tensor("A", (m, n), F32), Tensor("B", (m, n), F32))
+    return Workload("concat_transpose", inputs, stages, ("Y",), {"m": m, "n": n})
+
+
 def grouped_conv2d(*, h: int, w: int, g: int, ci: int, co: int, kernel: int = 3) -> Workload:
     """A convolution within each of ``g`` groups, of ``ci`` to ``co`` channels, stride 1.
 
@@ -190,6 +204,7 @@ def embedding_bag(*, bags: int, most: int, words: int, width: int) -> Workload:
 OPERATORS: Mapping[str, Callable[..., Workload]] = MappingProxyType(
     {
         "argmax": argmax,
+        "concat_transpose": concat_transpose,
         "embedding_bag": embedding_bag,
         "grouped_conv2d": grouped_conv2d,
         "layer_norm": layer_norm,

@@ -107,6 +107,7 @@ ROWS = (
     Row("elementwise 2048x1024", "elementwise", {"m": 2048, "n": 1024}, quick=True),
     Row("layer norm 1024x1024", "layer_norm", {"m": 1024, "n": 1024}),
     Row("argmax 1024x1024", "argmax", {"m": 1024, "n": 1024}),
+    Row("concat and transpose 512x768", "concat_transpose", {"m": 512, "n": 768}),
     Row("bfloat16 gemm 512^3", "gemm", {"m": 512, "n": 512, "k": 512}, dtype="bfloat16"),
     Row("int8 gemm 512^3", "gemm", {"m": 512, "n": 512, "k": 512}, dtype="int8"),
     Row(

@@ -78,6 +78,11 @@ def test_shared_attention(scripts: tuple[Any, Any]) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_concat_transpose(scripts: tuple[Any, Any]) -> None:
+    inputs, found = computed(scripts[1].concat_transpose(m=3, n=4))
+    np.testing.assert_array_equal(found, np.hstack([inputs["A"], inputs["B"]]).T)
+
+
 def test_embedding_bag(scripts: tuple[Any, Any]) -> None:
     inputs, found = computed(scripts[1].embedding_bag(bags=3, most=4, words=7, width=5))
     expected = np.einsum("ikj,ik->ij", inputs["T"][inputs["I"].clip(0, 6)], inputs["W"])

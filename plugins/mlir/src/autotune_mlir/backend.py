@@ -61,7 +61,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "9"
+    version = "10"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:

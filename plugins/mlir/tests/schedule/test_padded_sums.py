@@ -9,7 +9,7 @@ from autotune_mlir.scripted import scheduled_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlir_schedules import candidates
-from poolings import average_pooling
+from poolings import average_pooling, padded_pooling
 
 from autotune.ir.workloads import Workload
 from autotune.sketches import names_used
@@ -60,6 +60,42 @@ def poolings(draw: st.DrawFn) -> Workload:
 @given(workload=poolings(), seed=st.integers(0, 1000))
 def test_poolings_are_what_the_workload_says(workload: Workload, seed: int) -> None:
     backend, target = MLIRBackend(), detect_cpu()
+    space = SketchSpace(workload, target, backend.limits(target))
+    for candidate in space.sample(3, np.random.default_rng(seed)):
+        check_candidate(backend, candidate, target)
+
+
+@pytest.mark.parametrize("margin", [0, 1])
+@pytest.mark.parametrize("combiner", ["max", "add"])
+def test_padded_extents_of_padded_images_are_replayed(
+    combiner: str, margin: int, backend: MLIRBackend, target: Target
+) -> None:
+    """Margins of another number, and of channels, are in the loops of what pads extents."""
+    workload = padded_pooling(combiner, margin=margin)
+    seen = set()
+    for candidate in candidates(workload, target, 2):
+        check_candidate(backend, candidate, target)
+        seen.add(candidate.sketch.name)
+    assert {"plain-outer", "plain-rows"} <= seen
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    combiner=st.sampled_from(("max", "add")),
+    extent=st.sampled_from((3, 5, 8, 11)),
+    channels=st.sampled_from((1, 3, 16, 17, 32)),
+    pad=st.integers(0, 2),
+    margin=st.integers(0, 2),
+    stride=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_padded_poolings_are_what_the_workload_says(
+    combiner: str, extent: int, channels: int, pad: int, margin: int, stride: int, seed: int
+) -> None:
+    backend, target = MLIRBackend(), detect_cpu()
+    kernel = pad + 1
+    margin = margin or int(pad == 0)
+    workload = padded_pooling(combiner, extent, channels, kernel, stride, pad, margin)
     space = SketchSpace(workload, target, backend.limits(target))
     for candidate in space.sample(3, np.random.default_rng(seed)):
         check_candidate(backend, candidate, target)

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["FIRST_CARRIED", "behind", "carrying_loops", "chains", "with_carried", "yield_also"]
+__all__ = [
+    "FIRST_CARRIED",
+    "behind",
+    "carrying_loops",
+    "chains",
+    "loops_around",
+    "with_carried",
+    "yield_also",
+]
 
 FIRST_CARRIED = 3
 """Which operand of a loop is the first that it carries; bounds and step come before."""
@@ -39,8 +47,21 @@ def carrying_loops(chain: Sequence[Any]) -> list[tuple[Any, int]]:
     Returns:
         The outermost one first, each with the number of the sums among what it carries.
     """
+    return loops_around(chain[0].operands[2], chain[-1].results[0], chain[0])
+
+
+def loops_around(start: Any, end: Any, inner: Any) -> list[tuple[Any, int]]:
+    """The loops that carry a value and do nothing else with it.
+
+    Args:
+        start: What it is at the start of an iteration of the innermost of them.
+        end: What it is at the end.
+        inner: An operation in that loop.
+
+    Returns:
+        As of :func:`carrying_loops`.
+    """
     found: list[tuple[Any, int]] = []
-    start, end, inner = chain[0].operands[2], chain[-1].results[0], chain[0]
     while (loop := inner.parent) is not None:
         loop = getattr(loop, "operation", loop)
         if loop.name != "scf.for":

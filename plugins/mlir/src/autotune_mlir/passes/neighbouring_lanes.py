@@ -17,7 +17,14 @@ from attrs import frozen
 from autotune_mlir.importing.scalar_import import defining
 from autotune_mlir.passes.vector_maker import VectorMaker, constant_of
 
-__all__ = ["GATHER", "load_neighbours"]
+__all__ = [
+    "GATHER",
+    "flattened",
+    "is_dense",
+    "is_true",
+    "lane_dimension",
+    "load_neighbours",
+]
 
 GATHER = "vector.gather"
 """The operation that :func:`load_neighbours` takes."""
@@ -41,25 +48,27 @@ def load_neighbours(ir: Any, gathers: Sequence[Any]) -> None:
     for gather in gathers:
         buffer, *_, indices, mask, _ = gather.operands
         kind = gather.results[0].type
-        lanes = _lane_dimension(kind)
-        if lanes is None or not _is_dense(ir, buffer.type) or not _is_true(ir, mask):
+        lanes = lane_dimension(kind)
+        if lanes is None or not is_dense(ir, buffer.type) or not is_true(ir, mask):
             continue
         if _slope(ir, indices, lanes) == 1:
             with ir.InsertionPoint(gather), gather.location:
                 _load(ir, gather, lanes)
 
 
-def _lane_dimension(kind: Any) -> int | None:
+def lane_dimension(kind: Any) -> int | None:
     """The innermost dimension of a vector with more than one lane."""
     return max((at for at, extent in enumerate(kind.shape) if extent > 1), default=None)
 
 
-def _is_dense(ir: Any, kind: Any) -> bool:
+def is_dense(ir: Any, kind: Any) -> bool:
+    """Whether a buffer has all its elements in row-major order, without gaps."""
     identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(kind.shape)))
     return bool(kind.shape) and kind.has_static_shape and bool(kind.layout == identity)
 
 
-def _is_true(ir: Any, mask: Any) -> bool:
+def is_true(ir: Any, mask: Any) -> bool:
+    """Whether a mask is a constant that leaves no lane out."""
     constant = _splat(ir, mask)
     return constant is not None and bool(constant.value)
 
@@ -128,7 +137,7 @@ def _load(ir: Any, gather: Any, lanes: int) -> None:
     shape, lane_count = list(kind.shape), kind.shape[lanes]
     extents = list(buffer.type.shape)
     strides = [math.prod(extents[at + 1 :]) for at in range(len(extents))]
-    flat = _flattened(ir, buffer)
+    flat = flattened(ir, buffer)
     row = ir.VectorType.get([*shape[lanes:]], kind.element_type)
     result = make.poison(kind)
     for outer in itertools.product(*map(range, shape[:lanes])):
@@ -145,7 +154,7 @@ def _load(ir: Any, gather: Any, lanes: int) -> None:
     gather.erase()
 
 
-def _flattened(ir: Any, buffer: Any) -> Any:
+def flattened(ir: Any, buffer: Any) -> Any:
     """A view of a dense buffer with one dimension."""
     shape = list(buffer.type.shape)
     if len(shape) == 1:

@@ -6,8 +6,11 @@ from types import MappingProxyType
 from typing import Any
 
 from autotune.backends import ALIGNMENT
+from autotune_mlir.passes.carried_extremes import EXTREMES, track_numbers
+from autotune_mlir.passes.chosen_reads import separate_choices
 from autotune_mlir.passes.fast_math import expand_functions
 from autotune_mlir.passes.masked_vectors import MASKED, split_masked
+from autotune_mlir.passes.narrow_indices import CASTS, narrow_indices
 from autotune_mlir.passes.neighbouring_lanes import GATHER, load_neighbours
 from autotune_mlir.passes.transposed_vectors import TRANSPOSE, transpose_in_registers
 from autotune_mlir.passes.vector_instructions import VectorInstructions
@@ -57,6 +60,7 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
         module: The ``ir.Module``, of which the context is the current one.
         vectors: What the processor does to vectors.
     """
+    separate_choices(ir, module, vectors.least_masked_bits)
     functions: list[Any] = []
     copies: list[Any] = []
     floats: list[Any] = []
@@ -64,6 +68,7 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
     transfers: list[Any] = []
     reductions: list[Any] = []
     gathers: list[Any] = []
+    indices: list[Any] = []
     transposes: list[Any] = []
     alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNMENT)
 
@@ -83,6 +88,8 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
             reductions.append(operation)
         elif name == GATHER:
             gathers.append(operation)
+        elif name in CASTS:
+            indices.append(operation)
         elif name == TRANSPOSE:
             transposes.append(operation)
         elif name in _ALLOCATIONS and _ALIGNED not in operation.attributes:
@@ -92,6 +99,8 @@ def rewrite(ir: Any, module: Any, vectors: VectorInstructions) -> None:
         if operation.attributes["fastmath"] == exact:
             flag = _FLAGS[operation.name]
             operation.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{flag}>")
+    track_numbers(ir, [it for it in floats if it.name in EXTREMES])
+    narrow_indices(ir, indices)
     expand_functions(ir, functions, vectors.scaled_lanes)
     load_neighbours(ir, gathers)
     transpose_in_registers(ir, transposes)

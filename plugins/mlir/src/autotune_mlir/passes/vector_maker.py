@@ -169,14 +169,11 @@ class VectorMaker:
         """A vector of integers minus another one."""
         return self._one("arith.subi", one.type, one, other)
 
-    def sum_of(self, indices: Sequence[Any], factors: Sequence[int]) -> Any:
-        """The sum of indices, each times a number."""
-        expressions = [
-            self.ir.AffineExpr.get_dim(at) * factor for at, factor in enumerate(factors)
-        ]
-        total = expressions[0]
-        for expression in expressions[1:]:
-            total = total + expression
+    def sum_of(self, indices: Sequence[Any], factors: Sequence[int], number: int = 0) -> Any:
+        """The sum of a number and of indices, each times a factor."""
+        total = self.ir.AffineExpr.get_constant(number)
+        for at, factor in enumerate(factors):
+            total = total + self.ir.AffineExpr.get_dim(at) * factor
         return self._applied([total], indices)
 
     def loaded(self, elements: Any, start: Any, offset: int, size: int) -> Any:
@@ -184,6 +181,19 @@ class VectorMaker:
         place = self._applied([self.ir.AffineExpr.get_dim(0) + offset], [start])
         kind = self._vector([size], elements.type.element_type)
         return self._one("vector.load", kind, elements, place)
+
+    def loaded_masked(self, elements: Any, start: Any, offset: int, mask: Any) -> Any:
+        """A vector of those neighbours in a buffer of one dimension that a mask has."""
+        place = self._applied([self.ir.AffineExpr.get_dim(0) + offset], [start])
+        kind = self._vector(list(mask.type.shape), elements.type.element_type)
+        rest = self.poison(kind)
+        return self._one("vector.maskedload", kind, elements, place, mask, rest)
+
+    def shaped(self, value: Any, shape: Sequence[int]) -> Any:
+        """The lanes of a vector in another shape."""
+        if list(value.type.shape) == list(shape):
+            return value
+        return self._one("vector.shape_cast", self._vector(shape, value.type.element_type), value)
 
     def _applied(self, expressions: Sequence[Any], operands: Sequence[Any]) -> Any:
         place = self.ir.AffineMap.get(len(operands), 0, list(expressions))

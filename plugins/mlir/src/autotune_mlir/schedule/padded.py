@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Workload
 from autotune_mlir.schedule.pack import padding_values
-from autotune_mlir.schedule.padding import assume_inside
+from autotune_mlir.schedule.padding import assume_inside, is_shifted
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, read_sizes
@@ -103,15 +103,20 @@ def padding_tag(own: StagePlan, operand: str) -> str:
     return tag(_kind(own, operand), f"{own.stage.name}.{operand}")
 
 
-def split_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
+def split_padded(
+    script: Script, workload: Workload, own: StagePlan, packed: PackedOperand
+) -> None:
     """Make the loops of a copy that pads, around vectors of its innermost dimension."""
-    script.tile(script.match(padding_tag(own, packed.operand)), _vector_sizes(own, packed))
+    padding = script.match(padding_tag(own, packed.operand))
+    script.tile(padding, _vector_sizes(workload, own, packed))
     assume_inside(script)
 
 
-def vectorize_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
+def vectorize_padded(
+    script: Script, workload: Workload, own: StagePlan, packed: PackedOperand
+) -> None:
     """Turn what a copy that pads reads into loads of which lanes in the margin are masked."""
-    sizes = _vector_sizes(own, packed)
+    sizes = _vector_sizes(workload, own, packed)
     padding = script.match(padding_tag(own, packed.operand))
     script.vectorize(padding, f" vector_sizes {sizes}")
 
@@ -121,11 +126,19 @@ def _kind(own: StagePlan, operand: str) -> str:
     return "margin" if operand in transposed else "pack"
 
 
-def _vector_sizes(own: StagePlan, packed: PackedOperand) -> list[int]:
+def _vector_sizes(workload: Workload, own: StagePlan, packed: PackedOperand) -> list[int]:
+    """Extents of what is one vector of a copy that pads.
+
+    What pads the operand with the same number has become a part of the copy; see
+    :func:`~autotune_mlir.schedule.padding.is_shifted`.
+    """
     if is_transposed(own.stage, packed):
         return read_sizes(own, packed)
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == packed.operand)
-    return [*[1] * (rank - 1), packed.lanes]
+    stages = {stage.name: stage for stage in workload.stages}
+    source = stages.get(packed.operand)
+    shifted = source is not None and is_shifted(source, workload)
+    return [*[1] * (rank - 1), 1 if shifted else packed.lanes]
 
 
 def _put_into_tiles(script: Script, own: StagePlan, values: str) -> None:

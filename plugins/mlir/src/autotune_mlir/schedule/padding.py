@@ -6,12 +6,28 @@ from autotune.ir.workloads import Stage, Workload, padding_of_stage
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["assume_inside", "is_padding", "pad_stage", "split_padding", "vectorize_padding"]
+__all__ = [
+    "assume_inside",
+    "is_padding",
+    "is_shifted",
+    "pad_stage",
+    "split_padding",
+    "vectorize_padding",
+]
 
 
 def is_padding(stage: Stage, workload: Workload) -> bool:
     """Whether a stage is a ``tensor.pad`` in the program."""
     return padding_of_stage(stage, workload) is not None
+
+
+def is_shifted(stage: Stage, workload: Workload) -> bool:
+    """Whether a stage pads with a margin in front of the innermost dimension.
+
+    It is computed in single elements: what a vector loads is not shifted.
+    """
+    padding = padding_of_stage(stage, workload)
+    return padding is not None and padding.low[-1] > 0
 
 
 def pad_stage(script: Script, plan: Plan, own: StagePlan) -> None:
@@ -45,13 +61,8 @@ def vectorize_padding(script: Script, plan: Plan, own: StagePlan) -> None:
 
 
 def _vector_sizes(plan: Plan, own: StagePlan) -> list[int]:
-    """Extents of what is one vector: a part of the innermost dimension.
-
-    With a margin at its front, it is a single element: what a vector loads is not shifted.
-    """
-    padding = padding_of_stage(own.stage, plan.workload)
-    shifted = padding is not None and padding.low[-1] > 0
-    lanes = 1 if shifted else _lanes(plan, own)
+    """Extents of what is one vector: a part of the innermost dimension."""
+    lanes = 1 if is_shifted(own.stage, plan.workload) else _lanes(plan, own)
     return [*[1] * (len(own.stage.spatial_axes) - 1), lanes]
 
 

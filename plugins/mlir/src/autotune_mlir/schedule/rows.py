@@ -14,6 +14,7 @@ from autotune_mlir.schedule.padded_sums import element_sizes
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.reductions import reduce_in_lanes
 from autotune_mlir.schedule.script import Script
+from autotune_mlir.schedule.transposing import rows_together, with_rows
 
 __all__ = ["is_row_fusion", "tile_inside", "tile_rows"]
 
@@ -46,8 +47,9 @@ def tile_rows(script: Script, plan: Plan, name: str) -> None:
     tiled = tiled_loops(own)
     for loop in (it for it in tiled if it in own.order[:at]):
         loops.share(sizes_of(own, loop), loop, followers)
+    together = rows_together(plan, own)
     for loop in _alone(plan, own, [it for it in tiled if it not in own.order[:at]]):
-        loops.add(sizes_of(own, loop), loop)
+        loops.add(with_rows(own, sizes_of(own, loop), together), loop)
     loops.finish()
     # The last one first: a loop cannot take in what is still read behind it.
     for other in reversed(inside):

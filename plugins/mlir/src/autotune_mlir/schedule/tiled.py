@@ -126,9 +126,10 @@ def _members(own: StagePlan, top: str, inside: list[str]) -> list[str]:
         if name == own.stage.name:
             found.extend(clipped_tags(own))
         found.append(tag("stage", name))
-    found.extend(
-        padding_tag(own, packed.operand) for packed in own.packed if is_padded(own, packed.operand)
-    )
+        if name == own.stage.name:
+            # Of what pads an operand with another number, copies that pad it further are readers.
+            padded = (it.operand for it in own.packed if is_padded(own, it.operand))
+            found.extend(padding_tag(own, operand) for operand in padded)
     if own.stage.reduce_axes:
         found.append(tag("init", own.stage.name))
     return [*found, *unpack_tags(own)]
@@ -238,7 +239,9 @@ def _pack_at(
             transpose_operand(script, own.stage, packed, operands)
             split_padded_transposed(script, own, packed)
         elif is_padded(own, packed.operand):
-            split_padded(script, own, packed)
+            split_padded(script, plan.workload, own, packed)
+            if source is not None and source.inlined:
+                split_padding(script, plan, source)
         elif source is not None and source.inlined:
             split_padding(script, plan, source)
         elif is_transposed(own.stage, packed):

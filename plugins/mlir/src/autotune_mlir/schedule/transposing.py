@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.ir.expressions import Load, affine_form
+from autotune.ir.expressions import (
+    Binary,
+    Constant,
+    IndexValue,
+    Load,
+    Select,
+    affine_form,
+)
+from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, walk
+from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.lanes import reads_boxes
 from autotune_mlir.schedule.levels import inlined_behind
 from autotune_mlir.schedule.plan import Plan, StagePlan
@@ -36,7 +45,9 @@ def rows_together(plan: Plan, own: StagePlan) -> dict[str, int]:
     stage = own.stage
     if own.vector is None or own.extent(own.vector) < _FEWEST or own.covered:
         return {}
-    if own.packed or own.whole or own.streamed or inlined_behind(plan, stage.name):
+    if own.packed or own.whole or own.streamed:
+        return {}
+    if not all(_moves(plan.stages[it].stage) for it in inlined_behind(plan, stage.name)):
         return {}
     lanes = own.axis_of(own.vector)
     if lanes != stage.spatial_axes[-1].name or not reads_boxes(stage, plan.workload):
@@ -53,6 +64,15 @@ def rows_together(plan: Plan, own: StagePlan) -> dict[str, int]:
             return {axis: together}
         together //= 2
     return {}
+
+
+def _moves(stage: Stage) -> bool:
+    """Whether a stage computes nothing, but chooses what it reads by where it is."""
+    return stage.combiner is None and all(
+        isinstance(node, (Load, Select, IndexValue, Constant))
+        or (isinstance(node, Binary) and node.op in (*COMPARISONS, *LOGIC))
+        for node in walk(stage.body)
+    )
 
 
 def _axis_along(load: Load, lanes: str) -> str | None:

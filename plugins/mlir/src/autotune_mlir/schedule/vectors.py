@@ -87,7 +87,7 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
             if is_padded(stage, packed.operand):
-                vectorize_padded(script, stage, packed)
+                vectorize_padded(script, plan.workload, stage, packed)
             elif (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
                 vectorize_copy(script, plan.workload, stage, packed)
         for whole in stage.whole:
