@@ -31,8 +31,10 @@ import pathlib, site, sys
 packages.joinpath("parent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
 PARENT
     wheels=
-    for wheel in "$folder"/files/autotune_*.whl; do
+    # And NVRTC with its headers: nothing requires them where there may be a toolkit.
+    for wheel in "$folder"/files/autotune_*.whl "$folder"/files/nvidia_*.whl; do
         case $wheel in
+        *"*"*) ;;
         # What learns in torch needs that of the machine.
         */autotune_pruner-*) "$python" -c "import torch" 2>/dev/null && wheels="$wheels $wheel" ;;
         *) wheels="$wheels $wheel" ;;

@@ -167,5 +167,7 @@ def test_a_whole_bundle_installs_and_runs(tmp_path: Path) -> None:
     assert results["tests"] == "failed, status 1" and done.returncode == 1
     log = (tmp_path / "gpu-check" / "logs" / "tests.log").read_text()
     assert " skipped" in log and " error" not in log, log
-    # Whether there is a compiler here or not, each bar is said.
+    packages = "gpu-check/venv/lib/python*/site-packages"
+    assert list(tmp_path.glob(f"{packages}/nvidia/cu13/lib/libnvrtc.so.*"))
+    assert list(tmp_path.glob(f"{packages}/nvidia/cu13/include/cuda_fp16.h"))
     assert "candidates of GPU sketches that do not compile" in done.stdout

@@ -21,7 +21,7 @@ from autotune_tvm.cuda_measuring import FAST_MATH_VARIABLE, check_versions, comp
 from autotune_tvm.doctor import cuda_findings
 from fake_cuda import FakeCuda
 
-from autotune.backends import BuildRequest, CudaCompiler, CudaExecutable
+from autotune.backends import BuildFailed, BuildRequest, CudaCompiler, CudaExecutable
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm, softmax
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
@@ -212,6 +212,11 @@ def test_doctor_says_what_there_is(cuda: FakeCuda, monkeypatch: pytest.MonkeyPat
         status, why = {label: rest for label, *rest in cuda_findings()}["cuda headers"]
     assert status == "warning"
     assert "pip install nvidia-cuda-runtime" in why
+    with monkeypatch.context() as patch:
+        patch.setattr(doctor, "find_cuda_compiler", lambda: CudaCompiler("nvrtc", (13, 0), broken))
+        status, why = {label: rest for label, *rest in cuda_findings()}["cuda compiler"]
+    assert status == "error"
+    assert "for sm_90a: failed to open" in why
     cuda.set(VERSION="12040")
     status, why = {label: rest for label, *rest in cuda_findings()}["cuda compiler"]
     assert status == "error"
@@ -224,6 +229,10 @@ def test_doctor_says_what_there_is(cuda: FakeCuda, monkeypatch: pytest.MonkeyPat
     ((_, status, why),) = cuda_findings()
     assert status == "ok"
     assert "there is no CUDA device here" in why
+
+
+def broken(source: str, architecture: str, options: Sequence[str]) -> bytes:
+    raise BuildFailed(f"nvrtc for {architecture}: failed to open libnvrtc-builtins.so.13.0.")
 
 
 def test_drivers_that_are_too_old_are_refused(cuda: FakeCuda) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from importlib import metadata, util
 
-from autotune.backends import find_cuda_compiler, header_folders
+from autotune.backends import cubin_architecture, find_cuda_compiler, header_folders
 from autotune.errors import AutotuneError, UnsupportedTarget
 from autotune.targets import cuda_devices, load_driver, version_text
 from autotune_tvm import cuda_measuring
@@ -39,6 +39,7 @@ _NO_HEADERS = (
     "nvidia-cuda-runtime, or set CUDA_HOME to a toolkit"
 )
 # What TVM's own CUDA runtime is linked to; tuning does without it.
+_KERNEL = 'extern "C" __global__ void kernel(float* out) { *out = 0; }'
 _CUDART = ("libcudart.so.13", "libcudart.so.12")
 
 
@@ -119,6 +120,9 @@ def cuda_findings() -> list[Finding]:
     try:
         compiler = cuda_measuring.compiler_described()
         cuda_measuring.check_versions(find_cuda_compiler(), version)
+        # It may lack a library, or not know an architecture, which only compiling tells.
+        for processor in dict.fromkeys(device.target.processor for device in devices):
+            find_cuda_compiler().compile(_KERNEL, cubin_architecture(processor), ())
         found.append((f"{label} compiler", "ok", compiler))
         if find_cuda_compiler().name == "nvrtc" and not header_folders():
             found.append((f"{label} headers", "warning", _NO_HEADERS))
