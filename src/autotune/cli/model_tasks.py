@@ -26,8 +26,8 @@ Examples:
 @click.command(
     "model-tasks",
     epilog=EPILOG,
-    help="List the tasks of a network with their calls and flop, and which can be tuned. Graph "
-    "passes choose for a target and its threads: with those of tune-model, they are its tasks."
+    help="List the tasks of a network with their calls and flop, and which can be tuned. "
+    "Graph passes depend on --target and --threads: those of tune-model list its tasks."
     + "\n\n"
     + SOURCE_HELP,
 )

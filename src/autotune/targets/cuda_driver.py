@@ -387,7 +387,7 @@ class CudaDriver:
         self._call("cuStreamWaitEvent", stream, event, 0)
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether launches on a stream are recorded, by whoever it is of."""
+        """Whether launches on a stream are being recorded into a graph, by any library."""
         return self._counted_on("cuStreamIsCapturing", stream) != 0
 
     def begin_capture(self, stream: int) -> None:

@@ -58,7 +58,7 @@ class RunProcesses:
     def start_workers(self) -> None:
         """Start those that the usual measurer takes, where they are processes of this machine.
 
-        A device is left alone: until a run begins, its memory is for whoever else needs it. Where
+        A device is left alone: until a run begins, other processes may need its memory. Where
         they are started late, a measurer starts them.
         """
         if self.starts_late:
