@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 from attack_cases import sampled
+from damaged_files import PAGE, Truth, check
 
 from autotune.errors import DatabaseError
-from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 from autotune.testing.sample_records import sample_record, sample_run
 
 pytestmark = pytest.mark.attack("file damage")
 
 RECORDS = 200
-PAGE = 4096
 SEEDS = 9
-Truth = dict[tuple[str, int], Record]
 
 
 def flip_bytes(data: bytearray, rng: random.Random) -> None:
@@ -90,13 +88,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Truth]:
             database.append_record(record)
             truth[record.run_id, trial] = record
     return path.read_bytes(), truth
-
-
-def check(records: list[Record], truth: Truth) -> None:
-    """No record is wrong or there twice."""
-    names = [(record.run_id, record.trial) for record in records]
-    assert len(set(names)) == len(names)
-    assert all(truth[name] == record for name, record in zip(names, records, strict=True))
 
 
 @pytest.mark.parametrize("case", sampled(CASES, now=6, slow=12, least=70))

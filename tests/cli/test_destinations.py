@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import IN_PROCESS, TUNE
+from command_lines import IN_PROCESS, TUNE, refused
 from model_lines import BUILD_MODEL, TUNE_MODEL
 from toy_parts import REFERENCE_BACKEND, TOY_TREES
 
@@ -22,13 +22,6 @@ COMMANDS = {
     "fit": ("train", "fit", "--cost-model", TOY_TREES, "--output"),
     "check": ("records", "check", "--json"),
 }
-
-
-def refused(done: Any) -> str:
-    """The one line of a command that did not begin."""
-    assert done.status == 2 and done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    return str(line)
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])

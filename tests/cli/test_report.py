@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import refused
 from read_page import read_page
 
 needs_libraries = pytest.mark.skipif(
@@ -20,12 +21,6 @@ needs_libraries = pytest.mark.skipif(
     reason="matplotlib or jinja2 is not installed; tox -e tests has them",
 )
 REPORT = ("report", "-o")
-
-
-def refused(done: Any) -> str:
-    assert done.status == 2 and done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    return str(line)
 
 
 @needs_libraries

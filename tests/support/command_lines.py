@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
 
 from autotune.plugins import Context
 
-__all__ = ["IN_PROCESS", "PARTS", "TUNE", "ScriptedMeasurer", "tune_square"]
+__all__ = ["IN_PROCESS", "PARTS", "TUNE", "ScriptedMeasurer", "refused", "tune_square"]
 
 PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
 IN_PROCESS = ("--measurer", "command_lines:ScriptedMeasurer")
@@ -26,3 +28,10 @@ def tune_square(size: int) -> tuple[str, ...]:
 
 
 TUNE = tune_square(8)
+
+
+def refused(done: Any) -> str:
+    """The one line of a command that did not begin."""
+    assert done.status == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return str(line)

@@ -11,24 +11,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from damaged_files import PAGE, Truth, behead, check, cut, flip, scribble, zero
 from python_processes import start_python
 from thinning import thinned
 
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import gemm
 from autotune.store.database import RecordFilter
-from autotune.store.records import Outcome, Record
+from autotune.store.records import Outcome
 from autotune.store.sqlite import SQLiteDatabase, open_database
 from autotune.store.sqlite.recovery import recover
 from autotune.store.sqlite.rows import replace, select
 from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run
 
 RECORDS = 500
-PAGE = 4096
 GOLDEN = Path(__file__).parent / "schema_1.db"
 INVALID_BASELINE = sample_baseline(outcome=Outcome("invalid"))
-
-Truth = dict[tuple[str, int], Record]
 
 
 @pytest.fixture(scope="module")
@@ -47,38 +45,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Truth]:
                 # Large enough for pages of its own, which are given up again and again.
                 database.update_run("run-1", checkpoint={"state": list(range(trial, 3000))})
     return path.read_bytes(), truth
-
-
-def flip(data: bytearray, rng: random.Random) -> None:
-    for _ in range(rng.randint(1, 4)):
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-def zero(data: bytearray, rng: random.Random) -> None:
-    for _ in range(rng.randint(1, 4)):
-        page = rng.randrange(len(data) // PAGE) * PAGE
-        data[page : page + PAGE] = bytes(PAGE)
-
-
-def scribble(data: bytearray, rng: random.Random) -> None:
-    for _ in range(rng.randint(1, 4)):
-        page = rng.randrange(len(data) // PAGE) * PAGE
-        data[page : page + PAGE] = rng.randbytes(PAGE)
-
-
-def behead(data: bytearray, rng: random.Random) -> None:
-    data[:PAGE] = bytes(PAGE) if rng.random() < 0.5 else rng.randbytes(PAGE)
-
-
-def cut(data: bytearray, rng: random.Random) -> None:
-    del data[rng.randrange(len(data) // 2, len(data)) :]
-
-
-def check(records: list[Record], truth: Truth) -> None:
-    """No record is wrong or there twice."""
-    names = [(record.run_id, record.trial) for record in records]
-    assert len(set(names)) == len(names)
-    assert all(truth[name] == record for name, record in zip(names, records, strict=True))
 
 
 @pytest.mark.parametrize("seed", thinned(range(20), 10, 3))
