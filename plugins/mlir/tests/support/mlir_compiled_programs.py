@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,11 @@ return %0#0 : tensor<4x6xf32>
 """The body of a function with an operation of torch-mlir, which other bindings do not know."""
 
 
+def _rounded_erf(a: Array) -> Array:
+    """In single precision, of halves, rounded to halves."""
+    return np.vectorize(math.erf)(a).astype(np.float16).astype(np.float32)
+
+
 def _dilated(a: Array) -> Array:
     result = np.zeros((8, 18), np.float32)
     result[1:8:2, 2:18:3] = -a
@@ -195,6 +201,15 @@ COMPILED_PROGRAMS = {
         ),
         ["mul"],
         lambda a: np.log1p(a.astype(np.float64) ** 2 * 1e-9).astype(np.float32) * np.float32(1e9),
+    ),
+    "halves": Program(
+        function(
+            _elementwise("%f = math.erf %x : f16\n%r = math.log1p %f : f16", "f16", of="f16"),
+            "%a: tensor<4x6xf16>",
+            "tensor<4x6xf16>",
+        ),
+        ["truncf"],
+        lambda a: np.log1p(_rounded_erf(a.astype(np.float32))).astype(np.float16),
     ),
     "remainder": Program(
         function(

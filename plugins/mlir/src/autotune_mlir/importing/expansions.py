@@ -14,6 +14,12 @@ __all__ = ["EXPANDED", "expand_bodies"]
 EXPANDED = ("arith.remsi", "cf.assert", "math.fpowi", "math.log1p")
 """Operations that may stand in a body, and are written with others."""
 
+# Functions that are computed in single precision, also of halves: only those have vectors.
+_FUNCTIONS = frozenset(
+    f"math.{name}"
+    for name in ("cos", "erf", "exp", "log", "log1p", "powf", "rsqrt", "sin", "tanh")
+)
+_HALVES = ("f16", "bf16")
 # Larger exponents stay, and are refused: their products would round too often.
 _LARGEST_EXPONENT = 16
 # The predicate "equal" of arith.cmpf, ordered.
@@ -55,12 +61,28 @@ class _Expander:
         """Expand an operation; one that is not known stays."""
         if operation.name == "cf.assert":
             operation.erase()
-        elif operation.name in self._known:
+            return
+        if operation.name in _FUNCTIONS and str(operation.results[0].type) in _HALVES:
+            operation = self._widened(operation)
+        if operation.name in self._known:
             with self._ir.InsertionPoint(operation), operation.location:
                 made = self._known[operation.name](operation)
             if made is not None:
                 operation.results[0].replace_all_uses_with(made)
                 operation.erase()
+
+    def _widened(self, operation: Any) -> Any:
+        """The operation in single precision, whose result is rounded in place of the old one."""
+        ir, narrow = self._ir, operation.results[0].type
+        wide = ir.F32Type.get()
+        with ir.InsertionPoint(operation), operation.location:
+            create = ir.Operation.create
+            given = [create("arith.extf", [wide], [it]).results[0] for it in operation.operands]
+            made = create(operation.name, [wide], given)
+            rounded = create("arith.truncf", [narrow], [made.results[0]]).results[0]
+        operation.results[0].replace_all_uses_with(rounded)
+        operation.erase()
+        return made
 
     def _remainder(self, operation: Any) -> Any | None:
         """That of a division which truncates; None of indices, which have one of their own."""
