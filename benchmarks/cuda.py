@@ -28,7 +28,15 @@ from typing import Any
 
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
-from cuda_candidates import FIRST, TARGET, Array, order_figures, read_cases, space_of
+from cuda_candidates import (
+    FIRST,
+    TARGET,
+    Array,
+    order_figures,
+    read_cases,
+    space_of,
+    whole_config,
+)
 from cuda_compile import NO_COMPILER, compile_all, compile_bars, find_compiler, rates_of
 
 from autotune.models.pruning.psa_gpu import FORMULAS, GpuScorer
@@ -104,9 +112,7 @@ def scores_of(
     for name, sketch in sketches.items():
         own = [at for at, row in enumerate(rows) if row["sketch"] == name]
         if own:
-            # Without a padding where rows of shared memory could not be padded yet.
-            absent = {it: 0 for it in sketch.param_names if it.endswith(".pad")}
-            configs = [absent | rows[at]["config"] for at in own]
+            configs = [whole_config(rows[at], sketch) for at in own]
             matrix = [[config[it] for it in sketch.param_names] for config in configs]
             scores[own] = scorer.score(sketch, np.array(matrix, dtype=np.int64))
     return scores

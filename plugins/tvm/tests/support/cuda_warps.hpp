@@ -82,11 +82,12 @@ inline nv_bfloat16 __float2bfloat16_rn(float value) { return nv_bfloat16(value);
   inline float max(float x, scalar y) { return x > y ? x : float(y); }                       \
   inline float min(float x, scalar y) { return x < y ? x : float(y); }                       \
   inline float max(scalar x, float y) { return x > y ? float(x) : y; }                       \
-  inline float min(scalar x, float y) { return x < y ? float(x) : y; }
+  inline float min(scalar x, float y) { return x < y ? float(x) : y; }                       \
+  inline scalar hexp(scalar value) { return std::exp(float(value)); }                        \
+  inline scalar herf(scalar value) { return std::erf(float(value)); }                        \
+  inline scalar htanh(scalar value) { return std::tanh(float(value)); }
 HALVES(half)
 HALVES(nv_bfloat16)
-inline half htanh(half value) { return std::tanh(float(value)); }
-inline half hexp(half value) { return std::exp(float(value)); }
 
 inline uint __pack_half2(half x, half y) { return x.bits | static_cast<uint>(y.bits) << 16; }
 inline uint __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) {
