@@ -72,11 +72,17 @@ struct __attribute__((aligned(8))) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
 inline half __float2half_rn(float value) { return half(value); }
 inline nv_bfloat16 __float2bfloat16_rn(float value) { return nv_bfloat16(value); }
 
+// As those of CUDA's headers: each operation rounds.
 #define HALVES(scalar)                                                                       \
   inline scalar##2 make_##scalar##2(scalar x, scalar y) { return {x, y}; }                   \
   inline scalar##4 make_##scalar##4(scalar x, scalar y, scalar z, scalar w) {                \
     return {x, y, z, w};                                                                     \
   }                                                                                          \
+  inline scalar operator+(scalar x, scalar y) { return float(x) + float(y); }                \
+  inline scalar operator-(scalar x, scalar y) { return float(x) - float(y); }                \
+  inline scalar operator*(scalar x, scalar y) { return float(x) * float(y); }                \
+  inline scalar operator/(scalar x, scalar y) { return float(x) / float(y); }                \
+  inline scalar operator-(scalar x) { return -float(x); }                                    \
   inline scalar max(scalar x, scalar y) { return x > y ? x : y; }                            \
   inline scalar min(scalar x, scalar y) { return x < y ? x : y; }                            \
   inline float max(float x, scalar y) { return x > y ? x : float(y); }                       \
