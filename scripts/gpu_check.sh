@@ -33,7 +33,7 @@ import pathlib, site, sys
 (packages,) = pathlib.Path(sys.argv[1]).glob("lib/python*/site-packages")
 packages.joinpath("parent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
 PARENT
-    wheels=
+    wheels= names=tensor-autotune
     # And NVRTC with its headers: nothing requires them where there may be a toolkit.
     for wheel in "$folder"/files/autotune_*.whl "$folder"/files/nvidia_*.whl; do
         case $wheel in
@@ -42,6 +42,10 @@ PARENT
         */autotune_pruner-*) "$python" -c "import torch" 2>/dev/null && wheels="$wheels $wheel" ;;
         *) wheels="$wheels $wheel" ;;
         esac
+    done
+    for wheel in $wheels; do
+        wheel=${wheel##*/}
+        names="$names ${wheel%%-*}"
     done
     core="--no-build-isolation $folder/source"
     for wheel in "$folder"/files/tensor_autotune-*.whl; do
@@ -55,18 +59,17 @@ PARENT
     export PIP_CONFIG_FILE=/dev/null PATH="$folder/venv/bin:$PATH"
     # shellcheck disable=SC2086
     { [ -z "$tools" ] || $pip --no-deps $tools; } &&
-        $pip --find-links "$folder/files" $core $wheels pytest pytest-timeout pytest-xdist hypothesis &&
         $pip --no-deps --force-reinstall $core $wheels &&
-        is_ours
+        $pip --find-links "$folder/files" $names pytest pytest-timeout pytest-xdist hypothesis &&
+        is_ours $names
 }
 
 # pip takes what the interpreter has of the same version for what it was given; other folders may come first, too.
 is_ours() {
-    "$folder/venv/bin/python" - "$folder/venv" "$wheels" <<'OURS'
+    "$folder/venv/bin/python" - "$folder/venv" "$@" <<'OURS'
 import importlib.util, pathlib, sys
 
-venv, wheels = sys.argv[1:]
-names = (pathlib.Path(it).name.split("-")[0] for it in wheels.split())
+venv, _, *names = sys.argv[1:]
 for name in ["autotune", *(it for it in names if it.startswith("autotune"))]:
     found = importlib.util.find_spec(name)
     where = "nowhere" if found is None or found.origin is None else found.origin
