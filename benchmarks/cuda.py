@@ -4,7 +4,8 @@
 
 No device is needed. Candidates of every GPU sketch of some workloads are compiled: 48 of each for
 three architectures, with ``--quick`` three for one. Where there is neither nvcc nor NVRTC, that is
-said, and nothing is compiled.
+said, and nothing is compiled. What becomes of candidates that break a device is measured on a fake
+one (`cuda_faults.py`).
 
 FILE holds candidates that were measured on an H100 (see cuda_candidates.py). Of every timed case,
 each formula of the pruning model ``psa`` is held against the latencies: rank correlation over the
@@ -28,8 +29,17 @@ from typing import Any
 
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
-from cuda_candidates import FIRST, TARGET, Array, order_figures, read_cases, space_of
+from cuda_candidates import (
+    FIRST,
+    TARGET,
+    Array,
+    order_figures,
+    read_cases,
+    space_of,
+    whole_config,
+)
 from cuda_compile import NO_COMPILER, compile_all, compile_bars, find_compiler, rates_of
+from cuda_faults import bars_apart
 
 from autotune.models.pruning.psa_gpu import FORMULAS, GpuScorer
 from autotune.sketches import Sketch
@@ -53,7 +63,7 @@ def main() -> int:
         print(f"nothing is compiled: {NO_COMPILER}")
     found = compile_all(options.quick) if compiler else []
     data |= {"compiler": compiler, "compiled": [asdict(it) for it in found], **rates_of(found)}
-    return finish_with(options, data, [*bars, *compile_bars(found, compiler)])
+    return finish_with(options, data, [*bars, *compile_bars(found, compiler), *bars_apart()])
 
 
 def options_of() -> argparse.Namespace:
@@ -104,9 +114,7 @@ def scores_of(
     for name, sketch in sketches.items():
         own = [at for at, row in enumerate(rows) if row["sketch"] == name]
         if own:
-            # Without a padding where rows of shared memory could not be padded yet.
-            absent = {it: 0 for it in sketch.param_names if it.endswith(".pad")}
-            configs = [absent | rows[at]["config"] for at in own]
+            configs = [whole_config(rows[at], sketch) for at in own]
             matrix = [[config[it] for it in sketch.param_names] for config in configs]
             scores[own] = scorer.score(sketch, np.array(matrix, dtype=np.int64))
     return scores

@@ -17,7 +17,7 @@ import gzip
 import json
 import lzma
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from autotune.ir.workloads import Workload, builders
 from autotune.plugins.parts import create_part
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, Sketch
 from autotune.spaces import SketchSpace
 from autotune.store.jsonl import record_line, replacing
 from autotune.store.records import MeasureKey, Outcome, Record
@@ -97,7 +97,15 @@ def layer_norm(centred: bool, m: int = 4096, n: int = 1024) -> Any:
 def candidates_of(rows: Sequence[dict[str, Any]], space: SketchSpace) -> list[Candidate]:
     """The candidates of a case, in order."""
     sketches = {sketch.name: sketch for sketch in space.sketches()}
-    return [Candidate.from_config(sketches[row["sketch"]], row["config"]) for row in rows]
+    return [
+        Candidate.from_config(sketches[row["sketch"]], whole_config(row, sketches[row["sketch"]]))
+        for row in rows
+    ]
+
+
+def whole_config(row: Mapping[str, Any], sketch: Sketch) -> dict[str, int]:
+    """The configuration of a row, without a padding where rows could not be padded yet."""
+    return {name: 0 for name in sketch.param_names if name.endswith(".pad")} | row["config"]
 
 
 def order_figures(scores: Array, rows: Sequence[dict[str, Any]]) -> dict[str, float]:

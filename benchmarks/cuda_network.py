@@ -32,6 +32,9 @@ from common import HERE, Bar, basic_parser, environment, finish_with, machine
 from metaschedule_network import recorded_trials
 from steps import StepFailed, kept, output_of, session_within
 
+from autotune.errors import AutotuneError
+from autotune.targets import load_driver, matching_device, resolve
+
 SECONDS, LEAST_SECONDS = 540.0, 60.0
 TRIALS, QUICK_TRIALS = 2000, 128
 QUICK_SIZES = {"image": 64, "blocks": 1}
@@ -98,6 +101,11 @@ def main() -> int:
     if options.session is not None:
         print(json.dumps(session(options)))
         return 0
+    try:
+        matching_device(resolve(options.target), load_driver())
+    except AutotuneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     end = time.monotonic() + options.seconds
     measured = [Measured(name) for name in options.precisions]
     try:

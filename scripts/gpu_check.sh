@@ -1,7 +1,10 @@
 #!/bin/sh
 # Checks this project on a machine with an NVIDIA GPU and without any registry, in about ten minutes: installs
-# what gpu_bundle.py made into an environment, runs the tests marked gpu and the benchmarks cuda.py and cuda_device.py,
-# and prints a table.
+# what gpu_bundle.py made into an environment, runs the tests marked gpu and the benchmarks cuda.py, cuda_device.py and
+# cuda_network.py, and prints a table. What is installed already is not tested: where something else than the bundle's
+# would be imported, that is refused by its name.
+# A whole network (ResNet-50 with 2,000 trials) takes longer than that: of cuda_network.py the quick form runs, in
+# float16, in what is left of ten minutes; another check with the same FOLDER goes on with it.
 # Usage: gpu_check.sh BUNDLE [FOLDER]    (FOLDER, by default ./gpu-check, gets the environment and the logs)
 # PYTHON names the interpreter, by default python3. The exit status is 0 if every step succeeded, 2 for wrong
 # arguments, 3 without a GPU.
@@ -30,7 +33,7 @@ import pathlib, site, sys
 (packages,) = pathlib.Path(sys.argv[1]).glob("lib/python*/site-packages")
 packages.joinpath("parent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
 PARENT
-    wheels=
+    wheels= names=tensor-autotune
     # And NVRTC with its headers: nothing requires them where there may be a toolkit.
     for wheel in "$folder"/files/autotune_*.whl "$folder"/files/nvidia_*.whl; do
         case $wheel in
@@ -39,6 +42,10 @@ PARENT
         */autotune_pruner-*) "$python" -c "import torch" 2>/dev/null && wheels="$wheels $wheel" ;;
         *) wheels="$wheels $wheel" ;;
         esac
+    done
+    for wheel in $wheels; do
+        wheel=${wheel##*/}
+        names="$names ${wheel%%-*}"
     done
     core="--no-build-isolation $folder/source"
     for wheel in "$folder"/files/tensor_autotune-*.whl; do
@@ -52,7 +59,23 @@ PARENT
     export PIP_CONFIG_FILE=/dev/null PATH="$folder/venv/bin:$PATH"
     # shellcheck disable=SC2086
     { [ -z "$tools" ] || $pip --no-deps $tools; } &&
-        $pip --find-links "$folder/files" $core $wheels pytest pytest-timeout pytest-xdist hypothesis
+        $pip --no-deps --force-reinstall $core $wheels &&
+        $pip --find-links "$folder/files" $names pytest pytest-timeout pytest-xdist hypothesis &&
+        is_ours $names
+}
+
+# pip takes what the interpreter has of the same version for what it was given; other folders may come first, too.
+is_ours() {
+    "$folder/venv/bin/python" - "$folder/venv" "$@" <<'OURS'
+import importlib.util, pathlib, sys
+
+venv, _, *names = sys.argv[1:]
+for name in ["autotune", *(it for it in names if it.startswith("autotune"))]:
+    found = importlib.util.find_spec(name)
+    where = "nowhere" if found is None or found.origin is None else found.origin
+    if pathlib.Path(venv).resolve() not in pathlib.Path(where).resolve().parents:
+        sys.exit(f"error: {name} would be that of {where}, and not the bundle's: see PYTHONPATH")
+OURS
 }
 
 # Only files with such tests are read: others may need what is not here. Tests that find no device are skipped, which
@@ -79,6 +102,19 @@ device() {
         --work "$folder/cuda_device" --limit 400 --json "$folder/cuda_device.json"
 }
 
+# In the seconds that are left; what it has measured stays in the folder.
+network() {
+    cd "$folder/source" || return 1
+    "$folder/venv/bin/python" benchmarks/cuda_network.py --quick --check --precisions float16 \
+        --work "$folder/cuda_network" --seconds "$GPU_CHECK_LEFT" --json "$folder/cuda_network.json"
+    code=$?
+    [ "$code" -eq 3 ] && code=$UNFINISHED
+    return "$code"
+}
+
+# What a step returns that another check goes on with.
+UNFINISHED=75
+
 # The steps, each in a process that can be stopped: this script again.
 case ${GPU_CHECK_STEP:-} in
 unpack) unpack; exit ;;
@@ -86,6 +122,7 @@ install) install; exit ;;
 tests) tests; exit ;;
 benchmark) benchmark; exit ;;
 device) device; exit ;;
+network) network; exit ;;
 esac
 
 if [ ! -f "$bundle/manifest.json" ]; then
@@ -101,6 +138,7 @@ mkdir -p "$folder/logs" || exit 2
 bundle=$(cd "$bundle" && pwd)
 folder=$(cd "$folder" && pwd)
 table="$folder/table"
+started=$(date +%s)
 : >"$table"
 status=0
 
@@ -115,7 +153,8 @@ step() {
         code=$?
         result="failed, status $code"
         [ "$code" -eq 124 ] && result="stopped after $limit s"
-        status=1
+        [ "$code" -eq "$UNFINISHED" ] && result="not finished: the same command goes on"
+        [ "$code" -eq "$UNFINISHED" ] || status=1
     fi
     printf '%-10s %5s s  %s\n' "$name" "$(($(date +%s) - began))" "$result" >>"$table"
     echo "$name: $result"
@@ -129,6 +168,16 @@ if step unpack 30 && step install 150; then
     tail -n 20 "$folder/logs/device.log"
     step benchmark 240
     tail -n 20 "$folder/logs/benchmark.log"
+    GPU_CHECK_LEFT=$((600 - $(date +%s) + started))
+    export GPU_CHECK_LEFT
+    if ! "$folder/venv/bin/python" -c "import torch" 2>/dev/null; then
+        echo "network        0 s  left out: torch is not installed" >>"$table"
+    elif [ "$GPU_CHECK_LEFT" -ge 60 ]; then
+        step network "$((GPU_CHECK_LEFT + 60))"
+        tail -n 20 "$folder/logs/network.log"
+    else
+        echo "network        0 s  left out: less than a minute is left of ten" >>"$table"
+    fi
 fi
 echo
 cat "$table"

@@ -15,6 +15,7 @@ from benchmark_scripts import benchmark_scripts
 
 from autotune.backends import BuildFailed
 from autotune.store.jsonl import read_lines, record_line
+from autotune.store.records import Outcome
 
 pytest.importorskip("tvm")
 
@@ -85,6 +86,34 @@ def test_measured_candidates_are_records_that_can_be_read(scripts: Any) -> None:
     assert {record.target["name"] for record in read} == {"h100"}
 
 
+def test_rows_from_before_shared_memory_was_padded_have_no_padding(scripts: Any) -> None:
+    row = {"workload": "gemm", "case": "old", "parameters": {"m": 32, "n": 48, "k": 16}}
+    space = scripts[0].space_of([row])
+    sketch = next(it for it in space.sketches() if "C.A.pad" in it.param_names)
+    drawn = next(iter(space.feasible_set(sketch).uniform(1, 0)))
+    config = dict(zip(sketch.param_names, drawn.tolist(), strict=True))
+    old = {name: value for name, value in config.items() if not name.endswith(".pad")}
+    (candidate,) = scripts[0].candidates_of([{"sketch": sketch.name, "config": old}], space)
+    assert candidate.config == {**config, **{name: 0 for name in config if name not in old}}
+
+
+def outcomes_of(faults: Any) -> list[Outcome]:
+    healthy = [Outcome("ok", 1e-6)] * faults.HEALTHY
+    return [
+        Outcome(status, None, message=f"so: {why}") for status, why in faults.FAULTS.values()
+    ] + healthy
+
+
+def test_faults_that_are_no_or_another_candidates_outcome_fall_short() -> None:
+    with benchmark_scripts("cuda_faults") as (faults,):
+        found, last = outcomes_of(faults), Outcome("ok", 1e-6)
+        assert all(bar.holds for bar in faults.bars_of(found, last, 6))
+        changed = [found[0], *found[:1], *found[2:]]
+        missing, healthy, after, processes = faults.bars_of(changed, found[0], 5)
+        assert missing.note == "error 700, error 716" and not missing.holds
+        assert healthy.holds and not after.holds and not processes.holds
+
+
 def test_every_gpu_sketch_of_a_workload_has_distinct_candidates(
     scripts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +152,7 @@ def test_without_a_compiler_it_says_so_and_the_check_fails(
 ) -> None:
     cuda = scripts[2]
     monkeypatch.setattr(cuda, "find_compiler", lambda: None)
+    monkeypatch.setattr(cuda, "bars_apart", list)
     monkeypatch.setattr("sys.argv", ["cuda.py", "--quick", "--check"])
     assert cuda.main() == 1
     said = capsys.readouterr().out.splitlines()

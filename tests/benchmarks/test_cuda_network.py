@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from benchmark_scripts import benchmark_scripts
 
+from autotune.targets import preset
+
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[Any]:
@@ -52,6 +54,18 @@ def called(script: Any, patch: pytest.MonkeyPatch, work: Path, *arguments: str) 
     return status
 
 
+def test_without_a_device_it_is_one_line(
+    script: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_LIBCUDA", str(tmp_path / "none.so"))
+    assert called(script, monkeypatch, tmp_path) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: there is no CUDA device here") and said.count("\n") == 1
+
+
 def test_a_command_goes_on_where_the_last_one_ended(
     script: Any,
     tmp_path: Path,
@@ -60,7 +74,18 @@ def test_a_command_goes_on_where_the_last_one_ended(
 ) -> None:
     commands = Commands()
     monkeypatch.setattr(script, "output_of", commands)
-    asked = "--trials", "120", "--json", str(tmp_path / "found.json"), "--check"
+    monkeypatch.setattr(script, "resolve", preset)
+    monkeypatch.setattr(script, "load_driver", lambda: None)
+    monkeypatch.setattr(script, "matching_device", lambda target, driver: None)
+    asked = (
+        "--target",
+        "h100",
+        "--trials",
+        "120",
+        "--json",
+        str(tmp_path / "found.json"),
+        "--check",
+    )
     assert called(script, monkeypatch, tmp_path, *asked, "--seconds", "1") == script.NOT_DONE
     assert "float32: 0 of 120 trials: the same command goes on" in capsys.readouterr().out
     assert called(script, monkeypatch, tmp_path, *asked) == 0

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,8 +105,10 @@ def test_requirements_are_those_of_the_projects_but_for_themselves(bundles: Any)
     assert not names & {"tensor-autotune", "torch", "mlir-python-bindings"}
 
 
-def check(folder: Path, *arguments: str, gpu: bool) -> subprocess.CompletedProcess[str]:
-    """Run gpu_check.sh where nvidia-smi lists a GPU, or none."""
+def check(
+    folder: Path, *arguments: str, gpu: bool, first: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run gpu_check.sh where nvidia-smi lists a GPU, or none, and Python looks in ``first``."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     smi = programs / "nvidia-smi"
@@ -112,6 +116,7 @@ def check(folder: Path, *arguments: str, gpu: bool) -> subprocess.CompletedProce
     smi.chmod(0o755)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHON": sys.executable}
+    environment |= {} if first is None else {"PYTHONPATH": str(first)}
     return subprocess.run(
         ["sh", str(SCRIPTS / "gpu_check.sh"), *arguments],
         cwd=folder,
@@ -148,6 +153,48 @@ def test_a_step_that_fails_is_in_the_table_and_ends_the_check(
     table = (tmp_path / "gpu-check" / "table").read_text().splitlines()
     assert len(table) == 1 and table[0].startswith("unpack") and "failed, status 1" in table[0]
     assert done.stdout.splitlines()[-1] == table[0]
+
+
+def bundle_of_a_core(bundle: Any, folder: Path) -> Path:
+    """A bundle whose core has a version that the interpreter may have, too, and nothing else."""
+    files, made = folder / "files", folder / "bundle"
+    files.mkdir()
+    made.mkdir()
+    about = "tensor_autotune-0.1.0.dist-info"
+    named = "Metadata-Version: 2.1\nName: tensor-autotune\nVersion: 0.1.0\n"
+    with zipfile.ZipFile(files / "tensor_autotune-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("autotune/__init__.py", "")
+        wheel.writestr(f"{about}/METADATA", named)
+        kinds = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr(f"{about}/WHEEL", kinds)
+        wheel.writestr(f"{about}/RECORD", "")
+    with tarfile.open(files / "autotune-source.tar.gz", "w:gz"):
+        pass
+    manifest = bundle.write_parts(sorted(files.iterdir()), made, 1 << 20)
+    (made / "manifest.json").write_text(json.dumps({"files": manifest}))
+    (made / "gpu_reassemble.py").write_bytes((SCRIPTS / "gpu_reassemble.py").read_bytes())
+    return made
+
+
+def installed(folder: Path, *arguments: str, first: Path | None = None) -> str:
+    """What the check said of installing."""
+    done = check(folder, *arguments, gpu=True, first=first)
+    return next(line for line in done.stdout.splitlines() if line.startswith("install: "))
+
+
+def test_what_is_tested_is_the_bundles(bundles: Any, tmp_path: Path) -> None:
+    """Also where the interpreter has the same version; or it is refused."""
+    pytest.importorskip("pip")
+    made = bundle_of_a_core(bundles[0], tmp_path)
+    assert installed(tmp_path, str(made)) == "install: ok"
+    (core,) = (tmp_path / "gpu-check" / "venv").glob("lib/*/site-packages/autotune/__init__.py")
+    assert core.read_text() == ""
+    older = tmp_path / "older" / "autotune"
+    older.mkdir(parents=True)
+    (older / "__init__.py").touch()
+    assert installed(tmp_path, str(made), first=older.parent) == "install: failed, status 1"
+    log = (tmp_path / "gpu-check" / "logs" / "install.log").read_text()
+    assert f"error: autotune would be that of {older}/__init__.py, and not the bundle's" in log
 
 
 @pytest.mark.long

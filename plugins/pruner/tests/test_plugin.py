@@ -26,7 +26,8 @@ def test_every_part_resolves() -> None:
 def test_trained_models_are_files() -> None:
     specs = [spec for spec in plugin.autotune_parts() if spec.kind == "trained_model"]
     files = {spec.name: spec.resolve()(Context()) for spec in specs}
-    assert list(files) == ["pacm-cpu"] and all(file.is_file() for file in files.values())
+    assert list(files) == ["pacm-cpu", "pacm-cuda"]
+    assert all(file.is_file() for file in files.values())
 
 
 @pytest.mark.parametrize("options", [CostModelOptions, MomentumOptions])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,13 @@ pytest.importorskip("tvm_ffi")
 import fake_cuda
 from autotune_tvm import runtime
 from autotune_tvm.backend import TVMBackend
+from fake_torch import FakeTorch
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
+from autotune.measure.devices.shared import shared_device
 from autotune.sketches import Candidate
-from autotune.targets import Target, detect_cpu
+from autotune.targets import CudaDriver, Target, detect_cpu, preset
 from autotune.testing.programs import check_program
 
 runtime.load()
@@ -48,6 +51,35 @@ def cuda(fake_driver: Path, tmp_path: Path) -> Iterator[fake_cuda.FakeCuda]:
     """A device that is found here and in children of this process: a fake one."""
     with pytest.MonkeyPatch.context() as patch:
         yield fake_cuda.install(fake_driver, tmp_path, patch)
+
+
+@pytest.fixture
+def torch(cuda: fake_cuda.FakeCuda) -> Iterator[FakeTorch]:
+    """Torch on the fake device, whose context is current, as it is where torch has been used."""
+    device = shared_device(preset("h100"))
+    device.driver._call("cuCtxPushCurrent_v2", device.context)
+    yield FakeTorch(device, cuda.patch)
+    device.driver._made("cuCtxPopCurrent_v2")
+
+
+@pytest.fixture
+def counted(cuda: fake_cuda.FakeCuda) -> Callable[[], dict[str, int]]:
+    """How often functions of the driver were called since this was asked last."""
+    calls: dict[str, int] = {}
+    original = CudaDriver._call
+
+    def called(driver: CudaDriver, name: str, *arguments: Any) -> None:
+        calls[name] = calls.get(name, 0) + 1
+        original(driver, name, *arguments)
+
+    cuda.patch.setattr(CudaDriver, "_call", called)
+
+    def taken() -> dict[str, int]:
+        found = dict(calls)
+        calls.clear()
+        return found
+
+    return taken
 
 
 @pytest.fixture(scope="session")

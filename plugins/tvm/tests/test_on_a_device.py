@@ -247,6 +247,19 @@ def test_tensors_of_torch_in_any_place_and_order(torch: Any, target: Target) -> 
     assert torch.cuda.mem_get_info()[0] >= before - (16 << 20)
 
 
+def test_torch_records_a_program(torch: Any, target: Target) -> None:
+    function = built(softmax(m=64, n=256), target)
+    given = torch.randn(64, 256, device="cuda")
+    function(given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = function(given) + 1
+    for factor in (1.0, 3.0):
+        given.mul_(factor)
+        graph.replay()
+        torch.testing.assert_close(found, given.softmax(1) + 1, rtol=1e-4, atol=1e-4)
+
+
 def test_halves_of_torch_are_read_as_they_are(torch: Any, target: Target) -> None:
     for dtype in ("float16", "bfloat16"):
         workload = dense(m=32, n=48, k=64, dtype=dtype)

@@ -76,6 +76,12 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.trained:pacm_cpu",
             "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
         ),
+        PluginSpec(
+            "trained_model",
+            "pacm-cuda",
+            "autotune_pruner.trained:pacm_cuda",
+            "Weights of pacm and moa-pacm, trained on kernels of ten operators on an H100",
+        ),
         *(
             PluginSpec(
                 "preset",

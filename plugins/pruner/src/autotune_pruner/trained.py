@@ -6,9 +6,16 @@ from pathlib import Path
 
 from autotune.plugins import Context
 
-__all__ = ["pacm_cpu"]
+__all__ = ["pacm_cpu", "pacm_cuda"]
+
+_DATA = Path(__file__).parent / "data"
 
 
 def pacm_cpu(_context: Context) -> Path:
     """The file of weights for ``pacm`` and ``moa-pacm``, trained on one core of a CPU."""
-    return Path(__file__).parent / "data" / "pacm-cpu.npz"
+    return _DATA / "pacm-cpu.npz"
+
+
+def pacm_cuda(_context: Context) -> Path:
+    """The file of weights for ``pacm`` and ``moa-pacm``, trained on kernels of one H100."""
+    return _DATA / "pacm-cuda.npz"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import shutil
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from autotune_tvm.networks.frontend import RelaxFrontend
 from fake_cuda import FakeCuda
-from fake_torch import FakeTorch
+from fake_torch import WAITING, FakeTorch
 from relax_networks import network, op, run, weights
 
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.devices.shared import DeviceFailed, shared_device
 from autotune.networks import LoadOptions
 from autotune.networks.cuda_network import CudaNetwork
-from autotune.targets import CudaDriver, CudaError, detect_cuda, preset
+from autotune.targets import CudaError, detect_cuda, preset
 
 TARGET = preset("h100")
 SHAPES = [((4, 8), "float32"), ((8, 8), "float32")]
@@ -51,38 +51,6 @@ def built(cuda: FakeCuda) -> CudaNetwork:
     made = RelaxFrontend().load(MODULE, None, LoadOptions(TARGET, 1)).build({}, TARGET, 1)
     assert isinstance(made, CudaNetwork)
     return made
-
-
-@pytest.fixture
-def torch(cuda: FakeCuda) -> Iterator[FakeTorch]:
-    """Torch, whose context is current, as it is where torch has been used."""
-    device = shared_device(TARGET)
-    device.driver._call("cuCtxPushCurrent_v2", device.context)
-    yield FakeTorch(device, cuda.patch)
-    device.driver._made("cuCtxPopCurrent_v2")
-
-
-@pytest.fixture
-def counted(cuda: FakeCuda) -> Callable[[], dict[str, int]]:
-    """How often functions of the driver were called since this was asked last."""
-    calls: dict[str, int] = {}
-    original = CudaDriver._call
-
-    def called(driver: CudaDriver, name: str, *arguments: Any) -> None:
-        calls[name] = calls.get(name, 0) + 1
-        original(driver, name, *arguments)
-
-    cuda.patch.setattr(CudaDriver, "_call", called)
-
-    def taken() -> dict[str, int]:
-        found = dict(calls)
-        calls.clear()
-        return found
-
-    return taken
-
-
-WAITING = ("cuStreamSynchronize", "cuEventSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
 
 
 def test_the_host_waits_for_nothing(

@@ -10,8 +10,12 @@ pytest.importorskip("torch")
 
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.frontend import RelaxFrontend
+from fake_cuda import FakeCuda
 
 from autotune.networks import LoadOptions, zoo
+from autotune.networks.precision import in_precision
+from autotune.networks.running import check_network
+from autotune.networks.source import Source, as_inputs
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
@@ -53,3 +57,21 @@ def test_every_task_has_a_space_and_source(name: str) -> None:
     lowered = lowered_functions(modules, TARGET)
     assert set(lowered) == {task.name for task in network.tasks}
     assert all('extern "C" __global__' in cuda_source(it, TARGET) for it in lowered.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["bert_base", "dcgan", "gpt2"])
+def test_networks_in_halves_compute_what_the_model_does(
+    cuda: FakeCuda, name: str, precision: str
+) -> None:
+    """On the fake device, beside the model as it was in float32."""
+    model, inputs, *_ = zoo.create(name, **SMALL[name])
+    source = in_precision(Source(model, as_inputs(inputs), name), precision)
+    options = LoadOptions(TARGET, 1)
+    network = RelaxFrontend().load(source.model, source.example_inputs, options)
+    network.wide = source.wide
+    differences = check_network(network, network.build({}, TARGET, 1))
+    assert differences
+    assert {tensor.dtype for tensor in network.outputs} == {precision}

@@ -72,21 +72,28 @@ struct __attribute__((aligned(8))) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
 inline half __float2half_rn(float value) { return half(value); }
 inline nv_bfloat16 __float2bfloat16_rn(float value) { return nv_bfloat16(value); }
 
+// As those of CUDA's headers: each operation rounds.
 #define HALVES(scalar)                                                                       \
   inline scalar##2 make_##scalar##2(scalar x, scalar y) { return {x, y}; }                   \
   inline scalar##4 make_##scalar##4(scalar x, scalar y, scalar z, scalar w) {                \
     return {x, y, z, w};                                                                     \
   }                                                                                          \
+  inline scalar operator+(scalar x, scalar y) { return float(x) + float(y); }                \
+  inline scalar operator-(scalar x, scalar y) { return float(x) - float(y); }                \
+  inline scalar operator*(scalar x, scalar y) { return float(x) * float(y); }                \
+  inline scalar operator/(scalar x, scalar y) { return float(x) / float(y); }                \
+  inline scalar operator-(scalar x) { return -float(x); }                                    \
   inline scalar max(scalar x, scalar y) { return x > y ? x : y; }                            \
   inline scalar min(scalar x, scalar y) { return x < y ? x : y; }                            \
   inline float max(float x, scalar y) { return x > y ? x : float(y); }                       \
   inline float min(float x, scalar y) { return x < y ? x : float(y); }                       \
   inline float max(scalar x, float y) { return x > y ? float(x) : y; }                       \
-  inline float min(scalar x, float y) { return x < y ? float(x) : y; }
+  inline float min(scalar x, float y) { return x < y ? float(x) : y; }                       \
+  inline scalar hexp(scalar value) { return std::exp(float(value)); }                        \
+  inline scalar herf(scalar value) { return std::erf(float(value)); }                        \
+  inline scalar htanh(scalar value) { return std::tanh(float(value)); }
 HALVES(half)
 HALVES(nv_bfloat16)
-inline half htanh(half value) { return std::tanh(float(value)); }
-inline half hexp(half value) { return std::exp(float(value)); }
 
 inline uint __pack_half2(half x, half y) { return x.bits | static_cast<uint>(y.bits) << 16; }
 inline uint __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,16 +13,23 @@ from attrs import define
 
 from autotune.measure.devices.shared import DeviceArray, SharedDevice, numpy_type
 
-__all__ = ["FakeTensor", "FakeTorch"]
+__all__ = ["WAITING", "FakeTensor", "FakeTorch"]
+
+WAITING = ("cuStreamSynchronize", "cuEventSynchronize", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2")
+"""Functions of the driver that wait for the device."""
 
 
 @define(eq=False)
 class FakeTensor:
-    """A tensor; ``order`` is False where its elements do not lie in row-major order."""
+    """A tensor; ``order`` is False where its elements do not lie in row-major order.
+
+    ``owner`` is a tensor that has its memory, if another one does.
+    """
 
     array: DeviceArray
     dtype: Any
     order: bool = True
+    owner: FakeTensor | None = None
     is_cuda = True
 
     @property
@@ -50,7 +58,7 @@ class FakeTensor:
 
 
 class FakeTorch:
-    """Torch with a current stream."""
+    """Torch with a current stream, and memory of tensors that are gone for later ones of it."""
 
     def __init__(self, device: SharedDevice, patch: pytest.MonkeyPatch) -> None:
         self.device_there = device
@@ -61,6 +69,7 @@ class FakeTorch:
             is_initialized=lambda: False,
         )
         self.float32, self.float16 = object(), object()
+        self.unused: dict[tuple[Any, ...], list[DeviceArray]] = {}
         patch.setitem(sys.modules, "torch", self)
 
     def device(self, kind: str, index: int) -> tuple[str, int]:
@@ -69,13 +78,26 @@ class FakeTorch:
     def empty(self, shape: tuple[int, ...], *, dtype: Any, device: tuple[str, int]) -> FakeTensor:
         assert device == ("cuda", self.device_there.device.index)
         name = "float32" if dtype is self.float32 else "float16"
-        return FakeTensor(self.device_there.empty(shape, name), dtype)
+        unused = self._unused(shape, name)
+        return self._tensor(
+            unused.pop() if unused else self.device_there.empty(shape, name), dtype
+        )
 
     def tensor(self, array: Any) -> FakeTensor:
-        """A tensor on the device with these numbers."""
-        made = self.empty(array.shape, dtype=self.float32, device=("cuda", 0))
+        """A tensor on the device with these numbers, in memory that nothing on its way uses."""
+        made = self._tensor(self.device_there.empty(array.shape, "float32"), self.float32)
         self.write(made, array)
         return made
+
+    def _tensor(self, array: DeviceArray, dtype: Any) -> FakeTensor:
+        made = FakeTensor(array, dtype)
+        # Nothing is freed, which would wait for what is on its way.
+        unused = self._unused(array.shape, array.dtype)
+        weakref.finalize(made, unused.append, array).atexit = False
+        return made
+
+    def _unused(self, shape: tuple[int, ...], dtype: str) -> list[DeviceArray]:
+        return self.unused.setdefault((self.stream, shape, dtype), [])
 
     def write(self, tensor: FakeTensor, array: Any) -> None:
         """Change what is in a tensor, and wait for it."""
@@ -85,6 +107,20 @@ class FakeTorch:
     def read(self, tensor: FakeTensor) -> Any:
         """What is there now: what is on its way on streams of torch is not waited for."""
         return tensor.array.numpy().astype(numpy_type(tensor.array.dtype))
+
+    def read_done(self, tensor: FakeTensor) -> Any:
+        """What is there once the current stream has come here."""
+        with self.device_there.current() as driver:
+            driver.synchronize(self.stream)
+        return self.read(tensor)
+
+    def part(self, tensor: FakeTensor, offset: int, shape: tuple[int, ...]) -> FakeTensor:
+        """A tensor in the memory of another one, ``offset`` bytes behind its first element."""
+        held = tensor.array
+        made = DeviceArray.__new__(DeviceArray)
+        made.device, made.pointer = held.device, held.pointer + offset
+        made.shape, made.dtype = shape, held.dtype
+        return FakeTensor(made, tensor.dtype, owner=tensor)
 
     def new_stream(self) -> int:
         """A stream that waits for nothing but what it is told to, as torch's are."""

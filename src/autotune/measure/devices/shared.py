@@ -218,6 +218,17 @@ class Given:
         """Whether kernels can read it where it is."""
         return self.view is not None and self.view.pointer % _WIDEST_ACCESS == 0
 
+    @property
+    def address(self) -> int:
+        """Where it lies on the device.
+
+        Raises:
+            RuntimeError: it is on the host.
+        """
+        if self.view is None:
+            raise RuntimeError(f"{self.name} has no address on a device")
+        return self.view.pointer
+
     def copy_to(self, driver: CudaDriver, pointer: int, stream: int) -> None:
         """Copy it to an address of the device when a stream has come here."""
         if self.view is not None:

@@ -78,6 +78,17 @@ class TorchCaller:
         view = dlpack.TensorView(pointer, shape, dtype, (dlpack.CUDA, here), True, value)
         return Given(name, shape, dtype, view)
 
+    def written(self, name: str, shape: tuple[int, ...], dtype: str, value: Any) -> Given:
+        """A tensor of torch that is written to where it lies.
+
+        Raises:
+            InvalidValueError: it is of another shape or type, on another device, or not in
+                row-major order.
+        """
+        if value.is_neg() or not value.is_contiguous():
+            raise InvalidValueError(f"the array of out for {name!r} is not contiguous")
+        return self.read(name, shape, dtype, value)
+
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """A new tensor of torch on the device, of unspecified content.
 
