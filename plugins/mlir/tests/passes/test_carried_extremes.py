@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -102,17 +103,46 @@ def test_a_loop_may_carry_several() -> None:
     assert "iter_args" in str(module) and str(module).count("cmpf uno") == 4
 
 
-@pytest.mark.parametrize("lanes", [LANES, 8 * LANES])
-def test_narrow_floats_and_long_vectors_are_left_alone(lanes: int) -> None:
-    dtype = "f16" if lanes == LANES else "f32"
-    text = program("maximumf", 2, dtype=dtype).replace(f"vector<{LANES}x", f"vector<{lanes}x")
-    assert "arith.maximumf" in names_after(text)
+def test_narrow_floats_are_left_alone() -> None:
+    assert "arith.maximumf" in names_after(program("maximumf", 2, dtype="f16"))
+
+
+@pytest.mark.parametrize("links", [1, 2, 3])
+def test_several_values_are_looked_at_in_each_iteration_of_large_tiles(links: int) -> None:
+    names = names_after(in_large_tiles(program("maximumf", links)))
+    # One by one, each would need as many operations as the maximum is.
+    assert names.count("arith.maximumf") == (links == 1)
+    assert names.count("arith.cmpf") == (0 if links == 1 else links + (links + 1) // 2)
+
+
+def in_large_tiles(text: str) -> str:
+    """A program that computes its extreme in 128 lanes."""
+    narrow = f"vector<{LANES}xf32>"
+    wide = f"vector<{8 * LANES}xf32>"
+    shuffled = [str(lane % LANES) for lane in range(8 * LANES)]
+    text = re.sub(
+        r"(%\w+) = vector.load (.*), " + re.escape(narrow),
+        lambda found: (
+            f"{found[1]}n = vector.load {found[2]}, {narrow}\n    {found[1]} = vector.shuffle "
+            f"{found[1]}n, {found[1]}n [{', '.join(shuffled)}] : {narrow}, {narrow}"
+        ),
+        text,
+    )
+    text = re.sub(r"(imumf .*|->\s+\(|yield .*)" + re.escape(narrow), rf"\g<1>{wide}", text)
+    first = f"vector.extract_strided_slice %r {{offsets = [0], sizes = [{LANES}], strides = [1]}}"
+    store = f"%narrow = {first} : {wide} to {narrow}\n  vector.store %narrow"
+    return text.replace("vector.store %r", store)
 
 
 @pytest.mark.parametrize("loops", [1, 2])
 @pytest.mark.parametrize(("kind", "links"), [("maximumf", 1), ("minimumf", 2), ("maximumf", 3)])
-def test_a_value_that_is_no_number_makes_the_result_one(kind: str, links: int, loops: int) -> None:
-    generated = generate(compiler.lower(program(kind, links, loops), None, threads=1))
+@pytest.mark.parametrize("large", [False, True])
+def test_a_value_that_is_no_number_makes_the_result_one(
+    kind: str, links: int, loops: int, large: bool
+) -> None:
+    text = program(kind, links, loops)
+    text = in_large_tiles(text) if large else text
+    generated = generate(compiler.lower(text, None, threads=1))
     rng, out = np.random.default_rng(0), aligned_empty((LANES,), np.float32)
     find = np.max if kind == "maximumf" else np.min
     for row, special in itertools.product(range(ROWS), (np.nan, np.inf, -np.inf)):

@@ -116,6 +116,14 @@ def test_choices_that_say_nothing_of_where_is_read_are_left_alone(text: str) -> 
     assert names["vector.gather"] == 2 and not names["scf.if"]
 
 
+def test_a_choice_that_is_the_same_for_all_lanes_gathers_from_one() -> None:
+    text = program().replace("sge, %at, %width : vector<16xindex>", "sge, %i, %one : index")
+    text = text.replace("select %second, %x, %y : vector<16xi1>, ", "select %second, %x, %y : ")
+    names = names_after(text)
+    kinds = ("scf.if", "vector.gather", "vector.store", "arith.select")
+    assert [names[kind] for kind in kinds] == [1, 2, 2, 0]
+
+
 @pytest.mark.parametrize("least_masked_bits", [8, 128])
 def test_results_are_those_of_numpy(least_masked_bits: int) -> None:
     vectors = VectorInstructions(least_masked_bits)

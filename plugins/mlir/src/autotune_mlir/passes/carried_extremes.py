@@ -42,14 +42,17 @@ def track_numbers(ir: Any, operations: Sequence[Any]) -> None:
 
     Args:
         ir: The ``ir`` module of the bindings; the context is the current one.
-        operations: Operations :data:`EXTREMES`, in the order of the program. Those of numbers, of
-            half precision, that no loop carries, and in loops that carry more than
-            four registers are left alone: there others are computed while one waits.
+        operations: Operations :data:`EXTREMES`, in the order of the program. Those of numbers and
+            of half precision are left alone, and single ones, unless a loop carries them and at
+            most four registers: with more of them, others are computed while one waits.
     """
-    taken = [it for it in operations if _is_taken(ir, it)]
+    taken = _chains([it for it in operations if _is_taken(ir, it)])
     # Each of several that one loop carries puts another one in its place.
-    for links in [it for it in _chains(taken) if _Chain.of(it).is_taken]:
-        _track(ir, _Chain.of(links))
+    for links, alone in [(it, _Chain.of(it).waits) for it in taken]:
+        if alone:
+            _track(ir, _Chain.of(links))
+        elif len(links) > 1:
+            _look_at_once(ir, _Chain.of(links))
 
 
 def compare(ir: Any, predicate: str, left: Any, right: Any) -> Any:
@@ -120,8 +123,8 @@ class _Chain:
         return loop.operands[FIRST_CARRIED + place]
 
     @property
-    def is_taken(self) -> bool:
-        """Whether a loop carries it, and few vectors beside it."""
+    def waits(self) -> bool:
+        """Whether a loop carries it, and little beside it that is computed meanwhile."""
         kinds = [result.type for loop, _ in self.loops[-1:] for result in loop.results]
         carried = sum(
             math.prod(kind.shape) * getattr(kind.element_type, "width", 64) // 8
@@ -177,6 +180,22 @@ def _track(ir: Any, chain: _Chain) -> None:
         _answer(ir, loops[0].results[place], seen, start)
 
 
+def _look_at_once(ir: Any, chain: _Chain) -> None:
+    """Have a chain compare, and look for what is no number behind it.
+
+    A comparison with what came before keeps that where it is no number.
+    """
+    values = [link.value for link in chain.links]
+    last = [_as_comparison(ir, link) for link in chain.links][-1]
+    users = _uses(last.results[0])
+    with behind(ir, last), last.location:
+        seen = last.results[0]
+        for one, other in itertools.zip_longest(values[::2], values[1::2]):
+            seen = _seen(ir, one, other, seen)
+    for user, number in users:
+        user.operands[number] = seen
+
+
 def _as_comparison(ir: Any, link: _Link) -> Any:
     """The operation that chooses the extreme, in place of a link."""
     operation = link.operation
@@ -202,10 +221,13 @@ def _seen(ir: Any, one: Any, other: Any | None, before: Any) -> Any:
 
 def _answer(ir: Any, total: Any, seen: Any, start: Any) -> None:
     """Have the users of an extreme read NaN where that was, at the insertion point."""
-    users = [
-        (getattr(use.owner, "operation", use.owner), use.operand_number) for use in total.uses
-    ]
+    users = _uses(total)
     strange = constant_of(ir, total.type, ir.FloatAttr.get(total.type.element_type, math.nan))
     result = chosen(ir, compare(ir, "uno", seen, start), strange, total)
     for user, number in users:
         user.operands[number] = result
+
+
+def _uses(value: Any) -> list[tuple[Any, int]]:
+    """Operations that read a value, and at which place among their operands."""
+    return [(getattr(use.owner, "operation", use.owner), use.operand_number) for use in value.uses]

@@ -3,7 +3,9 @@
 A stage that reads two tensors beside each other computes both elements, at places that are limited
 to what each tensor has, and chooses one. Of vectors these are gathers. All lanes of most vectors
 choose the same: for those there is a branch in which that tensor is read alone, where it is, and
-its elements follow each other in memory. In the others each tensor is read under a mask.
+its elements follow each other in memory. In the others each tensor is read under a mask. Where
+lanes do not differ, as those of a transposed tensor, there are two branches, also for what is
+gathered.
 """
 
 from __future__ import annotations
@@ -100,8 +102,13 @@ class _Separation:
     def branch(self, choice: _Choice, facts: Facts) -> bool:
         """Make branches of a choice, where these sums are not negative in any lane, if it pays."""
         span = _span_of(choice)
+        low, high = choice.form.ends(choice.select.results[0].type.shape)
         sides = zip(list(choice.select.operands)[1:], choice.facts, strict=True)
-        if not any(_reads(self.ir, value, (*facts, fact)) for value, fact in sides):
+        if low == high:
+            pays = any(_sources(value)[1] for value, _ in sides)
+        else:
+            pays = any(_reads(self.ir, value, (*facts, fact)) for value, fact in sides)
+        if not pays:
             return False
         if len(span) > _MOST_OPERATIONS or any(len(it.regions) for it in span):
             return False
@@ -110,7 +117,6 @@ class _Separation:
             return False
         handed = [it for it in results if any(user not in span for user in users_of(it))]
         ir, form = self.ir, choice.form
-        low, high = form.ends(choice.select.results[0].type.shape)
         with ir.InsertionPoint(span[0]), span[0].location:
             first = _value_of(ir, LaneForm(form.constant, form.terms))
             every, none = (
