@@ -61,7 +61,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "10"
+    version = "11"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:

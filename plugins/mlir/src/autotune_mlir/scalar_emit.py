@@ -371,9 +371,14 @@ class BodyWriter:
         return self._in_float(f"math.{_MATH[op]}", value)
 
     def _sigmoid(self, value: Value) -> Value:
-        one = self.constant(1, value.dtype)
-        decay = self._unary("exp", self._unary("neg", value))
-        return self._arith("divf", one, self._arith("addf", one, decay))
+        """By an exponential that does not overflow: results below 3e-39 would be zero."""
+        kind = value_type(value.dtype)
+        zero, one = self.constant(0, value.dtype), self.constant(1, value.dtype)
+        decay = self._unary("exp", self._unary("neg", self._unary("abs", value)))
+        is_negative = self.operation(f"arith.cmpf olt, {value.name}, {zero.name} : {kind}")
+        text = f"arith.select {is_negative}, {decay.name}, {one.name} : {kind}"
+        above = Value(self.operation(text), value.dtype)
+        return self._arith("divf", above, self._arith("addf", one, decay))
 
     def _in_float(self, operation: str, *operands: Value) -> Value:
         """A function of floats; those of half precision are computed in single."""
