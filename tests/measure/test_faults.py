@@ -231,7 +231,7 @@ def test_builds_run_at_once_and_never_beside_a_timing(
     measurer = make_measurer(
         {"fault": "kill", "phase": "run", "where": {"tile": 3}},
         log=str(log),
-        build_seconds=0.05,
+        build_seconds=0.2,
     )
     measurer.wait_ready()
     measurer.measure(candidates)

@@ -66,7 +66,7 @@ def test_an_import_that_outlasts_the_call_is_one_line(
         begun.clear()
         reading = evolve(READING, passes={name: endless})
         with pytest.raises(InvalidValueError, match=rf"layers: .* 0.3 s were over while.*{doing}"):
-            run_model(source, reading, options)
+            run_model(source, reading, options, limit=ImportLimit("layers", 0.3))
     assert not (tmp_path / "records.db").exists()
 
 
