@@ -39,7 +39,7 @@ from common import (
     machine,
 )
 from metaschedule_network import LIBRARY, RECORDS
-from steps import StepFailed, kept, output_of, session_within
+from steps import StepFailed, kept, output_of, session_within, until_interrupted
 
 # Times as fast as torch eager, each network.
 EAGER_RATIO = 1.0
@@ -401,4 +401,4 @@ def all_bars(measured: Sequence[Measured], budgets: Sequence[int]) -> list[Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_interrupted(main))

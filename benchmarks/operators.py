@@ -41,7 +41,7 @@ from operator_report import (
     write_csv,
 )
 from operator_rows import Row, all_rows, is_with_metaschedule
-from steps import StepFailed, kept, output_of
+from steps import StepFailed, kept, output_of, until_interrupted
 
 TRIALS, QUICK_TRIALS = 64, 24
 # Samples as short as a scheduler lets a thread run: on a busy machine some are not disturbed.
@@ -324,4 +324,4 @@ def difference(output: Any, reference: Any, epsilon: float) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_interrupted(main))

@@ -74,3 +74,12 @@ def session_within(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def until_interrupted(main: Callable[[], int]) -> int:
+    """The exit status of a script that keeps its steps; 130 where it was interrupted."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print("\ninterrupted: the same command goes on from here", flush=True)
+        return 130

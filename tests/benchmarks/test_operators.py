@@ -288,3 +288,14 @@ def test_the_roofline_is_drawn(scripts: Any, tmp_path: Path) -> None:
     with benchmark_scripts("operator_plot") as (plot,):
         plot.save_plot(tmp_path / "roof.svg", [measured(scripts, "GMM")], {1: rates})
     assert "GMM" in (tmp_path / "roof.svg").read_text()
+
+
+def test_an_interrupt_is_no_traceback(scripts: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    operators = scripts[0]
+
+    def main() -> int:
+        raise KeyboardInterrupt
+
+    assert operators.until_interrupted(main) == 130
+    assert "interrupted: the same command goes on from here" in capsys.readouterr().out
+    assert operators.until_interrupted(lambda: 1) == 1
