@@ -421,3 +421,14 @@ def test_quotients_remainders_and_data_as_indices() -> None:
     np.testing.assert_array_equal(found["merged"], heads)
     beyond = reference_outputs(workload, {**arrays, "I": np.full(5, 99)})["rows"]
     np.testing.assert_array_equal(beyond, np.repeat(arrays["T"][[8] * 5], 3, axis=1))
+
+
+@pytest.mark.parametrize(("op", "wanted"), [("div", -128 / 3), ("mul", -384.0), ("sub", -131.0)])
+def test_integers_that_are_cast_to_floats_are_floats(op: str, wanted: float) -> None:
+    """Bytes would overflow, and divisions of integers drop what is behind the point."""
+    left, right = (Cast("float32", Load(name, (var("i"),))) for name in "XZ")
+    inputs = (Tensor("X", (1,), "int8"), Tensor("Z", (1,), "int8"))
+    stage = Stage(Tensor("Y", (1,), "float32"), (Axis("i", 1),), Binary(op, left, right))
+    workload = Workload("cast", inputs, (stage,), ("Y",))
+    arrays = {"X": np.asarray([-128], np.int8), "Z": np.asarray([3], np.int8)}
+    np.testing.assert_allclose(reference_outputs(workload, arrays)["Y"], [wanted], rtol=1e-6)

@@ -53,6 +53,23 @@ _ATTENTION = """
 return %2 : tensor<1x3x4x6xf32>
 """
 
+_WINDOW = """
+%zero = arith.constant 0.0 : f32
+%w = tensor.expand_shape %b [[0, 1]] output_shape [4, 1] : tensor<4xf32> into tensor<4x1xf32>
+%e = tensor.empty() : tensor<4x6xf32>
+%i = linalg.fill ins(%zero : f32) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>
+%0 = linalg.generic {indexing_maps = [affine_map<(c, i, k) -> (c, i + k)>,
+  affine_map<(c, i, k) -> (c, k)>, affine_map<(c, i, k) -> (c, i)>],
+  iterator_types = ["parallel", "parallel", "reduction"]}
+  ins(%a, %w : tensor<4x6xf32>, tensor<4x1xf32>) outs(%i : tensor<4x6xf32>) {
+^bb0(%x: f32, %y: f32, %o: f32):
+  %p = arith.mulf %x, %y : f32
+  %r = arith.addf %o, %p : f32
+  linalg.yield %r : f32
+} -> tensor<4x6xf32>
+return %0 : tensor<4x6xf32>
+"""
+
 _GATHER = """
 %e = tensor.empty() : tensor<5x16xf32>
 %four = arith.constant 4 : i64
@@ -171,6 +188,11 @@ COMPILED_PROGRAMS = {
         ),
         ["batch_matmul", "exp"],
         lambda a, b: np.exp(a @ b),
+    ),
+    "window-of-one": Program(
+        function(_WINDOW, "%a: tensor<4x6xf32>, %b: tensor<4xf32>"),
+        ["reshape", "sum"],
+        lambda a, b: a * b[:, None],
     ),
     "asserted": Program(
         function(_GATHER, "%a: tensor<4x16xf32>, %b: tensor<5xi64>", "tensor<5x16xf32>"),

@@ -258,9 +258,11 @@ def _own_dtype(node: Constant | Cast) -> np.dtype[Any] | None:
 
 
 def _cast(value: Array, dtype: str) -> Array:
-    """Floats keep double precision."""
+    """Floats keep double precision, which integers get: they would be multiplied as such."""
     element = element_type(dtype)
-    return value if element.is_float else value.astype(element.dtype)
+    if not element.is_float:
+        return value.astype(element.dtype)
+    return value if value.dtype.kind == "f" else value.astype(np.float64)
 
 
 def _unary(op: str, value: Array) -> Array:

@@ -69,10 +69,19 @@ def _read_source(ir: Any, user: Any, number: int, reshape: Any) -> None:
     results = [result.compose(own) for result in place.results]
     if len(results) > own.n_dims:
         return
-    user.operands[number] = reshape.operands[0]
+    before = {it.position for item in maps for it in _iterators(ir, item.results)}
     maps[number] = ir.AffineMap.get(own.n_dims, 0, results)
+    if before != {it.position for item in maps for it in _iterators(ir, item.results)}:
+        # The extent of a window of 1 would not be known any more.
+        return
+    user.operands[number] = reshape.operands[0]
     attributes = [ir.AffineMapAttr.get(item) for item in maps]
     user.attributes["indexing_maps"] = ir.ArrayAttr.get(attributes)
+
+
+def _iterators(ir: Any, results: Sequence[Any]) -> list[Any]:
+    """The results of a map that are iterators."""
+    return [it for it in results if isinstance(it, ir.AffineDimExpr)]
 
 
 def _unwritten(ir: Any, operation: Any) -> Any | None:
