@@ -256,6 +256,9 @@ def test_show_prints_the_constraints_of_a_sketch(cli: Any) -> None:
         (["--record", "a/1", "--sketch", "direct"], "exclude each other"),
         (["--part", "script", "--sketch", "direct"], "--part script needs a record"),
         (["gemm", "--space", "sketch"], "--space goes with --sketch"),
+        (["gemm", "--sketches", "--sketch", "direct"], "--sketches and --sketch exclude"),
+        (["gemm", "--sketches", "--tape"], "--sketches and --part tape exclude"),
+        (["--record", "a/1", "--sketches"], "--record and --sketches exclude"),
     ],
 )
 def test_what_cannot_be_shown_of_a_sketch(cli: Any, arguments: list[str], message: str) -> None:
@@ -264,9 +267,21 @@ def test_what_cannot_be_shown_of_a_sketch(cli: Any, arguments: list[str], messag
     assert done.status == 2 and message in done.stderr, done.stderr
 
 
+GAPS = ("--backend", "backend_with_gaps:BackendWithGaps", "--target", "skylake-avx512-2core")
+
+
+def test_the_sketches_of_a_space_are_listed(cli: Any) -> None:
+    done = cli("show", "gemm", "--shape", "m=8,n=32,k=16", *GAPS, "--sketches", "--json", "-")
+    data = json.loads(done.stdout)
+    names = {it["name"]: it["configurations"] for it in data["sketches"]}
+    assert done.status == 0 and {"direct", "packed-panel"} <= set(names)
+    assert all(names.values()) and not set(names) & set(data["left_out"])
+    assert "left out: packed-root, which needs pack.whole" in done.stderr
+    assert data["left_out"]["packed-root"] == "needs pack.whole"
+
+
 def test_what_is_left_out_of_a_space_is_shown_with_the_reason(cli: Any) -> None:
-    gaps = ("--backend", "backend_with_gaps:BackendWithGaps", "--target", "skylake-avx512-2core")
-    gemm = ("show", "gemm", "--shape", "m=8,n=32,k=16", *gaps, "--sketch")
+    gemm = ("show", "gemm", "--shape", "m=8,n=32,k=16", *GAPS, "--sketch")
     assert cli(*gemm, "packed-panel").status == 0
     done = cli(*gemm, "packed-root")
     assert done.status == 2

@@ -185,7 +185,7 @@ def _from_database(
 
 def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
     """The configuration in a file, of a sketch of the space that the options describe."""
-    from autotune.cli.show import asked_space
+    from autotune.cli.sketches import asked_space
     from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.ir.text_files import read_text_file
     from autotune.sketches import Candidate, CandidateBatch

@@ -18,17 +18,16 @@ from autotune.cli.query import (
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
-    from autotune.sketches import Sketch
-    from autotune.spaces import SearchSpace
     from autotune.store.records import Record
 
-__all__ = ["asked_space", "command"]
+__all__ = ["command"]
 
 EPILOG = """\b
 Examples:
   autotune show gemm --shape m=512,n=512,k=512 --database records.db
   autotune show --record 0123456789ab/17
   autotune show gemm --shape m=512,n=512,k=512 --tape
+  autotune show gemm --shape m=512,n=512,k=512 --sketches
   autotune show gemm --shape m=512,n=512,k=512 --tape --sketch packed-panel
   autotune show gemm --shape m=512,n=512,k=512 --constraints --sketch packed-panel
   autotune show gemm --shape m=8,n=8,k=8 --space sketch+my-rule --sketch my-sketch
@@ -69,6 +68,12 @@ USUAL_SYMBOLIC = ("nest", "tape")
     metavar="NAME",
     help="Show a sketch of the space itself, with expressions for numbers; needs no record.",
 )
+@click.option(
+    "--sketches",
+    "lists_sketches",
+    is_flag=True,
+    help="List the sketches of the space, and those that it leaves out with the reason.",
+)
 @space_option
 @json_option
 def command(
@@ -78,6 +83,7 @@ def command(
     tape: bool,
     constraints: bool,
     sketch_name: str | None,
+    lists_sketches: bool,
     space: str | None,
     json_path: str | None,
     **options: Any,
@@ -96,11 +102,16 @@ def command(
     flags = {"tape": tape, "constraints": constraints}
     wanted = (*parts, *(part for part, given in flags.items() if given))
     output = Output(json_path)
-    if sketch_name is not None:
+    if lists_sketches or sketch_name is not None:
+        if lists_sketches and (wanted or sketch_name is not None):
+            other = "--sketch" if sketch_name is not None else f"--part {wanted[0]}"
+            raise InvalidValueError(f"--sketches and {other} exclude each other")
         options["space"] = space
-        return _show_sketch(output, sketch_name, record_id, wanted or USUAL_SYMBOLIC, options)
+        return _show_space(output, sketch_name, record_id, wanted or USUAL_SYMBOLIC, options)
     if space is not None:
-        raise InvalidValueError("--space goes with --sketch; a record has a sketch of its own")
+        raise InvalidValueError(
+            "--space goes with --sketch or --sketches; a record has a sketch of its own"
+        )
     query = Query.read(**options)
     try:
         with open_for_reading(database) as opened:
@@ -121,6 +132,7 @@ def command(
 def _show_record(
     output: Output, record: Record, wanted: Sequence[str], backend: str | None
 ) -> int:
+    from autotune.cli.sketches import constraints_text, problem_json
     from autotune.nest import describe, describe_tape, nest_tape
     from autotune.report import reading_lines, records_table, step_lines
     from autotune.tuning.foreign_programs import show_record
@@ -135,7 +147,7 @@ def _show_record(
         "script": lambda: show_record(record, backend),
         "nest": lambda: describe(candidate.sketch, candidate.config),
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
-        "constraints": lambda: _constraints(candidate.sketch),
+        "constraints": lambda: constraints_text(candidate.sketch),
     }
     whole = candidate.sketch.is_opaque
     is_external = bool(candidate.sketch.workload.external)
@@ -152,60 +164,40 @@ def _show_record(
     shown = {part: texts[part]() for part in TITLES if part in wanted}
     if not parts_named and not record.outcome.readings:
         del shown["readings"]
-    problem = {} if whole else _problem(candidate.sketch, shown)
+    problem = {} if whole else problem_json(candidate.sketch, shown)
     output.json({"record": record_json(record), **shown, **problem})
     output.table(records_table([record]))
     return _say(output, shown, {**TITLES, "steps": "Configuration"} if is_external else TITLES)
 
 
-def _show_sketch(
+def _show_space(
     output: Output,
-    name: str,
+    name: str | None,
     record_id: str | None,
     wanted: Sequence[str],
     options: Mapping[str, Any],
 ) -> int:
-    """A sketch of a fresh space, without a configuration."""
-    from autotune.errors import InvalidValueError, UnknownNameError
-    from autotune.nest import describe, describe_tape, nest_tape
+    """Of a fresh space a sketch without a configuration, or the list of all."""
+    from autotune.cli.app import OK
+    from autotune.cli.sketches import asked_space, sketch_parts, sketches_json, sketches_table
+    from autotune.errors import InvalidValueError
 
+    option = "--sketches" if name is None else "--sketch"
     if record_id is not None:
-        raise InvalidValueError("--record and --sketch exclude each other")
+        raise InvalidValueError(f"--record and {option} exclude each other")
     for part in wanted:
         if part not in SYMBOLIC:
             raise InvalidValueError(
                 f"--part {part} needs a record; a sketch has nest, tape and constraints"
             )
     space = asked_space(**options)
-    sketches = {sketch.name: sketch for sketch in space.sketches()}
-    if name in space.left_out:
-        reason = space.left_out[name]
-        raise InvalidValueError(f"the space leaves out sketch {name!r}, which {reason}")
-    if name not in sketches:
-        raise UnknownNameError("sketch", name, sketches, _left_out_text(space.left_out))
-    sketch = sketches[name]
-    texts = {
-        "nest": lambda: describe(sketch),
-        "tape": lambda: describe_tape(nest_tape(sketch).tape),
-        "constraints": lambda: _constraints(sketch),
-    }
-    shown = {part: texts[part]() for part in SYMBOLIC if part in wanted}
-    output.json({"sketch": sketch.to_json(), **shown, **_problem(sketch, shown)})
+    if name is None:
+        output.json(sketches_json(space))
+        output.table(sketches_table(space))
+        return OK
+    shown, data = sketch_parts(space, name, [part for part in SYMBOLIC if part in wanted])
+    output.json(data)
     return _say(output, shown)
-
-
-def _constraints(sketch: Sketch) -> str:
-    from autotune.spaces.feasible import build_feasible_set
-    from autotune.spaces.problems import describe_problem, problem_of
-
-    return describe_problem(problem_of(sketch), build_feasible_set(sketch).count)
-
-
-def _problem(sketch: Sketch, shown: Mapping[str, str]) -> dict[str, Any]:
-    """The constraint problem as JSON, where its text is shown."""
-    from autotune.spaces.problems import problem_of
-
-    return {"problem": problem_of(sketch).to_json()} if "constraints" in shown else {}
 
 
 def _say(output: Output, shown: Mapping[str, str], titles: Mapping[str, str] = TITLES) -> int:
@@ -214,58 +206,3 @@ def _say(output: Output, shown: Mapping[str, str], titles: Mapping[str, str] = T
     for part, text in shown.items():
         output.say(f"\n{titles[part]}\n\n{text.rstrip()}")
     return OK
-
-
-def _left_out_text(left_out: Mapping[str, str]) -> str:
-    """A sentence on the sketches that a space does not have; "" where there are none."""
-    if not left_out:
-        return ""
-    reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-    return f"Left out: {reasons}."
-
-
-def asked_space(
-    workload: str | None,
-    shape: tuple[str, ...],
-    dtype: str | None,
-    mlir_path: str | None,
-    function: str | None,
-    target: str | None,
-    backend: str | None,
-    threads: int | None,
-    space: str | None,
-) -> SearchSpace:
-    """The space that ``autotune tune`` would search."""
-    from autotune.backends import Backend
-    from autotune.cli.programs import (
-        asked_program,
-        importing_backend,
-        named_workload,
-        read_workload,
-    )
-    from autotune.errors import InvalidValueError
-    from autotune.plugins import Context
-    from autotune.plugins.held import create_held_part
-    from autotune.tuning.options import checked_target
-    from autotune.tuning.programs import default_backend
-
-    program = asked_program(workload, shape, dtype, mlir_path, function)
-    if program is not None:
-        made = read_workload(program)
-        backend = backend or importing_backend(program)
-    elif workload is not None:
-        made = named_workload(workload, shape, dtype)
-    else:
-        raise InvalidValueError("--sketch needs a workload, such as gemm")
-    machine = checked_target(target or "cpu", threads)
-    replayer: Backend = create_held_part("backend", backend or default_backend())
-    replayer.check_workload(made)
-    context = Context(
-        workload=made,
-        target=machine,
-        limits=replayer.limits(machine),
-        backend=replayer.name,
-        threads=machine.cores,
-    )
-    created: SearchSpace = create_held_part("search_space", space or "sketch", context)
-    return created
