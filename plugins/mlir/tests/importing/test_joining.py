@@ -176,3 +176,26 @@ def test_concatenations_of_padded_tensors_are_scheduled(
     assert candidates
     for candidate in candidates:
         check_candidate(backend, candidate, target, program=program)
+
+
+@pytest.mark.parametrize("slices", [("0, 16", "0, 0"), ("1, 3", "0, 8")])
+def test_slices_beside_each_other_are_scheduled(
+    backend: MLIRBackend, target: Target, slices: tuple[str, str]
+) -> None:
+    """As rotary embeddings have them: elements of slices lie apart in memory."""
+    whole, part, inner = tensor([5, 33]), tensor([4, 16]), tensor([4, 8])
+    first, second = (
+        f"tensor.extract_slice %a[{place}] [4, 16] [1, 1] : {whole} to {part}" for place in slices
+    )
+    joined = tensor([4, 24])
+    text = (
+        f"func.func @f(%a: {whole}) -> {joined} {{\n%0 = {first}\n%1 = {second}\n"
+        f"%2 = tensor.extract_slice %1[0, 1] [4, 8] [1, 2] : {part} to {inner}\n"
+        f"%3 = tensor.concat dim(1) %0, %2 : ({part}, {inner}) -> {joined}\n"
+        f"return %3 : {joined}\n}}\n"
+    )
+    workload, program = read_text(text, "program.mlir")
+    candidates = sample_candidates(backend, workload, target)
+    assert candidates
+    for candidate in candidates:
+        check_candidate(backend, candidate, target, program=program)

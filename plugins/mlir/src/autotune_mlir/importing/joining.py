@@ -15,8 +15,9 @@ from autotune_mlir.bindings import Bindings
 from autotune_mlir.building import Builder
 from autotune_mlir.emit import STAGE
 from autotune_mlir.importing.scalar_import import Unsupported, defining
+from autotune_mlir.traversal import operations_in
 
-__all__ = ["JOINS", "kept_dimensions", "replace_join", "replace_slice"]
+__all__ = ["JOINS", "kept_dimensions", "read_through_slices", "replace_join", "replace_slice"]
 
 JOINS = ("tensor.concat", "tensor.insert_slice")
 """Operations that put a tensor together of others."""
@@ -196,6 +197,49 @@ def replace_slice(mlir: Bindings, operation: Any) -> None:
         made = _Slice(mlir, result.type, part).result(_stage_name(operation, "slice"))
     result.replace_all_uses_with(made)
     operation.erase()
+
+
+def read_through_slices(mlir: Bindings, block: Any) -> None:
+    """Have bodies extract elements from what a tensor is a slice of, and not from the slice.
+
+    The vectors of these reads count elements by extents. Elements of a slice lie farther apart in
+    memory, and vectors of them would be others.
+
+    Args:
+        mlir: The bindings.
+        block: The body of a function; slices begin at numbers.
+    """
+    index = mlir.ir.IndexType.get()
+    build = Builder(mlir)
+
+    def number(value: int) -> Any:
+        return build.scalar(mlir.ir.IntegerAttr.get(index, value), index)
+
+    for view in list(block.operations):
+        for operation in list(operations_in(view.operation)):
+            while operation.name == "tensor.extract" and _is_slice(operation.operands[0]):
+                part = defining(operation.operands[0])
+                offsets, sizes, strides = _places(part, 1)
+                kept = kept_dimensions(sizes, part.results[0].type.shape)
+                with mlir.ir.InsertionPoint(operation), operation.location:
+                    places = [number(offset) for offset in offsets]
+                    for dimension, place in zip(kept, list(operation.operands)[1:], strict=True):
+                        factors = [place, number(strides[dimension])]
+                        step = mlir.ir.Operation.create("arith.muli", [index], factors).results[0]
+                        terms = [step, places[dimension]]
+                        total = mlir.ir.Operation.create("arith.addi", [index], terms)
+                        places[dimension] = total.results[0]
+                    kinds = [operation.results[0].type]
+                    read = [part.operands[0], *places]
+                    made = mlir.ir.Operation.create("tensor.extract", kinds, read)
+                operation.results[0].replace_all_uses_with(made.results[0])
+                operation.erase()
+                operation = made
+
+
+def _is_slice(value: Any) -> bool:
+    producer = defining(value)
+    return producer is not None and producer.name == "tensor.extract_slice"
 
 
 def _covers(parts: Sequence[_Part], shape: Sequence[int]) -> bool:

@@ -25,7 +25,12 @@ from autotune_mlir.importing.generic_form import (
     part_multiply_add,
     put_in_order,
 )
-from autotune_mlir.importing.joining import JOINS, replace_join, replace_slice
+from autotune_mlir.importing.joining import (
+    JOINS,
+    read_through_slices,
+    replace_join,
+    replace_slice,
+)
 from autotune_mlir.importing.locations import at
 from autotune_mlir.importing.reshaping import RESHAPES, fold_units, replace_reshapes
 from autotune_mlir.importing.scalar_import import (
@@ -188,6 +193,7 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
     for operation in _computing(block):
         if operation.name == "linalg.generic" and STAGE in operation.attributes:
             split_zero_points(mlir, operation, lambda name: _unique(name, taken))
+    read_through_slices(mlir, block)
     try:
         rewriter.finish()
     except Unsupported as reason:
