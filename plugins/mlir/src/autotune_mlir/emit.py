@@ -306,13 +306,16 @@ def _read_window(
     """The box of a tensor that a load reads, and the map of an operand that is this box.
 
     A dimension that is read at a single axis, or at a constant, is cut to what is read of it: the
-    extents of a structured operation follow from such dimensions. Sums of axes and
-    strides are operands of reductions, as in convolutions; elsewhere an operation that has them
-    would not become vectors, and one that extracts does.
+    extents of a structured operation follow from such dimensions. Sums of axes,
+    strides, and more dimensions than there are axes are operands of reductions, as in
+    convolutions; elsewhere an operation that has them would not become vectors, and one that
+    extracts does.
 
     Returns:
         Offsets, sizes and results of the map; None when the element is to be extracted.
     """
+    if not stage.reduce_axes and len(shape) > len(stage.axes):
+        return None
     offsets, sizes, results = [], [], []
     for index, extent in zip(load.indices, shape, strict=True):
         form = affine_form(index)

@@ -322,19 +322,22 @@ class _Rewriter:
         """What is read of the operands of a generic, without constants; and the maps of all.
 
         An operand that is not read stays where only its shape says how often an iterator runs.
-        Of one at quotients or remainders, or backwards, the elements are extracted: MLIR makes no
+        Of one at quotients or remainders, or backwards, the elements are extracted, and without
+        reductions at sums, diagonals, or more places than there are iterators: MLIR makes no
         vectors of it.
         """
         body = operation.regions[0].blocks[0]
         operands, maps = list(operation.operands), maps_of(operation)
+        reduces = any("reduction" in str(kind) for kind in operation.attributes["iterator_types"])
         values: list[Any] = [None] * inputs
         for position in range(inputs):
             value, argument = operands[position], body.arguments[position]
             if _is_used(argument) and not self._fold(operation, value, argument):
                 self._check_tensor(value)
-                if _is_extracted(maps[position]):
+                place = maps[position]
+                if _is_extracted(place) or not reduces and _is_no_view(place):
                     with self._ir.InsertionPoint.at_block_begin(body), operation.location:
-                        read = self._build.extracted(value, maps[position])
+                        read = self._build.extracted(value, place)
                     argument.replace_all_uses_with(read)
                 else:
                     values[position] = value
@@ -483,6 +486,17 @@ class _Rewriter:
 def _is_extracted(item: Any) -> bool:
     """Whether a result of a map has a quotient or a remainder, or falls along an iterator."""
     return _EXTRACTED.search(str(item)) is not None
+
+
+def _is_no_view(item: Any) -> bool:
+    """Whether a map has more results than iterators, or one that is computed of several."""
+    terms = [re.findall(r"d\d+", str(result)) for result in item.results]
+    found = [name for names in terms for name in names]
+    return (
+        len(item.results) > item.n_dims
+        or any(names != [str(it)] for names, it in zip(terms, item.results, strict=True) if names)
+        or len(set(found)) < len(found)
+    )
 
 
 def _is_used(value: Any) -> bool:

@@ -35,7 +35,9 @@ def _is_extracted(stage: Stage, load: Load, workload: Workload) -> bool:
         low, high = form.bounds(stage.extents)
         if low < 0 or high >= extent or min(form.coefficients.values(), default=1) < 0:
             return True
-    return not stage.reduce_axes and not _is_box(stage, forms)
+    # MLIR makes no vectors of an operand with more dimensions than there are axes.
+    is_part = _is_box(stage, forms) and len(forms) <= len(stage.axes)
+    return not stage.reduce_axes and not is_part
 
 
 def _is_box(stage: Stage, forms: list[AffineForm]) -> bool:
