@@ -16,7 +16,7 @@ from patient_clock import PatientClock
 from process_facts import becomes_true
 from thinning import thinned
 
-from autotune.ir.workloads import Workload, reference_outputs
+from autotune.ir.workloads import Workload, draw_example
 from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol, validation
 from autotune.measure import workers as module
 from autotune.measure.jobs import MOST_AHEAD
@@ -384,9 +384,9 @@ def test_what_is_right_is_found_out_while_candidates_are_built(
 
     def evaluate(*given: Any) -> Any:
         evaluated.append(becomes_true(lambda: spans(log, "build")))
-        return reference_outputs(*given)
+        return draw_example(*given)
 
-    monkeypatch.setattr(validation, "reference_outputs", evaluate)
+    monkeypatch.setattr(validation, "draw_example", evaluate)
     measurer = make_measurer(log=str(log))
     measurer.wait_ready()
     assert not evaluated

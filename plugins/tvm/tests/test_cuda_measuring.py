@@ -31,6 +31,7 @@ from autotune.measure.devices.shared import shared_device
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import load_driver, preset, resolve
+from autotune.targets.cuda_driver import DRIVER_VARIABLE
 
 SMALL = gemm(m=16, n=16, k=16)
 DEADLINES = {"task": 100.0, "build": 60.0, "verify": 20.0, "run": 40.0}
@@ -163,6 +164,13 @@ def test_what_the_caller_keeps_on_the_device_does_not_make_it_busy(
         pytest.raises(WorkerStartFailed, match=why),
     ):
         local.wait_ready()
+
+
+def test_what_is_kept_is_that_of_the_driver_in_use(cuda: FakeCuda) -> None:
+    array = shared_device(resolve("cuda")).empty((256,), "float32")
+    assert held_bytes() == {0: array.bytes + (1 << 30)}
+    cuda.patch.setenv(DRIVER_VARIABLE, "another.so")
+    assert held_bytes() == {}
 
 
 def free_soon(cuda: FakeCuda) -> None:

@@ -8,7 +8,7 @@ from autotune_mlir.importing.reading import read_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.ir.expressions import Load, Unary, const, var
+from autotune.ir.expressions import Binary, Load, ScalarExpr, Unary, const, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.targets import Target
 from autotune.testing.programs import check_candidate, sample_candidates
@@ -59,3 +59,41 @@ def test_reshapes(
     assert candidates
     for candidate in candidates:
         check_candidate(backend, candidate, target, program=program)
+
+
+def test_parts_of_a_stage_that_are_read_through_others(
+    backend: MLIRBackend, target: Target
+) -> None:
+    """As the gates of a recurrent cell are, which are columns of one product."""
+    i, j, k = var("i"), var("j"), var("k")
+
+    def gate(number: int) -> Load:
+        return Load("sum", (i, j + 32 * number))
+
+    def stage(name: str, body: ScalarExpr) -> Stage:
+        return Stage(Tensor(name, (5, 32), "float32"), (Axis("i", 5), Axis("j", 32)), body)
+
+    def read(name: str) -> Load:
+        return Load(name, (i, j))
+
+    inputs = (Tensor("x", (5, 16), "float32"), Tensor("w", (16, 96), "float32"))
+    axes = (Axis("i", 5), Axis("j", 96), Axis("k", 16, "reduce"))
+    factors = Binary("mul", Load("x", (i, k)), Load("w", (k, j)))
+    products = [
+        Stage(Tensor(name, (5, 96), "float32"), axes, factors, "add") for name in ("one", "other")
+    ]
+    stages = (
+        *products,
+        Stage(
+            Tensor("sum", (5, 96), "float32"), axes[:2], Binary("add", read("one"), read("other"))
+        ),
+        stage("first", Unary("tanh", gate(0))),
+        stage("second", Unary("exp", gate(1))),
+        stage("third", Binary("mul", read("first"), read("second"))),
+        stage("y", Binary("add", read("third"), gate(2))),
+    )
+    workload = Workload("cell", inputs, stages, ("y",))
+    candidates = sample_candidates(backend, workload, target)
+    assert candidates
+    for candidate in candidates:
+        check_candidate(backend, candidate, target)

@@ -329,7 +329,7 @@ def shared_device(target: Target) -> SharedDevice:
     """
     driver = load_driver()
     found = matching_device(target, driver)
-    key = os.environ.get(DRIVER_VARIABLE, ""), found.index
+    key = _driver_path(), found.index
     with _opening:
         if key not in _shared:
             try:
@@ -344,12 +344,18 @@ def shared_device(target: Target) -> SharedDevice:
         return _shared[key]
 
 
+def _driver_path() -> str:
+    """Which driver was asked for; "" is that of this machine."""
+    return os.environ.get(DRIVER_VARIABLE, "")
+
+
 def kept_bytes() -> dict[int, int]:
-    """Bytes of the arrays on each device that is open here, by its number."""
+    """Bytes of the arrays on each device of the driver that is open here, by its number."""
     with _opening:
         return {
             index: sum(it.bytes for it in list(device.users) if isinstance(it, DeviceArray))
-            for (_, index), device in _shared.items()
+            for (path, index), device in _shared.items()
+            if path == _driver_path()
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.ir.expressions import AffineForm, Load, affine_form
 from autotune.ir.workloads import Stage, Workload
 
-__all__ = ["extracts", "reads_boxes"]
+__all__ = ["extracts", "reads_boxes", "reads_part"]
 
 
 def extracts(stage: Stage, tensor: str, workload: Workload) -> bool:
@@ -25,6 +25,17 @@ def reads_boxes(stage: Stage, workload: Workload) -> bool:
         for load, forms in ((load, _forms(load)) for load in stage.loads)
         if forms is not None
     )
+
+
+def reads_part(stage: Stage, tensor: str, workload: Workload) -> bool:
+    """Whether a stage reads a part of a tensor, of which nothing else is needed for it."""
+    shape = workload.tensors[tensor].shape
+    for load in stage.loads:
+        forms = _forms(load) if load.tensor == tensor else None
+        for form, extent in zip(forms or (), shape, strict=forms is not None):
+            if form.bounds(stage.extents) != (0, extent - 1):
+                return True
+    return False
 
 
 def _is_extracted(stage: Stage, load: Load, workload: Workload) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from autotune.ir.workloads import Axis
-from autotune_mlir.schedule.lanes import extracts
+from autotune_mlir.schedule.lanes import extracts, reads_part
 from autotune_mlir.schedule.padding import assume_inside, is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
@@ -119,10 +119,17 @@ class Loops:
     def _copy(self, names: Sequence[str], *, has_copies: bool) -> None:
         for name in names:
             copy = copy_name(name, self.name)
+            if not has_copies and self._is_read_in_parts(name):
+                # By stages that were copied after the loop was made.
+                self._read_directly()
             fused = self._fuse(tag("stage", copy if has_copies else name))
             self.script.annotate(fused, "stage", copy)
         # What was inlined must not be read by what it was inlined for.
         self.script.drop_unused()
+
+    def _is_read_in_parts(self, name: str) -> bool:
+        workload = self.plan.workload
+        return any(reads_part(it, name, workload) for it in workload.consumers(name))
 
     def _read_directly(self) -> None:
         """Have the loop read slices of stages, and not slices of slices."""
