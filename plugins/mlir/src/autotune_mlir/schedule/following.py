@@ -6,6 +6,7 @@ from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Load
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage
+from autotune_mlir.schedule.levels import is_extracted
 from autotune_mlir.schedule.plan import Plan, StagePlan
 
 __all__ = ["axes_in", "clipped_sizes", "stages_inside"]
@@ -22,7 +23,10 @@ def axes_in(plan: Plan, own: StagePlan, top: str) -> dict[str, int]:
 
 
 def stages_inside(plan: Plan, name: str, top: str) -> list[str]:
-    """Stages computed inside the loops of ``top``, each after what reads it."""
+    """Stages computed inside the loops of ``top``, each after what reads it.
+
+    An inlined one of which single elements are read is computed before.
+    """
     between: list[str] = []
     waiting = [top]
     while waiting:
@@ -30,7 +34,8 @@ def stages_inside(plan: Plan, name: str, top: str) -> list[str]:
         for node in walk(plan.stages[reader].stage.body):
             if isinstance(node, Load) and node.tensor in plan.stages:
                 read = plan.stages[node.tensor]
-                if node.tensor not in between and (node.tensor == name or read.inlined):
+                is_inlined = read.inlined and not is_extracted(plan, node.tensor)
+                if node.tensor not in between and (node.tensor == name or is_inlined):
                     between.append(node.tensor)
                     waiting.append(node.tensor)
     return between
