@@ -29,7 +29,7 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.nest import LoopNest, Statement, derive_nest, nest_tape
-from autotune.sketches import Candidate, FuseConsumer, PadExtent, SharedLayout
+from autotune.sketches import Bind, Candidate, FuseConsumer, PadExtent, SharedLayout, Sketch
 from autotune.spaces import SketchSpace
 
 Ints = NDArray[np.int64]
@@ -237,6 +237,30 @@ def test_layouts_of_what_is_not_there(
     sketch = gpu_space_of(dense(m=64, n=96, k=128)).sketches()[0]
     with pytest.raises(InvalidValueError, match=message):
         derive_nest(evolve(sketch, steps=(*sketch.steps, step)))
+
+
+def test_rows_of_threads_are_around_the_threads_of_a_row() -> None:
+    def nest(*bound: Bind) -> LoopNest:
+        return derive_nest(Sketch("made", softmax(m=8, n=64), (), (), bound))
+
+    rows, columns = Bind("Y", ("i.0",), "thread_y"), Bind("Y", ("j.0",), "thread")
+    kinds = [loop.kind for loop in nest(rows, columns).statements[-1].loops]
+    assert kinds == ["thread", "thread"]
+    with pytest.raises(InvalidValueError, match="bound outermost first, thread_y first"):
+        nest(columns, rows)
+
+
+def test_threads_of_two_dimensions_fetch_nothing(gpu_space_of: SpaceOf) -> None:
+    sketch = gpu_space_of(dense(m=64, n=96, k=128)).sketches()[0]
+    steps = []
+    for step in sketch.steps:
+        if isinstance(step, Bind) and step.role == "thread":
+            first, *others = step.loops
+            steps += [evolve(step, loops=(first,), role="thread_y")]
+            step = evolve(step, loops=tuple(others))
+        steps.append(step)
+    with pytest.raises(InvalidValueError, match="fetched by threads of two dimensions"):
+        derive_nest(evolve(sketch, steps=tuple(steps)))
 
 
 def test_two_stages_may_pack_one_operand(space_of: SpaceOf) -> None:

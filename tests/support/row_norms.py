@@ -11,7 +11,7 @@ from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target
 from autotune.targets.target import Cache
 
-__all__ = ["layer_norm", "pipelined", "rms_norm", "with_small_cache"]
+__all__ = ["layer_norm", "pipelined", "rms_norm", "scaled_rows", "with_small_cache"]
 
 
 def rms_norm(m: int, n: int) -> Workload:
@@ -63,3 +63,13 @@ def _sum(name: str, m: int, n: int, body: Binary | Load) -> Stage:
 
 def _rows(name: str, m: int, n: int, body: Binary) -> Stage:
     return Stage(Tensor(name, (m, n), "float32"), (Axis("i", m), Axis("j", n)), body)
+
+
+def scaled_rows(b: int, m: int, n: int) -> Workload:
+    """Rows in two dimensions, times their sums: blocks take the fused loops over both."""
+    tensors = {name: Tensor(name, (b, m, n)[: 2 + (name != "S")], "float32") for name in "XSY"}
+    axes = [Axis("b", b), Axis("i", m), Axis("k", n)]
+    x, s = (Load(name, tuple(map(var, order))) for name, order in (("X", "bik"), ("S", "bi")))
+    sums = Stage(tensors["S"], (*axes[:2], Axis("k", n, "reduce")), x, "add")
+    stages = (sums, Stage(tensors["Y"], tuple(axes), Binary("mul", x, s)))
+    return Workload("scaled_rows", (tensors["X"],), stages, ("Y",))

@@ -6,6 +6,7 @@ under the address sanitizer; nvcc says what they take of a GPU.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,16 +23,13 @@ from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from cuda_threads import Array, Program, find_compiler, run_all
 from indexed_workloads import embedding_bag
+from row_norms import scaled_rows
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
 from tvm_lowered import Kernel, lowered_nest
 from workload_names import named
 
 from autotune.backends import BuildRequest
-from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -50,16 +48,6 @@ from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
 TARGET = preset("a100")
-
-
-def scaled_rows(b: int, m: int, n: int) -> Workload:
-    """Rows in two dimensions, times their sums: blocks take the fused loops over both."""
-    tensors = {name: Tensor(name, (b, m, n)[: 2 + (name != "S")], "float32") for name in "XSY"}
-    axes = [Axis("b", b), Axis("i", m), Axis("k", n)]
-    x, s = (Load(name, tuple(map(var, order))) for name, order in (("X", "bik"), ("S", "bi")))
-    sums = Stage(tensors["S"], (*axes[:2], Axis("k", n, "reduce")), x, "add")
-    stages = (sums, Stage(tensors["Y"], tuple(axes), Binary("mul", x, s)))
-    return Workload("scaled_rows", (tensors["X"],), stages, ("Y",))
 
 
 SMALL = (
@@ -146,7 +134,7 @@ def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
 
 
 def program_of(
-    candidate: Candidate, launches: tuple[tuple[int, int], ...], inputs: Mapping[str, Array]
+    candidate: Candidate, launches: tuple[tuple[int, ...], ...], inputs: Mapping[str, Array]
 ) -> Program:
     workload = derive_nest(candidate.sketch).workload
     return Program(source_of(candidate), launches, workload, inputs)
@@ -159,9 +147,10 @@ def small_programs(workload: Workload) -> Iterator[Program]:
     for candidate in sampled(workload, 40):
         if candidate.sketch.name in seen:
             continue
-        launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels_of(candidate))
-        total = sum(blocks * threads for blocks, threads in launches)
-        most = max(threads for _, threads in launches)
+        kernels = kernels_of(candidate)
+        launches = tuple(kernel.launch for kernel in kernels)
+        total = sum(map(math.prod, launches))
+        most = max(kernel.threads for kernel in kernels)
         if 1 < most <= _BLOCK_THREADS and total <= _GRID_THREADS:
             seen.add(candidate.sketch.name)
             yield program_of(candidate, launches, inputs)

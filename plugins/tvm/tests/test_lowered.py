@@ -22,6 +22,7 @@ from autotune_tvm.packing import split_packing
 from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS, gram
+from row_norms import scaled_rows
 from scanned import SCANS
 from split_reductions import SPLIT_ACROSS_BLOCKS, SPLIT_REDUCTIONS
 from transposes import transpose, transposed_pair
@@ -208,6 +209,7 @@ GPU_WORKLOADS = (
     dense(m=3, n=5, k=256),
     softmax(m=3, n=20000),
     one_total(),
+    scaled_rows(3, 4, 40),
     *SPLIT_ACROSS_BLOCKS,
     *SCANS,
 )

@@ -163,7 +163,7 @@ class _Derivation:
         elif isinstance(step, Bind):
             if step.role not in BIND_ROLES:
                 raise ValueError(f"role {step.role!r} is not one of {', '.join(BIND_ROLES)}")
-            self._fuse(schedule, step.loops, step.role)
+            self._bind(schedule, step)
         elif isinstance(step, CooperativeFetch):
             schedule.fetches.append(step)
         elif isinstance(step, (SharedLayout, CoreMatrices, BulkCopy)):
@@ -302,6 +302,14 @@ class _Derivation:
         known = tuple(units) if any(unit is not None for unit in units) else ()
         fused = Loop(label, extent, tuple(parts), kind, known)
         schedule.loops.update(dict.fromkeys(names, fused))
+
+    def _bind(self, schedule: StageSchedule, step: Bind) -> None:
+        """Both dimensions of threads are of one kind; the last one's neighbours share a warp."""
+        kind = step.role.removesuffix("_y")
+        self._fuse(schedule, step.loops, kind)
+        threads = [loop.name for loop in schedule.ordered_loops if loop.kind == "thread"]
+        if kind == "thread" and threads[-1] != schedule.loops[step.loops[0]].name:
+            raise ValueError(f"threads in {threads} are bound outermost first, thread_y first")
 
     def _mark(self, schedule: StageSchedule, names: tuple[str, ...], kind: str) -> None:
         for name in names:

@@ -307,6 +307,8 @@ class _Emission:
     ) -> None:
         """A copy that all threads of a block make together, of what all of them read."""
         stage = schedule.stage
+        if sum(loop.kind == "thread" for loop in path) > 1:
+            raise ValueError(f"{fetch.operand!r} is fetched by threads of two dimensions")
         load = next(load for load in stage.loads if load.tensor == fetch.operand)
         forms = stage.access_map(load)
         grid = tuple(loop for loop in path if loop.kind not in ("thread", "vthread"))

@@ -22,7 +22,7 @@ __all__ = [
     "WarpTensorize",
 ]
 
-BIND_ROLES = ("block", "vthread", "thread")
+BIND_ROLES = ("block", "vthread", "thread_y", "thread")
 """Levels of a GPU that :class:`Bind` binds loops to."""
 
 
@@ -48,9 +48,11 @@ class Bind:
     """Fuse the given consecutive loops of ``stage`` and run them on one level of a GPU.
 
     ``role`` is one of :data:`BIND_ROLES`: ``block`` (the blocks of the grid), ``vthread``
-    (virtual threads, which one thread interleaves) or ``thread`` (the threads of a block). All
-    loops of one kernel that are bound to ``thread`` have one extent. Where the loops are those
-    of a reduce axis, the threads' partial results are combined across threads.
+    (virtual threads, which one thread interleaves), ``thread`` (the threads of a block) or
+    ``thread_y`` (a second dimension of them, in loops around those of ``thread``, bound before
+    these). All loops of one kernel that are bound to one dimension have one extent. Where the
+    loops are those of a reduce axis, the partial results of the threads along their dimension
+    are combined.
     """
 
     stage: str

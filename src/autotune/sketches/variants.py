@@ -128,7 +128,7 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
         return {"padded"} if padded else set()
     if isinstance(step, FuseProducer):
         return _fused(step, workload, steps)
-    if isinstance(step, Bind) and step.role == "thread":
+    if isinstance(step, Bind) and step.role in ("thread", "thread_y"):
         return (
             {"across_threads"} if _has_reduction(workload.stage(step.stage), step.loops) else set()
         )

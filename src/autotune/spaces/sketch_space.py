@@ -86,7 +86,7 @@ class SketchSpace(FeasibleSpace):
     """
 
     name = "sketch"
-    version = "11"
+    version = "12"
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import attrs
 import numpy as np
@@ -34,6 +35,7 @@ from autotune.sketches import (
     Candidate,
     ChunkReduction,
     CooperativeFetch,
+    Factor,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -235,6 +237,58 @@ def test_a_row_is_reduced_across_the_threads_of_its_block() -> None:
     assert threads == {var("Y.threads")}
 
 
+def test_several_short_rows_share_a_block() -> None:
+    sketch = sketches(softmax(m=96, n=128))["row-fusion-kept"]
+    bound = [(step.stage, step.loops, step.role) for step in steps_of(sketch, Bind)]
+    assert [it for it in bound if it[2] != "thread"] == [
+        ("Y", ("i.0",), "block"),
+        ("Y", ("i.1",), "thread_y"),
+        *((stage, ("i.0",), "thread_y") for stage in "SEM"),
+    ]
+    config = {"Y.i.0": 24, "Y.i.1": 4, "Y.threads": 32, "Y.lanes": 1, "E.lanes": 1, "Y.unroll": 0}
+    nest = derive_nest(sketch)
+    shapes = {
+        buffer.name: [evaluate(extent, config) for extent in buffer.shape]
+        for buffer in nest.buffers
+    }
+    assert shapes == {"M": [4], "E": [4, 128], "S": [4]}
+    assert {buffer.scope for buffer in nest.buffers} == {"shared"}
+    for statement in nest.statements:
+        found = [loop.extent for loop in statement.loops if loop.kind == "thread"]
+        # Partial results of all threads of a row begin with one value.
+        wanted = [4] if statement.role == "init" else [4, 32]
+        assert [evaluate(extent, config) for extent in found] == wanted
+    (limit,) = (it for it in sketch.constraints if isinstance(it, AtMost))
+    assert (evaluate(limit.expression, config), limit.limit, limit.hard) == (128, 1024, True)
+
+
+@pytest.mark.parametrize(
+    ("workload", "rows"),
+    [
+        (softmax(m=96, n=128), (1, 2, 4, 8)),
+        (softmax(m=6, n=512), (1, 2)),
+        (softmax(m=96, n=513), None),  # threads enough for a multiprocessor
+        (softmax(m=97, n=128), None),
+    ],
+)
+def test_numbers_of_rows_divide_theirs(workload: Workload, rows: tuple[int, ...] | None) -> None:
+    for sketch in sketches(workload).values():
+        found = {param.name: param.values for param in sketch.params if isinstance(param, Factor)}
+        assert found.get("Y.i.1") == rows
+
+
+def test_rows_of_a_block_fit_its_shared_memory() -> None:
+    small = attrs.evolve(TARGET, shared_memory_bytes=512 + 5 * 4 * (128 + 2))
+    kept = sketches(softmax(m=96, n=128), small)
+    found = {
+        name: param.values
+        for name, sketch in kept.items()
+        for param in sketch.params
+        if param.name == "Y.i.1"
+    }
+    assert found == {"row-fusion-kept": (1, 2, 4), "row-fusion-recomputed": (1, 2, 4, 8)}
+
+
 def test_what_a_block_cannot_keep_is_computed_again() -> None:
     (sketch,) = sketches(softmax(m=8, n=50000)).values()
     assert Inline("E") in sketch.steps
@@ -290,6 +344,7 @@ SPACES = (
     depthwise_conv2d(h=8, w=6, c=16, pad=1, stride=2),
     batch_matmul(b=4, m=8, n=8, k=8),
     softmax(m=6, n=100),
+    softmax(m=16, n=512),
     elementwise(m=16, n=64),
     elementwise(m=3, n=101),
 )
@@ -313,15 +368,16 @@ def test_what_is_drawn_fits_the_target(workload: Workload) -> None:
 def check_limits(candidate: Candidate) -> None:
     nest = nest_tape(candidate.sketch).nest
     config = candidate.config
-    kernels: dict[str, list[int]] = {}
+    kernels: dict[str, list[tuple[int, ...]]] = {}
     for statement in nest.statements:
-        sizes = [
+        sizes = tuple(
             int(evaluate(loop.extent, config))
             for loop in statement.loops
             if loop.kind == "thread" and loop.name not in statement.cooperating
-        ]
-        kernels.setdefault(statement.loops[0].name, []).extend(sizes)
-        assert all(0 < size <= TARGET.max_threads_per_block for size in sizes)
+        )
+        if statement.role != "init":
+            kernels.setdefault(statement.loops[0].name, []).extend([sizes] if sizes else [])
+        assert 0 < math.prod(sizes) <= TARGET.max_threads_per_block
         vthreads = [loop.extent for loop in statement.loops if loop.kind == "vthread"]
         assert all(evaluate(extent, config) <= 8 for extent in vthreads)
         vectors = [loop.extent for loop in statement.loops if loop.kind == "vectorized"]
@@ -329,7 +385,7 @@ def check_limits(candidate: Candidate) -> None:
             for access in statement.accesses:
                 size = nest.element_bytes(access.buffer)
                 assert evaluate(extent, config) * size <= TARGET.vector_bytes
-    # Every loop over the threads of a kernel has the same extent.
+    # Every loop over a dimension of a kernel's threads has the same extent.
     assert all(len(set(sizes)) <= 1 for sizes in kernels.values())
     shared = [b for b in nest.buffers if b.scope == "shared"]
     total = sum(int(evaluate(buffer.bytes, config)) for buffer in shared)

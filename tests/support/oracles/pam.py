@@ -310,7 +310,12 @@ class StatementOracle:
             own = [s for s, k in zip(self.walk.sizes, self.walk.kinds, strict=True) if k == kind]
             return math.log2(1 + own[0]) if own else 1.0
 
-        blocks, threads = [first("block"), 1.0, 1.0], [first("thread"), 1.0, 1.0]
+        walk = self.walk
+        loops = zip(walk.sizes, walk.kinds, walk.idle, strict=True)
+        own = [size for size, kind, idle in loops if kind == "thread" and not idle]
+        # The inner one of two dimensions is x.
+        threads = [*(math.log2(1 + size) for size in reversed(own)), 1.0, 1.0, 1.0][:3]
+        blocks = [first("block"), 1.0, 1.0]
         return [float(self.program.gpu), *blocks, *threads, first("vthread")]
 
     def curve(self, operations: int) -> list[float]:

@@ -51,7 +51,7 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
     tvm = runtime.load()
     from tvm.tirx.build import split_host_device_mods
 
-    from autotune_tvm.passes import copies_ahead, narrow_boolean_vectors
+    from autotune_tvm.passes import copies_ahead, has_rows_of_threads, narrow_boolean_vectors
     from autotune_tvm.passes.bulk_copies import with_tensor_maps
 
     try:
@@ -59,7 +59,7 @@ def lower_kernels(module: Any, target: Target) -> LoweredKernels:
         bound = tvm.tirx.transform.BindTarget(made.with_host(tvm.target.Target("llvm")))(module)
         bound = narrow_boolean_vectors(bound)
         pipeline, _, finalize_device = tvm.tirx.get_default_tir_pipeline(made)
-        if copies_ahead(bound):
+        if copies_ahead(bound) or has_rows_of_threads(bound):
             pipeline = kernel_pipeline()
         host, devices = split_host_device_mods(pipeline(bound))
         found = [finalize_device()(part) for part in devices.values()]

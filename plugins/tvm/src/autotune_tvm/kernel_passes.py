@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to kernels, with asynchronous copies among them."""
+"""TVM's passes from a scheduled program to kernels, with some of this package among them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ __all__ = ["kernel_pipeline"]
 
 
 def kernel_pipeline() -> Any:
-    """The passes of TVM's default pipeline, and :func:`~autotune_tvm.passes.async_copies`.
+    """The passes of TVM's default pipeline, which TVM has as one pass, and two in their midst.
 
-    These have to see vectors, and go before the pass that puts barriers around stores to shared
-    memory: in the midst of a pipeline that TVM has as one pass.
+    Before the pass that puts barriers around stores to shared memory go
+    :func:`~autotune_tvm.passes.async_copies`, which has to see vectors, and
+    :func:`~autotune_tvm.passes.sync_rows`, which adds to these barriers.
     """
     import tvm
     from tvm import s_tir, tirx
 
-    from autotune_tvm.passes import async_copies
+    from autotune_tvm.passes import async_copies, sync_rows
 
     def asynchronous(module: Any, _: Any) -> Any:
         return async_copies(module)
 
+    def synchronized(module: Any, _: Any) -> Any:
+        return sync_rows(module)
+
     copies = tvm.transform.module_pass(asynchronous, opt_level=0, name="AsyncCopies")
+    rows = tvm.transform.module_pass(synchronized, opt_level=0, name="SyncRows")
     of_schedules, of_loops = s_tir.transform, tirx.transform
     return tvm.transform.Sequential(
         [
@@ -63,6 +68,7 @@ def kernel_pipeline() -> Any:
             of_loops.VerifyMemory(),
             of_loops.AnnotateEntryFunc(),
             copies,
+            rows,
             of_schedules.ThreadSync("shared"),
             of_schedules.ThreadSync("shared.dyn"),
             of_schedules.ThreadSync("warp"),

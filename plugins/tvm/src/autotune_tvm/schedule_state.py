@@ -19,10 +19,15 @@ from autotune_tvm.pad import PaddedBlock
 
 __all__ = ["THREAD_TAGS", "FetchedCopy", "ScheduleState", "WarpLoops"]
 
-THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
+THREAD_TAGS = {
+    "block": "blockIdx.x",
+    "vthread": "vthread.x",
+    "thread_y": "threadIdx.y",
+    "thread": "threadIdx.x",
+}
 """The levels of a GPU by the roles of loops, as TVM calls them."""
 
-_LOCAL_TAGS = {THREAD_TAGS["vthread"], THREAD_TAGS["thread"]}
+_LOCAL_TAGS = {THREAD_TAGS[role] for role in ("vthread", "thread_y", "thread")}
 
 
 @frozen(eq=False)

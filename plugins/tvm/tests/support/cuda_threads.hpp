@@ -113,9 +113,14 @@ void launch_grid(const unsigned* grid, const unsigned* block, Kernel kernel) {
 }
 
 template <class Kernel>
-void launch(unsigned blocks, unsigned threads, Kernel kernel) {
-  const unsigned grid[] = {blocks, 1, 1}, block[] = {threads, 1, 1};
+void launch(unsigned blocks, unsigned threads, unsigned rows, Kernel kernel) {
+  const unsigned grid[] = {blocks, 1, 1}, block[] = {threads, rows, 1};
   launch_grid(grid, block, kernel);
+}
+
+template <class Kernel>
+void launch(unsigned blocks, unsigned threads, Kernel kernel) {
+  launch(blocks, threads, 1, kernel);
 }
 
 // An array of exactly so many elements: those of the file, or, where there is none, garbage.

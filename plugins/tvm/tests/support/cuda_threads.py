@@ -60,7 +60,7 @@ class Program:
     Attributes:
         source: Kernels in the order in which they are launched; a parameter ``NAME_ptr`` is the
             tensor ``NAME`` of the workload, ``NAME_rf_ptr`` the partial results of ``NAME``.
-        launches: Blocks and threads per block of each kernel.
+        launches: Blocks and threads per block of each kernel; extents of up to two dimensions.
         workload: Names, shapes and types of the tensors, partial results included.
         inputs: The workload's inputs by name.
         maps: Descriptors of tensors that each kernel takes behind its pointers; none where that is
@@ -68,7 +68,7 @@ class Program:
     """
 
     source: str
-    launches: tuple[tuple[int, int], ...]
+    launches: tuple[tuple[int, ...], ...]
     workload: Workload
     inputs: Mapping[str, Array]
     maps: tuple[tuple[TensorMap, ...], ...] = ()
@@ -140,12 +140,13 @@ def _unit(program: Program, name: str, folder: Path) -> str:
         element = _TYPES[tensor.dtype]
         lines.append(f'auto* {pointer} = load<{element}>("{path}", {tensor.elements});')
     maps = iter(program.maps)
-    for (kernel, parameters), (blocks, threads) in zip(kernels, program.launches, strict=True):
+    for (kernel, parameters), extents in zip(kernels, program.launches, strict=True):
         arguments = ", ".join(map(_argument, parameters.split(",")))
         given = [parameter for parameter in parameters.split(",") if _is_map(parameter)]
         for parameter, known in zip(given, next(maps, ()), strict=True):
             lines.append(_described(parameter.split()[-1], known))
-        lines.append(f"launch({blocks}, {threads}, [=] {{ {kernel}({arguments}); }});")
+        size = ", ".join(map(str, extents))
+        lines.append(f"launch({size}, [=] {{ {kernel}({arguments}); }});")
     for output in program.workload.outputs:
         elements = program.workload.tensors[output].elements
         lines.append(f'save("{folder}/{name}.{output}.out", {output}_ptr, {elements});')

@@ -37,6 +37,7 @@ class Kernel:
         threads: Threads of a block.
         shared_bytes: Shared memory of a block.
         local_bytes: Local buffers of one virtual thread.
+        rows: Extent of the second dimension of the threads.
     """
 
     blocks: int
@@ -44,6 +45,12 @@ class Kernel:
     threads: int
     shared_bytes: int
     local_bytes: int
+    rows: int = 1
+
+    @property
+    def launch(self) -> tuple[int, int, int]:
+        """Blocks, and the extents of the two dimensions of threads."""
+        return self.blocks, self.threads // self.rows, self.rows
 
 
 @frozen
@@ -135,6 +142,7 @@ class _Launch:
             counts["threadIdx"],
             self.allocated["shared"],
             self.allocated["local"],
+            self.extents.get("threadIdx.y", 1),
         )
 
 

@@ -59,10 +59,7 @@ def statement_outputs(
     for kind in _KINDS:
         outputs.update(_marked(statement, kind, conventions))
     outputs["is_gpu"] = const(int(gpu))
-    for name, kind in (("block", "block"), ("thread", "thread"), ("vthread", "vthread")):
-        bound = next((loop.extent for loop in statement.loops if loop.kind == kind), const(1))
-        for dim in ("_x", "_y", "_z") if name != "vthread" else ("",):
-            outputs[f"{name}{dim}"] = bound if dim in ("_x", "") else const(1)
+    outputs.update(_bound(statement))
     outputs.update(_allocation(nest, statement, conventions))
     outputs["executions"] = executions(statement, conventions)
     loops = const(0)
@@ -71,6 +68,23 @@ def statement_outputs(
     outputs["loops"] = loops
     outputs["unroll_limit"] = statement.unroll_limit
     return outputs
+
+
+def _bound(statement: Statement) -> dict[str, IntExpr]:
+    """Extents of the loops over blocks and threads; of two over threads, the inner one is x.
+
+    A copy that the threads make together has a loop of its own over all of them.
+    """
+    one = const(1)
+    block, vthread = (
+        next((loop.extent for loop in statement.loops if loop.kind == kind), one)
+        for kind in ("block", "vthread")
+    )
+    own = (loop for loop in statement.loops if loop.name not in statement.cooperating)
+    threads = [loop.extent for loop in own if loop.kind == "thread"]
+    thread_y, thread_x = (one, one, *threads)[-2:]
+    found = {"block_x": block, "thread_x": thread_x, "thread_y": thread_y, "vthread": vthread}
+    return {**found, **dict.fromkeys(("block_y", "block_z", "thread_z"), one)}
 
 
 def _marked(statement: Statement, kind: str, conventions: Conventions) -> dict[str, IntExpr]:

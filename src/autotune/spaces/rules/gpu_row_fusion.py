@@ -7,6 +7,7 @@ import math
 from autotune.ir.expressions import IntExpr, const, var
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
+    AtMost,
     Bind,
     FuseProducer,
     Inline,
@@ -29,18 +30,23 @@ from autotune.spaces.rules.gpu_levels import (
 )
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.vector_levels import Levels, split_levels
 
 # Compilers put partial results of reductions across threads into shared memory as well.
 SPARE_SHARED_BYTES = 512
+
+ROWS_OF_A_BLOCK = (1, 2, 4, 8)
+# By the draft model, longer rows gain at most 2 %: a row of 64 threads fills a multiprocessor.
+SHORT_ROW = 512
 
 LABELS = ("row-fusion-kept", "row-fusion-recomputed")
 
 
 class GpuRowFusionRule(SketchRule):
-    """A block for every row; its threads share each stage's part of the row.
+    """A block for one row or, where rows are short, several; threads share each stage's part.
 
-    Reductions are made across threads. What is computed for a row stays in shared memory; where
-    that is dear to compute, another sketch computes it again for every reader.
+    Reductions are made across the threads of a row. What is computed for a row stays in shared
+    memory; where that is dear to compute, another sketch computes it again for every reader.
     """
 
     name = "gpu-row-fusion"
@@ -80,36 +86,72 @@ def _fused(
     label: str,
 ) -> SketchDraft:
     threads, unroll = f"{stage.name}.threads", f"{stage.name}.unroll"
+    fused = [other for other in behind if other not in inlined]
     longest = max(axis.extent for other in (stage, *behind) for axis in other.axes[rows:])
     params: list[Param] = [Ordinal(threads, block_threads(longest, draft.target))]
+    last = stage.axes[rows - 1].name
     row_loops = tuple(f"{axis.name}.0" for axis in stage.axes[:rows])
     steps: list[Step] = [Inline(other.name) for other in reversed(inlined)]
-    steps += _spread(draft, stage, rows, var(threads), params)
-    steps.insert(len(inlined), Bind(stage.name, row_loops, "block"))
-    for producer in reversed(behind):
-        if producer in inlined:
-            continue
+    several = _rows_of_a_block(draft, stage, rows, fused, longest)
+    if several.params:
+        params += several.params
+        steps.append(several.tile(stage.name, last))
+    place = f"{last}.1" if several.params else ""
+    steps.append(Bind(stage.name, row_loops, "block"))
+    steps += _spread(draft, stage, rows, var(threads), params, place)
+    for producer in reversed(fused):
         steps.append(FuseProducer(producer.name, stage.name, row_loops[-1], 1))
-        steps += _spread(draft, producer, rows, var(threads), params)
+        place = f"{producer.axes[rows - 1].name}.0" if several.params else ""
+        steps += _spread(draft, producer, rows, var(threads), params, place)
     params.append(Ordinal(unroll, UNROLL_LIMITS))
     steps.append(UnrollLimit(stage.name, var(unroll)))
+    constraints = list(several.constraints)
+    if several.params:
+        source = f"target {draft.target.name}: threads of a block"
+        together = several.factors[1] * var(threads)
+        constraints.append(AtMost(together, draft.target.max_threads_per_block, source))
     return draft.extended(
         settled=[stage.name, *(other.name for other in behind)],
         label=label,
         params=params,
+        constraints=constraints,
         steps=steps,
     )
 
 
+def _rows_of_a_block(
+    draft: SketchDraft, stage: Stage, rows: int, fused: list[Stage], longest: int
+) -> Levels:
+    """Levels of the last row axis: blocks, and the rows of one; none where a block has one row."""
+    axis = stage.axes[rows - 1]
+    row_bytes = sum(math.prod(other.output.shape[rows:]) * _bytes(other) for other in fused)
+    most = (draft.target.shared_memory_bytes - SPARE_SHARED_BYTES) // max(row_bytes, 1)
+    choices = tuple(n for n in ROWS_OF_A_BLOCK if axis.extent % n == 0 and n <= most)
+    if longest > SHORT_ROW or len(choices) < 2:
+        return Levels()
+    return split_levels(f"{stage.name}.{axis.name}", axis.extent, choices)
+
+
 def _spread(
-    draft: SketchDraft, stage: Stage, rows: int, threads: IntExpr, params: list[Param]
+    draft: SketchDraft,
+    stage: Stage,
+    rows: int,
+    threads: IntExpr,
+    params: list[Param],
+    place: str,
 ) -> list[Step]:
-    """One stage's part of a row over the threads: in vectors, or as a reduction across them."""
+    """One stage's part of a row over the threads: in vectors, or as a reduction across them.
+
+    ``place`` is the loop over the rows of a block, which have threads of their own; empty where
+    a block has one row.
+    """
     name, axis = stage.name, stage.axes[-1]
+    apart = [Bind(name, (place,), "thread_y")] if place else []
     if not is_pointwise(stage):
         axis = stage.reduce_axes[-1]
         return [
             TileCeil(name, axis.name, cover_factors(axis.extent, threads)),
+            *apart,
             Bind(name, (f"{axis.name}.1",), "thread"),
         ]
     widths = vector_widths(axis.extent, stage.output.dtype, draft.target)
@@ -117,10 +159,13 @@ def _spread(
     if len(widths) > 1:
         params.append(Ordinal(f"{name}.lanes", widths))
         lanes = var(f"{name}.lanes")
-    outer = tuple(f"{other.name}.0" for other in stage.axes)
+    outer = [f"{other.name}.0" for other in stage.axes]
+    if place and place not in outer:
+        outer.insert(rows, place)
     return [
         TileCeil(name, axis.name, cover_factors(axis.extent, threads, lanes)),
         Order(name, (*outer, f"{axis.name}.1", f"{axis.name}.2")),
+        *apart,
         Bind(name, (f"{axis.name}.1",), "thread"),
         Vectorize(name, f"{axis.name}.2"),
     ]

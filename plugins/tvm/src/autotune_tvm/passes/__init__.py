@@ -3,7 +3,8 @@
 Without them a program is right, but slower; without ``compare_booleans`` some are not compiled,
 nor some of bfloat16 without ``bfloat16_constants``, nor some convolutions without ``flat_reads``,
 nor kernels with vectors of truth values without ``narrow_boolean_vectors``, and without
-``round_to_bfloat16`` some NaNs become numbers.
+``round_to_bfloat16`` some NaNs become numbers. Without ``sync_rows``, kernels whose threads have
+two dimensions lack barriers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from autotune_tvm.passes.prefetch_rows import PREFETCH, ROWS, prefetch_rows
 from autotune_tvm.passes.request_tiles import request_tiles
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
 from autotune_tvm.passes.stream_stores import STREAM, note_streams, stream_stores
+from autotune_tvm.passes.sync_rows import has_rows_of_threads, sync_rows
 from autotune_tvm.passes.transpose_tiles import transpose_tiles
 from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
@@ -52,6 +54,7 @@ __all__ = [
     "compares_booleans",
     "copies_ahead",
     "expand_functions",
+    "has_rows_of_threads",
     "hoist_corrections",
     "multiply_by_reciprocal",
     "narrow_boolean_vectors",
@@ -62,6 +65,7 @@ __all__ = [
     "request_tiles",
     "round_to_bfloat16",
     "stream_stores",
+    "sync_rows",
     "transpose_tiles",
     "written_bound",
 ]

@@ -1,0 +1,134 @@
+"""Blocks of several rows, each with threads of its own along the second dimension of a block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+import autotune_tvm.passes
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.emit import module_for
+from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.replay import schedule
+from cuda_threads import Program, find_compiler, run_all
+from row_norms import layer_norm, scaled_rows
+from tvm_lowered import Kernel, lowered_nest
+
+from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload, random_inputs, reference_outputs, softmax
+from autotune.nest import derive_nest, nest_tape
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
+
+TARGET = preset("a100")
+WORKLOADS = (softmax(m=12, n=96), scaled_rows(3, 4, 40), layer_norm(m=8, n=70))
+
+
+def candidates(workload: Workload) -> Iterator[tuple[int, int, Candidate]]:
+    """A candidate of every sketch for some rows of a block and threads of a row, with these."""
+    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    for sketch in space.sketches():
+        place, threads = (
+            next(at for at, name in enumerate(sketch.param_names) if name.endswith(ending))
+            for ending in (".i.1", ".threads")
+        )
+        drawn = space.feasible_set(sketch).uniform(400, 3).tolist()
+        for wanted in ((1, 32), (1, 64), (2, 64), (4, 32)):
+            values = next(row for row in drawn if (row[place], row[threads]) == wanted)
+            yield *wanted, Candidate(sketch, tuple(values))
+
+
+def several(workload: Workload) -> Iterator[tuple[int, int, Candidate]]:
+    return (found for found in candidates(workload) if found[0] > 1)
+
+
+def kernels_of(candidate: Candidate) -> tuple[Kernel, ...]:
+    workload = candidate.sketch.workload
+    return lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
+
+
+def request_of(candidate: Candidate) -> BuildRequest:
+    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, threads=1)
+
+
+def source_of(candidate: Candidate) -> str:
+    return TVMBackend().cuda_source(request_of(candidate))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda it: it.name)
+def test_a_block_has_rows_times_threads(workload: Workload) -> None:
+    for rows, threads, candidate in several(workload):
+        (kernel,) = kernels_of(candidate)
+        assert kernel.launch[1:] == (threads, rows)
+        (launch,) = TVMBackend().lower(request_of(candidate)).program.launches
+        assert (*launch.grid, *launch.block) == (kernel.blocks, 1, 1, threads, rows, 1)
+        tape = nest_tape(candidate.sketch).tape
+        values = tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
+        last = workload.outputs[0]
+        for name, found in (
+            (f"{last}/grid", kernel.blocks),
+            (f"{last}/threads", kernel.threads),
+            ("shared_bytes", kernel.shared_bytes),
+        ):
+            assert values[tape.output_index[name]] == found
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda it: it.name)
+def test_rows_wait_as_often_together_as_alone(workload: Workload) -> None:
+    waits: dict[tuple[str, int], set[int]] = {}
+    for _, threads, candidate in candidates(workload):
+        count = source_of(candidate).count("__syncthreads();")
+        waits.setdefault((candidate.sketch.name, threads), set()).add(count)
+    assert all(len(counts) == 1 for counts in waits.values())
+
+
+def programs(workload: Workload) -> Iterator[Program]:
+    inputs = random_inputs(workload, np.random.default_rng(7))
+    for _, _, candidate in several(workload):
+        launches = tuple(kernel.launch for kernel in kernels_of(candidate))
+        computed = derive_nest(candidate.sketch).workload
+        yield Program(source_of(candidate), launches, computed, inputs)
+
+
+needs_compiler = pytest.mark.skipif(
+    find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
+)
+
+
+def check(found: list[Program], folder: Path) -> None:
+    for program, outputs in zip(found, run_all(found, folder), strict=True):
+        expected = reference_outputs(program.workload, dict(program.inputs))
+        for name, array in expected.items():
+            np.testing.assert_allclose(outputs[name], array, rtol=2e-5, atol=2e-5)
+
+
+@needs_compiler
+def test_kernels_compute_the_reference(tmp_path: Path) -> None:
+    check([program for workload in WORKLOADS for program in programs(workload)], tmp_path)
+
+
+@needs_compiler
+def test_without_barriers_of_rows_they_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of a row read what its first thread has yet to store."""
+    monkeypatch.setattr(autotune_tvm.passes, "has_rows_of_threads", lambda module: False)
+    with pytest.raises(AssertionError, match="Not equal"):
+        check(list(programs(WORKLOADS[0])), tmp_path)
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is compiled")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
+def test_they_compile(architecture: str) -> None:
+    rows, threads, candidate = max(several(WORKLOADS[0]), key=lambda found: found[0])
+    source = source_of(candidate)
+    assert re.search(rf"__launch_bounds__\({rows * threads}[,)]", source)
+    (resources,) = kernel_resources(source, architecture)
+    assert resources.spill_stores == resources.spill_loads == 0
