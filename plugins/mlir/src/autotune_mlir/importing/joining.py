@@ -209,37 +209,42 @@ def read_through_slices(mlir: Bindings, block: Any) -> None:
         mlir: The bindings.
         block: The body of a function; slices begin at numbers.
     """
-    index = mlir.ir.IndexType.get()
+    for view in list(block.operations):
+        for operation in list(operations_in(view.operation)):
+            if operation.name != "tensor.extract":
+                continue
+            while (part := _slice_of(operation.operands[0])) is not None:
+                operation = _extracted_before(mlir, operation, part)
+
+
+def _slice_of(value: Any) -> Any | None:
+    """The operation that takes the slice that a value is; None where it is none."""
+    producer = defining(value)
+    return producer if producer is not None and producer.name == "tensor.extract_slice" else None
+
+
+def _extracted_before(mlir: Bindings, operation: Any, part: Any) -> Any:
+    """What extracts an element of a slice, replaced by what extracts it from the whole tensor."""
+    index, create = mlir.ir.IndexType.get(), mlir.ir.Operation.create
     build = Builder(mlir)
+    offsets, sizes, strides = _places(part, 1)
+    kept = kept_dimensions(sizes, part.results[0].type.shape)
 
     def number(value: int) -> Any:
         return build.scalar(mlir.ir.IntegerAttr.get(index, value), index)
 
-    for view in list(block.operations):
-        for operation in list(operations_in(view.operation)):
-            while operation.name == "tensor.extract" and _is_slice(operation.operands[0]):
-                part = defining(operation.operands[0])
-                offsets, sizes, strides = _places(part, 1)
-                kept = kept_dimensions(sizes, part.results[0].type.shape)
-                with mlir.ir.InsertionPoint(operation), operation.location:
-                    places = [number(offset) for offset in offsets]
-                    for dimension, place in zip(kept, list(operation.operands)[1:], strict=True):
-                        factors = [place, number(strides[dimension])]
-                        step = mlir.ir.Operation.create("arith.muli", [index], factors).results[0]
-                        terms = [step, places[dimension]]
-                        total = mlir.ir.Operation.create("arith.addi", [index], terms)
-                        places[dimension] = total.results[0]
-                    kinds = [operation.results[0].type]
-                    read = [part.operands[0], *places]
-                    made = mlir.ir.Operation.create("tensor.extract", kinds, read)
-                operation.results[0].replace_all_uses_with(made.results[0])
-                operation.erase()
-                operation = made
-
-
-def _is_slice(value: Any) -> bool:
-    producer = defining(value)
-    return producer is not None and producer.name == "tensor.extract_slice"
+    with mlir.ir.InsertionPoint(operation), operation.location:
+        places = [number(offset) for offset in offsets]
+        for dimension, place in zip(kept, list(operation.operands)[1:], strict=True):
+            factors = [place, number(strides[dimension])]
+            step = create("arith.muli", [index], factors).results[0]
+            terms = [step, places[dimension]]
+            places[dimension] = create("arith.addi", [index], terms).results[0]
+        read = [part.operands[0], *places]
+        made = create("tensor.extract", [operation.results[0].type], read)
+    operation.results[0].replace_all_uses_with(made.results[0])
+    operation.erase()
+    return made
 
 
 def _covers(parts: Sequence[_Part], shape: Sequence[int]) -> bool:
