@@ -13,7 +13,7 @@ namespace {
 constexpr int kPublishedSymbols = 6;
 constexpr int kPublishedParameters = 7;
 constexpr int kCorrectedSymbols = 18;
-constexpr int kCorrectedParameters = 12;
+constexpr int kCorrectedParameters = 25;
 
 AUTOTUNE_ALWAYS_INLINE double larger(double a, double b) { return a < b ? b : a; }
 AUTOTUNE_ALWAYS_INLINE double smaller(double a, double b) { return b < a ? b : a; }
@@ -48,16 +48,9 @@ AUTOTUNE_ALWAYS_INLINE void published(const double* const* columns, int groups, 
     }
 }
 
-// What kernels for an H100 (sm_90) fit best, of rounded numbers. In cycles, unless said.
-constexpr double kGlobalLatency = 500.0, kWaitForGlobal = 50.0, kWaitForShared = 40.0;
-constexpr double kReductionStep = 240.0, kDependentSlot = 24.0, kBlockStart = 200.0;
-// Instructions that a warp starts for a reduction across threads; cycles of a wavefront.
-constexpr double kReductionInstructions = 100.0, kSharedWavefront = 2.25, kGlobalWavefront = 3.0;
-// Bytes of a cycle between the last cache and a multiprocessor; of shared memory that the system keeps for a block.
-constexpr double kCacheBytes = 64.0, kReservedShared = 1024.0;
-// Time of a kernel whose accumulators are in local memory, over that of others.
-constexpr double kSpilledTile = 1.25;
-constexpr double kSlotsPerMultiplyAdd = 16.0, kCopiesAtOnce = 4.0, kChains = 8.0;
+// Bytes of shared memory that the system keeps for a block.
+constexpr double kReservedShared = 1024.0;
+constexpr double kSlotsPerMultiplyAdd = 16.0;
 
 AUTOTUNE_ALWAYS_INLINE double square(double a) { return a * a; }
 
@@ -78,6 +71,11 @@ AUTOTUNE_ALWAYS_INLINE void corrected(const double* const* columns, int groups, 
     const double schedulers = gpu[3], warp = gpu[4], block_registers = gpu[5], registers_held = gpu[6];
     const double threads_held = gpu[7], blocks_held = gpu[8], shared_held = gpu[9], cache = gpu[10];
     const double launch = gpu[11];
+    // What is fitted to measured kernels: `Calibration` in autotune/models/pruning/psa_gpu.py.
+    const double global_latency = gpu[12], wait_for_global = gpu[13], wait_for_shared = gpu[14];
+    const double reduction_step = gpu[15], dependent_slot = gpu[16], block_start = gpu[17];
+    const double reduction_instructions = gpu[18], shared_wavefront = gpu[19], global_wavefront = gpu[20];
+    const double cache_bytes = gpu[21], spilled_tile = gpu[22], copies_at_once = gpu[23], most_chains = gpu[24];
     for (int group = 0; group < groups; ++group) {
         const double* const* symbols = columns + group * kCorrectedSymbols;
         const double *blocks = symbols[0], *threads = symbols[1], *registers = symbols[2], *shared = symbols[3];
@@ -106,29 +104,29 @@ AUTOTUNE_ALWAYS_INLINE void corrected(const double* const* columns, int groups, 
             const double at_once = smaller(rounds / sets, together);
 
             const double slots = arithmetic[i] / kSlotsPerMultiplyAdd;
-            const double started = slots * spilled + others[i] + reductions[i] * kReductionInstructions;
+            const double started = slots * spilled + others[i] + reductions[i] * reduction_instructions;
             const double issued = warps * started / schedulers;
-            const double served = warps * (shared_fronts[i] * kSharedWavefront + global_fronts[i] * kGlobalWavefront);
-            const double fetched = moved[i] / blocks[i] / kCacheBytes;
+            const double served = warps * (shared_fronts[i] * shared_wavefront + global_fronts[i] * global_wavefront);
+            const double fetched = moved[i] / blocks[i] / cache_bytes;
             const double busy = std::sqrt(square(issued) + square(served) + square(fetched));
 
-            const double chains = smaller(kChains, larger(1.0, accumulators[i]));
-            const double computing = global_waits[i] * kWaitForGlobal + shared_waits[i] * kWaitForShared +
-                                     slots / chains * kDependentSlot;
-            const double copies = copied[i] / larger(1.0, barriers[i]) / kCopiesAtOnce;
-            const double latency = kGlobalLatency * std::sqrt(larger(1.0, copies));
+            const double chains = smaller(most_chains, larger(1.0, accumulators[i]));
+            const double computing = global_waits[i] * wait_for_global + shared_waits[i] * wait_for_shared +
+                                     slots / chains * dependent_slot;
+            const double copies = copied[i] / larger(1.0, barriers[i]) / copies_at_once;
+            const double latency = global_latency * std::sqrt(larger(1.0, copies));
             // Copies of all rounds but the first are on their way for as long as the stages between compute.
             const double round = std::sqrt(square(at_once * busy) + square(computing)) / larger(1.0, barriers[i]);
             const double hidden = smaller(latency, (stages[i] - 1.0) * round);
             const double copying = barriers[i] * latency - larger(0.0, barriers[i] - 1.0) * hidden;
-            const double waiting = kBlockStart + copying + global_waits[i] * kWaitForGlobal +
-                                   shared_waits[i] * kWaitForShared + slots / chains * kDependentSlot +
-                                   reductions[i] * steps_of(threads[i]) * kReductionStep;
+            const double waiting = block_start + copying + global_waits[i] * wait_for_global +
+                                   shared_waits[i] * wait_for_shared + slots / chains * dependent_slot +
+                                   reductions[i] * steps_of(threads[i]) * reduction_step;
             const double cycles = sets * std::sqrt(square(at_once * busy) + square(waiting));
 
             const double missed = 1.0 - smaller(1.0, cache / larger(distinct[i], 1.0));
             const double from_memory = distinct[i] + larger(0.0, moved[i] - distinct[i]) * missed;
-            const double tile = local[i] > 0.0 ? kSpilledTile : 1.0;
+            const double tile = local[i] > 0.0 ? spilled_tile : 1.0;
             const double seconds = std::sqrt(square(cycles * tile / clock) + square(from_memory / bandwidth));
             milliseconds[i] += 1e3 * (seconds + launch);
         }

@@ -15,7 +15,7 @@ SHAPES = {"published": 6, "corrected": 18}
 
 def scorer(rng: np.random.Generator, arithmetic: str) -> object:
     """A scorer of a GPU of random numbers; None where they were refused."""
-    for length in range(4, 24):
+    for length in range(4, 32):
         gpu = numbers(rng, (length,), extreme=0.02).tolist()
         level = simd_level(rng)
         arguments = {"arithmetic": arithmetic, "gpu": gpu}

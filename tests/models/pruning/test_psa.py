@@ -130,7 +130,7 @@ MODELS = {formula: psa(A100_40, formula=formula) for formula in ("published", "c
 TAPES = {formula: symbol_tape(SKETCH, A100_40, formula) for formula in ("published", "corrected")}
 TILINGS = st.tuples(
     *(factors_of(256, 5), factors_of(256, 5), factors_of(256, 3)),
-    *(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([0, 64, 512])),
+    *(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([0, 64, 1024])),
 )
 Tiling = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int, int]
 
@@ -180,10 +180,19 @@ def test_corrected_symbols_and_scores_equal_the_closed_form(tiling: Tiling) -> N
 
 
 def test_unrolling_changes_the_corrected_score_only() -> None:
-    rows = rows_of(*((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 8, 8, 4, 2, 2, 1, u) for u in (0, 16, 512)))
+    rows = rows_of(*((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 8, 8, 4, 2, 2, 1, u) for u in (0, 512, 4096)))
     assert len(set(scores(MODELS["published"], SKETCH, rows))) == 1
     by_itself, little, much = scores(MODELS["corrected"], SKETCH, rows)
     assert by_itself == little < much
+
+
+def test_a_warp_that_copies_short_rows_has_more_wavefronts() -> None:
+    # Rows of A of 8 and of 32 elements: a load of a warp is in four cache lines or in one.
+    i, j, at = (8, 1, 8, 2, 2), (8, 1, 8, 2, 2), 9
+    assert CORRECTED_SYMBOLS[at] == "wavefronts of global memory of a warp"
+    short, long = (symbols_of("corrected", (i, j, k, 1, 1, 0)) for k in ((32, 8, 1), (8, 8, 4)))
+    copies_of_a = 256 * 32 // 64
+    assert short[at] - long[at] == 3 * copies_of_a
 
 
 def test_bank_conflicts_slow_a_kernel_down() -> None:
@@ -191,7 +200,7 @@ def test_bank_conflicts_slow_a_kernel_down() -> None:
     far, near = (8, 1, 32, 1, 1, 32, 1, 1, 2, 4), (32, 1, 1, 2, 4, 8, 1, 32, 1, 1)
     rows = rows_of(*((*tiles, 8, 32, 1, 4, 4, 1, 16) for tiles in (far, near)))
     slow, fast = scores(MODELS["corrected"], SKETCH, rows)
-    assert 1.5 * slow < fast
+    assert 1.2 * slow < fast
 
 
 @pytest.mark.parametrize("formula", ["published", "corrected"])

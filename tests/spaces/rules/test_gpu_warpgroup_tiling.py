@@ -141,7 +141,7 @@ def test_the_draft_puts_parts_on_warpgroups_first_where_results_are_few() -> Non
         sketch.name: scorer.score(sketch, space.feasible_set(sketch).uniform(2000, 1)).max()
         for sketch in space.sketches()
     }
-    assert best[f"split-{LABEL}"] > 1.2 * best["split-tensor-cores"]
+    assert best[f"split-{LABEL}"] > 1.1 * best["split-tensor-cores"]
 
 
 def test_a_backend_without_the_layout_gets_no_such_sketch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 INFEASIBLE = -math.inf
 
@@ -31,15 +32,16 @@ def published_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str,
     return total
 
 
-def corrected_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, float]) -> float:
+def corrected_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, Any]) -> float:
     """Time of launches, each with the symbols of ``CORRECTED_SYMBOLS`` in their order."""
     return sum(1000 * (_launch_seconds(launch, gpu) + gpu["launch"]) for launch in symbols)
 
 
-def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, float]) -> float:
+def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, Any]) -> float:
     blocks, threads, registers, shared, moved, distinct, arithmetic, others, *rest = symbols
     in_shared, in_global, barriers, copied, global_waits, shared_waits, *last = rest
     reductions, accumulators, local, stages = last
+    fitted = gpu["calibration"]
     warps = math.ceil(threads / gpu["warp"])
     lanes = warps * gpu["warp"]
     most, resident = _residency(lanes, registers, shared + 1024, gpu)
@@ -49,19 +51,25 @@ def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, float]) -> float
     if rounds > resident:
         sets = (blocks / gpu["multiprocessors"] / together + math.ceil(rounds / together)) / 2
     slots = arithmetic / 16
-    issued = warps * (slots * max(1, registers / most) + others + 100 * reductions)
+    issued = warps * (
+        slots * max(1, registers / most) + others + fitted["reduction_instructions"] * reductions
+    )
     issued /= gpu["schedulers"]
-    served = warps * (2.25 * in_shared + 3 * in_global)
-    busy = math.hypot(issued, served, moved / blocks / 64)
+    served = warps * fitted["shared_wavefront"] * in_shared
+    served += warps * fitted["global_wavefront"] * in_global
+    busy = math.hypot(issued, served, moved / blocks / fitted["cache_bytes"])
     at_once = min(rounds / sets, together)
-    computing = 50 * global_waits + 40 * shared_waits + 24 * slots / min(8, max(1, accumulators))
-    latency = 500 * math.sqrt(max(1, copied / max(1, barriers) / 4))
+    computing = fitted["wait_for_global"] * global_waits + fitted["wait_for_shared"] * shared_waits
+    computing += fitted["dependent_slot"] * slots / min(fitted["chains"], max(1, accumulators))
+    copies = copied / max(1, barriers) / fitted["copies_at_once"]
+    latency = fitted["global_latency"] * math.sqrt(max(1, copies))
     between = (stages - 1) * math.hypot(at_once * busy, computing) / max(1, barriers)
-    waiting = 200 + computing + min(1, barriers) * latency
+    waiting = fitted["block_start"] + computing + min(1, barriers) * latency
     waiting += max(0, barriers - 1) * max(0, latency - between)
-    waiting += 240 * reductions * max(1, math.floor(math.log2(threads)))
+    steps = max(1, math.floor(math.log2(threads)))
+    waiting += fitted["reduction_step"] * reductions * steps
     cycles = sets * math.hypot(at_once * busy, waiting)
-    cycles *= 1.25 if local else 1.0
+    cycles *= fitted["spilled_tile"] if local else 1.0
     kept = min(1, gpu["cache"] / max(distinct, 1))
     from_memory = distinct + max(0, moved - distinct) * (1 - kept)
     return math.hypot(cycles / gpu["clock"], from_memory / gpu["bandwidth"])

@@ -62,7 +62,7 @@ def corrected_gemm_symbols(
     ]
     moved = sum(k[0] * shape[0] * 32 * math.ceil(4 * shape[1] / 32) for shape in shapes)
     moved += block_rows * 32 * math.ceil(4 * block_columns / 32)
-    body = _straight_line(i, j, k, max(unroll, 128))
+    body = _straight_line(i, j, k, max(unroll, 512))
     runs = rows * columns * reduced
     loads = [_loads(runs, body, tensor, i, j) for tensor in "ab"]
     fronts = [
@@ -74,11 +74,11 @@ def corrected_gemm_symbols(
         for count, width in zip(copies, lanes, strict=True)
     ]
     of_copies = [
-        count * max(1, math.ceil(_row_sectors(shape[1], width) / 4))
+        count * _row_lines(shape[1], width)
         for count, shape, width in zip(copies, shapes, lanes, strict=True)
     ]
     written = [(j[2], j[3] * j[4]), (i[2], i[3] * i[4] * n)]
-    of_writes = rows * columns * max(1, math.ceil(_scattered_sectors(written) / 4))
+    of_writes = rows * columns * _scattered_lines(written)
     counts = [count // shared for count, _, shared in loads]
     straight = math.prod(body.values())
     tile = i[3] * i[4] * j[3] * j[4] * k[2] * vthreads
@@ -151,14 +151,14 @@ def _bank_wavefronts(parts: Sequence[tuple[int, int]], width: int) -> int:
     return max(1, math.ceil(distinct * width / min(32, met * width)))
 
 
-def _row_sectors(row: int, width: int) -> int:
+def _row_lines(row: int, width: int) -> int:
     taken = 32 * width
     if row < taken:
-        return math.ceil(taken / row) * math.ceil(4 * row / 32)
-    return math.ceil(4 * taken / 32)
+        return math.ceil(taken / row) * math.ceil(4 * row / 128)
+    return math.ceil(4 * taken / 128)
 
 
-def _scattered_sectors(parts: Sequence[tuple[int, int]]) -> int:
+def _scattered_lines(parts: Sequence[tuple[int, int]]) -> int:
     chunks, span, covered = 1, 4, 1
     for threads, stride in parts:
         count = min(threads, max(1, math.ceil(32 / covered)))
@@ -167,4 +167,4 @@ def _scattered_sectors(parts: Sequence[tuple[int, int]]) -> int:
             span = max(span, 4 * stride * count)
         else:
             chunks *= count
-    return chunks * math.ceil(span / 32)
+    return chunks * math.ceil(span / 128)

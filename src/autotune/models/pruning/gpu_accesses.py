@@ -1,7 +1,7 @@
 """What accesses to shared and global memory cost a warp: instructions, wavefronts, waiting.
 
 A warp's access to shared memory takes a wavefront for each time that its threads ask one of 32
-banks of 4 bytes for another word; one to global memory a wavefront for every four sectors of 32
+banks of 4 bytes for another word; one to global memory a wavefront for every cache line of 128
 bytes. Threads of a block are numbered with the last loop over threads the fastest, and a warp is
 32 in a row.
 """
@@ -43,7 +43,7 @@ from autotune.sketches.intrinsics import find_intrinsic
 
 __all__ = ["AccessCosts", "access_costs"]
 
-_WARP, _BANK_BYTES, _WAVEFRONT_BYTES, _SECTOR_BYTES, _SECTORS = 32, 4, 128, 32, 4
+_WARP, _BANK_BYTES, _WAVEFRONT_BYTES, _LINE_BYTES = 32, 4, 128, 128
 _WIDEST_BYTES = 16
 # Loads in flight that one thread is taken to have, of global and of shared memory.
 _GLOBAL_AT_ONCE, _SHARED_AT_ONCE = 8, 16
@@ -149,9 +149,9 @@ def _global_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
     count = executions(statement) // lanes
     width_bytes = lanes * nest.element_bytes(access.buffer)
     if statement.flattened:
-        sectors = _sectors_of_rows(nest, statement, access, width_bytes)
+        lines = _lines_of_rows(nest, statement, access, width_bytes)
     else:
-        sectors = _sectors_of_threads(_thread_parts(nest, statement, access), width_bytes)
+        lines = _lines_of_threads(_thread_parts(nest, statement, access), width_bytes)
     exposed, issued = _ZERO, count
     if is_bulk_copy(nest, statement):
         # One thread asks for a region; the others of its warp pass by.
@@ -161,7 +161,7 @@ def _global_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
         exposed = ceildiv(count, at_once)
     return AccessCosts(
         instructions=issued,
-        global_wavefronts=count * maximum(ceildiv(sectors, _SECTORS), 1),
+        global_wavefronts=count * lines,
         copied=issued if statement.role == "pack" and not access.write else _ZERO,
         exposed_global=exposed,
     )
@@ -314,8 +314,8 @@ def _wavefronts(parts: Sequence[Part], width_bytes: IntExpr) -> IntExpr:
     return maximum(ceildiv(distinct * width_bytes, served), 1)
 
 
-def _sectors_of_threads(parts: Sequence[Part], width_bytes: IntExpr) -> IntExpr:
-    """Sectors that a warp touches where each thread is at its own place."""
+def _lines_of_threads(parts: Sequence[Part], width_bytes: IntExpr) -> IntExpr:
+    """Cache lines that a warp touches where each thread is at its own place."""
     chunks, span, covered = _ONE, width_bytes, _ONE
     for extent, stride in parts:
         threads = minimum(extent, maximum(ceildiv(const(_WARP), covered), 1))
@@ -325,19 +325,24 @@ def _sectors_of_threads(parts: Sequence[Part], width_bytes: IntExpr) -> IntExpr:
         is_near = less(stride, span + 1)
         chunks = select(is_near, chunks, chunks * threads)
         span = select(is_near, maximum(span, stride * threads), span)
-    return chunks * ceildiv(span, _SECTOR_BYTES)
+    return chunks * ceildiv(span, _LINE_BYTES)
 
 
-def _sectors_of_rows(
+def _lines_of_rows(
     nest: LoopNest, statement: Statement, access: Access, width_bytes: IntExpr
 ) -> IntExpr:
-    """Sectors that a warp touches as it copies the rows of a region one after the other."""
+    """Cache lines that a warp touches as it copies the rows of a region one after the other."""
     first = next(index for index, loop in enumerate(statement.loops) if is_element(loop))
     region = region_dimensions(inside(statement, statement.loops[first:]), access.buffer, 0)
-    row = (region[-1] if region else _ONE) * nest.element_bytes(access.buffer)
+    row = const(nest.element_bytes(access.buffer))
+    for extent, whole in zip(reversed(region), reversed(access.shape), strict=False):
+        row = row * extent
+        if extent.value is None or extent.value != whole.value:
+            # Rows that are whole follow each other in memory.
+            break
     taken = width_bytes * _WARP
-    rows = ceildiv(taken, row) * ceildiv(row, _SECTOR_BYTES)
-    return select(less(row, taken), rows, ceildiv(taken, _SECTOR_BYTES))
+    rows = ceildiv(taken, row) * ceildiv(row, _LINE_BYTES)
+    return select(less(row, taken), rows, ceildiv(taken, _LINE_BYTES))
 
 
 def _power_of_two_in(value: IntExpr, most: int) -> IntExpr:

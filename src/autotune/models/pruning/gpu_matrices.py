@@ -36,7 +36,7 @@ _TILE_LOOPS = 5
 _ROWS, _ROW_BYTES, _MATRICES, _BANKS_BYTES = 8, 16, 4, 128
 # Sixteenths of an instruction whose dependence takes as long as that of one matrix instruction,
 # about 33 cycles on sm_80, where as many are independent as the tensor core has in flight.
-_DEPENDENT_SLOTS, _FEWEST_CHAINS, _MOST_CHAINS = 176, 2, 4
+_DEPENDENT_SLOTS, _FEWEST_CHAINS, _MOST_CHAINS = 315, 2, 4
 # Instructions of warps reach so much of the rate of tensor cores that have those of warpgroups:
 # on average 62.9 % of the peak of an H800, where `wgmma` reaches 95 % (Luo et al., "Benchmarking
 # and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", arXiv 2402.13499).

@@ -50,7 +50,7 @@ class PSA(PruningModel):
     """
 
     name = "psa"
-    version = "4"
+    version = "5"
     """Changes when scores do."""
 
     def __init__(self, context: Context) -> None:

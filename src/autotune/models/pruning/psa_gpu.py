@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
-from attrs import asdict, frozen
+from attrs import astuple, field, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMULAS",
     "PUBLISHED_GPUS",
+    "Calibration",
     "CorrectedGpu",
     "PublishedGpu",
     "corrected_gpu",
@@ -88,6 +89,44 @@ They describe both dies of a K80, and half of the multiply-adds of an Orin.
 
 
 @frozen
+class Calibration:
+    """Constants of the corrected formula, fitted to kernels measured on an H100.
+
+    In cycles, unless said; ``benchmarks/cuda_fit.py`` makes them, and tells how well they order
+    a workload that they were not fitted to.
+
+    Attributes:
+        global_latency: Until a copy from global memory has arrived.
+        wait_for_global: For global loads that are no copies, for each group in flight.
+        wait_for_shared: For shared loads, for each group in flight.
+        reduction_step: Of a reduction across threads, which takes log2(threads) of them.
+        dependent_slot: Between multiply-adds that depend on each other.
+        block_start: Until a block has begun.
+        reduction_instructions: That a warp starts for a reduction across threads.
+        shared_wavefront: Of shared memory.
+        global_wavefront: Of global memory, for each cache line.
+        cache_bytes: Bytes of a cycle between the last cache and a multiprocessor.
+        spilled_tile: Time of a kernel whose accumulators are in local memory, over that of others.
+        copies_at_once: Vectors of a thread that arrive in the time of one.
+        chains: Independent multiply-adds that hide each other's latency.
+    """
+
+    global_latency: float = 300.0
+    wait_for_global: float = 46.0
+    wait_for_shared: float = 23.0
+    reduction_step: float = 100.0
+    dependent_slot: float = 6.2
+    block_start: float = 650.0
+    reduction_instructions: float = 85.0
+    shared_wavefront: float = 1.0
+    global_wavefront: float = 0.42
+    cache_bytes: float = 48.0
+    spilled_tile: float = 1.25
+    copies_at_once: float = 4.8
+    chains: float = 3.7
+
+
+@frozen
 class CorrectedGpu:
     """What the corrected formula uses of a GPU; rates per second.
 
@@ -106,6 +145,7 @@ class CorrectedGpu:
         shared_held: Bytes of shared memory of a multiprocessor.
         cache: Bytes of the last cache before device memory.
         launch: Seconds that a launch costs.
+        calibration: What was fitted, on whatever device.
     """
 
     slot_rate: float
@@ -121,10 +161,12 @@ class CorrectedGpu:
     shared_held: float
     cache: float
     launch: float = LAUNCH_SECONDS
+    calibration: Calibration = field(default=Calibration(), kw_only=True)
 
     def parameters(self) -> list[float]:
         """The numbers in the order in which native code takes them."""
-        return [float(value) for name, value in asdict(self).items() if name != "slot_rate"]
+        _, *own, _ = astuple(self, recurse=False)
+        return [float(value) for value in (*own, *astuple(self.calibration))]
 
 
 def published_gpu(target: Target, name: str | None = None) -> PublishedGpu:
