@@ -101,7 +101,7 @@ def _fused(
     steps += _spread(draft, stage, rows, var(threads), params, place)
     for producer in reversed(fused):
         steps.append(FuseProducer(producer.name, stage.name, row_loops[-1], 1))
-        place = f"{producer.axes[rows - 1].name}.0" if several.params else ""
+        place = f"{producer.spatial_axes[rows - 1].name}.0" if several.params else ""
         steps += _spread(draft, producer, rows, var(threads), params, place)
     params.append(Ordinal(unroll, UNROLL_LIMITS))
     steps.append(UnrollLimit(stage.name, var(unroll)))
