@@ -187,16 +187,20 @@ def replace_slice(mlir: Bindings, operation: Any) -> None:
     Raises:
         Unsupported: its sizes or strides are dynamic.
     """
-    offsets, sizes, strides = _places(operation, 1)
-    if all(isinstance(offset, int) for offset in offsets):
+    part, result = _sliced(operation), operation.results[0]
+    if all(isinstance(offset, int) for offset in part.offsets):
         return
-    result = operation.results[0]
-    kept = kept_dimensions(sizes, result.type.shape)
     with mlir.ir.InsertionPoint(operation), operation.location:
-        part = _Part(operation.operands[0], offsets, sizes, tuple(strides), kept)
         made = _Slice(mlir, result.type, part).result(_stage_name(operation, "slice"))
     result.replace_all_uses_with(made)
     operation.erase()
+
+
+def _sliced(operation: Any) -> _Part:
+    """The tensor that a ``tensor.extract_slice`` takes a part of, and the part."""
+    offsets, sizes, strides = _places(operation, 1)
+    kept = kept_dimensions(sizes, operation.results[0].type.shape)
+    return _Part(operation.operands[0], offsets, sizes, tuple(strides), kept)
 
 
 def read_through_slices(mlir: Bindings, block: Any) -> None:
@@ -223,28 +227,14 @@ def _slice_of(value: Any) -> Any | None:
     return producer if producer is not None and producer.name == "tensor.extract_slice" else None
 
 
-def _extracted_before(mlir: Bindings, operation: Any, part: Any) -> Any:
+def _extracted_before(mlir: Bindings, operation: Any, producer: Any) -> Any:
     """What extracts an element of a slice, replaced by what extracts it from the whole tensor."""
-    index, create = mlir.ir.IndexType.get(), mlir.ir.Operation.create
-    build = Builder(mlir)
-    offsets, sizes, strides = _places(part, 1)
-    kept = kept_dimensions(sizes, part.results[0].type.shape)
-
-    def number(value: int) -> Any:
-        return build.scalar(mlir.ir.IntegerAttr.get(index, value), index)
-
     with mlir.ir.InsertionPoint(operation), operation.location:
-        places = [number(offset) for offset in offsets]
-        for dimension, place in zip(kept, list(operation.operands)[1:], strict=True):
-            factors = [place, number(strides[dimension])]
-            step = create("arith.muli", [index], factors).results[0]
-            terms = [step, places[dimension]]
-            places[dimension] = create("arith.addi", [index], terms).results[0]
-        read = [part.operands[0], *places]
-        made = create("tensor.extract", [operation.results[0].type], read)
-    operation.results[0].replace_all_uses_with(made.results[0])
+        part, places = _sliced(producer), list(operation.operands)[1:]
+        read = _Slice(mlir, producer.results[0].type, part).element(places)
+    operation.results[0].replace_all_uses_with(read)
     operation.erase()
-    return made
+    return defining(read)
 
 
 def _covers(parts: Sequence[_Part], shape: Sequence[int]) -> bool:
@@ -333,6 +323,10 @@ class _Slice(_Elementwise):
         self._part = part
 
     def _value(self, places: Sequence[Any], given: Sequence[Any]) -> Any:
+        return self.element(places)
+
+    def element(self, places: Sequence[Any]) -> Any:
+        """The element of the part at a position, extracted from the tensor."""
         indices = [self._number(offset) for offset in self._part.offsets]
         for dimension, place in zip(self._part.kept, places, strict=True):
             stride = self._number(self._part.strides[dimension])
