@@ -10,7 +10,6 @@ gathered.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +24,7 @@ from autotune_mlir.passes.neighbouring_lanes import (
     is_dense,
     is_true,
     lane_dimension,
+    replace_by_rows,
 )
 from autotune_mlir.passes.vector_maker import VectorMaker, constant_of
 from autotune_mlir.traversal import constant_index, operations_in, users_of
@@ -309,23 +309,19 @@ def _loadable(ir: Any, gather: Any, facts: Facts) -> LaneForm | None:
 def _load(ir: Any, gather: Any, form: LaneForm, mask: Any | None, at: Any = None) -> None:
     """Loads in place of a gather, one for each place along the dimensions outside of lanes."""
     kind, make = gather.results[0].type, VectorMaker(ir)
-    lanes = lane_dimension(kind)
-    shape, count = list(kind.shape), kind.shape[lanes]
     with ir.InsertionPoint(gather if at is None else at), gather.location:
         elements = flattened(ir, gather.operands[0])
         start = _value_of(ir, LaneForm(form.constant, form.terms))
-        row = ir.VectorType.get(shape[lanes:], kind.element_type)
-        result = make.poison(kind)
-        for outer in itertools.product(*map(range, shape[:lanes])):
+
+        def loaded(outer: tuple[int, ...]) -> Any:
+            count = kind.shape[len(outer)]
             moved = sum(form.lanes.get(at, 0) * place for at, place in enumerate(outer))
             if mask is None:
-                loaded = make.loaded(elements, start, moved, count)
-            else:
-                part = make.shaped(make.extracted(mask, outer), [count])
-                loaded = make.loaded_masked(elements, start, moved, part)
-            result = make.inserted(result, make.shaped(loaded, list(row.shape)), outer)
-    gather.results[0].replace_all_uses_with(result)
-    gather.erase()
+                return make.loaded(elements, start, moved, count)
+            part = make.shaped(make.extracted(mask, outer), [count])
+            return make.loaded_masked(elements, start, moved, part)
+
+        replace_by_rows(ir, gather, loaded)
 
 
 def _is_undisturbed(gather: Any, select: Any) -> bool:

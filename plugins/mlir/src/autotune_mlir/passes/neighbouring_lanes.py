@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -24,6 +24,7 @@ __all__ = [
     "is_true",
     "lane_dimension",
     "load_neighbours",
+    "replace_by_rows",
 ]
 
 GATHER = "vector.gather"
@@ -53,7 +54,7 @@ def load_neighbours(ir: Any, gathers: Sequence[Any]) -> None:
             continue
         if _slope(ir, indices, lanes) == 1:
             with ir.InsertionPoint(gather), gather.location:
-                _load(ir, gather, lanes)
+                _load(ir, gather)
 
 
 def lane_dimension(kind: Any) -> int | None:
@@ -130,26 +131,38 @@ def _source_dimension(moved: Any, dimension: int) -> int | None:
     return before[after.index(dimension)]
 
 
-def _load(ir: Any, gather: Any, lanes: int) -> None:
-    """Loads in place of a gather, one for each place along the dimensions outside of lanes."""
+def _load(ir: Any, gather: Any) -> None:
     buffer, *offsets, indices, _, _ = gather.operands
-    kind, make, elements = gather.results[0].type, VectorMaker(ir), _Elements(ir, {})
-    shape, lane_count = list(kind.shape), kind.shape[lanes]
+    make, elements = VectorMaker(ir), _Elements(ir, {})
+    kind = gather.results[0].type
     extents = list(buffer.type.shape)
     strides = [math.prod(extents[at + 1 :]) for at in range(len(extents))]
     flat = flattened(ir, buffer)
-    row = ir.VectorType.get([*shape[lanes:]], kind.element_type)
-    result = make.poison(kind)
-    for outer in itertools.product(*map(range, shape[:lanes])):
-        first = elements.of(indices, (*outer, *[0] * (len(shape) - lanes)))
+
+    def loaded(outer: tuple[int, ...]) -> Any:
+        first = elements.of(indices, (*outer, *[0] * (len(kind.shape) - len(outer))))
         if first.type != ir.IndexType.get():
             cast = ir.Operation.create("arith.index_cast", [ir.IndexType.get()], [first])
             first = cast.results[0]
         start = make.sum_of([first, *offsets], [1, *strides])
-        loaded = make.loaded(flat, start, 0, lane_count)
-        if row != loaded.type:
-            loaded = ir.Operation.create("vector.shape_cast", [row], [loaded]).results[0]
-        result = make.inserted(result, loaded, outer)
+        return make.loaded(flat, start, 0, kind.shape[len(outer)])
+
+    replace_by_rows(ir, gather, loaded)
+
+
+def replace_by_rows(ir: Any, gather: Any, loaded: Callable[[tuple[int, ...]], Any]) -> None:
+    """Put vectors at the insertion point in place of a gather with more than one lane.
+
+    Args:
+        ir: The ``ir`` module of the bindings.
+        gather: The operation.
+        loaded: Makes the lanes of each place along the dimensions outside of them.
+    """
+    kind, make = gather.results[0].type, VectorMaker(ir)
+    lanes, shape = lane_dimension(kind), list(kind.shape)
+    result = make.poison(kind)
+    for outer in itertools.product(*map(range, shape[:lanes])):
+        result = make.inserted(result, make.shaped(loaded(outer), shape[lanes:]), outer)
     gather.results[0].replace_all_uses_with(result)
     gather.erase()
 
