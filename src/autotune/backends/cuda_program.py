@@ -46,7 +46,7 @@ class DeviceBuffer:
 
 @frozen
 class TensorMap:
-    """What the device's copy engine is told of a tensor: boxes of it are copied to shared memory.
+    """A tensor as the copy engine of the device needs it: boxes of it are copied to shared memory.
 
     Attributes:
         buffer: Name of the buffer that holds the tensor, row by row.

@@ -91,7 +91,7 @@ class _Known:
 
     Attributes:
         candidate: It.
-        outcome: None until it is told.
+        outcome: None until the caller gives it.
         asked: Whether the strategy proposed it, and not the user alone.
     """
 

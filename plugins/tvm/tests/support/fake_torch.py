@@ -123,6 +123,6 @@ class FakeTorch:
         return FakeTensor(made, tensor.dtype, owner=tensor)
 
     def new_stream(self) -> int:
-        """A stream that waits for nothing but what it is told to, as torch's are."""
+        """A stream that waits for other streams only where asked to, as those of torch."""
         with self.device_there.current() as driver:
             return driver.create_stream(waits=False)

@@ -67,7 +67,7 @@ def read_space(path: str, description: Description | None = None) -> RecordedSpa
 
     Args:
         path: Where it is; its name is that of the space, and of kernel and device where it is
-            ``KERNEL-DEVICE`` and the file says nothing else.
+            ``KERNEL-DEVICE`` and the file does not name them.
         description: The parameters and constraints that it has to agree with, or None.
 
     Raises:
