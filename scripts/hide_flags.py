@@ -22,7 +22,8 @@ def main() -> None:
         sys.exit(__doc__)
     paths = (str(HIDING), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    os.environ["HIDDEN_PROCESSOR_FLAGS"] = sys.argv[1]
+    prefixes = (sys.argv[1], os.environ.get("HIDDEN_PROCESSOR_FLAGS", ""))
+    os.environ["HIDDEN_PROCESSOR_FLAGS"] = ",".join(filter(None, prefixes))
     os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 
 
