@@ -301,12 +301,18 @@ def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str
 def _usable_backends(
     options: TuneOptions, failures: dict[str, AutotuneError]
 ) -> dict[str, Backend]:
-    """Those that can measure for the target; the others are added to ``failures``."""
+    """Those that can build for the target, and measure where programs run on this machine.
+
+    The others are added to ``failures``.
+    """
     found: dict[str, Backend] = {}
     for name in options.backend:
         try:
             backend: Backend = create_held_part("backend", name)
-            backend.check_measuring(options.machine, options.machine.cores)
+            if options.runs_here:
+                backend.check_measuring(options.machine, options.machine.cores)
+            else:
+                backend.check_target(options.machine)
             backend.compiler_version()
         except AutotuneError as error:
             failures[name] = error
