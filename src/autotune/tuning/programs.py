@@ -183,6 +183,7 @@ def tasks_on_backends(
     if refused and not tasks:
         _check_options(list(refused.values()))
     warnings += _too_small(tasks, options)
+    warnings += _notes(tasks)
     return tasks, warnings
 
 
@@ -274,6 +275,15 @@ def _loosened(title: str, space: SearchSpace) -> list[str]:
         f"{', '.join(names)}"
         for source, names in sketches.items()
     ]
+
+
+def _notes(tasks: Sequence[TaskOnBackend]) -> list[str]:
+    """What search spaces have to say, once, with the programs that it is about."""
+    titles: dict[str, dict[str, None]] = {}
+    for task in tasks:
+        for note in task.space.notes:
+            titles.setdefault(note, {})[task.title] = None
+    return [f"{', '.join(about)}: {note}" for note, about in titles.items()]
 
 
 def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str]:

@@ -40,6 +40,7 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.momentum:MomentumPaCM",
             "pacm that adapts trained weights with momentum, as in MoA-Pruner",
             reads_nest=True,
+            trained=True,
         ),
         PluginSpec(
             "strategy",
@@ -56,6 +57,7 @@ def autotune_parts() -> list[PluginSpec]:
             "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
             default_cost_model="moa-pacm",
             reads_nest=True,
+            trained=True,
         ),
         PluginSpec(
             "pruning_model",
