@@ -19,6 +19,7 @@ from wheels import PROJECTS, ROOT, digest
 
 PASSED = ROOT / ".tox" / "long.json"
 EVERYTHING = ("-m", "", "--hypothesis-profile", "long", "--timeout", "7200")
+MUTATE = ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py")
 ATTACKS = 20_000
 SUMMARY = re.compile(
     r"^=*\s*(\d+ (?:passed|failed|error).*? in [\d.]+s|\d+ of \d+ mistakes.*)", re.MULTILINE
@@ -38,7 +39,8 @@ def chunks() -> dict[str, tuple[str, ...]]:
         "hooks": ("run", "-e", "hooks"),
         "ray": ("run", "-e", "ray", "--", *EVERYTHING),
         **{name: ("run", "-e", "tests", "--", *EVERYTHING, name) for name in names},
-        "mutations": ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py", "100"),
+        "mutations": (*MUTATE, "100"),
+        "gradients": (*MUTATE, "--every", "search/schedulers/gradients.py", "--properties"),
     }
 
 
