@@ -76,7 +76,7 @@ def autotune_parts() -> list[PluginSpec]:
             "trained_model",
             "pacm-cpu",
             "autotune_pruner.trained:pacm_cpu",
-            "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
+            "Weights of pacm and moa-pacm, trained on programs of 64 operators on one CPU core",
         ),
         PluginSpec(
             "trained_model",
