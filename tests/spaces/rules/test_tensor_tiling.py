@@ -14,9 +14,11 @@ from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
+    cumsum,
     gemm,
     random_inputs,
     reference_outputs,
+    softmax,
 )
 from autotune.measure.validation import expectations, mismatch
 from autotune.nest import derive_nest, layout_conflict, nest_tape
@@ -102,6 +104,13 @@ def test_a_space_says_which_products_the_processor_has_no_instruction_for(
         (note,) = said[dtype]
         assert f"target {preset(name).name!r} has no instruction" in note
         assert "it would take" in note and ("amx" in note or "avx" in note)
+
+
+@pytest.mark.parametrize(
+    "workload", [cumsum(m=8, n=64), softmax(m=8, n=64)], ids=lambda it: it.name
+)
+def test_what_is_no_product_lacks_nothing(workload: Workload) -> None:
+    assert SketchSpace(workload, preset("haswell-4core"), LIMITS).notes == ()
 
 
 HALVES = (

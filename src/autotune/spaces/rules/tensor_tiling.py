@@ -98,7 +98,7 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
     same for all vector lanes; the other of the right operand's type, with dimensions for the
     vector axis and for that reduce axis, one of which is the innermost.
     """
-    if stage.combiner != "add" or not stage.spatial_axes:
+    if stage.combiner != "add" or not stage.spatial_axes or not stage.reduce_axes:
         return None
     if stage.output.dtype != intrinsic.result.dtype:
         return None
