@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from autotune.ir.workloads import Workload
 from autotune.measure import workers
@@ -36,6 +36,10 @@ _UNHURRIED = settings(
 )
 settings.register_profile("quick", _UNHURRIED, max_examples=30)
 settings.register_profile("long", _UNHURRIED, max_examples=1000)
+# Where it matters that a test fails, and not how: no smaller example is looked for.
+settings.register_profile(
+    "unshrunk", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate)
+)
 # `pytest --hypothesis-profile long` replaces it. Costly tests take a share of the examples.
 settings.load_profile("quick")
 

@@ -19,6 +19,7 @@ from wheels import PROJECTS, ROOT, digest
 
 PASSED = ROOT / ".tox" / "long.json"
 EVERYTHING = ("-m", "", "--hypothesis-profile", "long", "--timeout", "7200")
+MUTATE = ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py")
 ATTACKS = 20_000
 # These compare what is detected with what the processor itself says.
 OF_THE_PROCESSOR = (
@@ -49,7 +50,8 @@ def chunks() -> dict[str, tuple[str, ...]]:
             *("-m", "pytest", "-n", "3", "--dist", "worksteal", "--timeout", "900"),
             *("-m", "not long", *(f"--deselect={name}" for name in OF_THE_PROCESSOR)),
         ),
-        "mutations": ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py", "100"),
+        "mutations": (*MUTATE, "100"),
+        "gradients": (*MUTATE, "--every", "search/schedulers/gradients.py", "--properties"),
     }
 
 

@@ -153,6 +153,7 @@ def test_without_a_compiler_it_says_so_and_the_check_fails(
     cuda = scripts[2]
     monkeypatch.setattr(cuda, "find_compiler", lambda: None)
     monkeypatch.setattr(cuda, "bars_apart", list)
+    monkeypatch.setattr(cuda, "rank_measured", lambda *_: [])
     monkeypatch.setattr("sys.argv", ["cuda.py", "--quick", "--check"])
     assert cuda.main() == 1
     said = capsys.readouterr().out.splitlines()

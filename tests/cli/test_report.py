@@ -16,6 +16,8 @@ import pytest
 from command_lines import refused
 from read_page import read_page
 
+from autotune.plugins.installing import install_extra
+
 needs_libraries = pytest.mark.skipif(
     not all(map(find_spec, ("matplotlib", "jinja2"))),
     reason="matplotlib or jinja2 is not installed; tox -e tests has them",
@@ -100,7 +102,7 @@ def test_without_its_libraries_one_line_says_what_to_install(
         monkeypatch.delitem(sys.modules, f"autotune.report.pages.{module}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     message = refused(tuned_cli(*REPORT, "report.html", "--rates", "target"))
-    assert "which is not installed: run pip install 'tensor-autotune[report]'" in message
+    assert f"which is not installed: run {install_extra('report')}" in message
     assert not Path("report.html").exists()
 
 

@@ -183,7 +183,7 @@ _MEASURING = (
         "runner",
         "ray",
         "autotune.measure.engines.ray_engine:make_ray_engine",
-        "Machines of a Ray cluster; needs `tensor-autotune[ray]`",
+        "Machines of a Ray cluster; needs the extra `ray`",
         {
             "address": "HOST:PORT of the cluster's head, or 'auto' for one on this machine",
             "num_workers": "Most machines that time; 0 for all",

@@ -36,6 +36,7 @@ from autotune.spaces.rules.gpu_tensor_tiling import (
     WARPGROUP_LABEL,
 )
 from autotune.spaces.rules.scan import CHUNKED_LABEL
+from autotune.spaces.rules.tensor_tiling import lacking_instructions
 from autotune.targets import Target
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
@@ -114,6 +115,7 @@ class SketchSpace(FeasibleSpace):
             reasons = [f"sketch {name!r} {why}" for name, why in left_out.items()]
             raise EmptySpace("; ".join(reasons), generated.sketches)
         self.loosened = loosened
+        self.notes = lacking_instructions(workload, target, limits)
         if loosened:
             self.version += "+loosened"
         labels = {label for sketch in feasible_sets for label in sketch.name.split("+")}

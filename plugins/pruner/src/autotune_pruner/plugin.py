@@ -40,6 +40,7 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.momentum:MomentumPaCM",
             "pacm that adapts trained weights with momentum, as in MoA-Pruner",
             reads_nest=True,
+            trained=True,
         ),
         PluginSpec(
             "strategy",
@@ -56,6 +57,7 @@ def autotune_parts() -> list[PluginSpec]:
             "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
             default_cost_model="moa-pacm",
             reads_nest=True,
+            trained=True,
         ),
         PluginSpec(
             "pruning_model",
@@ -74,7 +76,7 @@ def autotune_parts() -> list[PluginSpec]:
             "trained_model",
             "pacm-cpu",
             "autotune_pruner.trained:pacm_cpu",
-            "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
+            "Weights of pacm and moa-pacm, trained on programs of 64 operators on one CPU core",
         ),
         PluginSpec(
             "trained_model",
