@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import mmap
+import re
 import subprocess
 import sys
 import textwrap
@@ -10,11 +11,13 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from python_processes import run_python
 
+import autotune
 import autotune.plugins.builtin
 from autotune.errors import PluginError, UnknownNameError
 from autotune.ir.workloads.builders import gemm
@@ -107,12 +110,12 @@ class Site:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 0.5\n")
         (info / "entry_points.txt").write_text(f"[autotune]\n{name} = {name}_module\n")
 
-    def manager(self, disabled: tuple[str, ...] = ()) -> PluginManager:
+    def entry_points(self) -> list[metadata.EntryPoint]:
         found = metadata.distributions(path=[str(self.folder)])
-        return PluginManager(
-            entry_points=[point for dist in found for point in dist.entry_points],
-            disabled=disabled,
-        )
+        return [point for dist in found for point in dist.entry_points]
+
+    def manager(self) -> PluginManager:
+        return PluginManager(entry_points=self.entry_points())
 
 
 @pytest.fixture
@@ -134,6 +137,10 @@ GOOD = """
     def autotune_parts():
         return [PluginSpec("strategy", "{name}", Part, "A part")]
 """
+
+MARKED = GOOD.replace(
+    "    def autotune_parts", "    @autotune.hookimpl\n    def autotune_parts"
+).replace("from autotune.plugins", "import autotune\n    from autotune.plugins")
 
 
 def failures(manager: PluginManager) -> list[PluginStatus]:
@@ -227,7 +234,12 @@ def test_disabled_by_name_of_entry_point_or_distribution(
         (GOOD.replace("[PluginSpec", "[1, PluginSpec"), "autotune_parts returned a int"),
         (GOOD.replace("return [", "return 'x' or ["), "returned str, not a list"),
         (GOOD.replace("parts()", "part()"), "no function 'autotune_parts', only 'autotune_part'"),
-        (GOOD.replace("parts()", "parts(many)"), "missing 1 required positional argument"),
+        (GOOD.replace("parts()", "parts(many)"), "Argument(s) {'many'} are declared"),
+        (MARKED.replace("parts()", "parts(many)"), "Argument(s) {'many'} are declared"),
+        (MARKED.replace("autotune_parts", "autotune_part"), "unknown hook 'autotune_part'"),
+        (MARKED.replace("hookimpl\n", "hookimpl(wrapper=True)\n"), "historic incompatible"),
+        ("autotune_parts = int", "registers nothing"),
+        (GOOD.replace("return", "return None or print() and"), "returned NoneType, not a list"),
         (GOOD.replace('"strategy"', '"strategys"'), "Did you mean 'strategy'"),
         (GOOD.replace("return [", "return [] and ["), "returned an empty list"),
         (GOOD.replace("return", "raise OSError(7) #"), "OSError: 7"),
@@ -255,6 +267,66 @@ def test_a_broken_plugin_is_quarantined(site: Site, body: str, reason: str) -> N
     with pytest.raises(UnknownNameError, match="'broken' is quarantined") as caught:
         manager.get("strategy", "brokn")
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (GOOD, ["mine"]),
+        (MARKED, ["mine"]),
+        (
+            MARKED.replace("hookimpl\n", "hookimpl(specname='autotune_parts')\n").replace(
+                "def autotune_parts", "def other"
+            ),
+            ["mine"],
+        ),
+        (
+            MARKED
+            + """
+    @autotune.hookimpl(specname="autotune_parts")
+    def more():
+        return [PluginSpec("strategy", "further", Part, "A part")]
+""",
+            ["further", "mine"],
+        ),
+    ],
+    ids=["not marked", "marked", "of another name", "two functions"],
+)
+def test_functions_are_known_by_their_name_or_their_mark(
+    site: Site, body: str, names: list[str]
+) -> None:
+    before = set(PluginManager(entry_points=[]).names("strategy"))
+    site.add("mine", body.format(name="mine"))
+    manager = site.manager()
+    assert not failures(manager)
+    assert sorted(set(manager.names("strategy")) - before) == names
+    assert manager.has_plugin("mine-dist:mine")
+
+
+def test_entry_points_of_two_distributions_may_have_one_name(site: Site) -> None:
+    site.add("one", GOOD.format(name="one"))
+    site.add("two", GOOD.format(name="two"))
+    for info in site.folder.glob("*.dist-info/entry_points.txt"):
+        info.write_text(info.read_text().replace("one =", "same =").replace("two =", "same ="))
+    manager = site.manager()
+    assert not failures(manager) and {"one", "two"} <= set(manager.names("strategy"))
+
+
+def test_what_pluggy_traces(site: Site) -> None:
+    """A plugin's author sees each registration, and what the hook returned or raised."""
+    site.add("good", MARKED.format(name="good"))
+    site.add("wrong", GOOD.replace("return", "raise OSError(7) #"))
+    lines: list[str] = []
+    manager = PluginManager(entry_points=[])
+    manager.trace.root.setwriter(lines.append)
+    manager.enable_tracing()
+    manager.load(site.entry_points())
+    text = "".join(lines)
+    assert text.count("autotune_parts [hook]") == 2
+    assert re.search(
+        r"register 'good' of good-dist.*\n.*\n *finish autotune_parts --> .*A part", text
+    )
+    assert "register 'wrong' of wrong-dist [pluginmanage]" in text
 
 
 def test_the_second_of_two_equal_names_is_refused(site: Site) -> None:
@@ -362,6 +434,31 @@ def test_a_plugin_of_this_process_is_registered_whole_or_not_at_all() -> None:
     assert manager.get("strategy", "fresh").factory is dict
     with pytest.raises(PluginError, match="registered already"):
         manager.register(autotune.plugins.builtin, "again")
+    with pytest.raises(PluginError, match="another plugin is registered as 'mine' already"):
+        manager.register(Mine("fresher"), "mine")
+
+
+def test_a_plugin_is_forgotten_with_all_its_parts() -> None:
+    @attrs.define  # which has no hash
+    class Mine:
+        name: str
+
+        @autotune.hookimpl
+        def autotune_parts(self) -> list[PluginSpec]:
+            return [PluginSpec("strategy", self.name, dict, "A dict")]
+
+    manager = PluginManager(entry_points=[])
+    before = manager.report()
+    first, second = Mine("first"), Mine("second")
+    for plugin in (first, second):
+        assert manager.register(plugin, plugin.name) == plugin.name
+        assert plugin.name in manager.names("strategy")
+    assert manager.unregister(first) is first
+    assert "second" in manager.names("strategy")
+    assert manager.unregister(name="second") is second
+    assert manager.unregister(name="second") is None
+    assert manager.report() == before
+    manager.register(first, "second")
 
 
 @pytest.mark.parametrize("kind", KINDS)
