@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import mmap
 import re
 import subprocess
@@ -12,24 +11,17 @@ from importlib import metadata
 from pathlib import Path
 
 import attrs
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from python_processes import run_python
 
 import autotune
 import autotune.plugins.builtin
 from autotune.errors import PluginError, UnknownNameError
-from autotune.ir.workloads.builders import gemm
 from autotune.measure.observers import Observer
 from autotune.plugins import Context, PluginSpec
 from autotune.plugins import manager as plugins
 from autotune.plugins.manager import PluginManager, PluginStatus
 from autotune.plugins.spec import API_VERSION, KINDS
-from autotune.search.strategies import Strategy
-from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
-from autotune.spaces import SearchSpace
-from autotune.store.records import Outcome
 from autotune.tuning.choices import Choice, chosen_parts
 
 EXAMPLE = Path(__file__).parents[1] / "third_party" / "autotune_example"
@@ -56,45 +48,6 @@ def example(example_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     yield
     for name in [name for name in sys.modules if name.startswith("autotune_example")]:
         del sys.modules[name]
-
-
-class LineSpace(SearchSpace):
-    """The numbers 0 to 9."""
-
-    name = "line"
-    version = "1"
-
-    def __init__(self) -> None:
-        self._sketch = Sketch(
-            "line", gemm(m=4, n=4, k=4), (Ordinal("x", tuple(range(10))),), (), ()
-        )
-
-    def sketches(self) -> tuple[Sketch, ...]:
-        return (self._sketch,)
-
-    def _batch(self, values: NDArray[np.int64]) -> CandidateBatch:
-        return CandidateBatch(((self._sketch, values.reshape(-1, 1)),))
-
-    def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
-        return self._batch(rng.integers(0, 10, n))
-
-    def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
-        values = np.array([candidate.values[0] for candidate in batch])
-        return self._batch(np.clip(values + rng.choice([-1, 1], len(values)), 0, 9))
-
-    def crossover(
-        self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
-    ) -> CandidateBatch:
-        return left
-
-    def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        return np.array([0 <= candidate.values[0] <= 9 for candidate in batch])
-
-    def count(self) -> int:
-        return 10
-
-    def enumerate(self) -> Iterator[Candidate]:
-        yield from self._batch(np.arange(10))
 
 
 class Site:
@@ -149,31 +102,11 @@ def failures(manager: PluginManager) -> list[PluginStatus]:
 
 def test_the_example_is_swapped_in_by_name(example: None) -> None:
     manager = PluginManager()
-    assert "example-coordinate" in manager.names("strategy")
-    assert "random" in manager.names("strategy")
-    assert "autotune_example.strategy" not in sys.modules, "listing must not import the part"
-
-    context = Context(
-        space=LineSpace(),
-        rng=np.random.default_rng(7),
-        cost_model=None,  # type: ignore[arg-type]
-        options={"tries": 8},
-    )
-    make = manager.factory("strategy", "example-coordinate")
-    strategy = make(context)
-    assert isinstance(strategy, Strategy)
-    asked = []
-    while batch := strategy.ask(2):
-        asked += batch
-        strategy.tell([(c, Outcome("ok", 1.0 + abs(c.values[0] - 3))) for c in batch])
-    assert sorted(candidate.values[0] for candidate in asked) == list(range(10))
-    again = make(context)
-    again.load_state(json.loads(json.dumps(strategy.state())))
-    assert again.state() == strategy.state()
-
-    ok = PluginStatus("strategy", "example-coordinate", "autotune-example", "1.2.3", "ok")
+    assert "example-memory" in manager.names("observer")
+    assert "autotune_example.observer" not in sys.modules, "listing must not import the part"
+    assert isinstance(manager.factory("observer", "example-memory")(Context()), Observer)
+    ok = PluginStatus("observer", "example-memory", "autotune-example", "1.2.3", "ok")
     assert ok in manager.report()
-    assert manager.get("strategy", "example-coordinate").options.keys() == {"tries"}
 
 
 def test_the_example_observes(example: None) -> None:
@@ -196,15 +129,15 @@ def test_the_example_observes(example: None) -> None:
 def test_disabled_by_name_of_entry_point_or_distribution(
     example: None, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "example-coordinate" not in PluginManager(disabled=[name]).names("strategy")
+    assert "example-memory" not in PluginManager(disabled=[name]).names("observer")
     monkeypatch.setenv(plugins.DISABLE_VARIABLE, f"nothing , {name}")
     manager = PluginManager()
     assert "autotune_example.plugin" not in sys.modules
     # Other plugins that are installed here are not touched.
-    assert set(manager.names("strategy")) >= {"evolutionary", "grid", "random"}
-    assert "example-coordinate" not in manager.names("strategy")
+    assert set(manager.names("observer")) >= {"energy", "perf"}
+    assert "example-memory" not in manager.names("observer")
     with pytest.raises(UnknownNameError, match="'example' is disabled"):
-        manager.get("strategy", "example-coordinate")
+        manager.get("observer", "example-memory")
     absent = [status for status in failures(manager) if status.name == "nothing"]
     assert absent and absent[0].error == "asked to be disabled, but not installed"
 

@@ -1,9 +1,10 @@
+from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
 AUTOTUNE_API_VERSION = 2
 
 
+@hookimpl
 def autotune_parts():
     factory = "autotune_hill_climb.strategy:HillClimb"
-    about = "Neighbours of the fastest candidates so far"
-    return [PluginSpec("strategy", "hill-climb", factory, about)]
+    return [PluginSpec("strategy", "hill-climb", factory, "Neighbours of the fastest so far")]

@@ -1,0 +1,14 @@
+from autotune import hookimpl
+from autotune.plugins import PluginSpec
+
+AUTOTUNE_API_VERSION = 2
+
+
+@hookimpl
+def autotune_parts():
+    factory = "autotune_least_traffic.pruning_model:LeastTraffic"
+    return [
+        PluginSpec(
+            "pruning_model", "least-traffic", factory, "Fewest elements moved", reads_nest=True
+        )
+    ]
