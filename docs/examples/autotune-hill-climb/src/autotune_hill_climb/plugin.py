@@ -7,4 +7,5 @@ AUTOTUNE_API_VERSION = 2
 @hookimpl
 def autotune_parts():
     factory = "autotune_hill_climb.strategy:HillClimb"
-    return [PluginSpec("strategy", "hill-climb", factory, "Neighbours of the fastest so far")]
+    about = "Neighbours of the fastest so far"
+    return [PluginSpec("strategy", "hill-climb", factory, about)]

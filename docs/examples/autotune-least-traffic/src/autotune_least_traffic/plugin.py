@@ -7,8 +7,5 @@ AUTOTUNE_API_VERSION = 2
 @hookimpl
 def autotune_parts():
     factory = "autotune_least_traffic.pruning_model:LeastTraffic"
-    return [
-        PluginSpec(
-            "pruning_model", "least-traffic", factory, "Fewest elements moved", reads_nest=True
-        )
-    ]
+    about = "Fewest elements moved"
+    return [PluginSpec("pruning_model", "least-traffic", factory, about, reads_nest=True)]

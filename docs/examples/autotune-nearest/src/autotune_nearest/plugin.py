@@ -7,6 +7,5 @@ AUTOTUNE_API_VERSION = 2
 @hookimpl
 def autotune_parts():
     factory = "autotune_nearest.cost_model:Nearest"
-    return [
-        PluginSpec("cost_model", "nearest", factory, "As fast as the most similar one measured")
-    ]
+    about = "As fast as the most similar one"
+    return [PluginSpec("cost_model", "nearest", factory, about)]

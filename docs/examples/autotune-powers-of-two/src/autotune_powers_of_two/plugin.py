@@ -7,6 +7,5 @@ AUTOTUNE_API_VERSION = 2
 @hookimpl
 def autotune_parts():
     factory = "autotune_powers_of_two.space:PowersOfTwo"
-    return [
-        PluginSpec("search_space", "powers-of-two", factory, "Sketches with powers of two only")
-    ]
+    about = "Powers of two only"
+    return [PluginSpec("search_space", "powers-of-two", factory, about)]

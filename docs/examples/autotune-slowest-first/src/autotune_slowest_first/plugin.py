@@ -7,8 +7,5 @@ AUTOTUNE_API_VERSION = 2
 @hookimpl
 def autotune_parts():
     factory = "autotune_slowest_first.scheduler:SlowestFirst"
-    return [
-        PluginSpec(
-            "task_scheduler", "slowest-first", factory, "What takes longest for the rounds it had"
-        )
-    ]
+    about = "Slowest for its rounds"
+    return [PluginSpec("task_scheduler", "slowest-first", factory, about)]

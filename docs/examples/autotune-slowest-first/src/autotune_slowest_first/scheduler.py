@@ -2,6 +2,8 @@ from autotune.errors import InvalidValueError
 from autotune.plugins.options import NoOptions, read_options
 from autotune.search import schedulers
 
+KEPT = ("rounds", "latencies", "exhausted")
+
 
 class SlowestFirst(schedulers.TaskScheduler):
     name = "slowest-first"
@@ -11,16 +13,16 @@ class SlowestFirst(schedulers.TaskScheduler):
         read_options("task scheduler 'slowest-first'", NoOptions, context.options)
         if context.objective is not None:
             raise InvalidValueError("task scheduler 'slowest-first' takes no objective")
-        self.rounds = [0] * len(self.tasks)
-        self.latencies = [None] * len(self.tasks)
-        self.exhausted = [False] * len(self.tasks)
+        self.rounds = [0 for _ in self.tasks]
+        self.latencies = [None for _ in self.tasks]
+        self.exhausted = [False for _ in self.tasks]
 
     def next_task(self, outstanding=()):
         left = [task for task, done in enumerate(self.exhausted) if not done]
         return max(left, key=lambda task: self._urgency(task, outstanding), default=None)
 
     def _urgency(self, task, outstanding):
-        rounds = self.rounds[task] + list(outstanding).count(task)
+        rounds = self.rounds[task] + outstanding.count(task)
         slowest = max(filter(None, self.latencies), default=1.0)
         seconds = self.tasks[task].weight * (self.latencies[task] or slowest)
         return seconds / rounds if rounds else float("inf")
@@ -32,10 +34,8 @@ class SlowestFirst(schedulers.TaskScheduler):
         self.exhausted[task] |= trials == 0
 
     def state(self):
-        kept = {key: list(getattr(self, key)) for key in ("rounds", "latencies", "exhausted")}
-        return {"scheduler": self.name, **kept}
+        return {"scheduler": self.name, **{key: list(vars(self)[key]) for key in KEPT}}
 
     def load_state(self, state):
         schedulers.check_scheduler(self.name, self.tasks, state)
-        for key in ("rounds", "latencies", "exhausted"):
-            setattr(self, key, list(state[key]))
+        vars(self).update({key: list(state[key]) for key in KEPT})
