@@ -6,6 +6,7 @@ Factories are import strings: listing what exists imports none of it.
 from __future__ import annotations
 
 from autotune.ir.element_types import ELEMENT_TYPES
+from autotune.plugins.hooks import hookimpl
 from autotune.plugins.spec import API_VERSION, PluginSpec
 
 AUTOTUNE_API_VERSION = API_VERSION
@@ -228,6 +229,7 @@ _STORES = (
 )
 
 
+@hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns the built-in parts."""
     return [*_SPACES, *_MODELS, *_SEARCH, *_PROGRAMS, *_MEASURING, *_STORES]

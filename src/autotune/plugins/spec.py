@@ -1,7 +1,7 @@
 """The declaration of a plugin's parts.
 
-A plugin is a module (or any object) with a function `autotune_parts` that returns a list of
-`PluginSpec`. A distribution announces its plugin module with an entry point of the group
+A plugin of pluggy: a module (or any object) with a function `autotune_parts` that returns a list
+of `PluginSpec`. A distribution announces its plugin module with an entry point of the group
 `autotune`:
 
     # pyproject.toml
@@ -9,10 +9,12 @@ A plugin is a module (or any object) with a function `autotune_parts` that retur
     example = "autotune_example.plugin"
 
     # autotune_example/plugin.py
+    from autotune import hookimpl
     from autotune.plugins import PluginSpec
 
     AUTOTUNE_API_VERSION = 2
 
+    @hookimpl
     def autotune_parts() -> list[PluginSpec]:
         factory = "autotune_example.strategy:Example"
         return [PluginSpec("strategy", "example", factory, "One line on it")]

@@ -81,6 +81,10 @@ class EmptySpace(InvalidValueError):
 class SketchSpace(FeasibleSpace):
     """Sketches made by rules for one workload on one target.
 
+    The version of a space says its own and those of its bases, then what its sketches have that
+    not all have. A subclass that changes what is proposed has a ``name`` and a ``version`` of its
+    own, or records and runs of one are taken for those of the other.
+
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
         EmptySpace: no sketch has a feasible configuration.
@@ -97,7 +101,9 @@ class SketchSpace(FeasibleSpace):
         rules: Sequence[SketchRule] = (),
     ) -> None:
         """``rules`` are asked before the built-in ones; their names become part of the version."""
-        self.version = "+".join([SketchSpace.version, *(rule.name for rule in rules)])
+        bases = [it for it in reversed(type(self).__mro__) if issubclass(it, SketchSpace)]
+        versions = [it.version for it in bases if "version" in vars(it)]
+        self.version = "+".join([*versions, *(rule.name for rule in rules)])
         built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
         generated = generate_sketches(workload, target, limits, (*rules, *built_in))
         feasible_sets: dict[Sketch, FeasibleSet] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
 __all__ = ["autotune_parts"]
@@ -16,6 +17,7 @@ _PRESETS = {
 }
 
 
+@hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns every part of this distribution."""
     terms = ("waves", "lanes", "registers", "reuse", "memory")
