@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 from autotune.ir.workloads import Workload
 from autotune.measure import workers
 
+pytest_plugins = ["needs_plugin"]
+
 # A shell starts its background jobs with interrupts ignored, and so would all that they start:
 # the tests of interrupts need one that is not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -19,7 +19,6 @@ Run = Callable[..., str]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which pip has installed the example."""
-    pytest.importorskip("hatchling", reason="the example is built by hatchling")
     folder = tmp_path_factory.mktemp("plugin")
     # A copy, because building leaves files behind.
     copy = shutil.copytree(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
 from mlir_modules import product
 
 import autotune

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.frontend import RelaxFrontend
 from fake_cuda import FakeCuda

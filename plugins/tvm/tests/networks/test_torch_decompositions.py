@@ -6,17 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-pytest.importorskip("torch")
-
 import torch
 from autotune_tvm.networks.sources.decompositions.gathering import gathering
 from autotune_tvm.networks.sources.decompositions.resampling import resampling
 from autotune_tvm.networks.sources.decompositions.scans import scans
 from autotune_tvm.networks.sources.decompositions.windows import windows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 aten: Any = torch.ops.aten
 extents = st.integers(1, 9)
