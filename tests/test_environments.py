@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from needs import PACKAGES, is_here, mentions, needs_of_file
+from needs import MACHINE, PACKAGES, ROOT, named_in_file, needs_of_file
 from needs_plugin import LEFT_OUT, TESTS
-from selections import Facts, all_selections, nowhere, read_environments
-
-pytestmark = pytest.mark.everywhere
+from selections import Facts, all_selections, calls_of_pytest, nowhere, read_environments
 
 TOX_INI = """
 [more]
@@ -18,27 +16,85 @@ has = torch,tvm
 [testenv:some]
 commands =
     python -c "print()"
-    pytest -n 2 --has {[more]has} --needing torch -m "not slow" {posargs:tests}
+    pytest -n 2 --has {[more]has} --needing torch -m "not slow" {posargs:tests/ir}
 """
 
 
-def fact(name: str, needs: str = "", marks: str = "") -> Facts:
-    return Facts(name, frozenset(needs.split()), frozenset(marks.split()))
+def fact(name: str, needed: str = "", marks: str = "") -> Facts:
+    return Facts(name, frozenset(needed.split()), frozenset(marks.split()))
 
 
+@pytest.mark.everywhere
 def test_no_test_is_left_out(request: pytest.FixtureRequest) -> None:
-    """Of those that this session collects: others are collected in another environment."""
-    selections = all_selections()
-    left = nowhere(request.config.stash[TESTS], selections)
+    """Of those that this session collects, selected or not."""
+    left = nowhere(request.config.stash[TESTS], all_selections())
     assert not left, "\n".join(f"{test.name} needs {sorted(test.needs)}" for test in left)
 
 
-def test_every_file_is_collected_at_every_change(request: pytest.FixtureRequest) -> None:
-    """Which tests are in a file is seen where it can be imported."""
+@pytest.mark.everywhere
+def test_files_that_are_not_collected_here_are_collected_elsewhere(
+    request: pytest.FixtureRequest,
+) -> None:
+    """Both sessions of ``make test`` together see all tests, hence all that are left out."""
     every = [it for it in all_selections() if it.target == "test"]
+    assert {it.environment for it in every} == {"tests", "torch"}
     for path in request.config.stash[LEFT_OUT]:
-        needs = needs_of_file(path)
+        found = needs_of_file(path)
         assert any(
-            needs <= it.has and (not it.needing or any(mentions(path, n) for n in it.needing))
+            found <= it.has and (not it.needing or it.needing & named_in_file(path))
             for it in every
-        ), f"{path} imports {sorted(needs)} at its top; import them within its tests"
+        ), f"{path} imports {sorted(found)} at its top; import them within its tests"
+
+
+def test_what_tox_and_make_say_is_read(tmp_path: Path) -> None:
+    (tmp_path / "tox.ini").write_text(TOX_INI)
+    environments = read_environments(tmp_path / "tox.ini")
+    (plain,) = calls_of_pytest("some", environments)
+    assert (plain.has, plain.needing) == ({"torch", "tvm"}, {"torch"})
+    assert (plain.expression, plain.paths) == ("not slow", ("tests/ir",))
+    (given,) = calls_of_pytest("some", environments, ["-m", "slow and not long", "tests/nest"])
+    assert (given.expression, given.paths) == ("slow and not long", ("tests/nest",))
+    with pytest.raises(ValueError, match="given tests/nets, which is not there"):
+        list(calls_of_pytest("some", environments, ["tests/nets"]))
+
+
+@pytest.mark.parametrize(
+    ("test", "runs"),
+    [
+        (fact("tests/ir/test_a.py::test_b[c]", "torch"), True),
+        (fact("tests/ir/test_a.py::test_b", "torch root"), True),
+        (fact("tests/ir/test_a.py::test_b", "torch tvm"), True),
+        (fact("tests/ir/test_a.py::test_b", "torch mlir"), False),
+        (fact("tests/ir/test_a.py::test_b", "tvm"), False),
+        (fact("tests/ir/test_a.py::test_b", "torch", "slow"), False),
+        (fact("tests/irs/test_a.py::test_b", "torch"), False),
+        (fact("tests/ir/test_a.py::test_b", "torch mlir gpu"), None),
+    ],
+)
+def test_a_test_runs_where_all_that_it_needs_is(
+    test: Facts, runs: bool | None, tmp_path: Path
+) -> None:
+    (tmp_path / "tox.ini").write_text(TOX_INI)
+    selections = list(calls_of_pytest("some", read_environments(tmp_path / "tox.ini")))
+    if runs is not None:
+        assert selections[0].runs(test) == runs
+    assert nowhere([test], selections) == ([test] if runs is False else [])
+
+
+def test_needs_are_found_in_imports_and_in_what_these_import() -> None:
+    folder = ROOT / "plugins" / "tvm" / "tests"
+    assert needs_of_file(folder / "test_pad.py") == {"tvm"}
+    assert needs_of_file(folder / "rpc" / "test_loopback.py") == {"rpc", "tvm"}
+    assert needs_of_file(folder / "networks" / "test_torch_module.py") >= {"torch", "tvm"}
+    # It imports nothing of the kind, though programs in its strings do.
+    assert "torch" not in needs_of_file(ROOT / "tests" / "networks" / "bench" / "test_bench.py")
+    assert "torch" in named_in_file(ROOT / "tests" / "measure" / "test_vendor_torch.py")
+    assert "torch" not in named_in_file(ROOT / "tests" / "ir" / "test_bfloat16.py")
+
+
+def test_every_name_is_needed_by_a_test() -> None:
+    """A name that none needs is one of the past."""
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/tests/**/*.py")]
+    tests = [path for path in files if path.name.startswith("test_")]
+    named = frozenset().union(*(named_in_file(path) for path in tests if path != Path(__file__)))
+    assert {*PACKAGES, *MACHINE} - {"gpu"} <= named

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from attrs import frozen
 
 ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = [ROOT / "tests" / "support", *ROOT.glob("plugins/*/tests/support")]
 _IMPORT = re.compile(r"^(?:from|import)\s+([\w.]+)", re.MULTILINE)
+_QUOTED = re.compile(r'"([\w .+-]+)"')
 # Programs in strings import what they like.
 _STRING = re.compile(r'"""(?:.|\n)*?"""')
 
@@ -123,7 +125,7 @@ MACHINE: Mapping[str, tuple[Callable[[], bool], str]] = {
         "there is no Chromium: install Debian's, or set AUTOTUNE_CHROMIUM",
     ),
     "cuda.h": (lambda: _has_cuda_header(), "there is no cuda.h"),
-    "LLVM's bindings": (
+    "LLVM bindings": (
         lambda: find_spec("mlir") is not None,
         "MLIR's own bindings are not installed: LLVM's index has them",
     ),
@@ -150,42 +152,53 @@ def is_here(need: str) -> bool:
     return PACKAGES[need]() if need in PACKAGES else MACHINE[need][0]()
 
 
+@frozen
+class _File:
+    """A file of tests or of their support: its imports, and the needs that it names in marks."""
+
+    imports: tuple[str, ...]
+    names: frozenset[str]
+
+
+_NAMES = frozenset((*PACKAGES, *MACHINE))
+
+
 @cache
-def _read(path: Path) -> tuple[str, tuple[str, ...]]:
-    """A file's text, and what it imports at its top."""
+def _read(path: Path) -> _File:
     text = path.read_text(encoding="utf-8")
-    return text, tuple(_IMPORT.findall(_STRING.sub("", text)))
+    names = _NAMES.intersection(_QUOTED.findall(text))
+    if "mark.everywhere" in text:
+        names |= {"everywhere"}
+    return _File(tuple(_IMPORT.findall(_STRING.sub("", text))), names)
 
 
-def _closure(path: Path) -> set[Path]:
+@cache
+def _closure(path: Path) -> frozenset[_File]:
     """A file of tests, the ``conftest.py`` above it, and the support modules that they import."""
-    found = set[Path]()
+    found: dict[Path, _File] = {}
     folders = [folder for folder in path.parents if ROOT in folder.parents]
     left = [path, *(folder / "conftest.py" for folder in folders)]
     while left:
         file = left.pop()
         if file in found or not file.is_file():
             continue
-        found.add(file)
-        names = [name.replace(".", "/") for name in _read(file)[1]]
+        found[file] = _read(file)
+        names = [name.replace(".", "/") for name in found[file].imports]
         left += [folder / f"{name}.py" for folder in _FOLDERS for name in names]
-    return found
+    return frozenset(found.values())
 
 
 @cache
 def needs_of_file(path: Path) -> frozenset[str]:
     """What cannot be missing where a file of tests is imported."""
-    roots = {name.partition(".")[0] for file in _closure(path) for name in _read(file)[1]}
+    roots = {name.partition(".")[0] for file in _closure(path) for name in file.imports}
     return frozenset(_NEED_OF[root] for root in roots & _NEED_OF.keys())
 
 
 @cache
-def mentions(path: Path, need: str) -> bool:
-    """True where tests in a file can need something: by an import, or in a mark by its name."""
-    quoted = re.compile(rf"[\"']{re.escape(need)}[\"']")
-    return need in needs_of_file(path) or any(
-        quoted.search(_read(file)[0]) for file in _closure(path)
-    )
+def named_in_file(path: Path) -> frozenset[str]:
+    """What tests in a file can need, by an import or by the name in a mark."""
+    return needs_of_file(path).union(*(file.names for file in _closure(path)))
 
 
 def skip_here(what: str) -> NoReturn:

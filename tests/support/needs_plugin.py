@@ -17,7 +17,7 @@ from needs import (
     PACKAGES,
     ROOT,
     is_here,
-    mentions,
+    named_in_file,
     needs_of_file,
 )
 from selections import (
@@ -70,7 +70,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     asked = (
         not needing
         or anchor is not collection_path
-        or any(mentions(anchor, need) for need in (*needing, "everywhere"))
+        or bool(named_in_file(anchor) & {*needing, "everywhere"})
     )
     if imported and asked:
         return None
@@ -90,9 +90,8 @@ def facts_of(item: pytest.Item) -> Facts:
     if unknown := marked - PACKAGES.keys() - MACHINE.keys():
         known = ", ".join(sorted({*PACKAGES, *MACHINE}))
         raise pytest.UsageError(f"{item.nodeid} needs {unknown}, which is none of {known}")
-    for need in marked:
-        if not mentions(item.path, need):
-            raise pytest.UsageError(f"{item.nodeid} needs {need!r}, but does not name it")
+    if unnamed := marked - named_in_file(item.path):
+        raise pytest.UsageError(f"{item.nodeid} needs {unnamed}, but its file does not say so")
     marks = frozenset(mark.name for mark in item.iter_markers())
     gpu = {"gpu"} & marks
     return Facts(item.nodeid, needs_of_file(item.path) | marked | gpu, marks)

@@ -151,7 +151,7 @@ def test_files_modules_and_functions_are_imported(
         assert not backend.imports(other)
 
 
-@pytest.mark.needs("LLVM's bindings")
+@pytest.mark.needs("LLVM bindings")
 def test_the_other_distribution_reads_the_same(
     imported: Importer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,9 +239,9 @@ def test_the_runtime_of_onnx_agrees(
     model = model_of(kind, left_out, **attributes)
     given = inputs_of(model)
     wanted, found = (
-        InferenceSession(
-            it.SerializeToString(), providers=["CPUExecutionProvider"]
-        ).run(None, given)
+        InferenceSession(it.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, given
+        )
         for it in (model, unrolled(model))
     )
     for one, other in zip(found, wanted, strict=True):
