@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,14 @@ def test_every_name_is_needed_by_a_test() -> None:
     tests = [path for path in files if path.name.startswith("test_")]
     named = frozenset().union(*(named_in_file(path) for path in tests if path != Path(__file__)))
     assert {*PACKAGES, *MACHINE} - {"gpu"} <= named
+
+
+def test_nothing_else_asks_for_packages() -> None:
+    """A case that is made only where a package is found is a skipped one that nobody sees.
+
+    Ruff refuses pytest's own ways to skip.
+    """
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/tests/**/*.py")]
+    asking = re.compile(r"\butil\.find_spec\(|\bimport find_spec\b")
+    found = [path.name for path in files if asking.search(path.read_text(encoding="utf-8"))]
+    assert found == ["needs.py"]

@@ -207,4 +207,4 @@ def skip_here(what: str) -> NoReturn:
     Args:
         what: Such as an instruction of the processor, a counter or a permission; never a package.
     """
-    pytest.skip(f"this machine: {what}")
+    pytest.skip(f"this machine: {what}")  # noqa: TID251

@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(
     for item, test in zip(items, tests, strict=True):
         missing = sorted(need for need in test.needs if not is_here(need))
         if missing:
-            item.add_marker(pytest.mark.skip(_reason(missing)))
+            item.add_marker(pytest.mark.skip(_reason(missing)))  # noqa: TID251
         wanted = not needing or test.needs & needing or "everywhere" in test.marks
         (kept if wanted else dropped).append(item)
     if dropped:
