@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from needs import MACHINE, PACKAGES, ROOT, named_in_file, needs_of_file
 from needs_plugin import LEFT_OUT, TESTS
-from selections import Facts, all_selections, calls_of_pytest, nowhere, read_environments
+from selections import (
+    Facts,
+    all_selections,
+    calls_of_pytest,
+    may_hold,
+    nowhere,
+    read_environments,
+)
 
 TOX_INI = """
 [more]
@@ -80,6 +87,13 @@ def test_a_test_runs_where_all_that_it_needs_is(
     if runs is not None:
         assert selections[0].runs(test) == runs
     assert nowhere([test], selections) == ([test] if runs is False else [])
+
+
+def test_an_expression_may_hold_for_some_of_the_marks_of_a_file() -> None:
+    assert may_hold("slow and not long", frozenset({"slow", "long", "gpu"}))
+    assert not may_hold("slow and not long", frozenset({"long", "gpu"}))
+    assert may_hold("not slow and not long", frozenset({"slow"}))
+    assert may_hold("", frozenset()) and not may_hold("gpu", frozenset({"slow"}))
 
 
 def test_needs_are_found_in_imports_and_in_what_these_import() -> None:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = [ROOT / "tests" / "support", *ROOT.glob("plugins/*/tests/support")]
 _IMPORT = re.compile(r"^(?:from|import)\s+([\w.]+)", re.MULTILINE)
 _QUOTED = re.compile(r'"([\w .+-]+)"')
+_MARK = re.compile(r"\bmark\.(\w+)")
 # Programs in strings import what they like.
 _STRING = re.compile(r'"""(?:.|\n)*?"""')
 
@@ -154,10 +155,11 @@ def is_here(need: str) -> bool:
 
 @frozen
 class _File:
-    """A file of tests or of their support: its imports, and the needs that it names in marks."""
+    """A file of tests or of their support: its imports, needs that it names, and all its marks."""
 
     imports: tuple[str, ...]
     names: frozenset[str]
+    marks: frozenset[str]
 
 
 _NAMES = frozenset((*PACKAGES, *MACHINE))
@@ -167,9 +169,8 @@ _NAMES = frozenset((*PACKAGES, *MACHINE))
 def _read(path: Path) -> _File:
     text = path.read_text(encoding="utf-8")
     names = _NAMES.intersection(_QUOTED.findall(text))
-    if "mark.everywhere" in text:
-        names |= {"everywhere"}
-    return _File(tuple(_IMPORT.findall(_STRING.sub("", text))), names)
+    marks = frozenset(_MARK.findall(text))
+    return _File(tuple(_IMPORT.findall(_STRING.sub("", text))), names, marks)
 
 
 @cache
@@ -199,6 +200,12 @@ def needs_of_file(path: Path) -> frozenset[str]:
 def named_in_file(path: Path) -> frozenset[str]:
     """What tests in a file can need, by an import or by the name in a mark."""
     return needs_of_file(path).union(*(file.names for file in _closure(path)))
+
+
+@cache
+def marks_in_file(path: Path) -> frozenset[str]:
+    """Marks that tests in a file can have."""
+    return frozenset[str]().union(*(file.marks for file in _closure(path)))
 
 
 def skip_here(what: str) -> NoReturn:

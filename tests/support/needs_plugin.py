@@ -17,6 +17,7 @@ from needs import (
     PACKAGES,
     ROOT,
     is_here,
+    marks_in_file,
     named_in_file,
     needs_of_file,
 )
@@ -24,6 +25,7 @@ from selections import (
     Facts,
     all_selections,
     calls_of_pytest,
+    may_hold,
     names,
     nowhere,
     read_environments,
@@ -65,18 +67,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     else:
         anchor = collection_path
-    needing = config.getoption("--needing")
     imported = all(map(is_here, needs_of_file(anchor)))
-    asked = (
-        not needing
-        or anchor is not collection_path
-        or bool(named_in_file(anchor) & {*needing, "everywhere"})
-    )
+    asked = anchor is not collection_path or _may_be_selected(anchor, config)
     if imported and asked:
         return None
     left = sorted(collection_path.rglob("test_*.py")) if anchor != collection_path else [anchor]
     config.stash[LEFT_OUT] += left
     return True
+
+
+def _may_be_selected(path: Path, config: pytest.Config) -> bool:
+    """False where no test of a file can be selected, which need not be imported then."""
+    marks, needing = marks_in_file(path), config.getoption("--needing")
+    needed = not needing or needing & named_in_file(path) or "everywhere" in marks
+    return bool(needed) and may_hold(config.getoption("-m"), marks)
 
 
 def facts_of(item: pytest.Item) -> Facts:
@@ -127,13 +131,13 @@ def _reason(missing: Sequence[str]) -> str:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    if config.stash[LEFT_OUT] and not config.getoption("--needing"):
-        missing = Counter(
-            need
-            for path in config.stash[LEFT_OUT]
-            for need in needs_of_file(path)
-            if not is_here(need)
-        )
+    missing = Counter(
+        need
+        for path in config.stash[LEFT_OUT]
+        for need in needs_of_file(path)
+        if not is_here(need)
+    )
+    if missing and not config.getoption("--needing"):
         said = ", ".join(f"{need} ({count})" for need, count in sorted(missing.items()))
         terminalreporter.write_line(f"files left to other environments, by need: {said}")
     tox_ini: Path | None = config.getoption("--where")

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from attrs import frozen
@@ -68,7 +69,7 @@ class Selection:
             test.needs - MACHINE.keys() <= self.has
             and (not self.needing or bool(test.needs & self.needing))
             and (not self.paths or any(_is_within(test.name, path) for path in self.paths))
-            and _holds(self.expression, test.marks)
+            and holds(self.expression, test.marks)
         )
 
 
@@ -76,11 +77,26 @@ def _is_within(name: str, path: str) -> bool:
     return name == path or name.startswith((f"{path}/", f"{path}::", f"{path}["))
 
 
-def _holds(expression: str, marks: frozenset[str]) -> bool:
+def holds(expression: str, marks: frozenset[str]) -> bool:
+    """True for marks that an expression selects, which is as pytest's ``-m``."""
     if not expression:
         return True
-    words = set(re.findall(r"\w+", expression)) - {"and", "or", "not"}
-    return bool(eval(expression, {"__builtins__": {}}, {word: word in marks for word in words}))
+    names = {word: word in marks for word in _words(expression)}
+    return bool(eval(expression, {"__builtins__": {}}, names))
+
+
+def may_hold(expression: str, marks: frozenset[str]) -> bool:
+    """True where an expression selects a test with some of the marks."""
+    able = sorted(marks & _words(expression))
+    return any(
+        holds(expression, frozenset(some))
+        for count in range(len(able) + 1)
+        for some in combinations(able, count)
+    )
+
+
+def _words(expression: str) -> set[str]:
+    return set(re.findall(r"\w+", expression)) - {"and", "or", "not"}
 
 
 def nowhere(tests: Iterable[Facts], selections: Sequence[Selection]) -> list[Facts]:
