@@ -30,14 +30,14 @@ def pages_with(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language)]
 
 
-_TORCH = re.compile(r"torch|autotune_(felix|pruner)")
+_TORCH = re.compile(r"\btorch\b|\bautotune_(felix|pruner)\b")
 
 
 def compilers_of(example: str) -> set[str]:
     """What an example needs to tune with."""
-    if not re.search(r"tune", example) or "reference_backend" in example:
+    if not re.search(r"\btune", example) or "reference_backend" in example:
         return set()
-    named = {name for name in ("mlir", "tvm") if re.search(rf"{name}", example)}
+    named = {name for name in ("mlir", "tvm") if re.search(rf"\b{name}\b", example)}
     return named or {"tvm"}
 
 
