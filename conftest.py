@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -14,6 +16,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from autotune.ir.workloads import Workload
 from autotune.measure import workers
+
+pytest_plugins = ["needs_plugin"]
 
 # A shell starts its background jobs with interrupts ignored, and so would all that they start:
 # the tests of interrupts need one that is not.
@@ -82,6 +86,18 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Of processes that collect the same, one compiles a module, and the others wait for that."""
+    if sys.dont_write_bytecode or not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

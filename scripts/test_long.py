@@ -41,6 +41,8 @@ def chunks() -> dict[str, tuple[str, ...]]:
     return {
         "sanitizers": ("run", "-e", "sanitize"),
         "torch": ("run", "-e", "torch", "--", *EVERYTHING),
+        "torch-latest": ("run", "-e", "torch-latest"),
+        "cuda": ("run", "-e", "cuda"),
         "hooks": ("run", "-e", "hooks"),
         "ray": ("run", "-e", "ray", "--", *EVERYTHING),
         **{name: ("run", "-e", "tests", "--", *EVERYTHING, name) for name in names},

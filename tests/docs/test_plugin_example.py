@@ -27,7 +27,6 @@ Run = Callable[..., str]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which pip has installed the examples."""
-    pytest.importorskip("hatchling", reason="the examples are built by hatchling")
     folder = tmp_path_factory.mktemp("plugins")
     # Copies, because building leaves files behind.
     ignored = shutil.ignore_patterns("__pycache__")

@@ -408,7 +408,7 @@ def test_the_next_batch_is_built_while_the_search_learns_from_the_last(
     assert statuses(measurer.collect(Collecting())) == ["ok"] * 4
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")
+@pytest.mark.needs("2 CPUs")
 @pytest.mark.parametrize("matters", [False, True])
 def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
     make_measurer: MakeMeasurer,
@@ -437,7 +437,7 @@ def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
     assert bool(beside) == (not matters)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")
+@pytest.mark.needs("2 CPUs")
 def test_nothing_is_timed_before_the_last_builds_of_a_batch_are_handed_out(
     make_measurer: MakeMeasurer,
     many: list[Candidate],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from benchmark_scripts import benchmark_scripts
 
-pytest.importorskip("tvm")
+pytestmark = pytest.mark.needs("tvm")
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from thinning import thinned
-
-pytest.importorskip("tvm")
-
 from attrs import evolve
 from autotune_tvm.dot_products import CORRECTED
 from autotune_tvm.emit import module_for
@@ -19,6 +15,7 @@ from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinning import thinned
 from tvm_programs import (
     BACKEND,
     check_exact,

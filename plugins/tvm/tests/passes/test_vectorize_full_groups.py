@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.emit import module_for
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED, vectorize_full_groups
 from autotune_tvm.replay import schedule
