@@ -33,6 +33,7 @@ __all__ = [
     "import_on_each",
     "no_backend_error",
     "tasks_on_backends",
+    "usable_backends",
 ]
 
 # The default where several are installed: the first of these.
@@ -142,6 +143,8 @@ def tasks_on_backends(
     options: TuneOptions,
     refused: MutableMapping[int, AutotuneError] | None = None,
     fallen: MutableMapping[int, str] | None = None,
+    *,
+    measures: bool = True,
 ) -> tuple[list[TaskOnBackend], list[str]]:
     """Every program on every backend that can take part, and what a person should know.
 
@@ -156,6 +159,7 @@ def tasks_on_backends(
             can take; without it such an error is raised, and names the program.
         fallen: Takes, by position, why the search space refuses a program that is searched in the
             space that its backend falls back to; without it no backend falls back.
+        measures: Whether programs are to be timed: the target is then a machine that is here.
 
     Raises:
         InvalidValueError: a weight is not positive, or a program does not fit in memory.
@@ -164,7 +168,7 @@ def tasks_on_backends(
     for task in given:
         _check_weight(task.weight)
     unusable: dict[str, AutotuneError] = {}
-    backends = _usable_backends(options, unusable)
+    backends = usable_backends(options, unusable, measures=measures)
     warnings = [_left_out(name, error) for name, error in unusable.items()]
     titles: list[str] = []
     tasks: list[TaskOnBackend] = []
@@ -298,15 +302,27 @@ def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str
     ]
 
 
-def _usable_backends(
-    options: TuneOptions, failures: dict[str, AutotuneError]
+def usable_backends(
+    options: TuneOptions, failures: MutableMapping[str, AutotuneError], *, measures: bool = True
 ) -> dict[str, Backend]:
-    """Those that can measure for the target; the others are added to ``failures``."""
+    """The backends of a run that can measure, or at least compile, for its target.
+
+    Args:
+        options: How to tune, with backends.
+        failures: Takes the errors of the others, by name.
+        measures: Whether they are to measure.
+
+    Raises:
+        AutotuneError: there is none; what is wrong with each.
+    """
     found: dict[str, Backend] = {}
     for name in options.backend:
         try:
             backend: Backend = create_held_part("backend", name)
-            backend.check_measuring(options.machine, options.machine.cores)
+            if measures:
+                backend.check_measuring(options.machine, options.machine.cores)
+            else:
+                backend.check_target(options.machine)
             backend.compiler_version()
         except AutotuneError as error:
             failures[name] = error

@@ -269,15 +269,15 @@ def _import_by_backend(
     """Add what a backend reads of another tool's records; returns how many it leaves out."""
     from autotune.cli.output import notify
     from autotune.errors import InvalidValueError
-    from autotune.targets import resolve
     from autotune.tuning.foreign_programs import imported_records
+    from autotune.tuning.options import described_target
 
     if path == "-":
         raise InvalidValueError(f"format {format_name!r} cannot be read from standard input")
     if not Path(path).exists():
         raise InvalidValueError(f"{path!r} cannot be read: No such file or directory")
     backend = _importing_backend(format_name)
-    described, now = resolve(target), time.time()
+    described, now = described_target(target, None), time.time()
     with imported_records(Path(path), format_name, backend, described, now) as (lines, refused):
         report = _add(lines, database, _refuse_line)
     reasons: dict[str, list[str]] = {}
