@@ -38,7 +38,7 @@ class _Builder(meta_schedule.builder.PyBuilder):  # type: ignore[misc]
         results = []
         for each in build_inputs:
             results.append(meta_schedule.builder.BuilderResult(str(len(self.built)), None))
-            self.built.append(tvm.compile(each.mod, target=each.target))
+            self.built.append(tvm.compile(each.mod, target=each.target).jit())
         return results
 
 
@@ -91,5 +91,7 @@ def tuned_by_tvm(functions: dict[str, Any], folder: Path, trials: int) -> None:
         cost_model="random",
         builder=builder,
         runner=_Runner(builder.built),
+        # The usual ones also remove the files that a builder has made: here there are none.
+        measure_callbacks=[meta_schedule.measure_callback.AddToDatabase()],
         seed=1,
     )

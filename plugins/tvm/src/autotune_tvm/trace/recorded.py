@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -37,6 +36,7 @@ from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import FeasibleSet
 from autotune.spaces.feasible import build_feasible_set
+from autotune.store.records.validity import check_content
 from autotune.targets import Target
 from autotune_tvm import compiler, importer, runtime
 from autotune_tvm.metaschedule import FILES, OTHER_BLOCKS, has_other_blocks
@@ -267,9 +267,11 @@ def _json(line: bytes | None) -> Any:
     if line is None:
         raise InvalidValueError(f"it is longer than {MOST_BYTES} bytes")
     try:
-        return json.loads(line, parse_constant=_refuse)
+        data = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"not JSON: {error}") from error
+    check_content(data)
+    return data
 
 
 def _refuse(name: str) -> NoReturn:
@@ -282,9 +284,9 @@ def _read_line(data: Any) -> _Line:
     Raises:
         InvalidValueError: it is of another form.
     """
-    program, entry = data if _is_list(data, 2) else (None, None)
-    trace, seconds, target, arguments = entry if _is_list(entry, 4) else (None,) * 4
-    instructions, decisions = trace if _is_list(trace, 2) else (None, None)
+    program, entry = _parts(data, 2)
+    trace, seconds, target, arguments = _parts(entry, 4)
+    instructions, decisions = _parts(trace, 2)
     if not (
         type(program) is int
         and isinstance(instructions, list)
@@ -298,9 +300,14 @@ def _read_line(data: Any) -> _Line:
             "target and arguments"
         )
     times = seconds if isinstance(seconds, list) else []
-    if not all(type(it) in (int, float) and 0 < it < math.inf for it in times):
+    if not all(type(it) in (int, float) and it > 0 for it in times):
         raise InvalidValueError("its seconds are no numbers above 0")
     return _Line(program, instructions, decisions, tuple(map(float, times)), target, arguments)
+
+
+def _parts(value: Any, count: int) -> list[Any]:
+    """The items of a list of so many; as many times None for anything else."""
+    return list(value) if _is_list(value, count) else [None] * count
 
 
 def _is_list(value: object, length: int) -> bool:
@@ -411,7 +418,7 @@ def _decided(instructions: Sequence[Any], decisions: Sequence[Any]) -> list[int]
     values: list[int] = []
     for position, kind, count in sampled(instructions):
         value = made.get(position)
-        own = value if kind == TILE and isinstance(value, list) else [value]
+        own: list[Any] = value if kind == TILE and isinstance(value, list) else [value]
         if kind == CATEGORICAL:
             choices = instructions[position][2][0]
             own = [choices[at] for at in own if type(at) is int and 0 <= at < len(choices)]
