@@ -12,11 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_lines import BUILD_MODEL, MODEL_TASKS, TUNE_MODEL
+from model_lines import BUILD_MODEL, MODEL, MODEL_TASKS, TUNE_MODEL
 from python_processes import python_environment
 
-from autotune.cli.network_progress import LiveNetworkProgress, PlainNetworkProgress
+from autotune.cli.network_progress import (
+    LiveNetworkProgress,
+    PlainNetworkProgress,
+    total_latency_log,
+)
+from autotune.errors import UnsupportedTarget
 from autotune.store.records import Outcome
+from autotune.store.sqlite import open_database
+from autotune.targets import Target
+from autotune.testing.reference_backend import ReferenceBackend
 from autotune.tuning.event_json import read_events
 from autotune.tuning.events import (
     BaselineMeasured,
@@ -117,6 +125,48 @@ def test_a_model_that_cannot_be_read_is_one_line(
     lines = [line for line in done.stderr.splitlines() if "warning" not in line]
     assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
     assert re.search(message.replace("[", r"\[").replace("(", r"\("), lines[0]), lines[0]
+
+
+REFUSED = "there is no such device here"
+
+
+@pytest.fixture
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs can be compiled for the target, and not be timed."""
+
+    def refuse(backend: ReferenceBackend, target: Target, threads: int = 1) -> None:
+        raise UnsupportedTarget(REFUSED)
+
+    monkeypatch.setattr(ReferenceBackend, "check_measuring", refuse)
+
+
+@pytest.mark.usefixtures("no_device")
+def test_tasks_are_listed_without_the_device_that_they_are_for(cli: Any) -> None:
+    done = cli(*MODEL_TASKS)
+    assert done.status == 0 and "can be tuned: 2 of 2 tasks" in done.stdout
+
+
+@pytest.mark.usefixtures("no_device")
+def test_a_network_is_built_without_the_device_that_it_is_for(cli: Any) -> None:
+    with open_database(cli.folder / "autotune.db"):
+        pass
+    assert cli(*BUILD_MODEL).status == 0
+
+
+@pytest.mark.usefixtures("no_device")
+def test_a_device_that_is_not_here_is_said_before_the_model_is_made(cli: Any) -> None:
+    """The model would fail, too: what is said first is what was looked at first."""
+    Path("given_sources.py").write_text(MODELS)
+    done = cli(*("given_sources:dead" if it == MODEL[0] else it for it in TUNE_MODEL))
+    assert (done.status, done.stderr) == (2, f"autotune: error: {REFUSED}\n")
+
+
+def test_a_missing_database_is_said_before_the_model_is_made(cli: Any) -> None:
+    Path("given_sources.py").write_text(MODELS)
+    arguments = ("given_sources:dead" if it == MODEL[0] else it for it in BUILD_MODEL)
+    done = cli(*arguments, "--database", "none.db")
+    assert done.status == 2
+    assert done.stderr == "autotune: error: database 'none.db': there is no such file\n"
 
 
 def test_a_model_that_takes_all_the_time_to_be_made_is_one_line(cli: Any) -> None:
@@ -258,6 +308,29 @@ def test_what_is_worth_a_line_is_said_once(verbose: bool) -> None:
         "large: warning: something odd",
         "net: done: the time is over",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (events()[:2], "no task was tuned"),
+        (
+            [it for it in events() if not isinstance(it, BaselineMeasured)],
+            "2 tasks that were tuned got no latency",
+        ),
+        (events(), ""),
+    ],
+)
+def test_totals_that_are_not_written_are_said(
+    seen: list[Event], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "totals.tsv"
+    with total_latency_log(str(path)) as (log,):
+        for event in seen:
+            log(event)
+    stderr = capfd.readouterr().err
+    assert path.exists() is not bool(said)
+    assert (f"{str(path)!r}: nothing was written: {said}" in stderr) is bool(said)
 
 
 def test_the_display_has_the_largest_share_first() -> None:

@@ -88,6 +88,40 @@ class ExportReport:
     usage: str = ""
 
 
+@frozen
+class ForeignSchedule:
+    """A schedule that another tool found and timed, as a candidate of a search space here.
+
+    Attributes:
+        candidate: The schedule.
+        program: Text of the imported program that it is for, as of :class:`ImportedProgram`.
+        space: Name and version of the search space, such as ``trace-1``.
+        threads: Threads that it was timed on.
+        latency: Seconds per call as that tool counts them.
+        samples: Seconds per call of what it timed, in order.
+    """
+
+    candidate: Candidate
+    program: str | None
+    space: str
+    threads: int
+    latency: float
+    samples: tuple[float, ...] = ()
+
+
+@frozen
+class ForeignSchedules:
+    """What a backend read of another tool's records.
+
+    Attributes:
+        schedules: Those that it can replay, in the order in which they were recorded.
+        refused: The others: where the record is, such as ``line 3``, and why it is left out.
+    """
+
+    schedules: tuple[ForeignSchedule, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+
 @frozen(eq=False)
 class LoweredProgram:
     """A candidate replayed: the program that the compiler proper will be given.
@@ -367,3 +401,25 @@ class Backend(ABC):
         """
         extra = f"Backend {self.name!r} offers no other."
         raise UnknownNameError("export format", format, self.export_formats(), extra)
+
+    def import_formats(self) -> Mapping[str, str]:
+        """Formats of the compiler's own that records can be read from: name and description."""
+        return MappingProxyType({})
+
+    def import_records(self, format: str, path: Path, target: Target) -> ForeignSchedules:
+        """Read records of another tool; nothing that they hold is run.
+
+        Called in a process of its own, which a program in a record may end.
+
+        Args:
+            format: One of :meth:`import_formats`.
+            path: What the tool wrote, a file or a folder.
+            target: What the records are taken for; those of other machines are refused.
+
+        Raises:
+            UnknownNameError: there is no such format.
+            InvalidValueError: the path cannot be read.
+            UnsupportedTarget: the format has no schedules for such a target.
+        """
+        extra = f"Backend {self.name!r} offers no other."
+        raise UnknownNameError("import format", format, self.import_formats(), extra)

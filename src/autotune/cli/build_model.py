@@ -49,7 +49,7 @@ library_option = click.option(
     help="Build a network with the fastest schedules that the database has for its tasks, and "
     "time it. Tasks without a record are run by the backend's default schedule.\n\n" + SOURCE_HELP,
 )
-@model_options()
+@model_options(reads_database=True)
 @tune_options("target", "threads", "database")
 @library_option
 @json_option
@@ -65,7 +65,7 @@ def command(
     output = Output(json_path)
     listeners = [PassLines()] if model.verbose else []
     reading = model.reading()
-    recorded = build_recorded(model.source(), reading, evolve(options, listeners=listeners))
+    recorded = build_recorded(model.source(options), reading, evolve(options, listeners=listeners))
     result = timed_and_saved(recorded, library_path, model.check)
     output.json(result.to_json())
     output.table(result.table())

@@ -189,7 +189,7 @@ def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
     from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.ir.text_files import read_text_file
     from autotune.sketches import Candidate, CandidateBatch
-    from autotune.tuning.options import checked_target
+    from autotune.tuning.options import described_target
 
     try:
         data = json.loads(read_text_file(path))
@@ -213,4 +213,4 @@ def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
         raise InvalidValueError(
             f"the configuration in {path!r} does not satisfy the constraints of sketch {name!r}"
         )
-    return candidate, checked_target(options["target"] or "cpu", options["threads"])
+    return candidate, described_target(options["target"] or "cpu", options["threads"])

@@ -45,7 +45,7 @@ def command(model: AskedModel, json_path: str | None, options: TuneOptions) -> i
     output = Output(json_path)
     listeners = [PassLines()] if model.verbose else []
     reading = model.reading()
-    coverage = model_tasks(model.source(), reading, evolve(options, listeners=listeners))
+    coverage = model_tasks(model.source(options), reading, evolve(options, listeners=listeners))
     output.json(coverage_json(coverage))
     output.table(coverage_table(coverage))
     return OK

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autotune.networks.source import Source
     from autotune.search.schedulers.objective import Objective
     from autotune.tuning.events import Event
+    from autotune.tuning.options import TuneOptions
 
 __all__ = ["AskedModel", "PassLines", "model_options", "pass_text", "read_objective"]
 
@@ -45,6 +46,8 @@ class AskedModel:
         precision: What a module of torch is converted to, or None.
         check: Whether outputs are compared with the model's.
         verbose: Whether to show every pass.
+        is_timed: Whether programs of it are timed, for which there must be a machine.
+        is_recorded: Whether it is made of records, for which there must be a database.
     """
 
     text: str
@@ -55,13 +58,17 @@ class AskedModel:
     precision: str | None
     check: bool
     verbose: bool
+    is_timed: bool
+    is_recorded: bool
 
-    def source(self) -> Source:
-        """The model.
+    def source(self, options: TuneOptions) -> Source:
+        """The model, which may take long to import: first it is checked what is known without.
 
         Raises:
-            AutotuneError: there is no such model, or it cannot be made.
+            AutotuneError: there is no such model, or it cannot be made; or the database that the
+                command reads cannot be read, or programs cannot be timed on the target.
         """
+        self._check_before(options)
         from autotune.networks.precision import in_precision
         from autotune.networks.source import read_network, read_source
 
@@ -70,6 +77,16 @@ class AskedModel:
         else:
             read = read_source(self.text, self.frontend)
         return in_precision(read, self.precision)
+
+    def _check_before(self, options: TuneOptions) -> None:
+        from autotune.networks.api import check_measuring
+        from autotune.store.sqlite import open_database
+
+        if self.is_recorded:
+            with open_database(options.database, read_only=True):
+                pass
+        if self.is_timed:
+            check_measuring(self.reading(), options)
 
     @property
     def own_sizes(self) -> dict[str, int]:
@@ -151,11 +168,15 @@ def _source_options(check: bool) -> list[Callable[[Command], Command]]:
     return options
 
 
-def model_options(*, check: bool = True) -> Callable[[Command], Command]:
+def model_options(
+    *, check: bool = True, times: bool = False, reads_database: bool = False
+) -> Callable[[Command], Command]:
     """SOURCE, ``--network`` and how it is read, which the command takes as ``model``.
 
     Args:
         check: Whether the command compares outputs, and has ``--no-check``.
+        times: As :attr:`AskedModel.is_timed`.
+        reads_database: As :attr:`AskedModel.is_recorded`.
     """
     options = _source_options(check)
 
@@ -176,7 +197,7 @@ def model_options(*, check: bool = True) -> Callable[[Command], Command]:
             text = _asked(source, network, sizes)
             model = AskedModel(
                 *(text, network is not None, sizes, frontend, passes, precision, not no_check),
-                verbose,
+                *(verbose, times, reads_database),
             )
             return command(model=model, **values)
 

@@ -224,6 +224,16 @@ class TotalLatencyLog:
         self._totals = NetworkTotals()
         self._written: float | None = None
 
+    @property
+    def lacks(self) -> str:
+        """Why nothing was written; "" where something was."""
+        if self._written is not None:
+            return ""
+        unknown = self._totals.unknown
+        if not unknown:
+            return "no task was tuned"
+        return f"{unknown} task{'s' if unknown > 1 else ''} that were tuned got no latency"
+
     def __call__(self, event: Event) -> None:
         """Take one event."""
         totals = self._totals
@@ -248,7 +258,10 @@ def total_latency_log(path: str | None) -> Iterator[list[EventListener]]:
         yield []
         return
     file = LineFile(path, "--total-latency", warn)
+    log = TotalLatencyLog(file)
     try:
-        yield [TotalLatencyLog(file)]
+        yield [log]
     finally:
         file.close()
+    if log.lacks:
+        warn(f"--total-latency {path!r}: nothing was written: {log.lacks}")

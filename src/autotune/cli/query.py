@@ -116,9 +116,9 @@ class Query:
             parameters["dtype"] = dtype
         fingerprint = None
         if target is not None:
-            from autotune.tuning.options import checked_target
+            from autotune.tuning.options import described_target
 
-            fingerprint = checked_target(target, threads).fingerprint
+            fingerprint = described_target(target, threads).fingerprint
         digest = None if program is None else read_workload(program).digest
         return Query(
             workload, digest, parameters, fingerprint, backend, threads, status, protocol, run_id

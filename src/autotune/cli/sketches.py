@@ -131,7 +131,7 @@ def asked_space(
     from autotune.errors import InvalidValueError
     from autotune.plugins import Context
     from autotune.plugins.held import create_held_part
-    from autotune.tuning.options import checked_target
+    from autotune.tuning.options import described_target
     from autotune.tuning.programs import default_backend
 
     program = asked_program(workload, shape, dtype, mlir_path, function)
@@ -142,7 +142,7 @@ def asked_space(
         made = named_workload(workload, shape, dtype)
     else:
         raise InvalidValueError("--sketch needs a workload, such as gemm")
-    machine = checked_target(target or "cpu", threads)
+    machine = described_target(target or "cpu", threads)
     replayer: Backend = create_held_part("backend", backend or default_backend())
     replayer.check_workload(made)
     context = Context(

@@ -59,7 +59,7 @@ builds the network again from the records.
     + "\n\nThe budget is one for the whole network. What the search space cannot express is run "
     "by the backend's default schedule, and the table says so.",
 )
-@model_options()
+@model_options(times=True)
 @tune_options(*TUNING, parts=TUNING_PARTS)
 @click.option(
     "--objective",
@@ -117,7 +117,7 @@ def command(
                 options, model.text, lambda: time.monotonic() - began, _give_up
             )
             with importing.during("it was made"), no_collection():
-                source = model.source()
+                source = model.source(options)
                 gc.freeze()
             result = run_model(
                 source,

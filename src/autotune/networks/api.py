@@ -19,7 +19,12 @@ from autotune.networks.import_limit import ImportLimit
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
 from autotune.networks.precision import in_precision
-from autotune.networks.source import Source, as_inputs, find_frontend
+from autotune.networks.source import (
+    Source,
+    as_inputs,
+    backends_of_frontends,
+    find_frontend,
+)
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
 from autotune.store.database import RecordFilter
@@ -27,7 +32,7 @@ from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks
 from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.programs import Task, tasks_on_backends
+from autotune.tuning.programs import Task, tasks_on_backends, usable_backends
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import Reserve
 from autotune.tuning.run_processes import RunProcesses, is_probably_answered
@@ -38,6 +43,7 @@ __all__ = [
     "TaskCoverage",
     "build_model",
     "build_recorded",
+    "check_measuring",
     "model_tasks",
     "run_model",
     "tune_model",
@@ -166,6 +172,7 @@ def run_model(
         limit: Of the import; by default that of ``options``.
     """
     start = clock() if began is None else began
+    check_measuring(reading, options)
     limit = limit or ImportLimit.of(options, source.text, lambda: clock() - start)
     with ExitStack() as stack:
         with limit.during("it was read"):
@@ -182,6 +189,17 @@ def run_model(
             saves=saves,
         )
         return _run_loaded(check, reading.weights, start, early, source.key)
+
+
+def check_measuring(reading: ModelOptions, options: TuneOptions) -> None:
+    """Refuse a target that no network can be timed on here, before a model is read.
+
+    Raises:
+        AutotuneError: no backend of a frontend can measure for it; what is wrong with each.
+    """
+    backends = options.backend or backends_of_frontends(reading.frontend)
+    if backends and all(backends):
+        usable_backends(evolve(options, backend=backends), {})
 
 
 def _early_processes(
@@ -380,7 +398,7 @@ def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> 
     tunable = list(filter(_is_tunable, tasks))
     refused: dict[int, AutotuneError] = {}
     given = [_given(task, task.occurrences, network.backend) for task in tunable]
-    spaces, _ = tasks_on_backends(given, options, refused, {})
+    spaces, _ = tasks_on_backends(given, options, refused, {}, measures=False)
     accepted = [task.name for number, task in enumerate(tunable) if number not in refused]
     by_name = {name: one.space for name, one in zip(accepted, spaces, strict=True)}
     reasons = {tunable[number].name: str(error) for number, error in refused.items()}

@@ -22,7 +22,15 @@ from autotune.plugins.installing import install_distributions
 from autotune.plugins.manager import manager
 from autotune.process.child import describe
 
-__all__ = ["Source", "as_inputs", "find_frontend", "formats", "read_network", "read_source"]
+__all__ = [
+    "Source",
+    "as_inputs",
+    "backends_of_frontends",
+    "find_frontend",
+    "formats",
+    "read_network",
+    "read_source",
+]
 
 
 @frozen(eq=False)
@@ -201,6 +209,15 @@ def as_inputs(given: object) -> tuple[object, ...] | None:
     if given is None or isinstance(given, tuple):
         return given
     return tuple(given) if isinstance(given, list) else (given,)
+
+
+def backends_of_frontends(name: str | None = None) -> tuple[str, ...]:
+    """Backends of what reads models: the frontend of this name, or all; "" for one that depends.
+
+    Raises:
+        UnknownNameError: there is no frontend of this name.
+    """
+    return tuple(dict.fromkeys(frontend.backend for frontend in _frontends(name)))
 
 
 def find_frontend(source: Source, name: str | None = None) -> Frontend:

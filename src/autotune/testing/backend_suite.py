@@ -32,7 +32,12 @@ from autotune.backends import (
     time_native_call,
 )
 from autotune.backends.backend import Array
-from autotune.errors import AutotuneError, UnknownNameError, UnsupportedWorkload
+from autotune.errors import (
+    AutotuneError,
+    InvalidValueError,
+    UnknownNameError,
+    UnsupportedWorkload,
+)
 from autotune.ir import element_types
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
@@ -439,6 +444,15 @@ class BackendSuite(PackingSuite):
             assert all(Path(file).is_file() for file in report.files)
         with pytest.raises(UnknownNameError, match="no such format"):
             backend.export_records(records, "no such format", tmp_path / "none")
+
+    def test_a_format_that_is_not_offered_is_not_imported(
+        self, backend: Backend, target: Target, tmp_path: Path
+    ) -> None:
+        for name in backend.import_formats():
+            with pytest.raises(InvalidValueError):
+                backend.import_records(name, tmp_path / "none", target)
+        with pytest.raises(UnknownNameError, match="no such format"):
+            backend.import_records("no such format", tmp_path, target)
 
     def test_warms_up_more_than_once(self, backend: Backend) -> None:
         backend.warm_up()

@@ -7,16 +7,27 @@ an object of a compiler is, the caller has made in this process: that is not iso
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import asdict
 
-from autotune.backends import Backend, BuildRequest, ExportReport, ImportedProgram, ProgramFile
+from autotune.backends import (
+    Backend,
+    BuildRequest,
+    ExportReport,
+    ForeignSchedule,
+    ImportedProgram,
+    ProgramFile,
+)
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
+from autotune.measure import MeasureProtocol
 from autotune.plugins.held import create_held_part, hold
 from autotune.plugins.importer import import_workload
 from autotune.plugins.parts import check_recorded, recorded_part
@@ -24,15 +35,16 @@ from autotune.process import Message, ask_isolated, make_private_folder
 from autotune.process.child import Handler, connect, serve
 from autotune.process.error_codec import refusing
 from autotune.store.jsonl import BadLine, read_lines, write_lines
-from autotune.store.records import Record
+from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target
 
 __all__ = [
     "build_request",
     "check_build",
     "export_records",
-    "import_file",
     "import_by",
+    "import_file",
+    "imported_records",
     "show_record",
 ]
 
@@ -41,6 +53,9 @@ SECONDS = 120.0
 
 SECONDS_PER_RECORD = 60.0
 """How much longer, for every record that it exports."""
+
+SECONDS_PER_MEBIBYTE = 300.0
+"""How much longer, for every mebibyte of another tool's records."""
 
 _MODULE = "autotune.tuning.foreign_programs"
 
@@ -128,6 +143,59 @@ def export_records(
     return ExportReport(int(answer["exported"]), refused, files, str(answer["usage"]))
 
 
+@contextlib.contextmanager
+def imported_records(
+    path: Path, format_name: str, backend: str, target: Target, created: float
+) -> Iterator[tuple[Iterator[Record | BadLine], tuple[tuple[str, str], ...]]]:
+    """Records of another tool; see :meth:`autotune.backends.Backend.import_records`.
+
+    They are those of a run that is called after the format and what the records say, so that the
+    same records are the same run wherever they are read.
+
+    Args:
+        path: What the tool wrote.
+        format_name: Name of the format.
+        backend: Name of the backend.
+        target: What they are taken for; each has as many of its cores as it was timed on.
+        created: Unix time in seconds that the records get.
+
+    Returns:
+        The records, to be read in this context, and where the others are and why they are left
+        out.
+
+    Raises:
+        InvalidValueError: the backend dies of a program or does not end.
+        AutotuneError: as :meth:`autotune.backends.Backend.import_records`.
+    """
+    folder = make_private_folder()
+    try:
+        lines = folder.path / "records.jsonl"
+        question = {
+            "lines": str(lines),
+            "format": format_name,
+            "path": str(path),
+            "name": backend,
+            "target": target.to_json(),
+            "created": created,
+        }
+        more = _bytes_in(path) / (1 << 20) * SECONDS_PER_MEBIBYTE
+        answer = _ask(f"{str(path)!r} cannot be imported", "take", question, more_seconds=more)
+        with lines.open("rb") as stream:
+            refused = tuple((str(where), str(why)) for where, why in answer["refused"])
+            yield read_lines(stream), refused
+    finally:
+        folder.remove()
+
+
+def _bytes_in(path: Path) -> int:
+    """Of a file, or the files of a folder; 0 where they cannot be read."""
+    try:
+        files = list(path.iterdir()) if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files)
+    except OSError:
+        return 0
+
+
 def build_request(record: Record, program: str | None) -> BuildRequest:
     """The request to build a record's candidate."""
     target = Target.from_json(record.target)
@@ -199,6 +267,69 @@ def _export(question: Message) -> Message:
     return asdict(report)
 
 
+def _take(question: Message) -> Message:
+    backend: Backend = create_held_part("backend", question["name"])
+    target = Target.from_json(question["target"])
+    found = backend.import_records(question["format"], Path(question["path"]), target)
+    # One that was recorded under two spellings of its program is one.
+    known = dict.fromkeys(map(_said, found.schedules))
+    said = hashlib.sha256(json.dumps(sorted(known)).encode()).hexdigest()[:12]
+    run_id = f"{question['format']}-{said}"
+    with Path(question["lines"]).open("wb") as stream:
+        schedules = {_said(it): it for it in reversed(found.schedules)}
+        records = (
+            _recorded(schedules[each], trial, run_id, question["created"], backend, target)
+            for trial, each in enumerate(known)
+        )
+        for _ in write_lines(records, stream):
+            pass
+    return {"refused": [list(it) for it in found.refused]}
+
+
+def _said(schedule: ForeignSchedule) -> str:
+    """What a record of another tool says, whichever names its program has."""
+    return json.dumps(
+        [
+            schedule.candidate.sketch.workload.digest,
+            schedule.candidate.digest,
+            schedule.threads,
+            schedule.latency,
+            schedule.samples,
+        ]
+    )
+
+
+def _recorded(
+    schedule: ForeignSchedule,
+    trial: int,
+    run_id: str,
+    created: float,
+    backend: Backend,
+    target: Target,
+) -> Record:
+    """The record of a schedule, under the measure key of a run here."""
+    own = target.with_cores(schedule.threads) if target.cores != schedule.threads else target
+    key = MeasureKey(
+        own.fingerprint,
+        backend.name,
+        backend.version,
+        backend.compiler_version_for(own),
+        schedule.threads,
+        MeasureProtocol().identity,
+    )
+    return Record(
+        run_id,
+        trial,
+        schedule.candidate,
+        key,
+        own.to_json(),
+        schedule.space,
+        Outcome("ok", schedule.latency, schedule.samples),
+        created,
+        program=schedule.program,
+    )
+
+
 def _good(line: Record | BadLine) -> Record:
     if isinstance(line, BadLine):
         raise InvalidValueError(f"a record cannot be exported: {line.reason}")
@@ -211,6 +342,7 @@ _HANDLERS: Mapping[str, Handler] = {
     "import": _import,
     "read": _read,
     "export": _export,
+    "take": _take,
 }
 
 

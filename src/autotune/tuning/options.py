@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from autotune.targets import Target
     from autotune.tuning.events import EventListener
 
-__all__ = ["DEFAULT_TRIALS", "TuneOptions", "checked_target", "usable_cpus"]
+__all__ = [
+    "DEFAULT_TRIALS",
+    "TuneOptions",
+    "checked_target",
+    "described_target",
+    "usable_cpus",
+]
 
 DEFAULT_TRIALS = 64
 DEFAULT_ROUND_SIZE = 16
@@ -265,7 +271,7 @@ class TuneOptions:
     def _describe(self) -> Target:
         if self.runs_here:
             return _check_cores(checked_target(self.target, self.threads))
-        return _described(self.target, self.threads)
+        return described_target(self.target, self.threads)
 
     @property
     def runs_here(self) -> bool:
@@ -333,8 +339,17 @@ class TuneOptions:
         return found
 
 
-def _described(target: Target | str | os.PathLike[str], threads: int | None) -> Target:
-    """The target with as many cores as threads are to be used on another machine."""
+def described_target(target: Target | str | os.PathLike[str], threads: int | None) -> Target:
+    """The target with as many cores as threads are used, on whatever machine.
+
+    Args:
+        target: As of :func:`checked_target`, which is for threads of this process.
+        threads: As of :func:`checked_target`.
+
+    Raises:
+        InvalidValueError: ``threads`` is no number of cores.
+        UnknownNameError: there is no such target.
+    """
     described = _target(target)
     if threads is None:
         return described

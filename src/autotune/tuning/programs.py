@@ -34,6 +34,7 @@ __all__ = [
     "no_backend_error",
     "no_backend_text",
     "tasks_on_backends",
+    "usable_backends",
 ]
 
 # The default where several are installed: the first of these.
@@ -138,6 +139,8 @@ def tasks_on_backends(
     options: TuneOptions,
     refused: MutableMapping[int, AutotuneError] | None = None,
     fallen: MutableMapping[int, str] | None = None,
+    *,
+    measures: bool = True,
 ) -> tuple[list[TaskOnBackend], list[str]]:
     """Every program on every backend that can take part, and what a person should know.
 
@@ -152,6 +155,7 @@ def tasks_on_backends(
             can take; without it such an error is raised, and names the program.
         fallen: Takes, by position, why the search space refuses a program that is searched in the
             space that its backend falls back to; without it no backend falls back.
+        measures: Whether programs are to be timed: the target is then a machine that is here.
 
     Raises:
         InvalidValueError: a weight is not positive, or a program does not fit in memory.
@@ -160,7 +164,7 @@ def tasks_on_backends(
     for task in given:
         _check_weight(task.weight)
     unusable: dict[str, AutotuneError] = {}
-    backends = _usable_backends(options, unusable)
+    backends = usable_backends(options, unusable, measures=measures)
     warnings = [_left_out(name, error) for name, error in unusable.items()]
     titles: list[str] = []
     tasks: list[TaskOnBackend] = []
@@ -304,18 +308,26 @@ def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str
     ]
 
 
-def _usable_backends(
-    options: TuneOptions, failures: dict[str, AutotuneError]
+def usable_backends(
+    options: TuneOptions, failures: MutableMapping[str, AutotuneError], *, measures: bool = True
 ) -> dict[str, Backend]:
-    """Those that can build for the target, and measure where programs run on this machine.
+    """The backends of a run that can measure, or at least compile, for its target.
 
-    The others are added to ``failures``.
+    Where programs run on the machines of a runner, compiling is all that is asked of this one.
+
+    Args:
+        options: How to tune, with backends.
+        failures: Takes the errors of the others, by name.
+        measures: Whether they are to measure.
+
+    Raises:
+        AutotuneError: there is none; what is wrong with each.
     """
     found: dict[str, Backend] = {}
     for name in options.backend:
         try:
             backend: Backend = create_held_part("backend", name)
-            if options.runs_here:
+            if measures and options.runs_here:
                 backend.check_measuring(options.machine, options.machine.cores)
             else:
                 backend.check_target(options.machine)

@@ -15,6 +15,7 @@ from autotune.backends import (
     CudaExecutable,
     Executable,
     ExportReport,
+    ForeignSchedules,
     ImportedProgram,
     LoweredProgram,
     cubin_architecture,
@@ -52,7 +53,7 @@ _THREAD_REGISTER_BYTES = 1020
 _FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "metaschedule": "a folder with a JSON database of TVM's MetaSchedule, "
-        "as MetaScheduleApplyDatabase takes it"
+        "as tuning writes and MetaScheduleApplyDatabase takes it"
     }
 )
 
@@ -256,6 +257,25 @@ class TVMBackend(Backend):
         from autotune_tvm import metaschedule
 
         return metaschedule.export(records, path)
+
+    def import_formats(self) -> Mapping[str, str]:
+        """That of TVM's own tuner, whose traces become schedules of the space ``trace``."""
+        return _FORMATS
+
+    def import_records(self, format: str, path: Path, target: Target) -> ForeignSchedules:
+        """Read a JSON database of MetaSchedule.
+
+        Raises:
+            UnknownNameError: there is no such format.
+            InvalidValueError: the folder has no such database.
+            UnsupportedTarget: the target is no CPU.
+        """
+        if format not in _FORMATS:
+            return super().import_records(format, path, target)
+        runtime.load()
+        from autotune_tvm.trace.recorded import read_database
+
+        return read_database(path, target)
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the installation: label, status, message."""

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from attrs import define, field, frozen
@@ -27,12 +28,26 @@ from autotune_tvm import compiler, runtime
 from autotune_tvm.default_schedule import default_schedule
 from autotune_tvm.scheduled import program_of, schedule_of
 
-__all__ = ["FILES", "export"]
+__all__ = ["FILES", "OTHER_BLOCKS", "export", "has_other_blocks"]
 
 FILES = ("database_workload.json", "database_tuning_record.json")
 """In the order in which they are put in place: records refer to workloads."""
 
+OTHER_BLOCKS = (
+    "scans, or reduces truth values, to several tensors in one block, or over windows of "
+    "different sizes, and this package schedules other blocks for them"
+)
+"""What programs do whose traces TVM and this package do not share."""
+
 _BEFORE_EQUALS = 1 - 1e-6
+
+
+def has_other_blocks(workload: Workload, module: Any) -> bool:
+    """Whether this package schedules other blocks than a program has: see ``OTHER_BLOCKS``."""
+    from autotune_tvm.separation import separated
+
+    scans = any(stage.scan_axis is not None for stage in workload.stages)
+    return scans or separated(module) is not module
 
 
 def export(records: Iterable[Record], folder: Path) -> ExportReport:
@@ -143,8 +158,6 @@ class _Writer:
         from tvm.s_tir.meta_schedule.arg_info import ArgInfo
         from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
-        from autotune_tvm.separation import separated
-
         if any(isinstance(step, Tensorize) for step in record.candidate.sketch.steps):
             raise InvalidValueError(
                 "its schedule calls instructions in this package's own way, which TVM alone does "
@@ -157,17 +170,12 @@ class _Writer:
             )
         workload = record.candidate.sketch.workload
         modules = self._modules(workload, record.program)
-        scans = any(stage.scan_axis is not None for stage in workload.stages)
-        if scans or separated(modules[0]) is not modules[0]:
-            raise InvalidValueError(
-                "its program scans, or reduces truth values, to several tensors in one block, or "
-                "over windows of different sizes, and this package schedules other blocks for "
-                "them, which TVM alone does not know"
-            )
+        if has_other_blocks(workload, modules[0]):
+            raise InvalidValueError(f"its program {OTHER_BLOCKS}, which TVM alone does not know")
         schedule = _schedule(modules[0], record)
         arguments = ArgInfo.from_entry_func(modules[0], remove_preproc=True)
         target = compiler.described_target(Target.from_json(record.target), record.key.threads)
-        conditions = [_counted_seconds(record)], target, arguments
+        conditions = _counted_seconds(record), target, arguments
         first = TuningRecord(schedule.trace, Workload(modules[0]), *conditions)
         _check_written(first, schedule.mod, self.scratch)
         if self.database is None:
@@ -191,15 +199,42 @@ def _schedule(module: Any, record: Record) -> Any:
     if is_default(record.candidate):
         target = Target.from_json(record.target)
         return default_schedule(module, target, record.key.threads)
-    return schedule_of(module, workload, record.candidate, imported)
+    schedule = schedule_of(module, workload, record.candidate, imported)
+    from autotune_tvm.trace.step import TraceStep
+
+    steps = record.candidate.sketch.steps
+    is_trace = any(isinstance(step, TraceStep) for step in steps)
+    return _as_traced(module, record, schedule) if is_trace else schedule
 
 
-def _counted_seconds(record: Record) -> float | None:
-    """What MetaSchedule compares: of a baseline, just less than what it counts as.
+def _as_traced(module: Any, record: Record, schedule: Any) -> Any:
+    """The schedule of a trace of TVM's own, with nothing but that trace.
+
+    Where loops had to be brought into another order first, ``schedule``, which has that, too.
+    """
+    from autotune_tvm.trace.replay import apply_trace
+    from autotune_tvm.trace.space import prepared
+    from autotune_tvm.trace.step import trace_of
+
+    sketch = record.candidate.sketch
+    replayed, blocks = prepared(sketch.workload, record.program)
+    if not structural_equal(replayed, program_of(sketch.workload, record.program)):
+        return schedule
+    alone = runtime.load().s_tir.Schedule(module)
+    apply_trace(trace_of(sketch), alone, blocks, record.candidate.config)
+    return alone if structural_equal(alone.mod, schedule.mod) else schedule
+
+
+def _counted_seconds(record: Record) -> list[float]:
+    """Seconds whose mean MetaSchedule compares: of a baseline, just less than what it counts as.
 
     MetaSchedule takes the fastest of equals, and a candidate that is no gain is not to be taken.
+    Samples are written where their mean is the latency, as it is of what came from MetaSchedule.
     """
-    return record.latency if record.counts_as is None else record.counts_as * _BEFORE_EQUALS
+    samples, latency = record.outcome.samples, record.latency or 0.0
+    if record.counts_as is not None:
+        return [record.counts_as * _BEFORE_EQUALS]
+    return list(samples) if samples and fmean(samples) == latency else [latency]
 
 
 def _looked_up(workload: Workload, program: str | None) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,9 +17,9 @@ from autotune.cli.query import Query, open_for_reading, query_options
 from autotune.store.statuses import OUTCOME_STATUSES
 
 if TYPE_CHECKING:
-    from autotune.backends import ExportReport
+    from autotune.backends import Backend, ExportReport
     from autotune.cli.output import Output
-    from autotune.store.jsonl import BadLine
+    from autotune.store.jsonl import BadLine, ImportReport
     from autotune.store.records import Record
 
 __all__ = ["export", "import_", "list_"]
@@ -41,6 +41,7 @@ IMPORT_EPILOG = """\b
 Examples:
   autotune records import records.jsonl
   zcat gemm.gz | autotune records import - --database other.db
+  autotune records import tuned --format metaschedule
 """
 LIST_EPILOG = """\b
 Examples:
@@ -120,7 +121,7 @@ def _export_lines(output: Output, records: Iterable[Record], path: str, database
 def _export_by_backend(
     output: Output, records: Iterable[Record], format_name: str, path: str, given: str | None
 ) -> int:
-    from autotune.backends import Backend, ExportReport
+    from autotune.backends import ExportReport
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import notify
     from autotune.errors import InvalidValueError, UnknownNameError
@@ -185,18 +186,54 @@ def _of_one_backend(first: Record, others: Iterator[Record], progress: Any) -> I
 @click.command("import", epilog=IMPORT_EPILOG)
 @click.argument("path", metavar="FILE|-", type=InputFile())
 @database_option
-@click.option("--skip-bad", is_flag=True, help="Succeed despite unreadable lines.")
+@click.option(
+    "--format",
+    "format_name",
+    metavar="NAME",
+    default=JSON_LINES,
+    show_default=True,
+    help="jsonl, or a format of another tool that a backend reads.",
+)
+@click.option(
+    "--target",
+    type=InputFile(),
+    help="What another tool's records are taken for: cpu for this machine, a preset, or a JSON "
+    "file.  [default: cpu]",
+)
+@click.option("--skip-bad", is_flag=True, help="Succeed despite records that are left out.")
 @json_option
-def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> int:
+def import_(
+    path: str,
+    database: str,
+    format_name: str,
+    target: str | None,
+    skip_bad: bool,
+    json_path: str | None,
+) -> int:
     """Add the records of FILE to the database, which is made if it does not exist.
 
     Known records are skipped. Lines that hold no record are named and
-    skipped; the status is then 1, unless --skip-bad is given.
+    skipped; the status is then 1, unless --skip-bad is given. With
+    --format, FILE is what another tool wrote: a folder of TVM's MetaSchedule.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify, warn
-    from autotune.store.jsonl import import_lines, read_lines
-    from autotune.store.sqlite import open_database
+    from autotune.cli.output import Output
+    from autotune.errors import InvalidValueError
+
+    output = Output(json_path)
+    if format_name != JSON_LINES:
+        left_out = _import_by_backend(output, path, database, format_name, target or "cpu")
+    elif target is not None:
+        raise InvalidValueError("--target is for formats of other tools: a record names its own")
+    else:
+        left_out = _import_lines(output, path, database)
+    return NOTHING_FOUND if left_out and not skip_bad else OK
+
+
+def _import_lines(output: Output, path: str, database: str) -> int:
+    """Add records of JSON lines; returns how many lines hold none."""
+    from autotune.cli.output import notify
+    from autotune.store.jsonl import read_lines
 
     bad: list[BadLine] = []
 
@@ -205,15 +242,10 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
             bad.append(line)
             notify(f"autotune: line {line.number} is skipped: {line.reason}")
 
-    with (
-        _source(path) as stream,
-        open_database(database, warn=warn) as opened,
-        _progress("records read") as progress,
-    ):
-        report = import_lines(read_lines(stream), opened, note, progress)
+    with _source(path) as stream:
+        report = _add(read_lines(stream), database, note)
     if report.bad > NAMED:
         notify(f"autotune: and {report.bad - NAMED} more lines are skipped")
-    output = Output(json_path)
     output.json(
         {
             "file": path,
@@ -228,7 +260,86 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
         f"{_records(report.added)} added to {database}, {report.known} were there already, "
         f"{report.bad} lines skipped"
     )
-    return NOTHING_FOUND if report.bad and not skip_bad else OK
+    return report.bad
+
+
+def _import_by_backend(
+    output: Output, path: str, database: str, format_name: str, target: str
+) -> int:
+    """Add what a backend reads of another tool's records; returns how many it leaves out."""
+    from autotune.cli.output import notify
+    from autotune.errors import InvalidValueError
+    from autotune.tuning.foreign_programs import imported_records
+    from autotune.tuning.options import described_target
+
+    if path == "-":
+        raise InvalidValueError(f"format {format_name!r} cannot be read from standard input")
+    if not Path(path).exists():
+        raise InvalidValueError(f"{path!r} cannot be read: No such file or directory")
+    backend = _importing_backend(format_name)
+    described, now = described_target(target, None), time.time()
+    with imported_records(Path(path), format_name, backend, described, now) as (lines, refused):
+        report = _add(lines, database, _refuse_line)
+    reasons: dict[str, list[str]] = {}
+    for where, reason in refused:
+        reasons.setdefault(reason, []).append(where)
+    output.json(
+        {
+            "format": format_name,
+            "file": path,
+            "database": database,
+            "added": report.added,
+            "known": report.known,
+            "refused": [{"record": where, "reason": reason} for where, reason in refused],
+        }
+    )
+    for reason, places in list(reasons.items())[:NAMED]:
+        more = f" and {len(places) - 1} more are" if len(places) > 1 else " is"
+        notify(f"autotune: {places[0]}{more} left out: {reason}")
+    if len(reasons) > NAMED:
+        notify(f"autotune: and others are left out for {len(reasons) - NAMED} more reasons")
+    output.say(
+        f"{_records(report.added)} added to {database}, {report.known} were there already, "
+        f"{len(refused)} left out"
+    )
+    return len(refused)
+
+
+def _importing_backend(format_name: str) -> str:
+    """The name of the first installed backend that reads a format.
+
+    Raises:
+        UnknownNameError: none does.
+    """
+    from autotune.errors import PluginError, UnknownNameError
+    from autotune.plugins.held import create_held_part
+    from autotune.plugins.manager import manager
+
+    formats: dict[str, str] = {}
+    for name in manager().names("backend"):
+        with contextlib.suppress(PluginError):  # said when somebody asks for it
+            backend: Backend = create_held_part("backend", name)
+            formats |= {it: name for it in backend.import_formats() if it not in formats}
+    if format_name not in formats:
+        raise UnknownNameError("import format", format_name, (JSON_LINES, *formats))
+    return formats[format_name]
+
+
+def _refuse_line(line: BadLine) -> None:
+    from autotune.errors import PluginError
+
+    raise PluginError(f"the backend read no record in what it was given: {line.reason}")
+
+
+def _add(
+    lines: Iterable[Record | BadLine], database: str, on_bad: Callable[[BadLine], None]
+) -> ImportReport:
+    from autotune.cli.output import warn
+    from autotune.store.jsonl import import_lines
+    from autotune.store.sqlite import open_database
+
+    with open_database(database, warn=warn) as opened, _progress("records read") as progress:
+        return import_lines(lines, opened, on_bad, progress)
 
 
 @click.command("list", epilog=LIST_EPILOG)

@@ -136,13 +136,13 @@ def _records(database: str) -> list[Record]:
 
 def _wanted(target: str | None, threads: int | None) -> Target | None:
     from autotune.errors import InvalidValueError
-    from autotune.tuning.options import checked_target
+    from autotune.tuning.options import described_target
 
     if target is None:
         if threads is not None:
             raise InvalidValueError("--threads is of a target: name it by --target")
         return None
-    return checked_target(target, threads)
+    return described_target(target, threads)
 
 
 def _as_json(trained: Trained, cost_model: str, output: str, target: Target) -> dict[str, Any]:

@@ -30,12 +30,20 @@ from autotune_tvm.trace.instructions import (
     LOOKUP,
     ROOT,
     TILE,
+    read_instructions,
     sampled,
 )
 from autotune_tvm.trace.replay import apply_instructions
 from autotune_tvm.trace.step import TraceStep
 
-__all__ = ["MOST_SKETCHES", "Generated", "generate_sketches", "tune_context"]
+__all__ = [
+    "MOST_SKETCHES",
+    "Generated",
+    "generate_sketches",
+    "plain_json",
+    "trace_sketch",
+    "tune_context",
+]
 
 MOST_SKETCHES = 12
 """Every reduction that TVM may split multiplies their number by three."""
@@ -89,7 +97,8 @@ def generate_sketches(
             left_out[name] = f"is one more than {MOST_SKETCHES}"
             continue
         try:
-            sketch = _SketchMaker(name, workload, module, blocks).make(schedule.trace)
+            instructions, _ = plain_json(schedule.trace)
+            sketch = trace_sketch(name, workload, module, blocks, instructions)
         except (InvalidSchedule, InvalidValueError) as error:
             left_out[name] = f"has no parameters: {error}"
             continue
@@ -103,6 +112,30 @@ def generate_sketches(
             f"TVM's schedule rules make nothing of {workload.name!r}: {reasons or 'no schedule'}"
         )
     return Generated(tuple(sketches.values()), left_out)
+
+
+def trace_sketch(
+    name: str,
+    workload: Workload,
+    module: Any,
+    blocks: Mapping[str, str],
+    instructions: Sequence[Sequence[Any]],
+) -> Sketch:
+    """The sketch of a trace, whose decisions are its parameters.
+
+    Args:
+        name: Of the sketch.
+        workload: As of :func:`generate_sketches`.
+        module: As of :func:`generate_sketches`.
+        blocks: As of :func:`generate_sketches`.
+        instructions: The trace before postprocessors, as of :func:`plain_json`.
+
+    Raises:
+        InvalidValueError: an instruction is none that a trace may have, or looks up something
+            else than the block of a stage.
+        InvalidSchedule: TVM refuses an instruction.
+    """
+    return _SketchMaker(name, workload, module, blocks).make(instructions)
 
 
 def tune_context(target: Any, module: Any = None, generator: Any = None, threads: int = 1) -> Any:
@@ -139,9 +172,11 @@ class _SketchMaker:
     called: dict[str, str] = field(factory=dict)
     count: Counter[str] = field(factory=Counter)
 
-    def make(self, trace: Any) -> Sketch:
-        """The sketch of a trace of TVM."""
-        instructions = [self._instruction(it) for it in _plain(trace.as_json())[0]]
+    def make(self, trace: Sequence[Sequence[Any]]) -> Sketch:
+        """The sketch of a trace, before any of whose instructions is applied all are checked."""
+        given = [self._instruction(it) for it in trace]
+        text = json.dumps(given, separators=(",", ":"))
+        instructions = read_instructions(text, len(self.stages))
         probes = self._probes(instructions)
         for instruction in instructions:
             self._name_results(instruction)
@@ -159,7 +194,6 @@ class _SketchMaker:
                 inlined = (_INLINED,) if _INLINED in values else ()
                 places = (*inlined, *range(_OUTSIDE, max(_OUTSIDE, *values) + 1))
                 self._one_of(self._unique(name), places)
-        text = json.dumps(instructions, separators=(",", ":"))
         last = self.workload.stages[-1].name
         step = TraceStep(last, tuple(self.stages), text, tuple(self.decisions))
         params, constraints = tuple(self.params), tuple(self.constraints)
@@ -192,7 +226,7 @@ class _SketchMaker:
         for seed, decisions in enumerate(wanted, 1):
             schedule = Schedule(self.module, seed=seed)
             apply_instructions(instructions, decisions, schedule, names)
-            _, made = _plain(schedule.trace.as_json())
+            _, made = plain_json(schedule.trace)
             found.append({at: prod(it) if isinstance(it, list) else it for at, it in made})
         return found
 
@@ -235,8 +269,13 @@ class _SketchMaker:
         return stem if self.count[stem] == 1 else f"{stem}{self.count[stem]}"
 
 
+def plain_json(trace: Any) -> tuple[list[Any], list[Any]]:
+    """TVM's JSON form of a trace with Python's own numbers: its instructions and decisions."""
+    instructions, decisions = _plain(trace.as_json())
+    return instructions, decisions
+
+
 def _plain(value: Any) -> Any:
-    """TVM's JSON form of a trace with Python's own numbers."""
     if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
         return value.value
     if isinstance(value, (list, tuple)):

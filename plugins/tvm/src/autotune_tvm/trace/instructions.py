@@ -103,7 +103,8 @@ def _problem(instruction: Any, stages: int) -> str:
         return "is no list of a kind, inputs, attributes and results"
     kind, inputs, attributes, results = instruction
     if not isinstance(kind, str) or kind not in KINDS:
-        return f"is of no kind that a trace may have ({', '.join(sorted(KINDS))})"
+        listed = ", ".join(sorted(KINDS))
+        return f"is {str(kind)[:40]!r}, of no kind that a trace may have ({listed})"
     if not all(isinstance(part, list) for part in (inputs, attributes, results)):
         return "has inputs, attributes or results that are no lists"
     if not all(isinstance(name, str) for name in results):

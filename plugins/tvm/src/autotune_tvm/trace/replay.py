@@ -82,6 +82,7 @@ def run_postprocs(sch: Any) -> None:
     Raises:
         InvalidSchedule: one of them refuses the program, or fails.
     """
+    sch.enter_postproc()
     for name, postproc in _postprocs().items():
         try:
             accepted = postproc.apply(sch)

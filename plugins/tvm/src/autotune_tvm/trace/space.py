@@ -15,7 +15,7 @@ from autotune.targets import Target
 from autotune_tvm import compiler, runtime
 from autotune_tvm.scheduled import program_of
 
-__all__ = ["TraceSpace", "make_trace_space"]
+__all__ = ["TraceSpace", "make_trace_space", "prepared"]
 
 _SCORED = 128
 """Features of a candidate take a replay and TVM's lowering, 10 to 60 ms: those of a round should
@@ -55,7 +55,7 @@ class TraceSpace(FeasibleSpace):
         runtime.load()
         from autotune_tvm.trace.generation import generate_sketches
 
-        module, blocks = _prepared(workload, program)
+        module, blocks = prepared(workload, program)
         described = compiler.described_target(target, threads)
         generated = generate_sketches(workload, module, blocks, described)
         feasible: dict[Sketch, FeasibleSet] = {
@@ -82,7 +82,7 @@ def make_trace_space(context: Context) -> TraceSpace:
     return TraceSpace(context.workload, context.program, context.target, context.threads)
 
 
-def _prepared(workload: Workload, program: str | None) -> tuple[Any, dict[str, str]]:
+def prepared(workload: Workload, program: str | None) -> tuple[Any, dict[str, str]]:
     """The program as traces are applied to it, and the name of the block of each stage."""
     from autotune_tvm.importer import blocks_of
     from autotune_tvm.replay import sorted_schedule

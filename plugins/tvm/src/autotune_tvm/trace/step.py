@@ -10,10 +10,10 @@ from attrs import field, frozen
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
-from autotune.sketches import OpenStep
+from autotune.sketches import OpenStep, Sketch
 from autotune_tvm.trace.instructions import read_instructions, sampled
 
-__all__ = ["TraceStep"]
+__all__ = ["TraceStep", "trace_of"]
 
 
 @frozen
@@ -60,3 +60,15 @@ class TraceStep(OpenStep):
         schedule = state.sch
         names = {stage: str(schedule.get(it).name_hint) for stage, it in state.blocks.items()}
         apply_trace(self, schedule, names, config)
+
+
+def trace_of(sketch: Sketch) -> TraceStep:
+    """The one step of a sketch of the trace space.
+
+    Raises:
+        InvalidValueError: the sketch is of another space.
+    """
+    (step, *_) = (*sketch.steps, None)
+    if not isinstance(step, TraceStep):
+        raise InvalidValueError(f"sketch {sketch.name!r} is not one of the trace space")
+    return step
