@@ -58,7 +58,6 @@ that can be named here.
     help="WORKLOAD is a program, such as a file, that this plugin's importer reads.",
 )
 @tune_options(*TUNING, "backend", "observers", parts=TUNING_PARTS)
-@click.option("--cold", is_flag=True, help="Time with caches emptied before every call.")
 @click.option(
     "--vendor",
     is_flag=True,
@@ -78,7 +77,6 @@ def command(
     vendor: bool,
     watching: Watching,
     json_path: str | None,
-    cold: bool,
     options: TuneOptions,
 ) -> int:
     """Find a fast schedule for WORKLOAD, or for the program in a file, on this machine."""
@@ -87,7 +85,6 @@ def command(
 
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.output import Output, notify_interrupted
-    from autotune.measure import MeasureProtocol
     from autotune.process.interrupts import TuningInterrupted
     from autotune.tuning.api import run_tasks
 
@@ -104,12 +101,7 @@ def command(
     output = Output(json_path, watching.log_path)
     try:
         with watching.listeners() as listeners:
-            asked = evolve(
-                options,
-                backend=backend,
-                protocol=MeasureProtocol(cold=cold),
-                listeners=listeners,
-            )
+            asked = evolve(options, backend=backend, listeners=listeners)
             (result,) = run_tasks([made], asked)
     except TuningInterrupted as interrupted:
         notify_interrupted(interrupted, options.fresh)

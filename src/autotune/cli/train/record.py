@@ -17,6 +17,7 @@ from autotune.cli.options import (
     tune_options,
     watched,
 )
+from autotune.cli.protocols import protocol_option, read_protocol
 from autotune.cli.query import open_for_reading
 
 if TYPE_CHECKING:
@@ -65,11 +66,9 @@ Example:
     show_default=True,
     help="Share of the candidates that is random; the others are evolved.",
 )
-@click.option(
-    "--protocol",
-    default="quick",
-    show_default=True,
-    help="Measuring protocol: quick, or standard as in tune.",
+@protocol_option(
+    "How candidates are timed: quick, which is the default, standard as in tune, or a setting "
+    "such as deadlines.build=60; may be repeated."
 )
 @tune_options("time", "seed", "target", "backend", "threads", parts=("search_space", "cost_model"))
 @progress_options
@@ -79,7 +78,7 @@ def record(
     database: str,
     task_list: str,
     only: tuple[str, ...],
-    protocol: str,
+    protocol: tuple[str, ...],
     programs: int,
     random_share: float,
     watching: Watching,
@@ -94,7 +93,6 @@ def record(
 
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.measure import MeasureProtocol
     from autotune.models.training import TaskList
     from autotune.tuning.recording import record_tasks
 
@@ -102,7 +100,7 @@ def record(
     output = Output(json_path, watching.log_path)
     done = record_tasks(
         listed.tasks,
-        evolve(options, database=database, protocol=MeasureProtocol.named(protocol)),
+        evolve(options, database=database, protocol=read_protocol(protocol, usual="quick")),
         programs=programs,
         random_share=random_share,
         watching=_watching(listed, watching),
