@@ -29,6 +29,7 @@ __all__ = [
     "database_option",
     "existing_database_option",
     "json_option",
+    "part_parameters",
     "progress_options",
     "read_options",
     "read_shape",
@@ -283,6 +284,13 @@ def _refuse_unasked(options: TuneOptions, parts: Mapping[str, object]) -> None:
                 f"strategy {strategy!r} asks no {noun}: leave out {_part_flag(kind)} {given[0]}, "
                 "or choose another strategy"
             )
+
+
+def part_parameters(kinds: Sequence[str]) -> list[str]:
+    """Names of the parameters that choose parts of these kinds and give them options."""
+    return [
+        name for kind in kinds for name in (kind, f"{kind}_options", *_NAMED_OPTIONS.get(kind, {}))
+    ]
 
 
 def _part_flag(kind: str) -> str:

@@ -89,6 +89,7 @@ def command(
     from autotune.external.specs import read_spec
     from autotune.process.interrupts import TuningInterrupted
 
+    measuring = read_protocol(protocol, only=PROTOCOL)
     program = _narrowed(read_spec(spec), settings)
     output = Output(json_path, watching.log_path)
     for name in program.unused_parameters:
@@ -98,7 +99,7 @@ def command(
             asked = evolve(
                 options,
                 listeners=listeners,
-                protocol=read_protocol(protocol, only=PROTOCOL),
+                protocol=measuring,
                 **_not_given(usual_rounds(program)),
             )
             found = run_external(program, asked)

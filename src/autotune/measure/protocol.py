@@ -105,9 +105,7 @@ class MeasureProtocol(JsonForm):
     pin: bool = True
     hopeless_factor: float = field(default=100.0, validator=_positive)
     hopeless_seconds: float = field(default=3.0, validator=_positive)
-    memory_bytes: int | None = field(
-        default=None, validator=attrs.validators.optional(_positive)
-    )
+    memory_bytes: int | None = field(default=None, validator=attrs.validators.optional(_positive))
     version: str = PROTOCOL_VERSION
 
     def __attrs_post_init__(self) -> None:

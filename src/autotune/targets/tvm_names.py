@@ -20,10 +20,9 @@ __all__ = ["name_of_tvm_target"]
 _TAG = re.compile(r"nvidia/(?!.*\.json$)(.+)")
 _VENDOR = re.compile(r"^(?:nvidia/)?(?:nvidia-|tesla-|jetson-agx-)?")
 _ATTRIBUTE = re.compile(r"--?([A-Za-z][\w-]*)(?:=(.*))?")
-_GPU_OF_MODEL = {
-    **{gpu.name.replace("-", ""): gpu for gpu in GPUS},
-    **{"orin64gb": gpu for gpu in GPUS if gpu.name == "orin"},
-}
+_GPU_OF_MODEL = {gpu.name.replace("-", ""): gpu for gpu in GPUS}
+# What the preset describes is one of several modules.
+_MODULES = {"orin64gb": "orin"}
 # LLVM's other names of processors.
 _PROCESSORS = {
     "core-avx2": "haswell",
@@ -118,7 +117,8 @@ def _cuda(text: str, attributes: Mapping[str, str]) -> str:
 
 def _gpu(model: str) -> str:
     """Returns the preset of a GPU by the name that TVM has for it."""
-    found = _GPU_OF_MODEL.get(_VENDOR.sub("", model.casefold()).replace("-", ""))
+    plain = _VENDOR.sub("", model.casefold()).replace("-", "")
+    found = _GPU_OF_MODEL.get(_MODULES.get(plain, plain))
     if found is None:
         raise UnknownNameError("model of GPU", model, [gpu.name for gpu in GPUS])
     return found.name

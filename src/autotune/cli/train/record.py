@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
     database_option,
     existing_database_option,
@@ -19,6 +18,8 @@ from autotune.cli.options import (
 )
 from autotune.cli.protocols import protocol_option, read_protocol
 from autotune.cli.query import open_for_reading
+from autotune.cli.task_lists import task_list_options
+from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.cli.watching import Watching
@@ -36,8 +37,8 @@ Examples:
   autotune train record --tasks cpu-60 --only tvm-gmm-128 --programs 50
   autotune train record --tasks mine.json --time 600 --database cpu.db
 
-A list of your own is a JSON file: {"schema": "autotune.tasks", "version": 1, "tasks":
-[{"name": "small", "workload": "gemm", "shape": {"m": 64, "n": 64, "k": 64}}]}.
+A list of your own is a file of JSON, {"tasks": [{"name": "small", "workload": "gemm", "shape":
+{"m": 64, "n": 64, "k": 64}}]}, or of TOML, as for `autotune tune --tasks`.
 """
 INFO_EPILOG = """\b
 Example:
@@ -47,15 +48,7 @@ Example:
 
 @click.command("record", epilog=RECORD_EPILOG)
 @database_option
-@click.option(
-    "--tasks",
-    "task_list",
-    metavar="LIST",
-    required=True,
-    type=InputFile(),
-    help="A list by name, or a JSON file.",
-)
-@click.option("--only", metavar="TASK", multiple=True, help="This task only; may be repeated.")
+@task_list_options(required=True)
 @click.option(
     "--programs", type=int, default=300, show_default=True, help="Candidates of each task."
 )
@@ -97,6 +90,13 @@ def record(
     from autotune.tuning.recording import record_tasks
 
     listed = TaskList.read(task_list).only(only)
+    listed.workloads()
+    for task in listed.tasks:
+        if task.options:
+            raise InvalidValueError(
+                f"{listed.place(task)}: options are those of `autotune tune`; tasks are recorded "
+                "alike: leave them out"
+            )
     output = Output(json_path, watching.log_path)
     done = record_tasks(
         listed.tasks,
