@@ -26,7 +26,7 @@ OTHER_TUNERS: Mapping[str, str] = MappingProxyType(
         "--num-measures-per-round": "--round-size N",
         "--num-trials": "--trials N",
         "--num-trials-per-iter": "--round-size N",
-        "--psa": "--target NAME, with the same names, such as a100_40",
+        "--psa": "--pruning-model-option gpu_spec=NAME, or the figures of --target by default",
         "--repeat": "--protocol max_samples=N",
         "--run-timeout": "--protocol deadlines.run=SECONDS",
         "--timeout": "--protocol deadlines.run=SECONDS, or --time for the whole run",
