@@ -143,6 +143,15 @@ def test_a_task_that_cannot_be_tuned_does_not_stop_the_others(cli: Any) -> None:
     assert second["result"]["best"] is not None
 
 
+def test_an_option_that_a_part_refuses_is_named(cli: Any) -> None:
+    write(cli.folder, task(8, options={"strategy-option": {"epsilo": 0.5}}))
+    done = cli("tune", "--tasks", "list.json", "--quiet")
+    assert done.status == 2
+    assert (
+        "task 'square-8': options: strategy 'evolutionary' has no option 'epsilo'" in done.stderr
+    )
+
+
 def test_recording_takes_the_same_lists_and_no_options(cli: Any) -> None:
     write(cli.folder, task(4))
     line = refused(cli("train", "record", "--tasks", "list.json"))

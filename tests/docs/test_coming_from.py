@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,9 +24,7 @@ from autotune.plugins.manager import manager
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "coming-from.md").read_text(encoding="utf-8")
-ROWS = sorted(
-    set(re.findall(r"`(autotune [^`]+)`", PAGE.replace("`autotune tune", "`autotune tune")))
-)
+ROWS = sorted(set(re.findall(r"`(autotune [^`]+)`", PAGE)))
 COMMANDS = [row for row in ROWS if " --" in row or "model-tasks" in row]
 OPERATORS = [row for row in COMMANDS if row.startswith("autotune tune gemm")]
 NETWORKS = [row for row in COMMANDS if " --network " in row]
@@ -83,7 +82,8 @@ def tuned(rows: Sequence[str]) -> list[object]:
     """Rows to be run; models that learn in torch take seconds, and are left to the slow tests."""
     learned = re.compile(r"pruner|tenset-mlp|felix-published")
     return [
-        pytest.param(row, marks=pytest.mark.slow) if learned.search(row) else row for row in rows
+        pytest.param(row, id=row, marks=[pytest.mark.slow] * bool(learned.search(row)))
+        for row in rows
     ]
 
 
@@ -116,6 +116,11 @@ def test_its_options_and_parts_exist(row: str) -> None:
             assert value in known
 
 
+def less_training(row: str) -> list[str]:
+    """Options that keep Felix's network from training on 30,000 programs in each round."""
+    return ["--cost-model-option", "programs=200"] * ("felix-published" in row)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -126,7 +131,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_operator_is_tuned(row: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     skip_without_parts(row)
     words = replaced(shlex.split(row)[1:], {**BUDGET, "--shape": SMALL[1], "--threads": "1"})
-    words = [*words, "--backend", REFERENCE_BACKEND, *IN_PROCESS]
+    words = [*words, "--backend", REFERENCE_BACKEND, *IN_PROCESS, *less_training(row)]
     assert run(words) == 0, capfd.readouterr().err
     shown = capfd.readouterr().out
     assert re.search(r"trials: \d+ \(\d+ ok\)", shown), shown
@@ -138,7 +143,85 @@ def test_a_network_is_tuned(row: str, folder: Path, capfd: pytest.CaptureFixture
     words = replaced(shlex.split(row)[1:], {"--trials": "24", "--round-size": "4"})
     place = words.index("--network")
     words[place : place + 2] = MODEL
-    assert run([*words, *IN_PROCESS, "--quiet"]) in (0, 3), capfd.readouterr().err
+    words += [*IN_PROCESS, *less_training(row), "--quiet"]
+    assert run(words) in (0, 3), capfd.readouterr().err
     assert "tuned: " in capfd.readouterr().out
     if "--total-latency" in words:
         assert (folder / "total_latency.tsv").read_text().startswith("seconds\ttrials\t")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with records of a product and of a network, and with the files of the examples."""
+    folder = tmp_path_factory.mktemp("recorded")
+    for file in (
+        DOCS / "examples" / "quick_start.toml",
+        *(DOCS / "examples/external").glob("*.*"),
+    ):
+        (folder / file.name).write_bytes(file.read_bytes())
+    database = ("--database", str(folder / "records.db"), "--quiet")
+    product = ("gemm", "--shape", "m=8,n=8,k=8", "--threads", "1", "--backend", REFERENCE_BACKEND)
+    usual = ("--strategy", "random", "--trials", "12", *IN_PROCESS, *database)
+    assert run(["tune", *product, *usual]) == 0
+    assert run(["tune-model", *MODEL, *usual]) in (0, 3)
+    return folder
+
+
+OTHERS = {
+    "autotune show": ("--backend", REFERENCE_BACKEND),
+    "autotune records export": (),
+    "autotune model-tasks": MODEL,
+    "autotune build-model": MODEL,
+    "autotune train fit": (),
+    "autotune tune --tasks": ("--backend", REFERENCE_BACKEND, "--trials", "4", *IN_PROCESS),
+    "autotune compare": ("--backend", REFERENCE_BACKEND, "--round-size", "4", "--seeds", "1"),
+    "autotune tune-external": (),
+}
+SLOW = ("autotune train fit", "autotune compare")
+
+
+def others() -> list[object]:
+    rows = [row for row in COMMANDS if row not in OPERATORS and " tune-model " not in row]
+    return [
+        pytest.param(row, id=row, marks=[pytest.mark.slow] * row.startswith(SLOW)) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("row", others())
+def test_another_command_does_what_it_says(
+    row: str,
+    recorded: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    skip_without_parts(row)
+    if "tune-external" in row and shutil.which("gcc") is None:
+        pytest.skip("the example is compiled by gcc")
+    if "felix-mlp" in row or "pacm" in row:
+        pytest.importorskip("torch")
+    if "--tasks" in row:
+        pytest.importorskip("autotune_heron")
+    monkeypatch.chdir(recorded)
+    beginning = next(it for it in OTHERS if row.startswith(it))
+    words = shlex.split(row)[1:]
+    if "--trials" in words:
+        words = replaced(words, {"--trials": "4"})
+    if "--network" in words:
+        place = words.index("--network")
+        del words[place : place + 2]
+    if "--shape" in words and "--target" not in words:
+        words = replaced(words, {"--shape": SMALL[1]})
+    status = run([*words, *OTHERS[beginning]])
+    captured = capfd.readouterr()
+    assert status == 0, captured.err
+    assert captured.out.strip()
+
+
+@pytest.mark.parametrize("row", [row for row in OPERATORS if "--runner rpc" in row])
+def test_a_runner_that_nobody_listens_for_is_refused_in_one_line(
+    row: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tvm")
+    assert run([*shlex.split(row)[1:], "--backend", "tvm"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "127.0.0.1:9190" in line

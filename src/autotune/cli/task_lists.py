@@ -91,7 +91,7 @@ def tune_listed(name: str, only: Sequence[str], watching: Watching, json_path: s
     """Tune every task of a list in order, each within the whole budget; returns the exit status.
 
     A task is tuned by the options of the list, those of the task, and those of the command line,
-    of which later ones count. All are checked before the first one starts.
+    of which later ones count. Names and values are checked before the first one starts.
 
     Raises:
         InvalidValueError: the list cannot be read, or a task is not as it should be; names the
@@ -123,6 +123,9 @@ def tune_listed(name: str, only: Sequence[str], watching: Watching, json_path: s
         except TuningInterrupted as interrupted:
             notify_interrupted(interrupted, plan.options.fresh)
             return INTERRUPTED
+        except InvalidValueError as error:
+            # Such as an option of a part, which is read when the part is made.
+            raise InvalidValueError(f"{listed.place(plan.task)}: options: {error}") from error
     output.json({"tasks": [item.to_json() for item in done]})
     output.table(_table(name, done))
     return OK if all(item.result and item.result.best for item in done) else NOTHING_FOUND
