@@ -5,14 +5,18 @@ VENV_TOX := .venv-tox
 VENV_BENCHMARKS := .venv-benchmarks
 VENV_TORCH := .venv-torch
 VENV_MODELS := .venv-models
+VENV_ALL := .venv-all
+# Where torch comes from, such as https://download.pytorch.org/whl/cpu for a build without CUDA; by default PyPI.
+TORCH_INDEX ?=
 
+ALL_PLUGINS := $(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml))
 # Without the one that needs torch: it is large, and see VENV_TORCH below.
-PLUGINS := $(filter-out ./plugins/pruner,$(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml)))
+PLUGINS := $(filter-out ./plugins/pruner,$(ALL_PLUGINS))
 PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-model test test-slow test-long benchmarks venv check clean
+.PHONY: help demo demo-model test test-slow test-long benchmarks venv all check clean
 .PHONY: environments static units slow-units slow-others
 .NOTPARALLEL:
 
@@ -68,11 +72,13 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS
 
 venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository that needs no torch
 
+all: $(VENV_ALL)/.installed ## Create .venv-all with everything: all plugins, torch, ONNX, reports; TORCH_INDEX=URL chooses the build of torch
+
 check: ## Say what this machine lacks for building
 	@sh scripts/check_system.sh $(PYTHON)
 
 clean: ## Remove environments and everything that was built
-	rm -rf $(VENV) $(VENV_TOX) $(VENV_BENCHMARKS) $(VENV_TORCH) $(VENV_MODELS) .tox build dist docs/_build
+	rm -rf $(VENV) $(VENV_TOX) $(VENV_BENCHMARKS) $(VENV_TORCH) $(VENV_MODELS) $(VENV_ALL) .tox build dist docs/_build
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -97,6 +103,14 @@ $(VENV_BENCHMARKS)/.installed: $(PROJECT_FILES) $(SOURCES) benchmarks/requiremen
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_BENCHMARKS)
 	$(VENV_BENCHMARKS)/bin/python -m pip install --quiet --disable-pip-version-check . $(PLUGINS) -r benchmarks/requirements.txt
+	@touch $@
+
+# torch first where an index is named: what is installed then is kept.
+$(VENV_ALL)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find plugins/pruner/src -name '*.py') scripts/check_system.sh
+	@sh scripts/check_system.sh $(PYTHON)
+	$(PYTHON) -m venv --clear $(VENV_ALL)
+	$(if $(TORCH_INDEX),$(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check torch --index-url $(TORCH_INDEX))
+	$(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch,report]' $(ALL_PLUGINS) 'onnx>=1.16'
 	@touch $@
 
 # What networks are read from is not in .venv: it is larger than everything else together.

@@ -130,7 +130,7 @@ def test_options_of_the_cost_model_are_its_own(cli: Any) -> None:
         ([*TUNE[1:], "--database", "nowhere/records.db"], "nowhere"),
         ([*TUNE[1:], "--trils", "3"], "No such option.*--trils"),
         ([*TUNE[1:], "more"], "unexpected extra argument"),
-        ([], "Missing argument 'WORKLOAD', or a file: --mlir FILE"),
+        ([], "Missing argument 'WORKLOAD', a file, --mlir FILE, or a list, --tasks LIST"),
         (["--function", "f"], "--function needs the file that it is in: --mlir FILE"),
         (["gemm", "--mlir", "a.mlir"], "--mlir and WORKLOAD exclude each other"),
     ],

@@ -54,7 +54,7 @@ chooses parts, their options or the size of a round.
     help="Runs of each contender on each workload.",
 )
 @tune_options(
-    *("target", "backend", "trials", "time", "threads", "round_size"),
+    *("target", "backend", "trials", "time", "threads", "round_size", "protocol"),
     parts=("search_space", "measurer"),
 )
 @click.option(

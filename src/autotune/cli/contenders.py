@@ -29,7 +29,7 @@ _CHOICES = (
 # Options of the comparison that every run is given.
 _COMMON = (
     *("target", "threads", "backend", "round_size", "search_space", "search_space_options"),
-    *("measurer", "measurer_options"),
+    *("measurer", "measurer_options", "protocol"),
 )
 
 

@@ -14,6 +14,8 @@ import attrs
 import click
 
 from autotune.cli.destinations import InputFile, OutputFile, checked_destinations
+from autotune.cli.protocols import HELP as PROTOCOL_HELP
+from autotune.cli.protocols import read_protocol
 from autotune.errors import InvalidValueError
 from autotune.store.current import current_database
 
@@ -27,6 +29,7 @@ __all__ = [
     "database_option",
     "existing_database_option",
     "json_option",
+    "part_parameters",
     "progress_options",
     "read_options",
     "read_shape",
@@ -57,6 +60,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "first_round": {"type": int},
     "observers": {"flag": "--observe", "metavar": "NAME", "multiple": True},
     "lookahead": {"type": int},
+    "protocol": {"metavar": "NAME|K=V", "multiple": True},
 }
 BEGAN = "autotune.began"
 """When the command began, by the monotonic clock, among the context's ``meta``."""
@@ -76,6 +80,7 @@ TUNING = (
     "round_size",
     "first_round",
     "lookahead",
+    "protocol",
 )
 """Fields of ``TuneOptions`` that every command takes which tunes."""
 TUNING_PARTS = (
@@ -196,6 +201,8 @@ def read_tune_options(
     others = dict(values)
     given = {name: others.pop(name) for name in names}
     given = {name: value for name, value in given.items() if _is_given(name, value)}
+    if "protocol" in given:
+        given["protocol"] = read_protocol(given["protocol"])
     chosen = {
         kind: _read_part(kind, texts=_given_options(kind, others), name=others.pop(kind))
         for kind in parts
@@ -217,6 +224,8 @@ def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
     default = attrs.fields_dict(TuneOptions)[name].default
     if isinstance(default, (int, str)) and "is_flag" not in settings:
         settings |= {"default": default, "show_default": True}
+    if name == "protocol":
+        text = PROTOCOL_HELP
     # `python -OO` has no docstrings.
     text = text or meanings(TuneOptions).get(name, "").replace("``", "")
     text = _REFERENCE.sub(r"\1", text)
@@ -275,6 +284,13 @@ def _refuse_unasked(options: TuneOptions, parts: Mapping[str, object]) -> None:
                 f"strategy {strategy!r} asks no {noun}: leave out {_part_flag(kind)} {given[0]}, "
                 "or choose another strategy"
             )
+
+
+def part_parameters(kinds: Sequence[str]) -> list[str]:
+    """Names of the parameters that choose parts of these kinds and give them options."""
+    return [
+        name for kind in kinds for name in (kind, f"{kind}_options", *_NAMED_OPTIONS.get(kind, {}))
+    ]
 
 
 def _part_flag(kind: str) -> str:

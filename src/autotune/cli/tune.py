@@ -23,6 +23,8 @@ from autotune.cli.programs import (
     named_workload,
     program_options,
 )
+from autotune.cli.task_lists import task_list_options, tune_listed
+from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.backends import ProgramFile
@@ -40,6 +42,7 @@ Examples:
   autotune tune conv2d --shape h=14,w=14,ci=256,co=256,pad=1 --time 60 --database records.db
   autotune tune --mlir network.mlir --function attention
   autotune tune gemm --shape m=512,n=512,k=512 --backend tvm,mlir
+  autotune tune --tasks quick_start.toml --json out.json
 
 The same command resumes a run that was interrupted, and answers from the records a run that was
 finished. `autotune workloads` lists workloads and their shapes, `autotune plugins` everything
@@ -57,8 +60,8 @@ that can be named here.
     metavar="NAME",
     help="WORKLOAD is a program, such as a file, that this plugin's importer reads.",
 )
+@task_list_options(required=False)
 @tune_options(*TUNING, "backend", "observers", parts=TUNING_PARTS)
-@click.option("--cold", is_flag=True, help="Time with caches emptied before every call.")
 @click.option(
     "--vendor",
     is_flag=True,
@@ -75,22 +78,26 @@ def command(
     mlir_path: str | None,
     function: str | None,
     importer: str | None,
+    task_list: str | None,
+    only: tuple[str, ...],
     vendor: bool,
     watching: Watching,
     json_path: str | None,
-    cold: bool,
     options: TuneOptions,
 ) -> int:
-    """Find a fast schedule for WORKLOAD, or for the program in a file, on this machine."""
+    """Find a fast schedule for WORKLOAD, the program in a file, or every task of a list."""
     # Imported here: the group imports this module to show its help.
     from attrs import evolve
 
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.output import Output, notify_interrupted
-    from autotune.measure import MeasureProtocol
     from autotune.process.interrupts import TuningInterrupted
     from autotune.tuning.api import run_tasks
 
+    if task_list is not None:
+        return tune_listed(task_list, only, watching, json_path)
+    if only:
+        raise InvalidValueError("--only needs the list that the task is of: --tasks LIST")
     program: ProgramFile | None = None
     made: object
     if importer is not None:
@@ -104,12 +111,7 @@ def command(
     output = Output(json_path, watching.log_path)
     try:
         with watching.listeners() as listeners:
-            asked = evolve(
-                options,
-                backend=backend,
-                protocol=MeasureProtocol(cold=cold),
-                listeners=listeners,
-            )
+            asked = evolve(options, backend=backend, listeners=listeners)
             (result,) = run_tasks([made], asked)
     except TuningInterrupted as interrupted:
         notify_interrupted(interrupted, options.fresh)
@@ -119,10 +121,10 @@ def command(
 
 def _named(workload: str | None, shape: tuple[str, ...], dtype: str | None) -> Workload:
     """The workload of this name and shape."""
-    from autotune.errors import InvalidValueError
-
     if workload is None:
-        raise InvalidValueError("Missing argument 'WORKLOAD', or a file: --mlir FILE")
+        raise InvalidValueError(
+            "Missing argument 'WORKLOAD', a file, --mlir FILE, or a list, --tasks LIST"
+        )
     return named_workload(workload, shape, dtype)
 
 

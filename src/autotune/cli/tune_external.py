@@ -14,6 +14,7 @@ from autotune.cli.options import (
     tune_options,
     watched,
 )
+from autotune.cli.protocols import protocol_option, read_protocol
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
@@ -46,6 +47,8 @@ FIELDS = (
     "lookahead",
 )
 """Fields of ``TuneOptions`` that external programs have a use for."""
+PROTOCOL = ("min_rounds", "max_rounds", "resolution")
+"""Settings of the protocol that do: SPEC says the rest."""
 TEXTS = {
     "round_size": "Configurations proposed at once; by default 4 where there is a build, else 1.",
     "lookahead": "Rounds proposed while the last one is measured; by default 0.",
@@ -62,12 +65,16 @@ TEXTS = {
     help="Let a parameter have these values only; may be repeated.",
 )
 @tune_options(*FIELDS, parts=("strategy",), usual={"strategy": "auto"}, texts=TEXTS)
+@protocol_option(
+    "How often the leaders take turns: min_rounds=, max_rounds= or resolution=; may be repeated."
+)
 @progress_options
 @json_option
 @watched
 def command(
     spec: str,
     settings: tuple[str, ...],
+    protocol: tuple[str, ...],
     watching: Watching,
     json_path: str | None,
     options: TuneOptions,
@@ -82,6 +89,7 @@ def command(
     from autotune.external.specs import read_spec
     from autotune.process.interrupts import TuningInterrupted
 
+    measuring = read_protocol(protocol, only=PROTOCOL)
     program = _narrowed(read_spec(spec), settings)
     output = Output(json_path, watching.log_path)
     for name in program.unused_parameters:
@@ -91,6 +99,7 @@ def command(
             asked = evolve(
                 options,
                 listeners=listeners,
+                protocol=measuring,
                 **_not_given(usual_rounds(program)),
             )
             found = run_external(program, asked)

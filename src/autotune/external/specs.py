@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +22,8 @@ from autotune.external.program import (
     Validation,
 )
 from autotune.external.templates import CommandTemplate, command_template
+from autotune.ir.text_files import document
 from autotune.spaces.parameters import Parameter
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = [
     "parameter_of",
@@ -75,12 +70,7 @@ def read_spec(path: str | Path) -> ExternalProgram:
         raise InvalidValueError(f"cannot read spec {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidValueError(f"spec {str(path)!r} is no text in UTF-8") from None
-    is_json = path.suffix == ".json"
-    try:
-        data = json.loads(text) if is_json else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        kind = "JSON" if is_json else "TOML"
-        raise InvalidValueError(f"spec {str(path)!r} is no {kind}: {error}") from None
+    data = document(text, f"spec {str(path)!r}", is_json=path.suffix == ".json")
     return program_of(data, path.resolve().parent, path.stem)
 
 

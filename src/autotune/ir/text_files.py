@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from typing import Any
 
 from autotune.errors import InvalidValueError
 
-__all__ = ["MOST_BYTES", "read_text_file"]
+__all__ = ["MOST_BYTES", "document", "read_text_file"]
 
 MOST_BYTES = 64 << 20
 """A longer file is no description of anything, and may have no end, such as ``/dev/zero``."""
@@ -27,3 +30,26 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
             f"{os.fspath(path)!r} is longer than {MOST_BYTES} bytes; name a smaller file"
         )
     return data.decode("utf-8")
+
+
+def document(text: str, noun: str, *, is_json: bool) -> Any:
+    """What a text in JSON or TOML holds.
+
+    Args:
+        text: The text.
+        noun: What the file is called in messages, such as ``spec 'flags.toml'``.
+        is_json: Whether it is JSON, or TOML.
+
+    Raises:
+        InvalidValueError: it is not; says where.
+    """
+    # Imported here: most of what imports this module reads no TOML.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        return json.loads(text) if is_json else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(f"{noun} is no {'JSON' if is_json else 'TOML'}: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from autotune.measure.protocol import PROTOCOL_VERSION, PROTOCOLS, MeasureProtocol
+from autotune.measure.protocol import PHASES, PROTOCOL_VERSION, PROTOCOLS, MeasureProtocol
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autotune.measure.workers import SharedWorkers
 
 __all__ = [
+    "PHASES",
     "PROTOCOLS",
     "PROTOCOL_VERSION",
     "Collecting",

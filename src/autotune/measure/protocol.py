@@ -17,6 +17,7 @@ from autotune.ir.converter import JsonForm
 PROTOCOL_VERSION = "3"
 
 PHASES = ("start", "task", "build", "load", "verify", "run", "observe")
+"""What a candidate goes through, in a worker that was started; each phase has a deadline."""
 
 # Deadlines do not change what is measured, only what is given up on, and that is retried.
 _NOT_IN_IDENTITY = (
@@ -104,7 +105,7 @@ class MeasureProtocol(JsonForm):
     pin: bool = True
     hopeless_factor: float = field(default=100.0, validator=_positive)
     hopeless_seconds: float = field(default=3.0, validator=_positive)
-    memory_bytes: int | None = None
+    memory_bytes: int | None = field(default=None, validator=attrs.validators.optional(_positive))
     version: str = PROTOCOL_VERSION
 
     def __attrs_post_init__(self) -> None:

@@ -19,6 +19,7 @@ from attrs import frozen
 
 from autotune.errors import PluginError, UnknownNameError, near_matches
 from autotune.plugins.hooks import PROJECT, HookSpecs
+from autotune.plugins.known_names import where_it_is
 from autotune.plugins.spec import (
     API_VERSION,
     API_VERSION_ATTRIBUTE,
@@ -224,8 +225,14 @@ class PluginManager(pluggy.PluginManager):
     def _find(self, kind: str, name: str) -> tuple[PluginSpec, _Source]:
         parts = self._of_kind(kind)
         if name not in parts:
-            raise UnknownNameError(_noun(kind), name, parts, self._unavailable())
+            raise UnknownNameError(_noun(kind), name, parts, self.where_it_may_be(kind, name))
         return parts[name]
+
+    def where_it_may_be(self, kind: str, name: str) -> str:
+        """Returns sentences on where a part that is unknown may be found; `""` for none."""
+        failed = {failure.distribution for failure in self._failures}
+        found = (where_it_is(kind, name, failed), self._unavailable())
+        return " ".join(filter(None, found))
 
     def _unavailable(self) -> str:
         failed = [

@@ -83,7 +83,7 @@ def check_recorded(kind: str, name: str, given: str | None = None) -> None:
     noun = kind.replace("_", " ")
     known = manager().names(kind)
     if given is None and name not in known:
-        extra = (
+        extra = manager().where_it_may_be(kind, name) or (
             "Records name parts of installed plugins only: install its plugin, or name the "
             f"{noun} yourself ({noun}=..., --{noun})."
         )

@@ -14,6 +14,7 @@ from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import gpu_hint, preset, preset_names
 from autotune.targets.target import Target
 from autotune.targets.tf32 import TF32_SUFFIX, with_tf32
+from autotune.targets.tvm_names import name_of_tvm_target
 
 __all__ = ["CORE_NAMES", "resolve"]
 
@@ -27,8 +28,9 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
     Args:
         spec: `"cpu"` for this machine's CPU, `"cuda"` or `"cuda:N"` for its first or another GPU,
             the name of a preset, one of these followed by `"-tf32"` for a GPU that may round
-            factors of float32 products to TF32, the path of a JSON file that holds
-            `Target.to_json()`, or a target, which is returned as it is.
+            factors of float32 products to TF32, one of these as TVM writes it
+            (`"llvm -mcpu=cascadelake"`), the path of a JSON file that holds `Target.to_json()`,
+            or a target, which is returned as it is.
         others: Further names that are allowed, for the message.
 
     Raises:
@@ -48,6 +50,8 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
         raise InvalidValueError(
             f"a target is 'cpu', 'cuda', a preset, a path or a Target, not {type(spec).__name__}"
         )
+    if isinstance(spec, str) and (name := name_of_tvm_target(spec)) is not None:
+        return resolve(name, others)
     path = Path(spec)
     if isinstance(spec, os.PathLike) or path.suffix == ".json" or os.sep in spec:
         return _read(path)

@@ -92,9 +92,28 @@ def test_a_list_of_ones_own(tmp_path: Path) -> None:
         ({"version": 2}, "version 1"),
         ({"schema": "other"}, "schema"),
         ({"tasks": []}, "has no tasks"),
-        ({"tasks": [{"name": "one"}]}, "no task list: KeyError.'workload'"),
-        ({"tasks": [{"name": "one", "wrkload": "gemm"}]}, "a task has no 'wrkload'"),
-        ({"tasks": 3}, "no task list"),
+        ({"tasks": 3}, "has no tasks"),
+        ({"task": []}, "has a field 'task'; .* Did you mean 'tasks'"),
+        ({"options": 3}, "tasks.json': options must be a table, not 3"),
+        ({"tasks": [3]}, "task 1 must be a table, not 3"),
+        ({"tasks": [{"name": "one", "shape": {}}]}, "task 'one': workload is missing"),
+        ({"tasks": [{"name": "one", "workload": "gemm"}]}, "task 'one': shape must be a table"),
+        (
+            {"tasks": [{"name": "one", "wrkload": "gemm"}]},
+            "task 'one' has a field 'wrkload'; .* Did you mean 'workload'",
+        ),
+        (
+            {"tasks": [{"workload": "gemm", "shape": {"m": 8.5}}]},
+            "task 1: shape: m must be a whole number, not 8.5",
+        ),
+        (
+            {"tasks": [{"workload": "gemm", "shape": {"m": True}}]},
+            "task 1: shape: m must be a whole number, not True",
+        ),
+        (
+            {"tasks": [{"workload": "gemm", "shape": {}, "dtype": 32}]},
+            "task 1: dtype must be a text, not 32",
+        ),
     ],
 )
 def test_what_is_no_list_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -113,6 +132,31 @@ def test_unknown_lists_are_named(tmp_path: Path) -> None:
         TaskList.read("cpu-6")
     with pytest.raises(InvalidValueError, match="cannot be read"):
         TaskList.read(str(tmp_path / "missing.json"))
-    (tmp_path / "text.json").write_text("{")
-    with pytest.raises(InvalidValueError, match="no task list"):
-        TaskList.read(str(tmp_path / "text.json"))
+    for name, kind in (("text.json", "JSON"), ("text.toml", "TOML")):
+        (tmp_path / name).write_text("{")
+        with pytest.raises(InvalidValueError, match=f"text.* is no {kind}"):
+            TaskList.read(str(tmp_path / name))
+
+
+def test_toml_says_the_same_as_json(tmp_path: Path) -> None:
+    one = tmp_path / "one.toml"
+    one.write_text(
+        '[options]\ntrials = 4\nstrategy = "grid"\n[[tasks]]\nworkload = "gemm"\n'
+        'shape = { m = 8, n = 8, k = 8 }\ndtype = "float64"\noptions = { trials = 8 }\n'
+    )
+    item = {"workload": "gemm", "shape": {"m": 8, "n": 8, "k": 8}, "dtype": "float64"}
+    two = _write(
+        tmp_path,
+        options={"trials": 4, "strategy": "grid"},
+        tasks=[{**item, "options": {"trials": 8}}],
+    )
+    assert TaskList.read(str(one)).tasks == TaskList.read(two).tasks
+    (task,) = TaskList.read(two).tasks
+    assert task.name == "gemm m=8 n=8 k=8 float64"
+    assert task.options == {"trials": 8, "strategy": "grid"}
+
+
+def test_a_task_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    listed = TaskList.read(_write(tmp_path, tasks=[{"workload": "gemm", "shape": {"m": 8}}]))
+    with pytest.raises(InvalidValueError, match=r"task 'gemm m=8': gemm: the shape lacks n, k"):
+        listed.workloads()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
     database_option,
     existing_database_option,
@@ -17,7 +16,10 @@ from autotune.cli.options import (
     tune_options,
     watched,
 )
+from autotune.cli.protocols import protocol_option, read_protocol
 from autotune.cli.query import open_for_reading
+from autotune.cli.task_lists import task_list_options
+from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.cli.watching import Watching
@@ -35,8 +37,8 @@ Examples:
   autotune train record --tasks cpu-60 --only tvm-gmm-128 --programs 50
   autotune train record --tasks mine.json --time 600 --database cpu.db
 
-A list of your own is a JSON file: {"schema": "autotune.tasks", "version": 1, "tasks":
-[{"name": "small", "workload": "gemm", "shape": {"m": 64, "n": 64, "k": 64}}]}.
+A list of your own is a file of JSON, {"tasks": [{"name": "small", "workload": "gemm", "shape":
+{"m": 64, "n": 64, "k": 64}}]}, or of TOML, as for `autotune tune --tasks`.
 """
 INFO_EPILOG = """\b
 Example:
@@ -46,15 +48,7 @@ Example:
 
 @click.command("record", epilog=RECORD_EPILOG)
 @database_option
-@click.option(
-    "--tasks",
-    "task_list",
-    metavar="LIST",
-    required=True,
-    type=InputFile(),
-    help="A list by name, or a JSON file.",
-)
-@click.option("--only", metavar="TASK", multiple=True, help="This task only; may be repeated.")
+@task_list_options(required=True)
 @click.option(
     "--programs", type=int, default=300, show_default=True, help="Candidates of each task."
 )
@@ -65,11 +59,9 @@ Example:
     show_default=True,
     help="Share of the candidates that is random; the others are evolved.",
 )
-@click.option(
-    "--protocol",
-    default="quick",
-    show_default=True,
-    help="Measuring protocol: quick, or standard as in tune.",
+@protocol_option(
+    "How candidates are timed: quick, which is the default, standard as in tune, or a setting "
+    "such as deadlines.build=60; may be repeated."
 )
 @tune_options("time", "seed", "target", "backend", "threads", parts=("search_space", "cost_model"))
 @progress_options
@@ -79,7 +71,7 @@ def record(
     database: str,
     task_list: str,
     only: tuple[str, ...],
-    protocol: str,
+    protocol: tuple[str, ...],
     programs: int,
     random_share: float,
     watching: Watching,
@@ -94,15 +86,21 @@ def record(
 
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.measure import MeasureProtocol
     from autotune.models.training import TaskList
     from autotune.tuning.recording import record_tasks
 
     listed = TaskList.read(task_list).only(only)
+    listed.workloads()
+    for task in listed.tasks:
+        if task.options:
+            raise InvalidValueError(
+                f"{listed.place(task)}: options are those of `autotune tune`; tasks are recorded "
+                "alike: leave them out"
+            )
     output = Output(json_path, watching.log_path)
     done = record_tasks(
         listed.tasks,
-        evolve(options, database=database, protocol=MeasureProtocol.named(protocol)),
+        evolve(options, database=database, protocol=read_protocol(protocol, usual="quick")),
         programs=programs,
         random_share=random_share,
         watching=_watching(listed, watching),

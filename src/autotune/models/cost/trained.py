@@ -29,5 +29,8 @@ def trained_model(given: str | os.PathLike[str]) -> ModelFile:
     # What has a suffix or a folder is meant to be a file.
     is_plain = isinstance(given, str) and given.replace("-", "").replace("_", "").isalnum()
     if is_plain and not os.path.exists(given):
-        raise UnknownNameError("trained model", str(given), names, "There is no such file either.")
+        extra = manager().where_it_may_be("trained_model", str(given))
+        raise UnknownNameError(
+            "trained model", str(given), names, extra or "There is no such file either."
+        )
     return ModelFile.at(given)

@@ -1,16 +1,21 @@
-"""Lists of tasks whose schedules are recorded: data, shipped with the package or in a file."""
+"""Lists of tasks: data, shipped with the package or in a file of JSON or TOML."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from attrs import field, frozen
 
-from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.ir.text_files import read_text_file
+from autotune.errors import (
+    AutotuneError,
+    InvalidValueError,
+    UnknownNameError,
+    did_you_mean,
+    near_matches,
+)
+from autotune.ir.text_files import document, read_text_file
 from autotune.ir.workloads import Workload
 from autotune.plugins.workload_names import make_workload
 
@@ -18,6 +23,9 @@ __all__ = ["ListedTask", "TaskList", "builtin_task_lists"]
 
 SCHEMA = "autotune.tasks"
 VERSION = 1
+_FIELDS = ("schema", "version", "description", "options", "tasks")
+_TASK_FIELDS = ("name", "workload", "shape", "dtype", "source", "options")
+_FILES = (".json", ".toml")
 
 
 @frozen
@@ -30,6 +38,7 @@ class ListedTask:
         shape: The builder's shape.
         dtype: Element type; None for the builder's default.
         source: Where it occurs, for people.
+        options: How it is tuned, by the command line's names of options.
     """
 
     name: str
@@ -37,6 +46,7 @@ class ListedTask:
     shape: Mapping[str, int] = field(hash=False)
     dtype: str | None = None
     source: str = ""
+    options: Mapping[str, Any] = field(factory=dict, hash=False)
 
     def make(self) -> Workload:
         """The workload.
@@ -75,21 +85,39 @@ class TaskList:
         kept = tuple(task for task in self.tasks if not wanted or task.name in wanted)
         return TaskList(self.name, self.description, kept)
 
+    def place(self, task: ListedTask) -> str:
+        """What a task is called in messages: its list and its name."""
+        return f"task list {self.name!r}, task {task.name!r}"
+
+    def workloads(self) -> list[Workload]:
+        """The workload of each task.
+
+        Raises:
+            InvalidValueError: one cannot be made; names the task, and what is wrong with it.
+        """
+        made = []
+        for task in self.tasks:
+            try:
+                made.append(task.make())
+            except AutotuneError as error:
+                raise InvalidValueError(f"{self.place(task)}: {error}") from error
+        return made
+
     @staticmethod
     def read(name: str) -> TaskList:
-        """A list that is shipped, by name, or one in a file that ends in ``.json``.
+        """A list that is shipped, by name, or one in a file that ends in ``.json`` or ``.toml``.
 
         Raises:
             UnknownNameError: no list of this name is shipped.
-            InvalidValueError: a file cannot be read or is no task list.
+            InvalidValueError: a file cannot be read or is no task list; names the task and field.
         """
-        if not name.endswith(".json"):
+        if not name.endswith(_FILES):
             return _read_shipped(name)
         try:
             text = read_text_file(name)
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidValueError(f"task list {name!r} cannot be read: {error}") from error
-        return _parse(name, text)
+        return _parse(name, text, is_json=name.endswith(".json"))
 
 
 def builtin_task_lists() -> list[str]:
@@ -101,36 +129,75 @@ def builtin_task_lists() -> list[str]:
 def _read_shipped(name: str) -> TaskList:
     known = builtin_task_lists()
     if name not in known:
-        raise UnknownNameError("task list", name, known, "A list of your own is a file *.json.")
+        extra = "A list of your own is a file *.json or *.toml."
+        raise UnknownNameError("task list", name, known, extra)
     file = resources.files("autotune.models.training") / "tasks" / f"{name}.json"
-    return _parse(name, file.read_text(encoding="utf-8"))
+    return _parse(name, file.read_text(encoding="utf-8"), is_json=True)
 
 
-def _parse(name: str, text: str) -> TaskList:
-    try:
-        data = json.loads(text)
-        if (data["schema"], data["version"]) != (SCHEMA, VERSION):
-            raise ValueError(f"its schema is not {SCHEMA!r} of version {VERSION}")
-        tasks = tuple(_task(item) for item in data["tasks"])
-        description = str(data.get("description", ""))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidValueError(f"{name!r} is no task list: {error!r}") from error
-    if not tasks:
-        raise InvalidValueError(f"task list {name!r} has no tasks")
+def _parse(name: str, text: str, *, is_json: bool) -> TaskList:
+    place = f"task list {name!r}"
+    data = _table(document(text, place, is_json=is_json), place, _FIELDS)
+    given = (data.get("schema", SCHEMA), data.get("version", VERSION))
+    if given != (SCHEMA, VERSION):
+        raise InvalidValueError(f"{place}: its schema is not {SCHEMA!r} of version {VERSION}")
+    options = _table(data.get("options", {}), f"{place}: options")
+    items = data.get("tasks")
+    if not isinstance(items, Sequence) or isinstance(items, str) or not items:
+        raise InvalidValueError(f"{place} has no tasks: a list of tables is needed")
+    tasks = tuple(
+        _task(item, options, f"{place}, {_noun(item, at)}") for at, item in enumerate(items)
+    )
     names = [task.name for task in tasks]
     for twice in sorted({it for it in names if names.count(it) > 1}):
-        raise InvalidValueError(f"task list {name!r} has two tasks called {twice!r}")
-    return TaskList(name, description, tasks)
+        raise InvalidValueError(f"{place} has two tasks called {twice!r}: give each a name")
+    return TaskList(name, _text(data, "description", place), tasks)
 
 
-def _task(item: Mapping[str, Any]) -> ListedTask:
-    unknown = set(item) - {"name", "workload", "shape", "dtype", "source"}
-    if unknown:
-        raise ValueError(f"a task has no {sorted(unknown)[0]!r}")
+def _noun(item: object, at: int) -> str:
+    """What a task is called before it is known to be one: by its name, or its number from 1."""
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return f"task {name!r}" if isinstance(name, str) else f"task {at + 1}"
+
+
+def _task(item: object, usual: Mapping[str, Any], place: str) -> ListedTask:
+    data = _table(item, place, _TASK_FIELDS)
+    workload, shape = _text(data, "workload", place), _table(data.get("shape"), f"{place}: shape")
+    if not workload:
+        raise InvalidValueError(f"{place}: workload is missing")
+    for key, extent in shape.items():
+        if isinstance(extent, bool) or not isinstance(extent, int):
+            raise InvalidValueError(
+                f"{place}: shape: {key} must be a whole number, not {extent!r}"
+            )
+    dtype = _text(data, "dtype", place) or None
+    named = " ".join([workload, *(f"{key}={it}" for key, it in shape.items()), dtype or ""])
+    options = _table(data.get("options", {}), f"{place}: options")
     return ListedTask(
-        str(item["name"]),
-        str(item["workload"]),
-        dict(item["shape"]),
-        item.get("dtype"),
-        str(item.get("source", "")),
+        _text(data, "name", place) or named.strip(),
+        workload,
+        dict(shape),
+        dtype,
+        _text(data, "source", place),
+        {**usual, **options},
     )
+
+
+def _text(data: Mapping[str, Any], key: str, place: str) -> str:
+    value = data.get(key)
+    if value is not None and not isinstance(value, str):
+        raise InvalidValueError(f"{place}: {key} must be a text, not {value!r}")
+    return value or ""
+
+
+def _table(data: object, place: str, known: Sequence[str] = ()) -> Mapping[str, Any]:
+    """A table, whose keys are among the known ones, if there are any."""
+    if not isinstance(data, Mapping):
+        raise InvalidValueError(f"{place} must be a table, not {data!r}")
+    for key in data:
+        if known and key not in known:
+            raise InvalidValueError(
+                f"{place} has a field {key!r}; allowed: {', '.join(known)}."
+                f"{did_you_mean(near_matches(str(key), known))}"
+            )
+    return data

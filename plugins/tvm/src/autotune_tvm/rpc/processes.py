@@ -80,7 +80,7 @@ def check_context(context: Context) -> None:
     TVMBackend().check_target(context.target)
     if context.protocol.cold:
         raise InvalidValueError(
-            "runner 'rpc' does not empty the caches of servers: measure warm, without --cold"
+            "runner 'rpc' does not empty the caches of servers: measure warm, without cold=true"
         )
     if context.observers:
         raise InvalidValueError(
