@@ -96,9 +96,10 @@ def where_it_is(kind: str, name: str, failed: Container[str] = ()) -> str:
     for folder, parts in IN_REPOSITORY.items():
         distribution = f"autotune-{folder}"
         if name in parts.get(kind, ()) and distribution not in failed:
-            return (
-                f"{name!r} is a part of {distribution}, which is not installed: run "
-                f"pip install ./plugins/{folder} in a checkout of autotune."
-            )
+            # Only now: it takes as long to import as all of this package.
+            from autotune.plugins.installing import install_distributions
+
+            command = install_distributions(distribution)
+            return f"{name!r} is a part of {distribution}, which is not installed: run {command}."
     meant = OTHER_TUNERS.get(kind, {}).get(name.casefold())
     return f"{meant}." if meant else ""
