@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,23 +67,21 @@ def needed(row: str) -> list[str]:
     ]
 
 
-def skip_without_parts(row: str) -> None:
-    """Skips where a row needs a plugin, or a learned model torch, that are not installed."""
-    installed = {status.distribution for status in manager().report() if status.status == "ok"}
-    for folder in needed(row):
-        if f"autotune-{folder}" not in installed:
-            pytest.skip(f"autotune-{folder} is not installed")
-    if re.search(r"pruner|tenset-mlp|felix-published", row):
-        pytest.importorskip("torch")
+LEARNED = re.compile(r"pruner|tenset-mlp|felix-published")
+
+
+def case(row: str, *, slow: bool = False) -> object:
+    """A row to be run, with what it needs beside the core."""
+    folders = {"felix", "heron", "mlir", "pruner", "tvm"}.intersection(needed(row))
+    learns = LEARNED.search(row) or "felix-mlp" in row or "pacm" in row
+    found = {*folders, *(["torch"] if learns else []), *(["heron"] if "--tasks" in row else [])}
+    marks = [pytest.mark.needs(*sorted(found))] if found else []
+    return pytest.param(row, id=row, marks=[*marks, *[pytest.mark.slow] * slow])
 
 
 def tuned(rows: Sequence[str]) -> list[object]:
     """Rows to be run; models that learn in torch take seconds, and are left to the slow tests."""
-    learned = re.compile(r"pruner|tenset-mlp|felix-published")
-    return [
-        pytest.param(row, id=row, marks=[pytest.mark.slow] * bool(learned.search(row)))
-        for row in rows
-    ]
+    return [case(row, slow=LEARNED.search(row) is not None) for row in rows]
 
 
 def test_the_page_has_the_rows_that_are_asked_for() -> None:
@@ -129,7 +126,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("row", tuned([row for row in OPERATORS if "--runner" not in row]))
 def test_an_operator_is_tuned(row: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    skip_without_parts(row)
     words = replaced(shlex.split(row)[1:], {**BUDGET, "--shape": SMALL[1], "--threads": "1"})
     words = [*words, "--backend", REFERENCE_BACKEND, *IN_PROCESS, *less_training(row)]
     assert run(words) == 0, capfd.readouterr().err
@@ -139,7 +135,6 @@ def test_an_operator_is_tuned(row: str, folder: Path, capfd: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("row", tuned([row for row in NETWORKS if " tune-model " in row]))
 def test_a_network_is_tuned(row: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    skip_without_parts(row)
     words = replaced(shlex.split(row)[1:], {"--trials": "24", "--round-size": "4"})
     place = words.index("--network")
     words[place : place + 2] = MODEL
@@ -182,9 +177,7 @@ SLOW = ("autotune train fit", "autotune compare")
 
 def others() -> list[object]:
     rows = [row for row in COMMANDS if row not in OPERATORS and " tune-model " not in row]
-    return [
-        pytest.param(row, id=row, marks=[pytest.mark.slow] * row.startswith(SLOW)) for row in rows
-    ]
+    return [case(row, slow=row.startswith(SLOW)) for row in rows]
 
 
 @pytest.mark.parametrize("row", others())
@@ -194,13 +187,6 @@ def test_another_command_does_what_it_says(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    skip_without_parts(row)
-    if "tune-external" in row and shutil.which("gcc") is None:
-        pytest.skip("the example is compiled by gcc")
-    if "felix-mlp" in row or "pacm" in row:
-        pytest.importorskip("torch")
-    if "--tasks" in row:
-        pytest.importorskip("autotune_heron")
     monkeypatch.chdir(recorded)
     beginning = next(it for it in OTHERS if row.startswith(it))
     words = shlex.split(row)[1:]
@@ -217,11 +203,11 @@ def test_another_command_does_what_it_says(
     assert captured.out.strip()
 
 
+@pytest.mark.needs("tvm")
 @pytest.mark.parametrize("row", [row for row in OPERATORS if "--runner rpc" in row])
 def test_a_runner_that_nobody_listens_for_is_refused_in_one_line(
     row: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("tvm")
     assert run([*shlex.split(row)[1:], "--backend", "tvm"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "127.0.0.1:9190" in line
