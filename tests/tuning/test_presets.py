@@ -43,9 +43,15 @@ NEEDS = {
 
 
 def cases() -> list[Any]:
-    """Published presets, each where its distribution is installed."""
+    """Published presets; those that differ from another in few options only before a release."""
     return [
-        pytest.param(name, marks=pytest.mark.needs(*NEEDS.get(name.partition("-")[0], ())))
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.needs(*NEEDS.get(name.partition("-")[0], ())),
+                *([pytest.mark.long] if name in ("pruner-finetune", "pruner-offline") else []),
+            ],
+        )
         for name in PUBLISHED
     ]
 

@@ -18,6 +18,7 @@ from autotune.targets import preset
 
 pytestmark = pytest.mark.needs("torch")
 TARGET = preset("h100")
+AT_EVERY_MERGE = ("resnet_50", "gpt2")
 SMALL: dict[str, dict[str, int]] = {
     "resnet_50": {"image": 32, "width": 8, "blocks": 2, "classes": 10},
     "mobilenet_v2": {"image": 32, "width_percent": 25, "blocks": 2, "classes": 10},
@@ -30,9 +31,14 @@ SMALL: dict[str, dict[str, int]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in AT_EVERY_MERGE else pytest.mark.long)
+        for name in zoo.names()
+    ],
+)
 def test_every_task_has_a_space_and_source(name: str) -> None:
     from autotune_tvm.cuda_code import cuda_source
     from autotune_tvm.networks.apply import apply_functions, default_function
@@ -57,7 +63,7 @@ def test_every_task_has_a_space_and_source(name: str) -> None:
     assert all('extern "C" __global__' in cuda_source(it, TARGET) for it in lowered.values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["bert_base", "dcgan", "gpt2"])
