@@ -10,6 +10,7 @@ from pathlib import Path
 from autotune.backends import (
     BuildRequest,
     ExportReport,
+    ForeignSchedules,
     ImportedProgram,
     LoweredProgram,
     ProgramFile,
@@ -17,6 +18,7 @@ from autotune.backends import (
 from autotune.ir.workloads import Workload
 from autotune.plugins.importer import Importer
 from autotune.store.records import Record
+from autotune.targets import Target
 from autotune.testing.reference_backend import ReferenceBackend
 
 __all__ = ["DyingBackend", "DyingImporter"]
@@ -50,6 +52,13 @@ class DyingBackend(ReferenceBackend):
     def export_records(self, records: Iterable[Record], format: str, path: Path) -> ExportReport:
         _die()
         return ExportReport(0, (), ())
+
+    def import_formats(self) -> Mapping[str, str]:
+        return {"text": "Dies"}
+
+    def import_records(self, format: str, path: Path, target: Target) -> ForeignSchedules:
+        _die()
+        return ForeignSchedules(())
 
 
 class DyingImporter(Importer):

@@ -12,6 +12,7 @@ from autotune.backends import ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.workloads import gemm
 from autotune.store.records import Record
+from autotune.targets import preset
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
 from autotune.testing.sample_records import KEY, sample_record
 from autotune.tuning import foreign_programs
@@ -21,6 +22,7 @@ from autotune.tuning.foreign_programs import (
     export_records,
     import_by,
     import_file,
+    imported_records,
     show_record,
 )
 
@@ -31,6 +33,11 @@ HANGING = '{"faults": [{"fault": "hang", "phase": "lower", "every": 1}]}'
 
 def foreign(backend: str, program: str | None) -> Record:
     return sample_record(key=evolve(KEY, backend=backend), program=program)
+
+
+def taken(path: Path, backend: str) -> None:
+    with imported_records(path, "text", backend, preset("zen4"), 0.0):
+        pass
 
 
 def test_what_is_well_read_arrives() -> None:
@@ -58,7 +65,7 @@ def test_errors_keep_their_class_and_text(tmp_path: Path) -> None:
         export_records([record], "none", tmp_path / "out", REFERENCE_BACKEND)
 
 
-@pytest.mark.parametrize("how", ["show", "build", "export", "import"])
+@pytest.mark.parametrize("how", ["show", "build", "export", "import", "take"])
 def test_a_compiler_that_dies_is_an_error(tmp_path: Path, how: str) -> None:
     record, path = foreign(DYING, "module {" * 8), tmp_path / "foreign.mlir"
     path.write_text("module {" * 8)
@@ -70,6 +77,7 @@ def test_a_compiler_that_dies_is_an_error(tmp_path: Path, how: str) -> None:
             "build": lambda: compile_record(record, backend=DYING),
             "export": lambda: export_records([record], "text", tmp_path / "out", DYING),
             "import": lambda: import_file(ProgramFile(path, "mlir"), DYING),
+            "take": lambda: taken(path, DYING),
         }[how]()
     assert "\n" not in str(caught.value)
 
