@@ -141,7 +141,8 @@ def _is_exact(symbol: str, first: Any, second: Any) -> bool:
 def _has_small_powers(reaches: tuple[float, float], exponents: Any) -> bool:
     if not np.size(exponents) or np.min(exponents) < 0 or reaches[1] >= _LARGEST.bit_length():
         return False
-    return int(reaches[0]) ** int(reaches[1]) <= _LARGEST
+    largest: int = int(reaches[0]) ** int(reaches[1])
+    return largest <= _LARGEST
 
 
 def _reach(value: Any) -> float:

@@ -42,7 +42,9 @@ def translate(
         relations = tuple(
             translator.relation(part, condition.text) for part in _conjuncts(condition.node)
         )
-        largest = {name: max(map(abs, parameters[name].column.values)) for name in condition.names}
+        largest = {
+            name: max(map(abs, parameters[name].column.values or ())) for name in condition.names
+        }
         for relation in relations:
             _checked_size(relation.expression, largest)
     except _NotWhole:
