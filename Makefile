@@ -90,7 +90,7 @@ $(VENV)/.created: $(PROJECT_FILES) scripts/check_system.sh
 
 # One command for all, from local paths: a project given by path is the only candidate for its name.
 $(VENV)/.installed: $(VENV)/.created $(SOURCES)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check . $(PLUGINS)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '.[report]' $(PLUGINS)
 	@touch $@
 
 $(VENV_TOX)/.installed: scripts/check_system.sh

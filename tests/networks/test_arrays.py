@@ -37,6 +37,19 @@ def test_arrays_are_made_checked_and_kept_in_files(dtype: str, tmp_path: Path) -
     np.testing.assert_array_equal(found.view(np.uint8), array.view(np.uint8))
 
 
+def test_bytes_in_the_other_order_are_the_same_numbers() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    swapped = array.astype(array.dtype.newbyteorder("S"))
+    (given,) = aligned_inputs([NetworkTensor("x", (3, 4), "float32")], [swapped])
+    np.testing.assert_array_equal(given, array)
+    assert given.dtype.isnative
+
+
+def test_several_arrays_are_not_stacked_into_one() -> None:
+    with pytest.raises(InvalidValueError, match="a list of 2 arrays; give each by itself"):
+        as_numpy([np.zeros(3), np.ones(3)])
+
+
 @pytest.mark.needs("ml_dtypes")
 def test_bits_are_no_numbers_of_bfloat16() -> None:
     with pytest.raises(InvalidValueError, match=r"'x' is uint16\[3, 4\]; .* takes bfloat16"):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.networks import NetworkTensor
 from autotune.networks.comparison import compare_outputs
@@ -23,7 +25,7 @@ def test_rounding_is_right_and_another_number_is_not() -> None:
     wrong = WANTED.copy()
     wrong[7] += np.float32(0.01)
     right, text = compared(wrong)
-    assert not right and "'logits': largest error 0.01," in text and "1 elements" in text
+    assert not right and "'logits': error 0.01," in text and "1 elements" in text
 
 
 @pytest.mark.parametrize(("dtype", "right"), [("float64", False), ("float32", True)])
@@ -39,6 +41,23 @@ def test_floats_are_held_to_tf32_where_the_target_allows_it() -> None:
     assert not compared(WANTED * np.float32(1.2), target=resolve("h100-tf32"))[0]
     precise = WANTED.astype(np.float64)
     assert not compared(precise * (1 + 2.0**-8), precise, "float64", resolve("h100-tf32"))[0]
+
+
+@given(st.lists(st.tuples(st.floats(-3, 3), st.floats(-12, 3)), min_size=1, max_size=8))
+def test_what_is_reported_is_the_element_that_is_worst_beside_its_bound(
+    drawn: list[tuple[float, float]],
+) -> None:
+    """As much where all are right as where one is wrong."""
+    wanted = np.array([value for value, _ in drawn])
+    found = wanted + 10.0 ** np.array([exponent for _, exponent in drawn])
+    scale = np.sqrt(np.mean(wanted * wanted))
+    bounds = 2 * np.sqrt(2.0**-52) * (np.abs(wanted) + scale)
+    shares = np.abs(found - wanted) / np.maximum(bounds, 1e-300)
+    tensor = NetworkTensor("logits", wanted.shape, "float64")
+    (difference,) = compare_outputs([tensor], [wanted], [found])
+    assert difference.ok == bool((shares <= 1).all())
+    reported = difference.error / max(difference.allowed, 1e-300)
+    assert reported == pytest.approx(shares.max())
 
 
 def test_integers_are_exact() -> None:

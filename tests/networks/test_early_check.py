@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +40,41 @@ def test_the_check_takes_little_of_the_time(
         saves=False,
     )
     assert check.is_affordable == is_affordable
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        ({"time": 51.0}, ""),
+        ({"time": 49.0}, "17 s are left of 49 s to tune it; a trial of each of its 18 programs"),
+        ({"time": 49.0, "trials": 4}, ""),
+        ({"time": 30.0}, "nothing is left of 30 s to tune it"),
+        ({}, ""),
+    ],
+)
+def test_a_time_that_is_too_short_for_a_trial_of_each_program_is_said_with_what_it_takes(
+    options: dict[str, Any], warned: str
+) -> None:
+    said: list[str] = []
+    tasks = [
+        UniqueTask(str(n), (str(n),), object(), None, 1, 0.0, (), refusal="no" * (n > 17))
+        for n in range(20)
+    ]
+    check = EarlyCheck(
+        network=SimpleNamespace(name="network", tasks=tasks, weight_bytes=0),  # type: ignore[arg-type]
+        tasks=tasks,
+        options=TuneOptions(
+            threads=1, listeners=[lambda event: said.append(event.message)], **options
+        ),
+        limit=ImportLimit("network", spent=lambda: 30.0),
+        clock=lambda: 0.0,
+        compares=False,
+        builds=True,
+        saves=False,
+    )
+    check.run()
+    assert len(said) == bool(warned)
+    assert warned in "".join(said) and ("about 50 s (--time)" in "".join(said)) == bool(warned)
 
 
 @pytest.mark.parametrize(("load", "wanted"), [(0.5, 2.0), (2.0, 2.0), (8.0, 8.0)])

@@ -336,5 +336,4 @@ def test_the_gain_over_an_untuned_program_that_was_not_run_is_a_bound(
     data = result.to_json()
     assert (data["baseline"], data["least_untuned"]) == (None, LEAST_SECONDS)
     text = comparison_table(result).to_text()
-    assert f"at least 500x the speed of the {UNTUNED}" in text
-    assert f"{UNTUNED}: not run, since a call takes 500 ms at least" in text
+    assert f"{UNTUNED}: not run, since a call takes 500 ms at least, 500x as long" in text

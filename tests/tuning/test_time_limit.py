@@ -18,6 +18,7 @@ from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import WarningRaised, WinnerConfirmed
 from autotune.tuning.options import TuneOptions
+from autotune.tuning.resume import Checkpoint
 from autotune.tuning.run_plan import Budget, Reserve
 from autotune.tuning.time_limit import TimeLimit
 
@@ -32,8 +33,8 @@ def bench() -> Iterator[Bench]:
 class Clock:
     now: float = 0.0
 
-    def limit(self, before: float = 0.0, **budget: float) -> TimeLimit:
-        watch = Stopwatch(lambda: self.now, {"run": before})
+    def limit(self, before: float = 0.0, startup: float = 0.0, **budget: float) -> TimeLimit:
+        watch = Stopwatch(lambda: self.now, {"run": before, "startup": startup})
         return TimeLimit(Budget(100, **budget), watch)
 
 
@@ -55,6 +56,16 @@ def test_the_search_ends_when_the_first_limit_is_reached(
     assert limit.search_is_over() == (search_ends == 0)
     clock.now = search_ends
     assert limit.search_is_over() and not limit.is_over
+
+
+def test_a_session_does_not_pay_for_the_start_of_earlier_ones() -> None:
+    clock = Clock()
+    limit = clock.limit(before=5.0, startup=40.0, seconds=60.0)
+    assert limit.left == 55.0 and not limit.search_is_over()
+    # Nor does a call that was stopped while it started count as one that did its work.
+    progress = attrs.evolve(Checkpoint.empty(1).progress, seconds={"startup": 60.0, "run": 5.0})
+    assert not Budget(None, 60.0).is_used_up(progress)
+    assert Budget(None, 60.0).is_used_up(attrs.evolve(progress, used_up=60.0))
 
 
 @pytest.mark.parametrize(

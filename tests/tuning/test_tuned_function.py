@@ -47,9 +47,28 @@ def test_inputs_may_lie_anywhere(matmul: TunedFunction) -> None:
     fixed = aligned_copy(a)
     fixed.flags.writeable = False
     transposed = np.asfortranarray(a)
-    for one in (placed_apart(a), transposed, fixed, np.repeat(a, 2, axis=0)[::2]):
+    swapped = a.astype(a.dtype.newbyteorder("S"))
+    for one in (placed_apart(a), transposed, fixed, np.repeat(a, 2, axis=0)[::2], swapped):
         np.testing.assert_array_equal(matmul(one, B=placed_apart(b)), wanted)
         np.testing.assert_array_equal(one, a)
+
+
+def test_a_tensor_with_gradients_is_taken_as_its_numbers(matmul: TunedFunction) -> None:
+    class Recording:
+        """As torch's that requires gradients."""
+
+        def __init__(self, array: np.ndarray) -> None:
+            self._array = array
+
+        def detach(self) -> np.ndarray:
+            return self._array
+
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+    a, b = operands()
+    found = matmul(Recording(a), b)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, matmul(a, b))
 
 
 def test_aligned_inputs_are_read_in_place_and_copies_kept(

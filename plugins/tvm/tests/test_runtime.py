@@ -36,6 +36,36 @@ for name in tvm.ir.Op.list_op_names():
     print(name, tvm.ir.Op.get(name).get_attr("TScriptPrinterName"))
 """
 
+FORKING = """
+import os, sys, threading, warnings
+import numpy as np
+import autotune
+
+workload = autotune.workloads.gemm(m=64, n=64, k=64)
+function = autotune.tune(workload, trials=1, threads=2, database="r.db").build()
+array = np.ones((64, 64), np.float32)
+
+def call():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        right = (function(array, array) == 64).all()
+    print(right, len(caught), *("forked" in str(it.message) for it in caught), flush=True)
+
+def elsewhere():
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+call()
+for calls in ((call, call), (elsewhere,)):
+    child = os.fork()
+    if not child:
+        for it in calls:
+            it()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
 KERNELS = (
     "tvm.contrib.cblas.matmul",
     "tvm.contrib.mkl.matmul",
@@ -67,6 +97,12 @@ def test_a_worker_imports_tvm_without_torch_and_may_import_it_later(
         check=True,
     )
     assert done.stdout.split() == ["False", "True", "True"]
+
+
+def test_programs_run_in_a_child_of_a_fork(tmp_path: Path) -> None:
+    """On one thread where those of the pool were left behind, which is said once."""
+    written = run_python("-c", FORKING, cwd=tmp_path)
+    assert written.splitlines() == ["True 0", "True 1 True", "True 0", "True 0"]
 
 
 @pytest.mark.slow

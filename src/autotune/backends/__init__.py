@@ -8,6 +8,7 @@ from autotune.backends.arrays import (
     aligned_empty,
     bind_copies,
     check_arguments,
+    host_array,
     poison_array,
 )
 from autotune.backends.backend import (
@@ -82,6 +83,7 @@ __all__ = [
     "aligned_empty",
     "bind_copies",
     "check_arguments",
+    "host_array",
     "cubin_architecture",
     "find_cuda_compiler",
     "header_folders",

@@ -21,6 +21,7 @@ __all__ = [
     "aligned_empty",
     "bind_copies",
     "check_arguments",
+    "host_array",
     "poison_array",
 ]
 
@@ -44,6 +45,15 @@ def aligned_copy(array: Array) -> Array:
     copy = aligned_empty(array.shape, array.dtype)
     np.copyto(copy, array)
     return copy
+
+
+def host_array(value: Any) -> Array:
+    """What a caller gave as an array in the byte order of this machine, in place if possible.
+
+    Gradients are not recorded: a tensor that asks for them is taken as its numbers.
+    """
+    array = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def bind_copies(executable: Executable, workload: Workload, inputs: Sequence[Array]) -> BoundCall:

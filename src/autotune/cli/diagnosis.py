@@ -11,12 +11,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from importlib import metadata
 from typing import Any
 
 import attrs
 from attrs import frozen
 
+from autotune.cli.dependencies import dependency_findings
 from autotune.errors import AutotuneError, one_line
 from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
@@ -28,14 +28,7 @@ from autotune.tuning.programs import compiling_backends, no_backend_text
 
 __all__ = ["Diagnosis", "diagnose"]
 
-DISTRIBUTIONS = (
-    "tensor-autotune",
-    "numpy",
-    "attrs",
-    "click",
-    "rich",
-    "lightgbm",
-)
+CORE = "tensor-autotune"
 LOW_DISK = 1 << 30
 STABLE_SPREAD = 0.05
 """Timing is called stable when nine of ten repetitions are within this share of the median."""
@@ -96,14 +89,7 @@ def _system() -> Iterator[Finding]:
 
 def _versions() -> Iterator[Finding]:
     plugins = {status.distribution for status in manager().report() if status.distribution}
-    for name in (*DISTRIBUTIONS, *sorted(plugins - set(DISTRIBUTIONS))):
-        try:
-            yield Finding(name, "ok", metadata.version(name))
-        except metadata.PackageNotFoundError:
-            if name == "tensor-autotune":
-                yield Finding(name, "warning", "not installed: running from a source tree")
-            else:
-                yield Finding(name, "warning", f"not installed; pip install {name}")
+    yield from dependency_findings((CORE, *sorted(plugins - {CORE})))
 
 
 def _plugins() -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, aligned_copy, dlpack
+from autotune.backends import ALIGNMENT, aligned_copy, dlpack, host_array
 from autotune.errors import InvalidValueError
 from autotune.networks.frontend import NetworkTensor
 
@@ -54,6 +54,10 @@ def as_numpy(value: Any) -> Array:
     Raises:
         InvalidValueError: it is no array.
     """
+    if isinstance(value, (list, tuple)) and any(hasattr(it, "__dlpack__") for it in value):
+        raise InvalidValueError(
+            f"an input is a {type(value).__name__} of {len(value)} arrays; give each by itself"
+        )
     if hasattr(value, "detach"):
         value = value.detach()
     where = dlpack.device_of(value)
@@ -63,9 +67,9 @@ def as_numpy(value: Any) -> Array:
         bits = value.view(sys.modules["torch"].uint16)
         return as_numpy(bits).view(numpy_type(_BFLOAT16))
     try:
-        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else host_array(value)
     except (BufferError, RuntimeError, TypeError, ValueError):
-        array = np.asarray(value)
+        array = host_array(value)
     if array.dtype == object:
         raise InvalidValueError(f"an input is of type {type(value).__name__}; inputs are arrays")
     return array

@@ -26,12 +26,12 @@ allowed, ``eps`` of float32 is that of TF32."""
 
 @frozen
 class Difference:
-    """The largest difference of one output from the model's.
+    """The difference of one output from the model's that is largest beside its bound.
 
     Attributes:
         output: Its name.
-        error: Largest absolute difference; infinite where only one of both is a number.
-        allowed: The bound at that element.
+        error: Absolute difference of that element; infinite where only one of both is a number.
+        allowed: Its bound.
         scale: Root mean square of the model's output.
         wrong: How many elements are beyond their bounds.
         problem: Why the arrays cannot be compared, such as another shape; "" where they can.
@@ -53,7 +53,7 @@ class Difference:
         if self.problem:
             return f"output {self.output!r} {self.problem}"
         return (
-            f"output {self.output!r}: largest error {self.error:.3g}, allowed {self.allowed:.3g} "
+            f"output {self.output!r}: error {self.error:.3g}, allowed {self.allowed:.3g} "
             f"(root mean square {self.scale:.3g}, {self.wrong} elements beyond their bounds)"
         )
 
@@ -108,6 +108,9 @@ def _difference(
     error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
     if not error.size:
         return Difference(tensor.name, 0.0, 0.0, 0.0, 0)
-    place = np.unravel_index(int(np.argmax(error - bound)), error.shape)
+    # Where nothing may be off, whatever is off is infinitely too much.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(error == 0, 0.0, error / bound)
+    place = np.unravel_index(int(np.argmax(share)), error.shape)
     wrong = int((error > bound).sum())
     return Difference(tensor.name, float(error[place]), float(bound[place]), scale, wrong)

@@ -30,6 +30,8 @@ _MOST_SHARE = 0.02
 """Nor are those of which the check takes a larger part of the time, which it is there to save."""
 _SECONDS_PER_PROGRAM = 0.05
 """How long a program without a schedule takes to compile."""
+_SECONDS_PER_TRIAL = 1.0
+"""About what the first candidate of a program takes, and to build and time it again at the end."""
 _BUILT_BYTES_PER_SECOND = 1e8
 """Weights are copied, and packed for the schedules that take them so, at this rate."""
 _TUNED_FLOP_PER_SECOND = 2e10
@@ -107,14 +109,19 @@ class EarlyCheck:
         return built - began, self.clock() - built
 
     def _warn_of_time(self, reserve: Reserve) -> None:
-        """Say where a network takes as long to import and to build as the whole call may."""
-        spent, limit = self.limit.spent(), self._seconds
-        if spent + reserve.least < limit:
+        """Say where the call may not take long enough for a trial of each program."""
+        limit, taken = self._seconds, self.limit.spent() + reserve.least
+        programs = sum(task.is_tunable for task in self.tasks)
+        trials = programs if self.options.trials is None else min(self.options.trials, programs)
+        needed = taken + trials * _SECONDS_PER_TRIAL
+        if needed < limit:
             return
         then = f", and to build, check and time it about {reserve.least:.0f} s"
+        left = "nothing is" if taken >= limit else f"{limit - taken:.0f} s are"
         message = (
-            f"to import and check it took {spent:.0f} s{then if reserve.least else ''}: nothing "
-            f"is left of {limit:g} s to tune it"
+            f"to import and check it took {self.limit.spent():.0f} s"
+            f"{then if reserve.least else ''}: {left} left of {limit:g} s to tune it; a trial of "
+            f"each of its {programs} programs needs about {math.ceil(needed)} s (--time)"
         )
         for listener in self.options.listeners:
             listener(WarningRaised(self.network.name, message))

@@ -20,6 +20,7 @@ from autotune.networks.running import (
     time_network,
 )
 from autotune.report import Table, formats, time_line
+from autotune.sketches import UNTUNED
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune.tuning.result import Result
@@ -417,11 +418,19 @@ def _headline(result: ModelResult) -> str:
         figures.append(f"{formats.seconds(result.timing.latency)} an inference")
     if result.latency:
         figures.append(f"{formats.seconds(result.latency)} estimated from its tasks")
-    if result.speedup is not None:
-        figures.append(f"{formats.ratio(result.speedup)} the speed without tuning")
-    elif result.least_speedup is not None:
-        figures.append(f"at least {formats.ratio(result.least_speedup)} the speed without tuning")
+    defaults = _default_schedules(result)
+    if defaults and result.speedup is not None:
+        figures.append(f"{formats.ratio(result.speedup)} the speed of {defaults}")
+    elif defaults and result.least_speedup is not None:
+        figures.append(f"at least {formats.ratio(result.least_speedup)} the speed of {defaults}")
     return f"{result.name}: {', '.join(figures)}" if figures else result.name
+
+
+def _default_schedules(result: ModelResult) -> str:
+    """What there is without tuning; "" where nothing but naive loop nests was timed."""
+    timed = (it for task in result.tasks if task.result for it in task.result.baselines)
+    names = {it.name for it in timed if it.outcome.latency is not None} - {UNTUNED}
+    return " and ".join(sorted(names))
 
 
 def _notes(result: ModelResult) -> list[str]:

@@ -46,6 +46,11 @@ class Stopwatch:
         return self._clock() - self._start
 
     @property
+    def earlier(self) -> float:
+        """Seconds of the earlier sessions without their start-up, which every session has."""
+        return sum(self._before.values()) - self._before["startup"]
+
+    @property
     def elapsed(self) -> float:
         """Seconds of the run: this session and the earlier ones."""
         return sum(self._before.values()) + self.session

@@ -122,7 +122,10 @@ def _baseline_lines(
 def _headline(
     result: Result, latency: float | None, vendor: float | None, vendor_name: str
 ) -> str:
-    """The task, and the speed of the program to use beside what is comparable with it."""
+    """The task, and the speed of the program to use beside what a user would have had.
+
+    That is no naive loop nest, which has a line of its own.
+    """
     if latency is None:
         return result.task
     figures = [formats.seconds(latency)]
@@ -135,16 +138,21 @@ def _headline(
             figures.append(comparison_text(rival.comparison, short_name(rival.result.backend)))
     if result.keeps_baseline:
         figures.append(f"{baseline_phrase(result.baseline_name)}, which no candidate beats")
-    elif result.speedup is not None:
-        figures.append(
-            f"{formats.ratio(result.speedup)} the speed of {baseline_phrase(result.baseline_name)}"
-        )
-    elif result.least_speedup is not None:
-        figures.append(
-            f"at least {formats.ratio(result.least_speedup)} the speed of "
-            f"{baseline_phrase(UNTUNED)}"
-        )
+    elif result.speedup is not None and (default := _default_baseline(result)):
+        name = baseline_phrase(result.baseline_name)
+        beaten = "" if default in name else f", which beats {default}"
+        figures.append(f"{formats.ratio(result.speedup)} the speed of {name}{beaten}")
     return f"{result.task}: {', '.join(figures)}"
+
+
+def _default_baseline(result: Result) -> str:
+    """What there is without tuning, such as the compiler's default schedule; "" if unknown."""
+    labels = [
+        baseline_label(result.workload, it.name)
+        for it in result.baselines
+        if it.outcome.latency is not None
+    ]
+    return next((label for label in labels if label != UNTUNED), "")
 
 
 def _confirmed_latencies(result: Result) -> tuple[float | None, float | None]:
@@ -216,7 +224,8 @@ def _baseline_notes(result: Result) -> list[str]:
     if result.least_speedup is not None:
         least = formats.seconds(result.least_untuned)
         notes.append(
-            f"{UNTUNED}: not run, since a call takes {least} at least; --time-untuned runs it"
+            f"{UNTUNED}: not run, since a call takes {least} at least, "
+            f"{formats.ratio(result.least_speedup)} as long; --time-untuned runs it"
         )
     for baseline in result.baselines:
         outcome = baseline.outcome

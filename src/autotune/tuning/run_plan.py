@@ -98,7 +98,10 @@ class Budget:
         """Whether a finished run did as much as this allows, or all that there was to do."""
         if self.left(progress.trials) <= 0 or progress.reason in (EXHAUSTED, CONVERGED):
             return True
-        spent = max(sum(progress.seconds.values()), progress.used_up)
+        # As for a time limit: a session that only started up has done nothing that was asked for.
+        spent = max(
+            sum(progress.seconds.values()) - progress.seconds.get("startup", 0.0), progress.used_up
+        )
         return self.seconds is not None and spent >= self.seconds
 
 

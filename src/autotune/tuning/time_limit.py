@@ -32,8 +32,9 @@ _SEARCH_GRACE = 1.0
 class TimeLimit:
     """The time of one session of a run.
 
-    A session may take what is left of the run's budget, or of its own, whichever is less. What
-    the search has left undone when the run's budget was used up is done by the next call, in as
+    A session may take what is left of the run's budget, or of its own, whichever is less; the
+    start-up of earlier sessions is no part of what was spent, since this one has its own. What the
+    search has left undone when the run's budget was used up is done by the next call, in as
     much time again at most.
 
     Args:
@@ -44,7 +45,7 @@ class TimeLimit:
 
     def __init__(self, budget: Budget, watch: Stopwatch, used_up: float = 0.0) -> None:
         self._watch = watch
-        before = watch.elapsed - watch.session
+        before = watch.earlier
         limits = [limit for limit in (budget.session_seconds,) if limit is not None]
         self._search_is_over = False
         if budget.seconds is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, Executable, aligned_empty
+from autotune.backends import ALIGNMENT, Executable, aligned_empty, host_array
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Tensor, Workload
 
@@ -22,9 +22,10 @@ class TunedFunction:
     """A compiled program. Call it with the workload's inputs, in order or by name.
 
     Returns the output array, or a tuple of arrays when the workload has several outputs. Inputs
-    are numpy arrays (or what ``numpy.asarray`` takes without changing the type) of exactly the
-    workload's shapes and types. They are never changed; those that are contiguous and begin at a
-    multiple of ``autotune.backends.ALIGNMENT`` bytes are read where they lie, and others copied.
+    are numpy arrays (or what ``numpy.asarray`` takes without changing the type, or tensors of
+    torch) of exactly the workload's shapes and types. They are never changed; those that are
+    contiguous, in this machine's byte order and begin at a multiple of
+    ``autotune.backends.ALIGNMENT`` bytes are read where they lie, and others copied.
     Several threads may call it at once.
     """
 
@@ -102,8 +103,8 @@ class TunedFunction:
         return [given[tensor.name] for tensor in inputs]
 
 
-def _checked(tensor: Tensor, value: Array) -> Array:
-    array = np.asarray(value)
+def _checked(tensor: Tensor, value: Any) -> Array:
+    array = host_array(value)
     if array.shape != tensor.shape or array.dtype != tensor.element.dtype:
         raise InvalidValueError(
             f"input {tensor.name!r} must be {tensor.dtype} of shape {list(tensor.shape)}, "

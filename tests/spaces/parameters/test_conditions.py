@@ -15,21 +15,30 @@ from autotune.spaces.parameters import Parameter, parameter_space, parse_conditi
 DOMAINS = {
     "a": (1, 2, 3, 8),
     "b": (0, 1, 4),
+    # Products of these need more than 64 bits.
+    "m": (-3, 2**31, 2**53 - 1),
     "f": (0.25, 1.5, 2.0),
     "flag": (False, True),
     "layout": ("nchw", "nhwc"),
 }
 ROWS = [dict(zip(DOMAINS, row, strict=True)) for row in itertools.product(*DOMAINS.values())]
 
-numbers = st.sampled_from(["a", "b", "f", "flag", "0", "1", "3", "0.5"])
-wholes = st.sampled_from(["a", "b", "2", "5"])
+numbers = st.sampled_from(["a", "b", "f", "m", "flag", "0", "1", "3", "0.5"])
+wholes = st.sampled_from(["a", "b", "m", "2", "5", "4611686018427387904"])
 
 
 def arithmetic(leaves: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    operators = st.sampled_from(["+", "-", "*", "/", "//", "%"])
+    """Numbers, also as operands of ``and``, ``or`` and ``if`` that are used as numbers."""
+    operators = st.sampled_from(["+", "-", "*", "/", "//", "%", "or", "and"])
     return st.recursive(
         leaves,
-        lambda part: st.builds(lambda x, op, y: f"({x} {op} {y})", part, operators, part),
+        lambda part: (
+            st.builds(lambda x, op, y: f"({x} {op} {y})", part, operators, part)
+            | st.builds(lambda x, y, z: f"({x} if {y} else {z})", part, part, part)
+            # Larger exponents would fill the memory of Python, which is asked, too.
+            | st.builds(lambda x, y: f"({x} ** {y})", part, st.sampled_from("0124b"))
+            | part.map(lambda it: f"(-{it})")
+        ),
         max_leaves=4,
     )
 
@@ -37,10 +46,12 @@ def arithmetic(leaves: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 compared = st.builds(
     lambda x, op, y: f"{x} {op} {y}",
     arithmetic(numbers) | arithmetic(wholes),
-    st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),
+    st.sampled_from(["<", "<=", ">", ">=", "==", "!=", "in [2, 4, True, 0.5, 'nchw'] and 1 <="]),
     arithmetic(numbers),
 )
-members = st.sampled_from(["layout in ['nhwc']", "a not in (1, 3)", "layout == 'nchw'", "flag"])
+members = st.sampled_from(
+    ["layout in ['nhwc']", "a not in (1, 3)", "layout == 'nchw'", "flag", "a * b in (1, 4)"]
+)
 conditions = st.recursive(
     compared | members,
     lambda part: (
@@ -52,10 +63,10 @@ conditions = st.recursive(
 
 
 def according_to_python(text: str) -> list[bool] | None:
-    """What Python itself says of every row; None where it divides by zero."""
+    """What Python itself says of every row; None where it cannot compute some."""
     try:
         return [bool(eval(text, {"__builtins__": {}}, dict(row))) for row in ROWS]
-    except ZeroDivisionError:
+    except (ZeroDivisionError, OverflowError, TypeError):
         return None
 
 
@@ -66,7 +77,7 @@ def test_a_condition_holds_where_python_says_so(text: str) -> None:
     columns = {name: np.array([row[name] for row in ROWS]) for name in condition.names}
     expected = according_to_python(text)
     if expected is None:
-        with pytest.raises(InvalidValueError, match="divides by zero"):
+        with pytest.raises(InvalidValueError, match="divides by zero|cannot be computed"):
             condition.holds(columns)
     else:
         assert condition.holds(columns).tolist() == (expected if columns else expected[:1])
@@ -127,3 +138,13 @@ def test_texts_and_numbers_cannot_be_ordered() -> None:
         condition.holds(
             {name: np.array(DOMAINS[name][:1], dtype=object) for name in condition.names}
         )
+
+
+@pytest.mark.parametrize(
+    "text", ["9 ** 9 ** 9 > a", "a ** (9 ** 9) > 3", "'x' * 10 ** 18 == layout", "'%9d' % a == 1"]
+)
+def test_what_would_fill_the_memory_is_not_computed(text: str) -> None:
+    condition = parse_condition(text, DOMAINS)
+    columns = {name: np.array(DOMAINS[name]) for name in condition.names}
+    with pytest.raises(InvalidValueError, match=r"cannot be computed: .*(bits|not texts)"):
+        condition.holds(columns)

@@ -14,7 +14,7 @@ from autotune.spaces.parameters import (
     parameter_space,
     recorded_space,
 )
-from autotune.spaces.parameters.conditions import parse_condition
+from autotune.spaces.parameters.conditions import Condition, parse_condition
 from autotune.spaces.parameters.translation import translate
 
 BLOCK = Parameter("block", (16, 32, 64, 128), default=32)
@@ -126,3 +126,40 @@ def test_programs_are_told_apart_and_candidates_are_read_back() -> None:
 def test_an_external_workload_has_nothing_else() -> None:
     with pytest.raises(InvalidValueError, match="is external, and has tensors"):
         Workload("p", (), (), ("Y",), external="0123456789abcdef")
+
+
+def test_the_work_for_a_long_range_does_not_grow_with_calls_per_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = []
+    holds = Condition.holds
+
+    def counted(condition: Condition, columns: dict[str, np.ndarray]) -> np.ndarray:
+        rows.append(len(next(iter(columns.values()))))
+        return holds(condition, columns)
+
+    monkeypatch.setattr(Condition, "holds", counted)
+    steps = Parameter("steps", tuple(range(1, 2**18 + 1)))
+    space = parameter_space(
+        "program", [steps, FLAG], ["steps % 7 == 3", "steps / 2 > 9.5 or flag"]
+    )
+    left = [it for it in steps.values if it % 7 == 3]
+    assert space.count() == len(left) + sum(it > 19 for it in left)
+    assert len(rows) < 64
+
+
+def test_a_value_is_found_without_a_walk_through_all() -> None:
+    class Watched(int):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Watched.compared += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    values = tuple(map(Watched, range(1000)))
+    parameter = Parameter("steps", values)
+    Watched.compared = 0
+    assert parameter.decode(parameter.encode(values[999])) == 999
+    assert Watched.compared < 10

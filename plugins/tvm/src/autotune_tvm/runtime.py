@@ -48,25 +48,46 @@ def use_threads(threads: int) -> None:
 
     TVM keeps one pool per calling thread, made on first use and never enlarged. Its own choice of
     size is half of the CPUs; here it is made with a thread for every CPU, or as many as the
-    environment says, and used in part.
+    environment says, and used in part. A fork copies the pool of the thread that forks without
+    its threads: parallel loops of that thread then run on it alone, in the child.
     """
-    if getattr(_configured, "threads", None) == threads:
+    process = os.getpid()
+    if getattr(_configured, "found", None) == (process, threads):
         return
-    tvm = load()
-    configure = tvm.get_global_func("runtime.config_threadpool")
+    configure = load().get_global_func("runtime.config_threadpool")
+    if getattr(_configured, "process", process) == process:
+        _use_own(configure, threads)
+    else:
+        _use_forked(configure, threads)
+    _configured.found = process, threads
+
+
+def _use_own(configure: Any, threads: int) -> None:
     with environment(TVM_BIND_THREADS="0"):
-        if not hasattr(_configured, "threads"):
+        if not hasattr(_configured, "process"):
             _configure(configure, max(threads, _pool_size()))
+            _configured.process = os.getpid()
         _configure(configure, threads)
-        found = int(tvm.get_global_func("runtime.NumThreads")())
+        found = int(load().get_global_func("runtime.NumThreads")())
     if found < threads:
         warnings.warn(
             f"TVM's pool has {found} threads in this process: programs built for {threads} run "
             f"on {found}; set TVM_NUM_THREADS={threads} before the process starts",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    _configured.threads = threads
+
+
+def _use_forked(configure: Any, threads: int) -> None:
+    _configure(configure, 1)
+    if threads > 1:
+        warnings.warn(
+            f"this process was forked from one that had run programs, and a fork copies no "
+            f"threads: programs built for {threads} run on 1; call them from a new thread, or "
+            "start processes by 'spawn'",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _configure(configure: Any, threads: int) -> None:

@@ -204,13 +204,13 @@ def _compiled(
     """A graph for inputs of these shapes."""
     target = _target_for(options, inputs)
     outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
-    present = tuple(node is not None for node in outputs)
     if not all(_is_tensor(node) for node in outputs if node is not None):
         raise _NotCompiled("it returns a size, and not only tensors")
+    layouts = [None if node is None else _layout(node.meta["val"]) for node in outputs]
     # Torch compiles with tensors that have shapes only; what is exported and run here is real.
     with tracing(None), unset_fake_temporarily():
         examples = tuple(
-            torch.zeros(tuple(map(_size, it.shape)), dtype=it.dtype)
+            _laid_out(torch.zeros(tuple(map(_size, it.shape)), dtype=it.dtype), _layout(it))
             for it in inputs
             if isinstance(it, torch.Tensor)
         )
@@ -220,7 +220,7 @@ def _compiled(
             network = _network(options, target, model, examples)
         except AutotuneError as error:
             raise _NotCompiled(str(error)) from error
-    return partial(_run, network, present)
+    return partial(_run, network, layouts)
 
 
 def _target_for(options: BackendOptions, inputs: Sequence[Any]) -> str:
@@ -288,10 +288,31 @@ def _network(
     return build_model(model, examples, check=False, **given)
 
 
-def _run(network: CompiledNetwork, present: Sequence[bool], *inputs: Any) -> tuple[Any, ...]:
-    """The outputs of a network, and None where the graph returns that."""
+def _run(
+    network: CompiledNetwork, layouts: Sequence[Sequence[int] | None], *inputs: Any
+) -> tuple[Any, ...]:
+    """The outputs of a network in the layouts of the graph, and None where it returns that."""
     found = iter(network(*(it for it in inputs if isinstance(it, torch.Tensor))))
-    return tuple(next(found) if is_tensor else None for is_tensor in present)
+    return tuple(None if it is None else _laid_out(next(found), it) for it in layouts)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Axes from the outermost in memory to the innermost.
+
+    Those of channels-last images are 0, 2, 3, 1. Axes along which nothing moves stay in place.
+    """
+    shape, strides = list(map(_size, tensor.shape)), list(map(_size, tensor.stride()))
+    moving = [axis for axis, extent in enumerate(shape) if extent > 1 and strides[axis] > 0]
+    ordered = iter(sorted(moving, key=lambda axis: -strides[axis]))
+    return tuple(next(ordered) if axis in moving else axis for axis in range(len(shape)))
+
+
+def _laid_out(tensor: torch.Tensor, layout: Sequence[int]) -> torch.Tensor:
+    """The tensor with its elements in this order in memory."""
+    if list(layout) == sorted(layout):
+        return tensor
+    back = [layout.index(axis) for axis in range(len(layout))]
+    return tensor.permute(*layout).contiguous().permute(*back)
 
 
 def _say(graph: torch.fx.GraphModule, fallback: str, why: str) -> None:

@@ -90,6 +90,24 @@ def test_gradients_flow_through_it(tuned: Path) -> None:
         close(mine.grad, its.grad)
 
 
+@pytest.mark.parametrize("layout", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)])
+def test_results_lie_in_memory_as_those_of_torch(tuned: Path, layout: tuple[int, ...]) -> None:
+    def scaled(x: Any) -> Any:
+        # Only in this layout is the last one a view.
+        return torch.relu(x), x.sum(1), x[:, :1] * 2, x.permute(layout).view(-1) + 1
+
+    made = torch.randn([(2, 3, 4, 5)[axis] for axis in layout])
+    x = made.permute(*(layout.index(axis) for axis in range(4)))
+    options = {**OPTIONS, "database": str(tuned)}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, wanted = torch.compile(scaled, backend=autotune, options=options)(x), scaled(x)
+    for mine, its in zip(found, wanted, strict=True):
+        close(mine, its)
+        pairs = zip(mine.shape, mine.stride(), its.stride(), strict=True)
+        assert all(here == there for extent, here, there in pairs if extent > 1)
+
+
 def test_what_is_not_supported_is_left_to_another_with_one_line(tuned: Path) -> None:
     def singular(x: Any) -> Any:
         return torch.linalg.svdvals(x) + 1

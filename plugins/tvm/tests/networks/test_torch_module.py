@@ -192,6 +192,23 @@ def test_outputs_that_are_no_tensors_are_left_out(target: Target) -> None:
     assert len(program.outputs) == 1
 
 
+class Nested(nn.Module):
+    """Tensors in lists and dictionaries, beside what is no tensor."""
+
+    def forward(self, pair: Any, more: Any) -> Any:
+        scale = 1 if more["none"] is None else 0
+        return len(pair) * pair[0] + pair[1] * more["scale"] * scale * more["count"]
+
+
+def test_each_tensor_of_a_nested_argument_is_an_input(target: Target) -> None:
+    one, two, scale = torch.randn(3, 5), torch.randn(3, 5), np.full(5, 0.5, np.float32)
+    more = {"scale": scale, "count": 3, "none": None}
+    program = check(Nested(), ([one, two], more), target)
+    assert [tensor.shape for tensor in program.inputs] == [(3, 5), (3, 5), (5,)]
+    (found,) = program.build({}, target, 1)(one, two, torch.from_numpy(scale))
+    torch.testing.assert_close(found, 2 * one + 1.5 * two)
+
+
 def check(network: Any, inputs: tuple[Any, ...], target: Target) -> Any:
     """Compare what a model computes with its own outputs in torch; returns the program."""
     program = RelaxFrontend().load(network.eval(), inputs, LoadOptions(target, 1))

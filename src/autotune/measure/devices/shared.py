@@ -20,7 +20,7 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from autotune.backends import dlpack
+from autotune.backends import dlpack, host_array
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.targets import (
@@ -264,7 +264,7 @@ def read_given(
         value = value.detach()
     where = dlpack.device_of(value)
     if where is None or where[0] == dlpack.CPU:
-        array = np.asarray(value)
+        array = host_array(value)
         wanted = numpy_type(dtype)
         _check(name, shape, str(wanted), array.shape, str(array.dtype))
         return Given(name, shape, dtype, array=np.ascontiguousarray(array))

@@ -8,8 +8,7 @@ False, arithmetic, comparisons (also chained, ``in`` and ``not in`` of a list), 
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,14 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.spaces.parameters.exact import (
+    column_of,
+    joined,
+    negated,
+    operated,
+    spread,
+    truth,
+)
 
 __all__ = ["Condition", "parse_condition"]
 
@@ -41,22 +48,6 @@ _COMPARISONS: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
 }
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "**": operator.pow,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-_DIVISIONS = ("/", "//", "%")
 _ALLOWED = "parameters, numbers, texts, + - * / // % **, comparisons, in, and, or, not and if-else"
 
 
@@ -104,7 +95,7 @@ class Condition:
         try:
             with np.errstate(all="ignore"):
                 found = _evaluate(self.node, columns, size)
-            return _spread(_truth(found), size)
+            return spread(truth(found), size)
         except ZeroDivisionError:
             raise InvalidValueError(f"constraint {self.text!r} divides by zero") from None
         except (TypeError, OverflowError) as error:
@@ -215,84 +206,55 @@ class _Reader:
 
 
 def _evaluate(node: Node, columns: Columns, size: int) -> Any:
-    """The value of a node: a scalar, or an array [size]."""
+    """The value of a node: a scalar of Python, or a column [size]."""
     op, args = node.op, node.args
     if op == "value":
         return args[0]
     if op == "name":
-        return columns[args[0]]
+        return column_of(columns[args[0]])
     if op in ("and", "or", "if"):
         return _branching(node, columns, size)
     first = _evaluate(args[0], columns, size)
     if op == "neg":
-        return -_number(first)
+        return negated(first)
     if op == "not":
-        return ~_spread(_truth(first), size)
+        return ~spread(truth(first), size)
     if op == "in":
         found = np.zeros(size, dtype=np.bool_)
         for value in args[1]:
-            found |= np.asarray(_OPERATORS["=="](first, value), dtype=np.bool_)
+            found |= operated("==", first, value)
         return found
-    second = _evaluate(args[1], columns, size)
-    if op in _ARITHMETIC.values():
-        first, second = _number(first), _number(second)
-        if op in _DIVISIONS and np.any(np.asarray(second) == 0):
-            raise ZeroDivisionError
-        if op == "**":
-            # Whole numbers to a negative power are fractions, as in Python.
-            first = (
-                np.asarray(first, dtype=np.float64) if np.any(np.asarray(second) < 0) else first
-            )
-    return _OPERATORS[op](first, second)
+    return operated(op, first, _evaluate(args[1], columns, size))
 
 
-def _branching(node: Node, columns: Columns, size: int) -> Any:
+def _branching(node: Node, columns: Columns, size: int) -> NDArray[Any]:
     """``and``, ``or`` or ``if``: each operand on the rows for which the ones before leave it."""
     if node.op == "if":
-        chosen = _spread(_truth(_evaluate(node.args[0], columns, size)), size)
-        parts = [(chosen, node.args[1]), (~chosen, node.args[2])]
-        values = [(rows, _on_rows(part, columns, rows)) for rows, part in parts]
-        kinds = [np.asarray(value).dtype for rows, value in values if rows.any()]
-        result = np.empty(size, dtype=np.result_type(*kinds) if kinds else np.bool_)
-        for rows, value in values:
-            result[rows] = value
-        return result
+        chosen = spread(truth(_evaluate(node.args[0], columns, size)), size)
+        branches = zip((chosen, ~chosen), node.args[1:], strict=True)
+        return joined(
+            [(np.flatnonzero(rows), _on_rows(part, columns, rows)) for rows, part in branches],
+            size,
+        )
+    *earlier, last = node.args
+    parts = []
     is_open = np.ones(size, dtype=np.bool_)
-    result = np.full(size, node.op == "and")
-    for part in node.args:
-        found = _truth(_on_rows(part, columns, is_open))
-        decided = is_open.copy()
-        decided[is_open] = found if node.op == "or" else ~found
-        result[decided] = node.op == "or"
-        is_open &= ~decided
-    return result
+    for part in earlier:
+        rows, values = np.flatnonzero(is_open), _on_rows(part, columns, is_open)
+        decided = truth(values) if node.op == "or" else ~truth(values)
+        parts.append((rows[decided], values[decided]))
+        is_open[rows[decided]] = False
+    parts.append((np.flatnonzero(is_open), _on_rows(last, columns, is_open)))
+    return joined(parts, size)
 
 
-def _on_rows(node: Node, columns: Columns, rows: NDArray[np.bool_]) -> Any:
+def _on_rows(node: Node, columns: Columns, rows: NDArray[np.bool_]) -> NDArray[Any]:
     """The values of a node on some rows; [rows]."""
     count = int(rows.sum())
     if not count:
         return np.zeros(0, dtype=np.bool_)
     found = _evaluate(node, {name: column[rows] for name, column in columns.items()}, count)
-    return _spread(found, count)
-
-
-def _spread(value: Any, size: int) -> NDArray[Any]:
-    array = np.asarray(value)
-    return np.full(size, array) if array.ndim == 0 else array
-
-
-def _truth(value: Any) -> NDArray[np.bool_]:
-    return np.asarray(np.asarray(value).astype(np.bool_))
-
-
-def _number(value: Any) -> Any:
-    """Truth values count as 0 and 1, as in Python; numpy would refuse to subtract them."""
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, np.ndarray) and value.dtype == np.bool_:
-        return value.astype(np.int64)
-    return value
+    return spread(found, count)
 
 
 def _short(text: str) -> str:

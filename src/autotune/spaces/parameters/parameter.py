@@ -48,6 +48,8 @@ class Parameter:
     name: str
     values: tuple[Value, ...] = field(converter=_as_tuple)
     default: Value | None = None
+    # 1, 1.0 and True are three values, which dictionaries take for one.
+    _positions: dict[type, dict[Value, int]] = field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isidentifier():
@@ -59,20 +61,19 @@ class Parameter:
                 f"parameter {self.name!r} has {len(self.values)} values; there can be 1 to "
                 f"{MOST_VALUES}"
             )
-        known = set()
-        for value in self.values:
+        positions: dict[type, dict[Value, int]] = {}
+        for position, value in enumerate(self.values):
             _check_value(self.name, value)
-            if _key(value) in known:
+            if positions.setdefault(type(value), {}).setdefault(value, position) != position:
                 raise InvalidValueError(f"parameter {self.name!r} has value {value!r} twice")
-            known.add(_key(value))
+        object.__setattr__(self, "_positions", positions)
         if self.default is not None:
             self.encode(self.default)
 
     @property
     def is_whole(self) -> bool:
         """Whether its values are whole numbers, which then stand for themselves."""
-        kinds = set(map(type, self.values))
-        return kinds in ({int}, {bool})
+        return set(self._positions) in ({int}, {bool})
 
     @property
     def column(self) -> Param:
@@ -87,9 +88,13 @@ class Parameter:
         Raises:
             InvalidValueError: it is none of the values; says which are, and what is near.
         """
-        for position, known in enumerate(self.values):
-            if _key(known) == _key(value) or (_is_number(known, value) and known == value):
-                return int(known) if self.is_whole else position
+        kinds = [type(value)]
+        if _is_number(kinds[0]):
+            # Numbers proper are equal by value: JSON may write 1.0 as 1.
+            kinds += filter(_is_number, self._positions)
+        for kind in kinds:
+            if kind in self._positions and value in self._positions[kind]:
+                return int(value) if self.is_whole else self._positions[kind][value]
         raise InvalidValueError(self._unknown(value))
 
     def decode(self, column: int) -> Value:
@@ -102,9 +107,10 @@ class Parameter:
             if 0 <= column < len(self.values):
                 return self.values[column]
         else:
-            kind = type(self.values[0])
-            if column in self.values:
-                return kind(column)
+            (kind,) = self._positions
+            position = self._positions[kind].get(column)
+            if position is not None:
+                return self.values[position]
         raise InvalidValueError(self._unknown(column))
 
     def _unknown(self, value: object) -> str:
@@ -168,14 +174,8 @@ def _check_value(name: str, value: object) -> None:
         raise InvalidValueError(f"parameter {name!r} has value {value}, which is beyond 2**53")
 
 
-def _key(value: object) -> tuple[type, object]:
-    """By which values differ: 1, 1.0 and True are three."""
-    return type(value), value
-
-
-def _is_number(*values: object) -> bool:
-    """Whether all are numbers proper, which are equal by value: JSON may write 1.0 as 1."""
-    return all(isinstance(it, (int, float)) and not isinstance(it, bool) for it in values)
+def _is_number(kind: type) -> bool:
+    return issubclass(kind, (int, float)) and kind is not bool
 
 
 def _label(value: Value) -> str:

@@ -16,6 +16,7 @@ __all__ = ["TABLE_LIMIT", "clusters", "joint_values"]
 
 TABLE_LIMIT = 4_000_000
 """Most joint values of one cluster that are kept in memory."""
+_ROWS_AT_ONCE = 1 << 16
 
 
 def clusters(conditions: Sequence[Condition]) -> list[frozenset[str]]:
@@ -75,8 +76,14 @@ def _extended(
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
     """The rows of ``table`` with each value of the last name, where the conditions hold."""
     parts, count = [], 0
-    for position in range(len(values[names[-1]])):
-        grown = np.column_stack([table, np.full(len(table), position, dtype=np.int32)])
+    choices = len(values[names[-1]])
+    # As many at once as keep arrays small, however long either side is.
+    step = max(1, _ROWS_AT_ONCE // max(1, len(table)))
+    for first in range(0, choices, step):
+        positions = np.arange(first, min(first + step, choices), dtype=np.int32)
+        grown = np.column_stack(
+            [np.tile(table, (len(positions), 1)), np.repeat(positions, len(table))]
+        )
         for condition in conditions:
             if len(grown):
                 columns = {it: values[it][grown[:, names.index(it)]] for it in condition.names}
@@ -86,7 +93,8 @@ def _extended(
         if count > limit:
             raise InvalidValueError(
                 f"parameters {', '.join(names)} have more than {limit} joint values: constraints "
-                "over whole numbers with + - * // % and comparisons need no list of them"
+                "over whole numbers below 2**62 with + - * // % and comparisons need no list of "
+                "them"
             )
     return np.concatenate(parts)
 

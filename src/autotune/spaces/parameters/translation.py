@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import IntExpr, const, less, select, var
+from autotune.ir.expressions import IntExpr, const, less, product, select, var
 from autotune.sketches import AtMost, OneOf
 from autotune.spaces.parameters.conditions import Condition, Node
 from autotune.spaces.parameters.parameter import Parameter
@@ -20,6 +21,8 @@ Relation = AtMost | OneOf
 _COMPARED = ("<", "<=", ">", ">=", "==", "!=")
 _MOST_RUNS = 64
 _HIGHEST_POWER = 8
+_LARGEST = 2**62
+"""What relations are computed from: native code holds 64 bits."""
 
 
 class _NotWhole(Exception):
@@ -32,15 +35,21 @@ def translate(
     """The condition as relations over the columns of a configuration, all of which must hold.
 
     None where it is about fractions or texts of several parameters at once, or might divide by
-    zero: whether it holds is then only known value by value.
+    zero or need numbers beyond 2**62: whether it holds is then only known value by value.
     """
     translator = _Translator(parameters)
     try:
-        return tuple(
+        relations = tuple(
             translator.relation(part, condition.text) for part in _conjuncts(condition.node)
         )
+        largest = {
+            name: max(map(abs, parameters[name].column.values or ())) for name in condition.names
+        }
+        for relation in relations:
+            _checked_size(relation.expression, largest)
     except _NotWhole:
         return None
+    return relations
 
 
 def values_of(parameter: Parameter) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
@@ -53,6 +62,27 @@ def values_of(parameter: Parameter) -> np.ndarray[tuple[int], np.dtype[np.generi
     array = np.empty(len(parameter.values), dtype=object)
     array[:] = parameter.values
     return array
+
+
+def _checked_size(expression: IntExpr, largest: Mapping[str, int]) -> int:
+    """A bound of the absolute value of an expression, and of what it is computed from."""
+    op, args = expression.op, expression.args
+    if op == "var":
+        size = largest[args[0]]
+    elif op == "const":
+        size = abs(args[0])
+    else:
+        parts = [_checked_size(part, largest) for part in args]
+        if op == "add":
+            size = sum(parts)
+        elif op == "mul":
+            # Of none of them alone either, should another be zero.
+            size = math.prod(max(1, part) for part in parts)
+        else:
+            size = 1 if op == "less" else max(parts)
+    if size > _LARGEST:
+        raise _NotWhole
+    return size
 
 
 def _conjuncts(node: Node) -> Sequence[Node]:
@@ -86,15 +116,11 @@ class _Translator:
         if len(names) <= 1:
             return self._by_value(node, names)
         if node.op == "and":
-            result = const(1)
-            for part in node.args:
-                result = result * self.truth(part)
-            return result
+            return product(self.truth(part) for part in node.args)
         if node.op == "or":
-            result = const(1)
-            for part in node.args:
-                result = result * (1 - self.truth(part))
-            return 1 - result
+            return 1 - product(1 - self.truth(part) for part in node.args)
+        if node.op == "in":
+            return self._membership(node)
         if node.op == "not":
             return 1 - self.truth(node.args[0])
         if node.op == "if":
@@ -113,10 +139,19 @@ class _Translator:
             left, right = right, left
         return less(left, right if node.op in ("<", ">") else right + 1)
 
+    def _membership(self, node: Node) -> IntExpr:
+        operand, values = self.whole(node.args[0]), node.args[1]
+        if not all(isinstance(value, int) for value in values):
+            raise _NotWhole
+        return 1 - product(1 - _equal(operand, const(value)) for value in values)
+
     def _by_value(self, node: Node, names: frozenset[str]) -> IntExpr:
         """Whether the one parameter of ``node`` has one of the values for which it holds."""
         if not names:
-            return const(int(Condition("", node, ()).holds({})[0]))
+            try:
+                return const(int(Condition("", node, ()).holds({})[0]))
+            except InvalidValueError:
+                raise _NotWhole from None
         (name,) = names
         parameter = self.parameters[name]
         columns = np.array(parameter.column.values, dtype=np.int64)
@@ -162,10 +197,7 @@ class _Translator:
     def _power(self, base: IntExpr, exponent: object) -> IntExpr:
         if not isinstance(exponent, int) or not 0 <= exponent <= _HIGHEST_POWER:
             raise _NotWhole
-        result = const(1)
-        for _ in range(exponent):
-            result = result * base
-        return result
+        return product([base] * exponent)
 
     def _is_positive(self, node: Node) -> bool:
         if node.op == "value":

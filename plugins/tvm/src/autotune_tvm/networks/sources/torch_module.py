@@ -49,10 +49,7 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
             f"{type(model).__name__} is in training mode, in which dropout and batch norms "
             "compute something else; call eval() on it first"
         )
-    inputs = tuple(
-        value if isinstance(value, torch.Tensor) else _as_tensor(as_numpy(value))
-        for value in example_inputs
-    )
+    inputs = tuple(map(_as_argument, example_inputs))
     said = io.StringIO()
     try:
         # Torch prints the graph as far as it has got when it cannot go on.
@@ -103,6 +100,7 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     promote_types(decomposed)
     widen_halves(decomposed)
     _keep_tensors(decomposed, name)
+    _take_tensors(decomposed)
     try:
         with quiet_torch():
             module = translated(
@@ -198,6 +196,16 @@ def _keep_tensors(program: Any, name: str) -> None:
     output.update_arg(0, found)
 
 
+def _take_tensors(program: Any) -> None:
+    """Leave numbers and None out of the inputs: the graph has those that it was traced with."""
+    signature = program.graph_signature
+    constants = {it.arg.name for it in signature.input_specs if hasattr(it.arg, "value")}
+    for node in program.graph.find_nodes(op="placeholder"):
+        if node.name in constants:
+            program.graph.erase_node(node)
+    signature.input_specs = [it for it in signature.input_specs if it.arg.name not in constants]
+
+
 def _why(error: Exception) -> str:
     """Why torch cannot trace a model, and what to do."""
     if type(error).__name__ == "GuardOnDataDependentSymNode":
@@ -260,6 +268,23 @@ def _tensors(values: Sequence[object]) -> list[Any]:
     return [value for value in tree_leaves(tuple(values)) if hasattr(value, "shape")]
 
 
+def _as_argument(value: object) -> Any:
+    """An argument of a model: tensors as they are, arrays and numbers as tensors.
+
+    One that has several tensors keeps its form, and each of them is an input of the network.
+    """
+    from torch import Tensor
+    from torch.utils._pytree import tree_leaves, tree_map
+
+    def converted(leaf: Any) -> Any:
+        is_array = hasattr(leaf, "shape") and not isinstance(leaf, Tensor)
+        return _as_tensor(as_numpy(leaf)) if is_array else leaf
+
+    if any(hasattr(leaf, "shape") for leaf in tree_leaves(value)):
+        return tree_map(converted, value)
+    return _as_tensor(as_numpy(value))
+
+
 def _as_tensor(array: Array) -> Any:
     """A copy of an array as a tensor of torch's."""
     import torch
@@ -283,10 +308,16 @@ class _Run:
         import torch
         from torch.utils._pytree import tree_leaves, tree_unflatten
 
-        tensors = list(map(_as_tensor, inputs))
-        arguments: Any = (tuple(tensors), {})
+        tensors = iter(list(map(_as_tensor, inputs)))
+        # Numbers and None among the arguments are those with which the model was traced.
+        leaves = [
+            it.arg.value if hasattr(it.arg, "value") else next(tensors)
+            for it in self._program.graph_signature.input_specs
+            if it.kind.name == "USER_INPUT"
+        ]
+        arguments: Any = (tuple(leaves), {})
         if self._program.call_spec.in_spec is not None:
-            arguments = tree_unflatten(tensors, self._program.call_spec.in_spec)
+            arguments = tree_unflatten(leaves, self._program.call_spec.in_spec)
         with torch.no_grad(), quiet_torch():
             found = self._module(*arguments[0], **arguments[1])
         return tuple(as_numpy(leaf) for leaf in tree_leaves(found) if hasattr(leaf, "shape"))
