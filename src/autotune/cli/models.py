@@ -16,11 +16,20 @@ from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.networks.api import ModelOptions
+    from autotune.networks.asked_inputs import AskedInputs
+    from autotune.networks.frontend import NetworkProgram
     from autotune.networks.source import Source
     from autotune.search.schedulers.objective import Objective
     from autotune.tuning.events import Event
 
-__all__ = ["AskedModel", "PassLines", "model_options", "pass_text", "read_objective"]
+__all__ = [
+    "AskedModel",
+    "PassLines",
+    "model_options",
+    "notify_remarks",
+    "pass_text",
+    "read_objective",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,6 +54,8 @@ class AskedModel:
         precision: What a module of torch is converted to, or None.
         check: Whether outputs are compared with the model's.
         verbose: Whether to show every pass.
+        dims: Lengths of axes, as texts.
+        inputs: Shapes, examples and values of inputs, as texts.
     """
 
     text: str
@@ -55,6 +66,8 @@ class AskedModel:
     precision: str | None
     check: bool
     verbose: bool
+    dims: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
     def source(self) -> Source:
         """The model.
@@ -62,14 +75,26 @@ class AskedModel:
         Raises:
             AutotuneError: there is no such model, or it cannot be made.
         """
+        from autotune.networks.given_inputs import with_inputs
         from autotune.networks.precision import in_precision
         from autotune.networks.source import read_network, read_source
 
+        asked = self.asked()
         if self.is_own:
             read = read_network(self.text, self.own_sizes)
         else:
             read = read_source(self.text, self.frontend)
-        return in_precision(read, self.precision)
+        return in_precision(with_inputs(read, asked), self.precision)
+
+    def asked(self) -> AskedInputs:
+        """What is said of its inputs.
+
+        Raises:
+            InvalidValueError: a text is of another form, or a name is there twice.
+        """
+        from autotune.networks.asked_inputs import read_asked
+
+        return read_asked(self.dims, self.inputs)
 
     @property
     def own_sizes(self) -> dict[str, int]:
@@ -94,6 +119,7 @@ class AskedModel:
         from autotune.networks.precision import check_precision
         from autotune.plugins.parts import check_part
 
+        self.asked()  # refuses what is wrong of it before the model is read
         check_precision(self.precision)
         if self.frontend is not None:
             check_part("frontend", self.frontend)
@@ -142,6 +168,21 @@ def _source_options(check: bool) -> list[Callable[[Command], Command]]:
             "Outputs are compared with those of the module as it was.",
         ),
         click.option(
+            "--dim",
+            "dims",
+            metavar="AXIS=LENGTH,...",
+            multiple=True,
+            help="Lengths of axes that the model names instead, such as batch=1; may be repeated.",
+        ),
+        click.option(
+            "--input",
+            "inputs",
+            metavar="NAME=SHAPE|FILE.npy|VALUE",
+            multiple=True,
+            help="What an input is: its shape, x=1,3,320,480; an example of it, x=FILE.npy; or, "
+            "of one element, a value that it has in every call, sr=16000. May be repeated.",
+        ),
+        click.option(
             "-v", "--verbose", is_flag=True, help="Show every graph pass with its seconds."
         ),
     ]
@@ -169,6 +210,8 @@ def model_options(*, check: bool = True) -> Callable[[Command], Command]:
             frontend: str | None,
             passes: tuple[str, ...],
             precision: str | None,
+            dims: tuple[str, ...],
+            inputs: tuple[str, ...],
             verbose: bool,
             no_check: bool = False,
             **values: Any,
@@ -176,7 +219,7 @@ def model_options(*, check: bool = True) -> Callable[[Command], Command]:
             text = _asked(source, network, sizes)
             model = AskedModel(
                 *(text, network is not None, sizes, frontend, passes, precision, not no_check),
-                verbose,
+                *(verbose, dims, inputs),
             )
             return command(model=model, **values)
 
@@ -249,6 +292,12 @@ class PassLines:
         text = pass_text(event)
         if text:
             notify(text)
+
+
+def notify_remarks(network: NetworkProgram) -> None:
+    """Say what was chosen of a model's inputs that nobody gave."""
+    for remark in network.fixed.remarks if network.fixed else ():
+        notify(f"autotune: {remark}")
 
 
 def pass_text(event: Event) -> str:

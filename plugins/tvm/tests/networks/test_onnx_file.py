@@ -19,6 +19,7 @@ from relax_networks import weights
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks import LoadOptions
 from autotune.networks.comparison import compare_outputs
+from autotune.networks.running import check_network
 from autotune.targets import Target
 
 
@@ -168,3 +169,70 @@ def test_an_input_of_texts_is_named(target: Target, tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, ir_version=8), str(path))
     with pytest.raises(UnsupportedWorkload, match="input 'x' of texts.onnx is no tensor"):
         RelaxFrontend().load(path, None, LoadOptions(target, 1))
+
+
+def one_node(kind: str, opset: int, constants: dict[str, Any], **attributes: Any) -> Any:
+    """A model of one node, which reads ``x`` and then the constants."""
+    outputs = attributes.pop("outputs", ["y"])
+    reads = [] if kind in ("RandomNormal", "RandomUniform") else ["x"]
+    node = helper.make_node(kind, [*reads, *constants], outputs, name="it", **attributes)
+    values = [helper.make_tensor_value_info(it, TensorProto.FLOAT, [2, 3]) for it in ("x", "z")]
+    add = helper.make_node("Add", ["x", "y"], ["z"])
+    held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node, add], "one", values[:1], values[1:], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+HALF = np.array(0.5, np.float32)
+STATISTICS = {name: weights(3) for name in ("scale", "b", "mean", "variance")}
+DROPPED = {"ratio": HALF, "training": np.array(True)}
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (one_node("RandomNormal", 17, {}, shape=[2, 3]), "draws random numbers"),
+        (one_node("RandomUniform", 17, {}, shape=[2, 3]), "draws random numbers"),
+        (one_node("RandomNormalLike", 17, {}), "draws random numbers"),
+        (one_node("RandomUniformLike", 17, {}), "draws random numbers"),
+        (one_node("Bernoulli", 17, {}), "draws random numbers"),
+        (one_node("Dropout", 17, DROPPED), "draws random numbers"),
+        (one_node("Dropout", 6, {}), "computes as in training"),
+        (
+            one_node(
+                "BatchNormalization", 17, STATISTICS, outputs=["y", "m", "v"], training_mode=1
+            ),
+            "computes as in training",
+        ),
+        (
+            one_node("BatchNormalization", 9, STATISTICS, outputs=["y", "m", "v", "s", "t"]),
+            "computes as in training",
+        ),
+    ],
+)
+def test_random_numbers_and_training_are_refused_by_node(
+    model: Any, problem: str, target: Target, tmp_path: Path
+) -> None:
+    path = tmp_path / "drawing.onnx"
+    onnx.save(model, str(path))
+    named = rf"node 'it' \({model.graph.node[0].op_type}\) {problem}"
+    with pytest.raises(UnsupportedWorkload, match=named):
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        one_node("Dropout", 10, {}),
+        one_node("Dropout", 17, {"ratio": HALF}),
+        one_node("Dropout", 17, {"ratio": HALF, "training": np.array(False)}),
+        one_node("BatchNormalization", 17, STATISTICS),
+    ],
+)
+def test_what_has_a_mode_for_training_is_read_in_the_other(
+    model: Any, target: Target, tmp_path: Path
+) -> None:
+    path = tmp_path / "still.onnx"
+    onnx.save(model, str(path))
+    program = RelaxFrontend().load(path, None, LoadOptions(target, 1))
+    check_network(program, program.build({}, target, 1))

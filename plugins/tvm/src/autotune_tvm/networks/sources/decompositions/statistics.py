@@ -15,6 +15,7 @@ def statistics(aten: Any) -> dict[Any, Any]:
         aten.native_group_norm.default: _group_norm,
         aten.native_layer_norm.default: _layer_norm,
         aten._native_batch_norm_legit.no_stats: _batch_norm,
+        aten._native_batch_norm_legit_functional.default: _batch_norm_in_training,
         aten.var_mean.correction: _variance_and_mean,
         aten.topk.default: _sorted_topk,
         aten.kthvalue.default: _kth_value,
@@ -77,6 +78,14 @@ def _batch_norm(
     if bias is not None:
         result = result + bias.to(wide.dtype).reshape(shape)
     return result.to(data.dtype), mean.flatten(), scale.flatten()
+
+
+def _batch_norm_in_training(*given: Any) -> Any:
+    """By the statistics of the batch, beside the running ones as they are afterwards."""
+    import torch
+
+    operator = torch.ops.aten._native_batch_norm_legit_functional.default
+    return torch._decomp.decomposition_table[operator](*given)
 
 
 def _wide(data: Any) -> Any:
