@@ -207,6 +207,30 @@ def test_norms_in_training_use_the_batch_and_update_what_they_hold(
         close(ours.state_dict()[key], value)
 
 
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: torch.nn.LayerNorm(6), (5, 6)),
+        (lambda: torch.nn.GroupNorm(2, 4), (2, 4, 3, 3)),
+        (lambda: torch.nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)),
+        (lambda: torch.nn.RMSNorm(6), (5, 6)),
+    ],
+)
+def test_gradients_of_norms_use_their_moments(make: Any, shape: Any, tuned: Path) -> None:
+    """Which the forward graph returns as further outputs of the norm."""
+    ours, theirs = make(), make()
+    compiled = torch.compile(ours, backend=autotune, options={**OPTIONS, "database": str(tuned)})
+    x, weights = torch.randn(shape) * 3 + 5, torch.randn(shape)
+    mine, its = x.clone().requires_grad_(), x.clone().requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (compiled(mine) * weights).sum().backward()
+    (theirs(its) * weights).sum().backward()
+    close(mine.grad, its.grad)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        close(one.grad, other.grad)
+
+
 def test_what_is_written_in_place_is_seen_by_the_caller(tuned: Path) -> None:
     class Counting(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
