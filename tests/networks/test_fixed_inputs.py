@@ -84,6 +84,12 @@ def test_examples_are_read_and_compared(tmp_path: Path) -> None:
     np.testing.assert_array_equal(positional.examples[0], array)
 
 
+def test_a_shape_that_is_asked_for_counts_more_than_an_example() -> None:
+    array = np.ones((2, 3, 4, 4), np.float32)
+    found = fixed([IMAGE], "image=1,3,5,5", examples=[array])
+    assert found.shapes == {"image": (1, 3, 5, 5)} and found.examples[0].shape == (1, 3, 5, 5)
+
+
 def test_the_examples_of_a_model_give_lengths() -> None:
     own = evolve(IMAGE, example=np.ones((2, 3, 4, 4), np.float32))
     found = fixed([own, MASK])

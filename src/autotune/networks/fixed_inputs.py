@@ -63,10 +63,10 @@ def fix_inputs(
     shapes = {}
     for one in left:
         value = asked.inputs.get(one.name)
-        if one.name in given:
-            shapes[one.name] = lengths.take(one, given[one.name].shape)
-        elif isinstance(value, (tuple, int)):
+        if isinstance(value, (tuple, int)):
             shapes[one.name] = lengths.take(one, _as_shape(value))
+        elif one.name in given:
+            shapes[one.name] = lengths.take(one, given[one.name].shape)
     lengths.choose([it for it in left if it.name not in shapes])
     shapes = {it.name: shapes.get(it.name) or lengths.of(it) for it in left}
     found = _examples(left, shapes, given, own) if given or own else None
@@ -219,16 +219,13 @@ def _examples(
     given: Mapping[str, Array],
     own: Mapping[str, Array],
 ) -> tuple[Array, ...] | None:
-    """What is given, else the model's own where its shape is that, else random numbers."""
+    """What is given, else the model's own, where it has that shape; else random numbers."""
     tensors = [NetworkTensor(it.name, shapes[it.name], it.dtype) for it in left]
-    drawn = random_examples(tensors)
     found = []
-    for tensor, random in zip(tensors, drawn, strict=True):
-        value = given.get(tensor.name)
-        if value is None:
-            value = own.get(tensor.name)
-            value = random if value is None or value.shape != tensor.shape else value
-        found.append(value)
+    for tensor, random in zip(tensors, random_examples(tensors), strict=True):
+        known = [it[tensor.name] for it in (given, own) if tensor.name in it]
+        fitting = (it for it in known if it.shape == tensor.shape)
+        found.append(next(fitting, random))
     return check_examples(tensors, found)
 
 

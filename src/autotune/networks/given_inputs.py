@@ -60,7 +60,7 @@ def with_inputs(source: Source, asked: AskedInputs) -> Source:
 
 def _numbers(pairs: Sequence[tuple[str, object]], asked: AskedInputs) -> dict[str, object]:
     """Inputs that are plain numbers, such as a rate, and what is asked for them."""
-    found = {}
+    found: dict[str, object] = {}
     for name, value in pairs:
         number = asked.inputs.get(name)
         if number is not None and isinstance(value, (bool, int, float)):

@@ -11,13 +11,14 @@ import pytest
 pytest.importorskip("onnx")
 
 import onnx
+from attrs import evolve
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.frontend import RelaxFrontend
 from onnx import TensorProto, helper, numpy_helper
 from relax_networks import weights
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks import LoadOptions
+from autotune.networks import AskedInputs, LoadOptions
 from autotune.networks.comparison import compare_outputs
 from autotune.networks.running import check_network
 from autotune.targets import Target
@@ -73,10 +74,45 @@ def test_example_inputs_give_the_lengths_of_named_axes(target: Target, tmp_path:
     path = tmp_path / "dynamic.onnx"
     write_model(path, batch="batch")
     options = LoadOptions(target, 1)
-    with pytest.raises(UnsupportedWorkload, match=r"'image' .*\(batch\).*give example inputs"):
-        RelaxFrontend().load(path, None, options)
+    program = RelaxFrontend().load(path, None, options)
+    assert program.inputs[0].shape == (1, 3, 6, 6)
+    assert program.fixed is not None and "axis 'batch' open: it is 1" in program.fixed.remarks[0]
     program = RelaxFrontend().load(path, [weights(2, 3, 6, 6)], options)
     assert program.inputs[0].shape == (2, 3, 6, 6)
+    asked = evolve(options, asked=AskedInputs(dims={"batch": 4}))
+    assert RelaxFrontend().load(path, None, asked).inputs[0].shape == (4, 3, 6, 6)
+
+
+def scaled(open_axis: str) -> Any:
+    """An image times a rate, of open axes."""
+    shape: list[Any] = [1, open_axis, "?"]
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, shape),
+        helper.make_tensor_value_info("rate", TensorProto.INT64, []),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["rate"], ["r"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["x", "r"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "scaled", values, [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_value_is_baked_in_and_the_reference_has_it_too(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "scaled.onnx"
+    onnx.save(scaled("?"), str(path))
+    options = LoadOptions(target, 1)
+    with pytest.raises(UnsupportedWorkload, match="give --input x=1,N,N .in Python"):
+        RelaxFrontend().load(path, None, options)
+    onnx.save(scaled("width"), str(path))
+    asked = AskedInputs(inputs={"x": (1, 2, 3), "rate": 16})
+    program = RelaxFrontend().load(path, None, evolve(options, asked=asked))
+    assert [it.name for it in program.inputs] == ["x"]
+    network = program.build({}, target, 1)
+    check_network(program, network)
+    np.testing.assert_array_equal(network(weights(1, 2, 3))[0], weights(1, 2, 3) * 16)
 
 
 def grouped_attention() -> Any:

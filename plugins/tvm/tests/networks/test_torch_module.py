@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 pytest.importorskip("torch")
 
@@ -16,7 +17,7 @@ from autotune_tvm.networks.frontend import RelaxFrontend
 from torch import nn
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks import LoadOptions
+from autotune.networks import AskedInputs, LoadOptions
 from autotune.networks.arrays import as_numpy
 from autotune.networks.comparison import compare_outputs
 from autotune.networks.running import build_network, check_network
@@ -414,3 +415,26 @@ def test_inputs_that_a_model_writes_are_written(function: Any, target: Target) -
         found = [torch.as_tensor(it) for it in network(*inputs)]
         torch.testing.assert_close(found, list(wanted if isinstance(wanted, tuple) else [wanted]))
         torch.testing.assert_close([torch.as_tensor(it) for it in inputs], given)
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: Any, factor: Any) -> Any:
+        return x * factor + x.shape[0]
+
+
+def test_open_axes_of_an_exported_program_are_given_lengths(target: Target) -> None:
+    inputs = torch.randn(2, 4), torch.tensor(3.0)
+    rows = {0: torch.export.Dim.AUTO}
+    exported = torch.export.export(Scaled(), inputs, dynamic_shapes=(rows, None))
+    options = LoadOptions(target, 1)
+    program = RelaxFrontend().load(exported, None, options)
+    assert program.inputs[0].shape == (2, 4) and program.fixed is not None
+    assert "open: it is 2 (--dim" in program.fixed.remarks[0]
+    check_network(program, program.build({}, target, 1))
+    asked = AskedInputs(inputs={"x": (5, 4), "factor": 2.5})
+    program = RelaxFrontend().load(exported, None, evolve(options, asked=asked))
+    assert [(it.name, it.shape) for it in program.inputs] == [("x", (5, 4))]
+    network = program.build({}, target, 1)
+    check_network(program, network)
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(network(x)[0], x * 2.5 + 5)

@@ -75,14 +75,19 @@ def _check_types(inputs: Sequence[Any], path: Path) -> None:
 
 
 def _declared(value: Any) -> DeclaredInput:
-    """An input of a graph; axes without a length have a name, or none."""
+    """An input of a graph."""
     from onnx.helper import tensor_dtype_to_np_dtype
 
     tensor = value.type.tensor_type
-    shape = tuple(
-        axis.dim_value if axis.dim_value > 0 else axis.dim_param for axis in tensor.shape.dim
-    )
-    return DeclaredInput(value.name, shape, str(tensor_dtype_to_np_dtype(tensor.elem_type)))
+    dtype = str(tensor_dtype_to_np_dtype(tensor.elem_type))
+    return DeclaredInput(value.name, tuple(map(_axis, tensor.shape.dim)), dtype)
+
+
+def _axis(axis: Any) -> int | str:
+    """The length of an axis, else its name; ``?`` is what some exporters call all of them."""
+    if axis.dim_value > 0:
+        return int(axis.dim_value)
+    return "" if axis.dim_param == "?" else str(axis.dim_param)
 
 
 def _bake(graph: Any, constants: Mapping[str, Array]) -> None:
