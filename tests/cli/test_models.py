@@ -178,6 +178,28 @@ def test_a_model_that_takes_all_the_time_to_be_made_is_one_line(cli: Any) -> Non
     assert "while it was made; give it more time (--time)" in line
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--input", "a=16,16"), "unknown input of three_layers 'a'; available: A"),
+        (("--input", "A=16"), "input 'A' has the axes .16, 16., and not one element"),
+        (("--input", "A=8,16"), "axis 0 of input 'A' of .* is of length 16, and 8"),
+        (("--input", "A=none.npy"), "input 'A': 'none.npy' cannot be read as an array"),
+        (("--input", "A"), "--input 'A' is not of the form NAME=SHAPE, NAME=FILE.npy or"),
+        (("--dim", "batch=1"), "unknown axis of three_layers 'batch'; available: none"),
+        (("--dim", "batch=one"), "--dim: batch must be a whole number, not 'one'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["tune-model", "model-tasks"])
+def test_lengths_and_inputs_are_checked(
+    command: str, given: tuple[str, ...], message: str, cli: Any
+) -> None:
+    done = cli(command, *MODEL, *given)
+    assert done.status == 2 and done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
+
+
 def test_a_warm_start_contradicts_fresh(cli: Any) -> None:
     done = cli(*TUNE_MODEL, "--fresh", "--warm-start")
     assert done.status == 2 and "leave out one of them" in done.stderr and cli.files() == set()

@@ -84,6 +84,8 @@ def command(
         seconds=seconds,
         frontend=model.frontend,
         passes=model.passes,
+        dims=model.dims,
+        inputs=model.inputs,
         **asked,
     )
     _check_database(database)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.destinations import OutputFile
-from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options
+from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options, notify_remarks
 from autotune.cli.options import json_option, tune_options
 from autotune.cli.output import notify
 
@@ -66,6 +66,7 @@ def command(
     listeners = [PassLines()] if model.verbose else []
     reading = model.reading()
     recorded = build_recorded(model.source(options), reading, evolve(options, listeners=listeners))
+    notify_remarks(recorded.network)
     result = timed_and_saved(recorded, library_path, model.check)
     output.json(result.to_json())
     output.table(result.table())

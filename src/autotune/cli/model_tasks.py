@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options
+from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options, notify_remarks
 from autotune.cli.options import json_option, tune_options
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ EPILOG = """\b
 Examples:
   autotune model-tasks --network mobilenet_v2
   autotune model-tasks my_package.models:small_bert -v
-  autotune model-tasks model.onnx --json tasks.json
+  autotune model-tasks model.onnx --dim batch=1 --input image=1,3,320,480 --json tasks.json
 """
 
 
@@ -46,6 +46,7 @@ def command(model: AskedModel, json_path: str | None, options: TuneOptions) -> i
     listeners = [PassLines()] if model.verbose else []
     reading = model.reading()
     coverage = model_tasks(model.source(options), reading, evolve(options, listeners=listeners))
+    notify_remarks(coverage.network)
     output.json(coverage_json(coverage))
     output.table(coverage_table(coverage))
     return OK

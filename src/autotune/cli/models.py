@@ -16,12 +16,21 @@ from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.networks.api import ModelOptions
+    from autotune.networks.asked_inputs import AskedInputs
+    from autotune.networks.frontend import NetworkProgram
     from autotune.networks.source import Source
     from autotune.search.schedulers.objective import Objective
     from autotune.tuning.events import Event
     from autotune.tuning.options import TuneOptions
 
-__all__ = ["AskedModel", "PassLines", "model_options", "pass_text", "read_objective"]
+__all__ = [
+    "AskedModel",
+    "PassLines",
+    "model_options",
+    "notify_remarks",
+    "pass_text",
+    "read_objective",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,6 +57,8 @@ class AskedModel:
         verbose: Whether to show every pass.
         is_timed: Whether programs of it are timed, for which there must be a machine.
         is_recorded: Whether it is made of records, for which there must be a database.
+        dims: Lengths of axes, as texts.
+        inputs: Shapes, examples and values of inputs, as texts.
     """
 
     text: str
@@ -60,6 +71,8 @@ class AskedModel:
     verbose: bool
     is_timed: bool
     is_recorded: bool
+    dims: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
     def source(self, options: TuneOptions) -> Source:
         """The model, which may take long to import: first it is checked what is known without.
@@ -68,15 +81,27 @@ class AskedModel:
             AutotuneError: there is no such model, or it cannot be made; or the database that the
                 command reads cannot be read, or programs cannot be timed on the target.
         """
-        self._check_before(options)
+        from autotune.networks.given_inputs import with_inputs
         from autotune.networks.precision import in_precision
         from autotune.networks.source import read_network, read_source
 
+        self._check_before(options)
+        asked = self.asked()
         if self.is_own:
             read = read_network(self.text, self.own_sizes)
         else:
             read = read_source(self.text, self.frontend)
-        return in_precision(read, self.precision)
+        return in_precision(with_inputs(read, asked), self.precision)
+
+    def asked(self) -> AskedInputs:
+        """What is said of its inputs.
+
+        Raises:
+            InvalidValueError: a text is of another form, or a name is there twice.
+        """
+        from autotune.networks.asked_inputs import read_asked
+
+        return read_asked(self.dims, self.inputs)
 
     def _check_before(self, options: TuneOptions) -> None:
         from autotune.networks.api import check_measuring
@@ -111,6 +136,7 @@ class AskedModel:
         from autotune.networks.precision import check_precision
         from autotune.plugins.parts import check_part
 
+        self.asked()  # refuses what is wrong of it before the model is read
         check_precision(self.precision)
         if self.frontend is not None:
             check_part("frontend", self.frontend)
@@ -159,6 +185,21 @@ def _source_options(check: bool) -> list[Callable[[Command], Command]]:
             "Outputs are compared with those of the module as it was.",
         ),
         click.option(
+            "--dim",
+            "dims",
+            metavar="AXIS=LENGTH,...",
+            multiple=True,
+            help="Lengths of axes that the model names instead, such as batch=1; may be repeated.",
+        ),
+        click.option(
+            "--input",
+            "inputs",
+            metavar="NAME=SHAPE|FILE.npy|VALUE",
+            multiple=True,
+            help="What an input is: its shape, x=1,3,320,480; an example of it, x=FILE.npy; or, "
+            "of one element, a value that it has in every call, sr=16000. May be repeated.",
+        ),
+        click.option(
             "-v", "--verbose", is_flag=True, help="Show every graph pass with its seconds."
         ),
     ]
@@ -190,6 +231,8 @@ def model_options(
             frontend: str | None,
             passes: tuple[str, ...],
             precision: str | None,
+            dims: tuple[str, ...],
+            inputs: tuple[str, ...],
             verbose: bool,
             no_check: bool = False,
             **values: Any,
@@ -197,7 +240,7 @@ def model_options(
             text = _asked(source, network, sizes)
             model = AskedModel(
                 *(text, network is not None, sizes, frontend, passes, precision, not no_check),
-                *(verbose, times, reads_database),
+                *(verbose, times, reads_database, dims, inputs),
             )
             return command(model=model, **values)
 
@@ -270,6 +313,12 @@ class PassLines:
         text = pass_text(event)
         if text:
             notify(text)
+
+
+def notify_remarks(network: NetworkProgram) -> None:
+    """Say what was chosen of a model's inputs that nobody gave."""
+    for remark in network.fixed.remarks if network.fixed else ():
+        notify(f"autotune: {remark}")
 
 
 def pass_text(event: Event) -> str:

@@ -43,6 +43,7 @@ Examples:
   autotune tune-model --network mobilenet_v2 --time 300 -o mobilenet.so
   autotune tune-model my_package.models:small_bert --trials 2000 --json bert.json
   autotune tune-model model.onnx --time 600 --total-latency latency.tsv
+  autotune tune-model speech.onnx --dim sequence=64 --input rate=16000 --time 300
   autotune tune-model --network resnet_50 --target cuda --time 600 -o resnet.cuda
 
 The same command resumes a run that was interrupted, and answers from the records a run that was

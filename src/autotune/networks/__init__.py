@@ -1,5 +1,6 @@
 """Whole networks: models, the tasks that they are cut into, and what is put together again."""
 
+from autotune.networks.asked_inputs import AskedInputs, DeclaredInput, FixedInputs
 from autotune.networks.frontend import (
     CompiledNetwork,
     Frontend,
@@ -11,7 +12,10 @@ from autotune.networks.frontend import (
 )
 
 __all__ = [
+    "AskedInputs",
     "CompiledNetwork",
+    "DeclaredInput",
+    "FixedInputs",
     "Frontend",
     "LoadOptions",
     "NetworkProgram",

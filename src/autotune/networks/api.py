@@ -13,8 +13,10 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.measure.devices.shared import release_unused
+from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.early_check import EarlyCheck
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
+from autotune.networks.given_inputs import with_inputs
 from autotune.networks.import_limit import ImportLimit
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
@@ -79,6 +81,8 @@ def tune_model(
     check: bool = True,
     weights: Mapping[str, float] | None = None,
     precision: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, object] | None = None,
     **options: Any,
 ) -> ModelResult:
     """Find fast schedules for all programs of a network, within one budget.
@@ -99,6 +103,9 @@ def tune_model(
         weights: As of :class:`ModelOptions`.
         precision: ``float16`` or ``bfloat16`` to convert a module of torch to; by default it stays
             as it is. Outputs are then compared with those of the module as it was.
+        dims: Lengths of axes that the model names instead, such as ``{"batch": 1}``.
+        inputs: By name of an input: a shape (a tuple), an array or the path of a ``.npy`` file as
+            its example, or a number that is its value in every call, as in ``{"sr": 16000}``.
         options: The fields of :class:`~autotune.tuning.options.TuneOptions`. ``trials`` and
             ``time`` are for the whole network; ``backend`` is the frontend's.
 
@@ -109,7 +116,8 @@ def tune_model(
         AutotuneError: as of :func:`autotune.tune`.
     """
     source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
-    source = in_precision(source, precision)
+    asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
+    source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(
         frontend=frontend, passes=passes or {}, check=check, weights=weights or {}
     )
@@ -124,6 +132,8 @@ def build_model(
     passes: Mapping[str, Callable[[Any], Any] | None] | None = None,
     check: bool = True,
     precision: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, object] | None = None,
     **options: Any,
 ) -> CompiledNetwork:
     """Compile a network with the best schedules that a database has; measures nothing.
@@ -135,6 +145,8 @@ def build_model(
         passes: As of :class:`ModelOptions`.
         check: As of :class:`ModelOptions`.
         precision: As of :func:`tune_model`.
+        dims: As of :func:`tune_model`.
+        inputs: As of :func:`tune_model`.
         options: ``database``, ``target`` and ``threads``, as of
             :class:`~autotune.tuning.options.TuneOptions`.
 
@@ -143,7 +155,8 @@ def build_model(
         BuildFailed: the compiler rejected the network; names the task.
     """
     source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
-    source = in_precision(source, precision)
+    asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
+    source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)
     return build_recorded(source, reading, TuneOptions(**options)).build(check=check)
 
@@ -446,6 +459,8 @@ def _loaded(
             )
         facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
         _emit(options, NetworkLoaded(network.name, tuple(facts)))
+        for remark in network.fixed.remarks if network.fixed else ():
+            _emit(options, WarningRaised(network.name, remark))
     return network, tasks, evolve(options, backend=(network.backend,))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from autotune.networks.asked_inputs import AskedInputs, FixedInputs
 from autotune.plugins import Context
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -79,12 +80,15 @@ class LoadOptions:
         passes: Passes of the frontend that are replaced, by name: a function from the frontend's
             own graph to another one, or None to leave the pass out.
         on_pass: Told of every pass once it is done.
+        asked: What a person says of the inputs. A frontend that takes it gives it to
+            :func:`fix_inputs`, and what that returns to the network.
     """
 
     target: Target
     threads: int
     passes: Mapping[str, Callable[[Any], Any] | None] = field(factory=dict)
     on_pass: Callable[[PassReport], None] = lambda report: None
+    asked: AskedInputs = field(factory=AskedInputs)
 
 
 class CompiledNetwork(ABC):
@@ -104,7 +108,8 @@ class CompiledNetwork(ABC):
 
         Args:
             inputs: Numpy arrays, or anything with DLPack, of exactly the network's shapes and
-                types. They are read where they lie, and are not changed.
+                types. They are read where they lie, and are not changed, except for those that
+                the model writes (:attr:`NetworkProgram.writes`).
 
         Returns:
             The outputs, of the kind of the first input (numpy arrays where there is none).
@@ -146,6 +151,11 @@ class NetworkProgram(ABC):
     """What was done to the graph, in order."""
     inputs: tuple[NetworkTensor, ...]
     outputs: tuple[NetworkTensor, ...]
+    writes: tuple[str, ...] = ()
+    """Names of inputs that the model writes. Their new values are the first outputs, in this
+    order; a call of the built network writes them into what it was given, and returns the rest."""
+    fixed: FixedInputs | None = None
+    """What became of :attr:`LoadOptions.asked`; None where the frontend does not take it."""
     weight_bytes: int = 0
     """What building the network copies, and :meth:`CompiledNetwork.save` writes, beside code."""
     wide: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
@@ -161,7 +171,8 @@ class NetworkProgram(ABC):
         """What the model itself computes where it came from, such as in torch.
 
         Returns:
-            Numpy arrays; None where the source is no program that runs here.
+            Numpy arrays, one for each of :attr:`outputs`; None where the source is no program that
+            runs here.
         """
 
     @abstractmethod

@@ -100,10 +100,16 @@ def load_network(
     reader = find_frontend(source, frontend)
     if isinstance(source.model, Path):
         check_file(source.model, frontend or reader.name)
-    options = LoadOptions(target, threads, dict(passes or {}), on_pass)
+    options = LoadOptions(target, threads, dict(passes or {}), on_pass, source.asked)
     network = reader.load(source.model, source.example_inputs, options)
     network.wide = source.wide
     noun = f"frontend {reader.name!r}"
+    if source.asked and network.fixed is None:
+        given = ", ".join([*source.asked.dims, *source.asked.inputs])
+        raise InvalidValueError(
+            f"{noun} takes no lengths of axes and no inputs, and {given} is given: let the model "
+            "say them"
+        )
     names = [task.name for task in network.tasks]
     if not names:
         raise InvalidValueError(f"{source.text}: nothing is computed in this model")

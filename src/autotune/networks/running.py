@@ -15,6 +15,7 @@ from autotune.errors import AutotuneError, InvalidValueError
 from autotune.networks.arrays import numpy_type
 from autotune.networks.comparison import Difference, compare_outputs
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram
+from autotune.networks.written_inputs import WritingNetwork, copied_inputs, with_written
 from autotune.plugins.calling import Calling
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -70,12 +71,15 @@ def build_network(
 ) -> CompiledNetwork:
     """Compile a network; see :meth:`autotune.networks.NetworkProgram.build`.
 
+    What is returned writes the inputs that the model writes.
+
     Raises:
         AutotuneError: as there.
         PluginError: the frontend fails in another way.
     """
     with Calling(f"network {network.name!r}", "in build()", timed=False):
-        return network.build(chosen, target, threads)
+        built = network.build(chosen, target, threads)
+        return WritingNetwork(built, network.inputs, network.writes) if network.writes else built
 
 
 def check_network(
@@ -104,7 +108,8 @@ def check_network(
         wanted = _wanted(network, given)
         if wanted is None:
             return []
-        found = compiled(*given)
+        own = copied_inputs(given, network.writes)
+        found = with_written(own, network.inputs, network.writes, compiled(*own))
     differences = compare_outputs(network.outputs, wanted, found, target)
     wrong = [difference for difference in differences if not difference.ok]
     if wrong:

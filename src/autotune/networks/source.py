@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, near_attributes, near_matches
+from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.frontend import Frontend
 from autotune.networks.zoo import create
 from autotune.plugins.held import create_held_part
@@ -43,12 +44,16 @@ class Source:
         text: What a person calls it, for messages.
         wide: What the model computed before it was converted to half precision, of inputs in
             order; None where it was not converted.
+        asked: What a person says of its inputs, for the frontend.
+        baked: Values of inputs that are not among the examples, by name.
     """
 
     model: object
     example_inputs: tuple[object, ...] | None
     text: str
     wide: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
+    asked: AskedInputs = field(factory=AskedInputs)
+    baked: Mapping[str, Any] = field(factory=dict)
 
     @property
     def key(self) -> str:
@@ -58,7 +63,8 @@ class Source:
         """
         if isinstance(self.model, Path):
             size = self.model.stat().st_size if self.model.is_file() else 0
-            return f"{self.model.name} of {size} bytes"
+            lengths = "".join(f", {name} {value}" for name, value in self.asked.dims.items())
+            return f"{self.model.name} of {size} bytes{lengths}"
         shapes = [list(getattr(it, "shape", ())) for it in self.example_inputs or ()]
         # Of torch: a class or a function says little of how many layers there are.
         parameters: Any = getattr(self.model, "parameters", tuple)

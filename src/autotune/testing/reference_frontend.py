@@ -23,6 +23,8 @@ from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.ir.workloads.builders import elementwise, gemm
 from autotune.networks import (
     CompiledNetwork,
+    DeclaredInput,
+    FixedInputs,
     Frontend,
     LoadOptions,
     NetworkProgram,
@@ -30,6 +32,7 @@ from autotune.networks import (
     NetworkTensor,
     PassReport,
 )
+from autotune.networks.fixed_inputs import fix_inputs
 from autotune.plugins import Context
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -141,8 +144,11 @@ class ReferenceFrontend(Frontend):
                 model = replaced(model)
                 done.append(PassReport(name, time.perf_counter() - began))
                 options.on_pass(done[-1])
-        inputs = None if example_inputs is None else tuple(map(np.asarray, example_inputs))
-        return _ReferenceNetwork(model, tuple(done), inputs)
+        first = model.layers[0].workload
+        tensor = _tensor(first, first.inputs[0].name)
+        declared = DeclaredInput(tensor.name, tensor.shape, tensor.dtype, model.input)
+        fixed = fix_inputs([declared], options.asked, example_inputs, model.name)
+        return _ReferenceNetwork(model, tuple(done), fixed)
 
 
 def _same(model: ReferenceModel) -> ReferenceModel:
@@ -166,10 +172,11 @@ class _ReferenceNetwork(NetworkProgram):
         self,
         model: ReferenceModel,
         passes: tuple[PassReport, ...],
-        inputs: tuple[Array, ...] | None,
+        fixed: FixedInputs,
     ) -> None:
         self._model = model
-        self._inputs = (model.input,) if inputs is None else inputs
+        self.fixed = fixed
+        self._inputs = (model.input,) if fixed.examples is None else fixed.examples
         self.name = model.name
         self.passes = passes
         first, last = model.layers[0].workload, model.layers[-1].workload

@@ -25,6 +25,7 @@ from autotune.networks.api import build_model, tune_model
 from autotune.plugins.options import check_known
 from autotune.store.current import current_database
 from autotune.tuning.options import TuneOptions, checked_target
+from autotune_tvm.networks.sources.random_operators import described, first_drawing
 
 __all__ = ["BackendOptions", "autotune"]
 
@@ -87,7 +88,15 @@ class BackendOptions:
 
 
 class _NotCompiled(Exception):
-    """A subgraph that is compiled by something else; says why."""
+    """A subgraph that is compiled by something else; says why.
+
+    Attributes:
+        only_eager: Whether it is for torch itself, whatever the fallback is.
+    """
+
+    def __init__(self, why: str, *, only_eager: bool = False) -> None:
+        super().__init__(why)
+        self.only_eager = only_eager
 
 
 def autotune(
@@ -100,7 +109,8 @@ def autotune(
 
     Its programs get recorded schedules, and TVM's default schedule where there is none; with a
     budget they are tuned first. What cannot be expressed is compiled by the fallback, with one
-    warning for each subgraph.
+    warning for each subgraph. One that draws random numbers is run by torch itself, which draws
+    what it draws in eager mode.
 
     Args:
         graph: What torch has captured.
@@ -117,8 +127,9 @@ def autotune(
     try:
         return compiler(graph, example_inputs)
     except _NotCompiled as error:
-        _say(graph, chosen.fallback, str(error))
-        return lookup_backend(chosen.fallback)(graph, list(example_inputs))
+        fallback = "eager" if error.only_eager else chosen.fallback
+        _say(graph, fallback, str(error))
+        return lookup_backend(fallback)(graph, list(example_inputs))
 
 
 def _compile(
@@ -131,6 +142,12 @@ def _compile(
     """
     if not any(node.op == "call_function" for node in graph.graph.nodes):
         return make_boxed_func(graph.forward)
+    node = first_drawing(graph)
+    if node is not None:
+        raise _NotCompiled(
+            f"node {described(node)} draws random numbers, which only torch's own generator gives",
+            only_eager=True,
+        )
     return make_boxed_func(_ForEachShape(options, graph, tuple(inputs)))
 
 

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from attrs import evolve
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.frontend import RelaxFrontend
 from onnx import TensorProto, helper, numpy_helper
 from relax_networks import weights
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks import LoadOptions
+from autotune.networks import AskedInputs, LoadOptions
 from autotune.networks.comparison import compare_outputs
+from autotune.networks.running import check_network
 from autotune.targets import Target
 
 
@@ -69,10 +71,45 @@ def test_example_inputs_give_the_lengths_of_named_axes(target: Target, tmp_path:
     path = tmp_path / "dynamic.onnx"
     write_model(path, batch="batch")
     options = LoadOptions(target, 1)
-    with pytest.raises(UnsupportedWorkload, match=r"'image' .*\(batch\).*give example inputs"):
-        RelaxFrontend().load(path, None, options)
+    program = RelaxFrontend().load(path, None, options)
+    assert program.inputs[0].shape == (1, 3, 6, 6)
+    assert program.fixed is not None and "axis 'batch' open: it is 1" in program.fixed.remarks[0]
     program = RelaxFrontend().load(path, [weights(2, 3, 6, 6)], options)
     assert program.inputs[0].shape == (2, 3, 6, 6)
+    asked = evolve(options, asked=AskedInputs(dims={"batch": 4}))
+    assert RelaxFrontend().load(path, None, asked).inputs[0].shape == (4, 3, 6, 6)
+
+
+def scaled(open_axis: str) -> Any:
+    """An image times a rate, of open axes."""
+    shape: list[Any] = [1, open_axis, "?"]
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, shape),
+        helper.make_tensor_value_info("rate", TensorProto.INT64, []),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["rate"], ["r"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["x", "r"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "scaled", values, [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_value_is_baked_in_and_the_reference_has_it_too(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "scaled.onnx"
+    onnx.save(scaled("?"), str(path))
+    options = LoadOptions(target, 1)
+    with pytest.raises(UnsupportedWorkload, match="give --input x=1,N,N .in Python"):
+        RelaxFrontend().load(path, None, options)
+    onnx.save(scaled("width"), str(path))
+    asked = AskedInputs(inputs={"x": (1, 2, 3), "rate": 16})
+    program = RelaxFrontend().load(path, None, evolve(options, asked=asked))
+    assert [it.name for it in program.inputs] == ["x"]
+    network = program.build({}, target, 1)
+    check_network(program, network)
+    np.testing.assert_array_equal(network(weights(1, 2, 3))[0], weights(1, 2, 3) * 16)
 
 
 def grouped_attention() -> Any:
@@ -165,3 +202,70 @@ def test_an_input_of_texts_is_named(target: Target, tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, ir_version=8), str(path))
     with pytest.raises(UnsupportedWorkload, match="input 'x' of texts.onnx is no tensor"):
         RelaxFrontend().load(path, None, LoadOptions(target, 1))
+
+
+def one_node(kind: str, opset: int, constants: dict[str, Any], **attributes: Any) -> Any:
+    """A model of one node, which reads ``x`` and then the constants."""
+    outputs = attributes.pop("outputs", ["y"])
+    reads = [] if kind in ("RandomNormal", "RandomUniform") else ["x"]
+    node = helper.make_node(kind, [*reads, *constants], outputs, name="it", **attributes)
+    values = [helper.make_tensor_value_info(it, TensorProto.FLOAT, [2, 3]) for it in ("x", "z")]
+    add = helper.make_node("Add", ["x", "y"], ["z"])
+    held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node, add], "one", values[:1], values[1:], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+HALF = np.array(0.5, np.float32)
+STATISTICS = {name: weights(3) for name in ("scale", "b", "mean", "variance")}
+DROPPED = {"ratio": HALF, "training": np.array(True)}
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (one_node("RandomNormal", 17, {}, shape=[2, 3]), "draws random numbers"),
+        (one_node("RandomUniform", 17, {}, shape=[2, 3]), "draws random numbers"),
+        (one_node("RandomNormalLike", 17, {}), "draws random numbers"),
+        (one_node("RandomUniformLike", 17, {}), "draws random numbers"),
+        (one_node("Bernoulli", 17, {}), "draws random numbers"),
+        (one_node("Dropout", 17, DROPPED), "draws random numbers"),
+        (one_node("Dropout", 6, {}), "computes as in training"),
+        (
+            one_node(
+                "BatchNormalization", 17, STATISTICS, outputs=["y", "m", "v"], training_mode=1
+            ),
+            "computes as in training",
+        ),
+        (
+            one_node("BatchNormalization", 9, STATISTICS, outputs=["y", "m", "v", "s", "t"]),
+            "computes as in training",
+        ),
+    ],
+)
+def test_random_numbers_and_training_are_refused_by_node(
+    model: Any, problem: str, target: Target, tmp_path: Path
+) -> None:
+    path = tmp_path / "drawing.onnx"
+    onnx.save(model, str(path))
+    named = rf"node 'it' \({model.graph.node[0].op_type}\) {problem}"
+    with pytest.raises(UnsupportedWorkload, match=named):
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        one_node("Dropout", 10, {}),
+        one_node("Dropout", 17, {"ratio": HALF}),
+        one_node("Dropout", 17, {"ratio": HALF, "training": np.array(False)}),
+        one_node("BatchNormalization", 17, STATISTICS),
+    ],
+)
+def test_what_has_a_mode_for_training_is_read_in_the_other(
+    model: Any, target: Target, tmp_path: Path
+) -> None:
+    path = tmp_path / "still.onnx"
+    onnx.save(model, str(path))
+    program = RelaxFrontend().load(path, None, LoadOptions(target, 1))
+    check_network(program, program.build({}, target, 1))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.sources import read_source
 from autotune_tvm.networks.sources.parsing import parse_pt2
@@ -20,7 +21,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks import LoadOptions
+from autotune.networks import AskedInputs, LoadOptions
 from autotune.targets import Target
 
 SCRIPT = """# from tvm.script import ir as I
@@ -120,17 +121,31 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_source(tmp_path / "none.json", None)
 
 
-def test_shapes_that_are_known_only_when_it_runs_are_refused(target: Target) -> None:
+def open_network() -> Any:
+    """Two axes without a length, and a factor."""
     from tvm import tirx
 
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((tirx.Var("batch", "int64"), 4), "float32"))
-    with builder.function("main", [x]):
+    shape = (tirx.Var("batch", "int64"), tirx.Var("width", "int64"), 4)
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    factor = relax.Var("factor", relax.TensorType((), "float32"))
+    with builder.function("main", [x, factor]):
         with builder.dataflow():
-            output = builder.emit_output(op.nn.relu(x))
+            output = builder.emit_output(op.multiply(op.nn.relu(x), factor))
         builder.emit_func_output(output)
-    with pytest.raises(UnsupportedWorkload, match="tensor 'x' .*give example inputs"):
-        RelaxFrontend().load(builder.finalize(), None, LoadOptions(target, 1))
+    return builder.finalize()
+
+
+def test_open_axes_are_given_lengths(target: Target) -> None:
+    options = LoadOptions(target, 1)
+    with pytest.raises(UnsupportedWorkload, match="input 'x' of network .*give --dim width=N"):
+        RelaxFrontend().load(open_network(), None, options)
+    asked = AskedInputs(dims={"width": 3}, inputs={"factor": 2.5})
+    program = RelaxFrontend().load(open_network(), None, evolve(options, asked=asked))
+    assert [(it.name, it.shape) for it in program.inputs] == [("x", (1, 3, 4))]
+    x = weights(1, 3, 4)
+    (found,) = program.build({}, target, 1)(x)
+    np.testing.assert_array_equal(found, np.maximum(x, 0) * np.float32(2.5))
 
 
 def test_an_input_without_elements_is_refused_by_name(target: Target) -> None:

@@ -122,6 +122,154 @@ def test_what_is_not_supported_is_left_to_another_with_one_line(tuned: Path) -> 
         close(compiled(x), singular(x))
 
 
+F = torch.nn.functional
+
+DRAWING = {
+    "dropout": lambda x: F.dropout(x, 0.5, True),
+    "dropout1d": lambda x: F.dropout1d(x[0], 0.5, True),
+    "dropout2d": lambda x: F.dropout2d(x, 0.5, True),
+    "dropout3d": lambda x: F.dropout3d(x[None], 0.5, True),
+    "alpha_dropout": lambda x: F.alpha_dropout(x, 0.5, True),
+    "feature_alpha_dropout": lambda x: F.feature_alpha_dropout(x, 0.5, True),
+    "native_dropout": lambda x: torch.native_dropout(x, 0.5, True)[0],
+    "rrelu": lambda x: F.rrelu(x, training=True),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    "rand": lambda x: x + torch.rand(4),
+    "randn": lambda x: x + torch.randn(4),
+    "randn_like": lambda x: x + torch.randn_like(x),
+    "randint": lambda x: x + torch.randint(0, 9, (4,)),
+    "randperm": lambda x: x + torch.randperm(4),
+    "bernoulli": lambda x: torch.bernoulli(x.sigmoid()),
+    "multinomial": lambda x: torch.multinomial(x[0, 0].softmax(-1), 3),
+    "normal": lambda x: torch.normal(x, 1.0),
+    "uniform_": lambda x: x + torch.empty_like(x).uniform_(),
+    "normal_": lambda x: x + torch.empty_like(x).normal_(),
+    "exponential_": lambda x: x + torch.empty_like(x).exponential_(),
+    "poisson": lambda x: torch.poisson(x.exp()),
+    "gumbel_softmax": F.gumbel_softmax,
+}
+
+
+@pytest.mark.parametrize("name", list(DRAWING))
+def test_random_numbers_are_those_of_eager(name: str, tuned: Path) -> None:
+    """Of two calls, also with a fallback that has another generator, and after the calls."""
+    function = DRAWING[name]
+    compiled = torch.compile(
+        function, backend=autotune, options={"threads": 1, "database": str(tuned)}
+    )
+    x = torch.randn(2, 3, 4, 4)
+
+    def drawn(call: Any) -> list[Any]:
+        torch.manual_seed(1)
+        return [call(x), call(x), torch.rand(3)]
+
+    with torch.no_grad():
+        with pytest.warns(RuntimeWarning, match=r"left to eager: node '.* draws random numbers"):
+            found = drawn(compiled)
+        torch.testing.assert_close(found, drawn(function), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.dropout(x, 0.5, False) + 1,
+        lambda x: F.alpha_dropout(x, 0.5, False) + 1,
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+    ],
+)
+def test_what_could_draw_and_does_not_is_compiled(function: Any, tuned: Path) -> None:
+    compiled = torch.compile(
+        function, backend=autotune, options={**OPTIONS, "database": str(tuned)}
+    )
+    x = torch.randn(1, 2, 4, 4)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        close(compiled(x), function(x))
+
+
+NORMS = {
+    "batch norm": (lambda: torch.nn.BatchNorm1d(3), (8, 3)),
+    "images": (lambda: torch.nn.BatchNorm2d(3, momentum=0.3), (2, 3, 4, 4)),
+    "without factors": (lambda: torch.nn.BatchNorm2d(3, affine=False), (2, 3, 4, 4)),
+    "without statistics": (lambda: torch.nn.BatchNorm1d(3, track_running_stats=False), (8, 3)),
+    "instance norm": (
+        lambda: torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
+        (2, 3, 4, 4),
+    ),
+    "plain instance norm": (lambda: torch.nn.InstanceNorm1d(3), (2, 3, 5)),
+}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", list(NORMS))
+def test_norms_in_training_use_the_batch_and_update_what_they_hold(
+    name: str, grad: bool, tuned: Path
+) -> None:
+    make, shape = NORMS[name]
+    ours, theirs = make().train(), make().train()
+    compiled = torch.compile(ours, backend=autotune, options={**OPTIONS, "database": str(tuned)})
+    x = torch.randn(shape) * 3 + 5
+    with torch.set_grad_enabled(grad), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for factor in (1.0, 2.0):
+            found, wanted = compiled(x * factor), theirs(x * factor)
+            close(found, wanted)
+    if grad and list(ours.parameters()):
+        found.square().sum().backward()
+        wanted.square().sum().backward()
+        for mine, its in zip(ours.parameters(), theirs.parameters(), strict=True):
+            close(mine.grad, its.grad)
+    for key, value in theirs.state_dict().items():
+        close(ours.state_dict()[key], value)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: torch.nn.LayerNorm(6), (5, 6)),
+        (lambda: torch.nn.GroupNorm(2, 4), (2, 4, 3, 3)),
+        (lambda: torch.nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)),
+        (lambda: torch.nn.RMSNorm(6), (5, 6)),
+    ],
+)
+def test_gradients_of_norms_use_their_moments(make: Any, shape: Any, tuned: Path) -> None:
+    """Which the forward graph returns as further outputs of the norm."""
+    ours, theirs = make(), make()
+    compiled = torch.compile(ours, backend=autotune, options={**OPTIONS, "database": str(tuned)})
+    x, weights = torch.randn(shape) * 3 + 5, torch.randn(shape)
+    mine, its = x.clone().requires_grad_(), x.clone().requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (compiled(mine) * weights).sum().backward()
+    (theirs(its) * weights).sum().backward()
+    close(mine.grad, its.grad)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        close(one.grad, other.grad)
+
+
+def test_what_is_written_in_place_is_seen_by_the_caller(tuned: Path) -> None:
+    class Counting(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Any, y: Any) -> Any:
+            self.calls.add_(1)
+            y[:, 0].mul_(2)
+            return F.relu(x, inplace=True) * self.calls
+
+    ours, theirs = Counting(), Counting()
+    compiled = torch.compile(ours, backend=autotune, options={**OPTIONS, "database": str(tuned)})
+    given = [torch.randn(3, 4) for _ in range(2)]
+    mine, its = [it.clone() for it in given], [it.clone() for it in given]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            close(compiled(*mine), theirs(*its))
+            close(mine, its)
+    assert ours.calls == 2
+
+
 def test_without_database_and_budget_it_says_what_to_name(tmp_path: Path) -> None:
     options = {**OPTIONS, "database": str(tmp_path / "nothing.db")}
     compiled = torch.compile(model(), backend=autotune, options=options)

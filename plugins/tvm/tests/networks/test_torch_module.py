@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from attrs import evolve
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.frontend import RelaxFrontend
 from torch import nn
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks import LoadOptions
+from autotune.networks import AskedInputs, LoadOptions
 from autotune.networks.arrays import as_numpy
 from autotune.networks.comparison import compare_outputs
-from autotune.networks.running import check_network
+from autotune.networks.running import build_network, check_network
 from autotune.targets import Target
 
 functional = nn.functional
@@ -347,3 +348,107 @@ def test_a_model_on_another_device_is_read_on_the_cpu() -> None:
     made = [node.kwargs["device"] for node in moved.graph.nodes if "device" in node.kwargs]
     assert list(map(str, made)) == ["cpu"]
     assert _on_cpu(moved) is moved
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+F = torch.nn.functional
+
+
+@pytest.mark.parametrize(
+    ("function", "node"),
+    [
+        (lambda x: F.dropout(x, 0.5, True) * 1, "native_dropout.default"),
+        (lambda x: F.alpha_dropout(x, 0.5, True), "bernoulli.p"),
+        (lambda x: F.rrelu(x, training=True), "rrelu_with_noise"),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5), "native_dropout"),
+        (lambda x: x + torch.randn_like(x), "randn_like.default"),
+        (lambda x: x + torch.rand(4), "rand.default"),
+        (lambda x: x + torch.randint(0, 2, (4,)), "randint.low"),
+        (lambda x: x + torch.randperm(4), "randperm.default"),
+        (lambda x: x + torch.empty_like(x).bernoulli_(0.5), "bernoulli.p"),
+        (lambda x: x + torch.empty_like(x).exponential_(), "exponential.default"),
+        (lambda x: torch.multinomial(x.softmax(-1), 2), "multinomial.default"),
+    ],
+)
+def test_random_numbers_are_refused_by_node(function: Any, node: str, target: Target) -> None:
+    with pytest.raises(UnsupportedWorkload, match=rf"node '\w+' \({node}.*draws random numbers"):
+        RelaxFrontend().load(
+            Function(function).eval(), (torch.ones(3, 4),), LoadOptions(target, 1)
+        )
+
+
+def test_norms_by_the_statistics_of_the_batch_are_read_as_such(target: Target) -> None:
+    def norm(x: Any) -> Any:
+        return F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)
+
+    check(Function(norm), (torch.randn(3, 4) * 3 + 5,), target)
+    with pytest.raises(UnsupportedWorkload, match="writes .*'running_mean'.*networks have no st"):
+        exported = torch.export.export(torch.nn.BatchNorm1d(4).train(), (torch.randn(3, 4),))
+        RelaxFrontend().load(exported, None, LoadOptions(target, 1))
+
+
+def _halves(x: Any) -> Any:
+    x[:, 0].mul_(2)
+    return x.sum(1)
+
+
+def _both(x: Any, y: Any) -> Any:
+    y.mul_(x)
+    return x.relu_() + y, y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.relu(x, inplace=True) * 2,
+        lambda x: x.add_(1),
+        lambda x: x.view(-1).clamp_(0, 1) * 2,
+        lambda x, y: (y.copy_(x), x + 1)[1],
+        _halves,
+        _both,
+    ],
+)
+def test_inputs_that_a_model_writes_are_written(function: Any, target: Target) -> None:
+    given = [torch.randn(3, 4) for _ in range(function.__code__.co_argcount)]
+    before = [it.clone() for it in given]
+    program = RelaxFrontend().load(Function(function).eval(), given, LoadOptions(target, 1))
+    network = build_network(program, {}, target, 1)
+    check_network(program, network)
+    torch.testing.assert_close(given, before, rtol=0, atol=0)
+    tensors, arrays = [it.clone() for it in given], [it.clone().numpy() for it in given]
+    wanted = function(*given)
+    for inputs in (tensors, arrays):
+        found = [torch.as_tensor(it) for it in network(*inputs)]
+        torch.testing.assert_close(found, list(wanted if isinstance(wanted, tuple) else [wanted]))
+        torch.testing.assert_close([torch.as_tensor(it) for it in inputs], given)
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: Any, factor: Any) -> Any:
+        return x * factor + x.shape[0]
+
+
+def test_open_axes_of_an_exported_program_are_given_lengths(target: Target) -> None:
+    inputs = torch.randn(2, 4), torch.tensor(3.0)
+    rows = {0: torch.export.Dim.AUTO}
+    exported = torch.export.export(Scaled(), inputs, dynamic_shapes=(rows, None))
+    options = LoadOptions(target, 1)
+    program = RelaxFrontend().load(exported, None, options)
+    assert program.inputs[0].shape == (2, 4) and program.fixed is not None
+    assert "open: it is 2 (--dim" in program.fixed.remarks[0]
+    check_network(program, program.build({}, target, 1))
+    asked = AskedInputs(inputs={"x": (5, 4), "factor": 2.5})
+    program = RelaxFrontend().load(exported, None, evolve(options, asked=asked))
+    assert [(it.name, it.shape) for it in program.inputs] == [("x", (5, 4))]
+    network = program.build({}, target, 1)
+    check_network(program, network)
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(network(x)[0], x * 2.5 + 5)

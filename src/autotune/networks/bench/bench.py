@@ -66,6 +66,8 @@ class BenchOptions:
         seconds: How long a turn is.
         frontend: As of :class:`~autotune.networks.api.ModelOptions`.
         passes: Texts, as of :func:`~autotune.networks.loading.read_passes`.
+        dims: Texts, as of :func:`~autotune.networks.asked_inputs.read_asked`.
+        inputs: Texts, as of :func:`~autotune.networks.asked_inputs.read_asked`.
     """
 
     database: str = "autotune.db"
@@ -77,6 +79,8 @@ class BenchOptions:
     seconds: float = 1.0
     frontend: str | None = None
     passes: tuple[str, ...] = ()
+    dims: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         if self.is_on_device and self.threads is not None:
@@ -109,6 +113,7 @@ class _Running:
     row: BenchRow = field(init=False)
     outputs: list[Any] = field(factory=list)
     inputs: list[str] = field(factory=list)
+    baked: dict[str, str] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.row = BenchRow(self.name)
@@ -186,6 +191,8 @@ def bench_model(
         "precision": options.precision,
         "frontend": options.frontend,
         "passes": list(options.passes),
+        "dims": list(options.dims),
+        "asked": list(options.inputs),
     }
     if options.is_on_device:
         matching_device(checked_target(options.target, None), load_driver())
@@ -194,6 +201,7 @@ def bench_model(
         ending.callback(folder.remove)
         running = []
         inputs: list[str] = []
+        baked: dict[str, str] = {}
         for number, name in enumerate(options.runtimes):
             one = _Running(name, folder.path / f"outputs-{number}")
             running.append(one)
@@ -204,8 +212,8 @@ def bench_model(
             say(f"{name}: preparing")
             one.start(options.used_threads, folder.path / f"worker-{number}")
             ending.callback(one.end)
-            _prepare(one, {**question, "inputs": inputs})
-            inputs = inputs or one.inputs
+            _prepare(one, {**question, "inputs": inputs, "baked": baked}, say)
+            inputs, baked = inputs or one.inputs, baked or one.baked
         _check_source(running)
         wide: list[Any] = []
         if options.precision is not None and any(one.outputs for one in running):
@@ -264,13 +272,16 @@ def _missing(name: str) -> str:
     return ""
 
 
-def _prepare(one: _Running, question: Message) -> None:
+def _prepare(one: _Running, question: Message, say: Callable[[str], None]) -> None:
     message = {**question, "runtime": one.name, "folder": str(one.folder)}
     answer = one.ask(message, _PREPARE_SECONDS)
     if answer is None:
         return
     one.outputs = [read_array(path) for path in answer["outputs"]]
     one.inputs = list(map(str, answer["inputs"]))
+    one.baked = dict(answer["baked"])
+    for remark in answer["remarks"]:
+        say(f"{one.name}: {remark}")
     one.row = evolve(
         one.row,
         version=str(answer["version"]),

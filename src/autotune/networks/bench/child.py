@@ -14,7 +14,9 @@ from attrs import evolve
 
 from autotune.networks.api import ModelOptions
 from autotune.networks.arrays import read_array, write_array
+from autotune.networks.asked_inputs import read_asked
 from autotune.networks.bench.runtimes import RUNTIMES, Prepared
+from autotune.networks.given_inputs import with_inputs
 from autotune.networks.loading import read_passes
 from autotune.networks.precision import in_precision
 from autotune.networks.source import Source, read_network, read_source
@@ -42,10 +44,11 @@ class Child:
     def prepare(self, question: Message) -> Message:
         """Read and prepare the network, call it first, and write its outputs."""
         begin = time.perf_counter()
-        source = in_precision(_source(question), question["precision"])
+        source = _source(question)
         inputs = question["inputs"]
         if inputs and source.example_inputs is None:
-            source = evolve(source, example_inputs=tuple(map(read_array, inputs)))
+            baked = {name: read_array(path) for name, path in question["baked"].items()}
+            source = evolve(source, example_inputs=tuple(map(read_array, inputs)), baked=baked)
         reading = ModelOptions(
             frontend=question["frontend"], passes=read_passes(question["passes"])
         )
@@ -72,6 +75,11 @@ class Child:
             "first_call": first,
             "outputs": _write(outputs, folder / "output"),
             "inputs": _write(prepared.inputs, folder / "input"),
+            "baked": {
+                name: write_array(f"{folder / 'baked'}-{number}", value)
+                for number, (name, value) in enumerate(prepared.baked.items())
+            },
+            "remarks": list(prepared.remarks),
         }
 
     def time(self, question: Message) -> Message:
@@ -95,16 +103,19 @@ class Child:
 
     def reference(self, question: Message) -> Message:
         """What the model computed before it was converted to half precision."""
-        source = in_precision(_source(question), question["precision"])
+        source = _source(question)
         assert source.wide is not None and source.example_inputs is not None
         outputs = source.wide(list(filter(_is_array, _leaves(source.example_inputs))))
         return {"outputs": _write(outputs, Path(question["folder"]) / "output")}
 
 
 def _source(question: Message) -> Source:
+    asked = read_asked(question["dims"], question["asked"])
     if question["network"]:
-        return read_network(question["source"], question["sizes"])
-    return read_source(question["source"], question["frontend"])
+        read = read_network(question["source"], question["sizes"])
+    else:
+        read = read_source(question["source"], question["frontend"])
+    return in_precision(with_inputs(read, asked), question["precision"])
 
 
 def _timed(prepared: Prepared, calls: int) -> list[float]:

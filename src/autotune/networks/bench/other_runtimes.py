@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def onnxruntime(source: Source, options: TuneOptions, reading: ModelOptions) -> 
     settings.inter_op_num_threads = 1
     content, inputs = _onnx(source)
     session = runtime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
-    feed = dict(zip([it.name for it in session.get_inputs()], inputs, strict=True))
+    feed = _named([it.name for it in session.get_inputs()], inputs, source)
 
     def run() -> Any:
         return session.run(None, feed)
@@ -53,9 +54,12 @@ def openvino(source: Source, options: TuneOptions, reading: ModelOptions) -> Pre
     }
     compiled = runtime.compile_model(model, "CPU", settings)
     request = compiled.create_infer_request()
+    feed: Any = inputs
+    if source.baked:
+        feed = _named([it.any_name for it in compiled.inputs], inputs, source)
 
     def run() -> Any:
-        return request.infer(inputs, share_inputs=True, share_outputs=True)
+        return request.infer(feed, share_inputs=True, share_outputs=True)
 
     def outputs() -> list[Any]:
         found = run()
@@ -72,6 +76,12 @@ def _given(source: Source) -> list[Any]:
     if source.example_inputs is None:
         raise InvalidValueError(f"{source.text} has no example inputs")
     return list(map(np.asarray, source.example_inputs))
+
+
+def _named(names: Sequence[str], inputs: Sequence[Any], source: Source) -> dict[str, Any]:
+    """Inputs by name, with the values of those that are baked into the network."""
+    left = [name for name in names if name not in source.baked]
+    return {**source.baked, **dict(zip(left, inputs, strict=True))}
 
 
 def _onnx(source: Source) -> tuple[Any, list[Any]]:

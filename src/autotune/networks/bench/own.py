@@ -15,6 +15,7 @@ from autotune.networks.frontend import CompiledNetwork, NetworkProgram
 from autotune.networks.loading import load_network
 from autotune.networks.running import build_network
 from autotune.networks.source import Source
+from autotune.networks.written_inputs import copied_inputs
 from autotune.targets import Target
 from autotune.tuning.options import TuneOptions
 
@@ -58,10 +59,12 @@ def _prepared(network: NetworkProgram, compiled: CompiledNetwork) -> Prepared:
 
     return Prepared(
         run=run,
-        outputs=lambda: list(map(as_numpy, compiled(*inputs))),
+        outputs=lambda: list(map(as_numpy, compiled(*copied_inputs(inputs, network.writes)))),
         version=network.backend,
         seconds=lambda calls: compiled.time_calls(given, calls),
         inputs=inputs,
+        baked=network.fixed.constants if network.fixed else {},
+        remarks=network.fixed.remarks if network.fixed else (),
         on_device=on_device,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 __all__ = ["RUNTIMES", "TUNED", "UNTUNED", "Prepared", "Runtime"]
@@ -41,6 +41,8 @@ class Prepared:
         version: Of the runtime.
         seconds: Times so many calls, where the runtime does that itself; else ``run`` is timed.
         inputs: What it runs on, for the other runtimes; () where the source has inputs.
+        baked: Values of inputs of the source that are not among ``inputs``, by name.
+        remarks: What was chosen of the inputs that nobody gave, a line each.
         on_device: Whether ``seconds`` are those of a device, so that what a call takes beside them
             is of interest: ``run`` ends when the outputs are there.
     """
@@ -50,6 +52,8 @@ class Prepared:
     version: str
     seconds: Callable[[int], Sequence[float]] | None = None
     inputs: Sequence[Any] = ()
+    baked: Mapping[str, Any] = field(factory=dict)
+    remarks: Sequence[str] = ()
     on_device: bool = False
 
 

@@ -51,4 +51,4 @@ class MLIRFrontend(Frontend):
             )
         from autotune_mlir.networks.program import load_network
 
-        return load_network(source, example_inputs)
+        return load_network(source, example_inputs, options.asked)

@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 
 from autotune.backends import ProgramFile
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks import CompiledNetwork, NetworkProgram, NetworkTask, NetworkTensor
-from autotune.networks.arrays import check_examples, random_examples
+from autotune.networks import (
+    AskedInputs,
+    CompiledNetwork,
+    DeclaredInput,
+    NetworkProgram,
+    NetworkTask,
+    NetworkTensor,
+)
+from autotune.networks.arrays import random_examples
+from autotune.networks.fixed_inputs import fix_inputs
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir.code_generation import Generated
@@ -34,6 +42,7 @@ class ModuleProgram(NetworkProgram):
         text: Of the module.
         functions: Those with a body, in order.
         examples: Inputs that it was given with; None where there are none.
+        asked: What a person says of its inputs.
 
     Attributes:
         text: Of the module.
@@ -49,6 +58,7 @@ class ModuleProgram(NetworkProgram):
         text: str,
         functions: Sequence[ModuleFunction],
         examples: Sequence[object] | None,
+        asked: AskedInputs,
     ) -> None:
         self.name = name
         self.text = text
@@ -62,7 +72,15 @@ class ModuleProgram(NetworkProgram):
         )
         self.inputs = _tensors("arg", self.entries, [it.inputs for it in self.entries])
         self.outputs = _tensors("result", self.entries, [it.outputs for it in self.entries])
-        self._examples = check_examples(self.inputs, examples)
+        declared = [DeclaredInput(it.name, it.shape, it.dtype) for it in self.inputs]
+        self.fixed = fix_inputs(declared, asked, examples, name)
+        if self.fixed.constants:
+            given = ", ".join(self.fixed.constants)
+            raise InvalidValueError(
+                f"{name}: {given} is an input of a function, into which no value is baked: write "
+                "an arith.constant in the module"
+            )
+        self._examples = self.fixed.examples
 
     def example_inputs(self) -> tuple[Any, ...]:
         """Those it was loaded with, else random ones of one seed."""
@@ -94,12 +112,15 @@ class ModuleProgram(NetworkProgram):
         return ModuleNetwork(kernel, units, self)
 
 
-def load_network(source: object, example_inputs: Sequence[object] | None) -> ModuleProgram:
+def load_network(
+    source: object, example_inputs: Sequence[object] | None, asked: AskedInputs | None = None
+) -> ModuleProgram:
     """Read a module, and cut it into its functions.
 
     Args:
         source: Path of a file, or a module of either bindings.
         example_inputs: Inputs of its entries; None for random ones.
+        asked: What a person says of them.
 
     Raises:
         InvalidValueError: the file cannot be read or holds no whole module, or the example inputs
@@ -115,7 +136,7 @@ def load_network(source: object, example_inputs: Sequence[object] | None) -> Mod
         raise InvalidValueError(
             f"{file} has no function with a body (func.func): there is nothing to tune"
         )
-    network = ModuleProgram(name, module, functions, example_inputs)
+    network = ModuleProgram(name, module, functions, example_inputs, asked or AskedInputs())
     if not network.entries:
         first, *others = [it for it in functions if it.problem]
         more = f" (and {len(others)} more functions)" if others else ""

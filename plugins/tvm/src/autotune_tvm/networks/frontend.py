@@ -54,4 +54,4 @@ class RelaxFrontend(Frontend):
         runtime.load()
         from autotune_tvm.networks.program import load_network
 
-        return load_network(read_source(source, example_inputs), options)
+        return load_network(read_source(source, example_inputs, options.asked), options)

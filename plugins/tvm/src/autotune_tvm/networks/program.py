@@ -49,6 +49,8 @@ class RelaxProgram(NetworkProgram):
         self.inputs = input_tensors(source.module)
         self.outputs = output_tensors(source.module, source.outputs)
         self._examples = check_examples(self.inputs, source.examples)
+        self.writes = source.writes
+        self.fixed = source.fixed
         self._run = source.run
         self.module, self.passes = run_passes(
             source.module, options.target, options.threads, options.passes, options.on_pass

@@ -8,12 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from autotune.errors import InvalidValueError
+from autotune.networks import AskedInputs
 from autotune_tvm import runtime
 
 if TYPE_CHECKING:
     from autotune_tvm.networks.sources.source import Source
 
 __all__ = ["SUFFIXES", "check_file", "is_source", "read_source"]
+
+Examples = Sequence[object] | None
 
 _ROOTS = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
 _MODULES = ("tvm.ir.module.IRModule",)
@@ -26,26 +29,34 @@ def is_source(source: object) -> bool:
     return bool(_classes(source) & {*_ROOTS, *_MODULES})
 
 
-def read_source(source: object, example_inputs: Sequence[object] | None) -> Source:
+def read_source(
+    source: object, example_inputs: Sequence[object] | None, asked: AskedInputs | None = None
+) -> Source:
     """Read a network.
+
+    Args:
+        source: One of those that :func:`is_source` knows.
+        example_inputs: What it is called with; None where that was not given.
+        asked: What a person says of its inputs.
 
     Raises:
         UnsupportedWorkload: a node cannot be expressed; names it.
         InvalidValueError: the source is damaged or incomplete, or needs a package.
     """
+    asked = asked or AskedInputs()
     if isinstance(source, Path):
         if not source.is_file():
             raise InvalidValueError(f"there is no file {str(source)!r}")
-        return SUFFIXES[source.suffix](source, example_inputs)
+        return SUFFIXES[source.suffix](source, example_inputs, asked)
     classes = _classes(source)
     if classes & set(_MODULES):
         from autotune_tvm.networks.sources.relax_module import from_module
 
-        return from_module(source, example_inputs, "network")
+        return from_module(source, example_inputs, "network", asked)
     from autotune_tvm.networks.sources.torch_module import from_exported, from_torch
 
     if _ROOTS[1] in classes:
-        return from_exported(source, example_inputs, "network")
+        return from_exported(source, example_inputs, "network", asked)
     return from_torch(source, example_inputs)
 
 
@@ -80,31 +91,31 @@ def _classes(source: object) -> set[str]:
     return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
 
 
-def _read_pt2(path: Path, example_inputs: Sequence[object] | None) -> Source:
+def _read_pt2(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
     from autotune_tvm.networks.sources.torch_module import from_pt2
 
-    return from_pt2(path, example_inputs)
+    return from_pt2(path, example_inputs, asked)
 
 
-def _read_onnx(path: Path, example_inputs: Sequence[object] | None) -> Source:
+def _read_onnx(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
     from autotune_tvm.networks.sources.onnx_file import from_onnx_file
 
-    return from_onnx_file(path, example_inputs)
+    return from_onnx_file(path, example_inputs, asked)
 
 
-def _read_json(path: Path, example_inputs: Sequence[object] | None) -> Source:
+def _read_json(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
     from autotune_tvm.networks.sources.relax_module import from_json
 
-    return from_json(path, example_inputs)
+    return from_json(path, example_inputs, asked)
 
 
-def _read_script(path: Path, example_inputs: Sequence[object] | None) -> Source:
+def _read_script(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
     from autotune_tvm.networks.sources.script_file import from_script
 
-    return from_script(path, example_inputs)
+    return from_script(path, example_inputs, asked)
 
 
-SUFFIXES: Mapping[str, Callable[[Path, Sequence[object] | None], Source]] = MappingProxyType(
+SUFFIXES: Mapping[str, Callable[[Path, Examples, AskedInputs], Source]] = MappingProxyType(
     {".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_pt2, ".py": _read_script}
 )
 """What files are read by."""

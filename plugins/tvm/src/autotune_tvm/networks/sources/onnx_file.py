@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks.arrays import as_numpy
+from autotune.errors import UnsupportedWorkload
+from autotune.networks import AskedInputs, DeclaredInput
+from autotune.networks.fixed_inputs import fix_inputs
+from autotune_tvm.networks.sources.onnx_nodes import constants_of
 from autotune_tvm.networks.sources.onnx_recurrent import unroll_recurrent
 from autotune_tvm.networks.sources.onnx_resize import write_out_resizes
+from autotune_tvm.networks.sources.onnx_training import check_deterministic
 from autotune_tvm.networks.sources.parsing import parse_onnx
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
@@ -19,7 +22,9 @@ from autotune_tvm.networks.sources.translation import NotTranslated, translated
 __all__ = ["from_onnx_file"]
 
 
-def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Source:
+def from_onnx_file(
+    path: Path, example_inputs: Sequence[object] | None, asked: AskedInputs
+) -> Source:
     """An ONNX file; example inputs give the lengths of axes that have names instead of lengths.
 
     Raises:
@@ -27,13 +32,15 @@ def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Sourc
         UnsupportedWorkload: TVM does not know one of its operators, or an axis has no length.
     """
     model = parse_onnx(path)
-    examples = None if example_inputs is None else tuple(map(as_numpy, example_inputs))
     inputs = _inputs(model)
     _check_types(inputs, path)
-    shapes = _shapes(inputs, examples, path)
+    fixed = fix_inputs(list(map(_declared, inputs)), asked, example_inputs, path.name)
+    _bake(model.graph, fixed.constants)
+    shapes = {name: list(shape) for name, shape in fixed.shapes.items()}
     from tvm.relax.frontend.onnx import from_onnx
 
     try:
+        check_deterministic(model, constants_of(model))
         known = write_out_resizes(unroll_recurrent(model, shapes), shapes)
     except UnsupportedWorkload as error:
         raise UnsupportedWorkload(f"{path.name}: {error}") from None
@@ -46,7 +53,7 @@ def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Sourc
             f"{path.name}: TVM cannot import the model: {_named(known, error)}"
         ) from error
     outputs = tuple(output.name for output in model.graph.output)
-    return Source(path.stem, module, examples, outputs, _Run(model))
+    return Source(path.stem, module, fixed.examples, outputs, _Run(model), fixed=fixed)
 
 
 def _inputs(model: Any) -> list[Any]:
@@ -67,27 +74,30 @@ def _check_types(inputs: Sequence[Any], path: Path) -> None:
             )
 
 
-def _shapes(
-    inputs: Sequence[Any], examples: Sequence[Array] | None, path: Path
-) -> dict[str, list[int]]:
-    if examples is not None:
-        if len(examples) != len(inputs):
-            names = ", ".join(value.name for value in inputs)
-            raise InvalidValueError(f"{len(examples)} example inputs; {path.name} takes {names}")
-        pairs = zip(inputs, examples, strict=True)
-        return {value.name: list(array.shape) for value, array in pairs}
-    shapes = {}
-    for value in inputs:
-        axes = value.type.tensor_type.shape.dim
-        unknown = [axis.dim_param or "?" for axis in axes if axis.dim_value <= 0]
-        if unknown:
-            raise UnsupportedWorkload(
-                f"input {value.name!r} of {path.name} has axes without a length "
-                f"({', '.join(unknown)}): programs are tuned for one shape; give example inputs, "
-                "or export the model with fixed shapes"
-            )
-        shapes[value.name] = [int(axis.dim_value) for axis in axes]
-    return shapes
+def _declared(value: Any) -> DeclaredInput:
+    """An input of a graph."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    tensor = value.type.tensor_type
+    dtype = str(tensor_dtype_to_np_dtype(tensor.elem_type))
+    return DeclaredInput(value.name, tuple(map(_axis, tensor.shape.dim)), dtype)
+
+
+def _axis(axis: Any) -> int | str:
+    """The length of an axis, else its name; ``?`` is what some exporters call all of them."""
+    if axis.dim_value > 0:
+        return int(axis.dim_value)
+    return "" if axis.dim_param == "?" else str(axis.dim_param)
+
+
+def _bake(graph: Any, constants: Mapping[str, Array]) -> None:
+    """Let inputs be constants of a graph."""
+    from onnx import numpy_helper
+
+    left = [value for value in graph.input if value.name not in constants]
+    del graph.input[:]
+    graph.input.extend(left)
+    graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in constants.items())
 
 
 def _named(model: Any, error: NotTranslated) -> str:

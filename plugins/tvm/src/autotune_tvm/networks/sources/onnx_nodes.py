@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-__all__ = ["KnownTensors", "NodeWriter", "replace_nodes"]
+__all__ = ["KnownTensors", "NodeWriter", "constants_of", "replace_nodes"]
 
 Array = NDArray[Any]
 
@@ -57,7 +57,7 @@ def replace_nodes(
     _fix_inputs(described.graph, shapes)
     described = shape_inference.infer_shapes(described, data_prop=True)
     opset = next((it.version for it in model.opset_import if it.domain in ("", "ai.onnx")), 1)
-    known = KnownTensors(_types(described.graph), _constants_of(model), opset)
+    known = KnownTensors(_types(described.graph), constants_of(model), opset)
     nodes: list[Any] = []
     replaced = False
     for node in model.graph.node:
@@ -108,7 +108,7 @@ def _types(graph: Any) -> dict[str, tuple[tuple[int, ...], int]]:
     return found
 
 
-def _constants_of(model: Any) -> dict[str, Array]:
+def constants_of(model: Any) -> dict[str, Array]:
     """The tensors of a graph that are known before it runs, by name."""
     from onnx import numpy_helper
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from autotune.errors import InvalidValueError
+from autotune.networks import AskedInputs
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.relax_module import from_module
 from autotune_tvm.networks.sources.source import Source
@@ -73,14 +74,14 @@ def parse_script(path: Path) -> Any:
         raise InvalidValueError(f"{str(path)!r}: TVM cannot parse it: {brief(error)}") from error
 
 
-def from_script(path: Path, example_inputs: Sequence[object] | None) -> Source:
+def from_script(path: Path, example_inputs: Sequence[object] | None, asked: AskedInputs) -> Source:
     """A file with a Relax module as TVMScript.
 
     Raises:
         InvalidValueError: as of :func:`parse_script`.
         UnsupportedWorkload: an input is no tensor of a fixed shape.
     """
-    return from_module(parse_script(path), example_inputs, path.stem)
+    return from_module(parse_script(path), example_inputs, path.stem, asked)
 
 
 def check_script(text: str, modules: Mapping[str, object]) -> None:

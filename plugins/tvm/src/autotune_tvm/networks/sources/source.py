@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedWorkload
-from autotune.networks import NetworkTensor
+from autotune.networks import FixedInputs, NetworkTensor
 from autotune_tvm.networks.graph import ENTRY, dtype_of, shape_of
 
 __all__ = [
@@ -34,6 +34,8 @@ class Source:
         examples: Inputs that it was given with; None where there are none.
         outputs: Names of the outputs; () where they have none.
         run: What the model computes where it came from; None where it cannot be run.
+        writes: Names of inputs that it writes, whose new values are its first outputs.
+        fixed: What became of what a person said of its inputs.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Source:
     examples: tuple[Array, ...] | None = None
     outputs: tuple[str, ...] = ()
     run: Reference | None = None
+    writes: tuple[str, ...] = ()
+    fixed: FixedInputs | None = None
 
 
 def flat_outputs(result: Any) -> list[Any]:

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
+from autotune.networks import AskedInputs, DeclaredInput, FixedInputs
 from autotune.networks.arrays import as_numpy
+from autotune.networks.fixed_inputs import fix_inputs
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.converters import CONVERTERS
 from autotune_tvm.networks.sources.decompositions import decompose
@@ -26,6 +28,12 @@ from autotune_tvm.networks.sources.decompositions.complex_pairs import (
     with_pairs,
 )
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
+from autotune_tvm.networks.sources.random_operators import (
+    described,
+    first_drawing,
+    first_in_training,
+)
+from autotune_tvm.networks.sources.relax_module import baked
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
 from autotune_tvm.networks.sources.type_promotion import promote_types, widen_halves
@@ -60,26 +68,29 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
             f"torch.export cannot trace {type(model).__name__}{_place(error)}: {_why(error)}"
         ) from error
     sys.stderr.write(said.getvalue())
-    return from_exported(program, inputs, type(model).__name__)
+    return from_exported(program, inputs, type(model).__name__, AskedInputs())
 
 
-def from_pt2(path: Path, example_inputs: Sequence[object] | None) -> Source:
+def from_pt2(path: Path, example_inputs: Sequence[object] | None, asked: AskedInputs) -> Source:
     """A file that ``torch.export.save`` wrote.
 
     Raises:
         InvalidValueError: as of :func:`parse_pt2`.
         UnsupportedWorkload: TVM does not know one of its operators.
     """
-    return from_exported(parse_pt2(path), example_inputs, path.stem)
+    return from_exported(parse_pt2(path), example_inputs, path.stem, asked)
 
 
-def from_exported(program: Any, example_inputs: Sequence[object] | None, name: str) -> Source:
-    """An exported program.
+def from_exported(
+    program: Any, example_inputs: Sequence[object] | None, name: str, asked: AskedInputs
+) -> Source:
+    """An exported program; one with open axes is exported again for one shape.
 
     Args:
         program: The ``ExportedProgram``.
         example_inputs: None to take its own.
         name: What to call it.
+        asked: What a person says of its inputs.
 
     Raises:
         UnsupportedWorkload: TVM does not know one of its operators, or it changes its own state.
@@ -87,6 +98,9 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     from tvm.relax.frontend.torch import from_exported_program
 
     program = _on_cpu(program)
+    given = None if example_inputs is None else _tensors(example_inputs)
+    fixed = fix_inputs(_declared(program), asked, given, name)
+    program = _for_shapes(program, fixed, name)
     real = _real(program, name)
     try:
         with quiet_torch():
@@ -95,7 +109,8 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
         raise UnsupportedWorkload(
             f"{name}: torch cannot decompose the model: {brief(error)}; export it again"
         ) from error
-    _check_signature(decomposed, name)
+    _check_deterministic(decomposed, name)
+    writes = _return_written(decomposed, name)
     _count_from_the_beginning(decomposed)
     promote_types(decomposed)
     widen_halves(decomposed)
@@ -118,14 +133,80 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
             f"{name}: TVM cannot import the model: {named}; replace it, or decompose it with "
             "torch.export's run_decompositions first"
         ) from error
-    given = example_inputs
-    if given is None and program.example_inputs is not None:
-        arguments, keywords = program.example_inputs
-        given = (*arguments, *keywords.values())
-    examples = None if given is None else tuple(map(as_numpy, _tensors(given)))
+    module = baked(module, fixed.constants)
     returned = next(iter(decomposed.graph.find_nodes(op="output"))).args[0]
     outputs = tuple(str(node) for node in returned)
-    return Source(name, module, examples, outputs, _Run(program))
+    run = _Run(program, writes, fixed.constants)
+    return Source(name, module, fixed.examples, outputs, run, writes, fixed)
+
+
+def _declared(program: Any) -> list[DeclaredInput]:
+    """The inputs of a program that are tensors; axes of any length have the names of its graph."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    examples = _example_tensors(program)
+    names = _input_names(program)
+    held = examples if len(examples) == len(names) else [None] * len(names)
+    found = []
+    for name, example in zip(names, held, strict=True):
+        value = values[name]
+        shape = tuple(it if isinstance(it, int) else str(it) for it in value.shape)
+        array = None if example is None else as_numpy(example)
+        dtype = str(value.dtype).removeprefix("torch.")
+        found.append(DeclaredInput(name, shape, dtype, array))
+    return found
+
+
+def _for_shapes(program: Any, fixed: FixedInputs, name: str) -> Any:
+    """A program for inputs of these shapes.
+
+    Raises:
+        UnsupportedWorkload: torch cannot export it for them.
+    """
+    import torch
+
+    if all(isinstance(axis, int) for it in _declared(program) for axis in it.shape):
+        return program
+    left = iter(fixed.examples or ())
+    names = _input_names(program)
+    arrays = [fixed.constants[it] if it in fixed.constants else next(left) for it in names]
+    arguments, keywords = _arguments(program, [_as_tensor(np.array(it)) for it in arrays])
+    try:
+        with quiet_torch(), torch.no_grad():
+            return torch.export.export(program.module(), arguments, keywords)
+    except Exception as error:  # whatever torch meets
+        shapes = ", ".join(f"{it} {list(shape)}" for it, shape in fixed.shapes.items())
+        raise UnsupportedWorkload(
+            f"{name}: torch cannot export the model for inputs {shapes}: {_why(error)}"
+        ) from error
+
+
+def _input_names(program: Any) -> list[str]:
+    """Names of the inputs that are tensors, in order."""
+    specs = program.graph_signature.input_specs
+    return [str(it.arg.name) for it in specs if _is_input(it)]
+
+
+def _example_tensors(program: Any) -> list[Any]:
+    if program.example_inputs is None:
+        return []
+    arguments, keywords = program.example_inputs
+    return _tensors((*arguments, *keywords.values()))
+
+
+def _arguments(program: Any, tensors: Sequence[Any]) -> tuple[Any, Any]:
+    """What a program is called with; numbers and None are those with which it was traced."""
+    from torch.utils._pytree import tree_unflatten
+
+    left = iter(tensors)
+    leaves = [
+        next(left) if _is_input(it) else getattr(it.arg, "value", None)
+        for it in program.graph_signature.input_specs
+        if it.kind.name == "USER_INPUT"
+    ]
+    if program.call_spec.in_spec is None:
+        return tuple(leaves), {}
+    found: tuple[Any, Any] = tree_unflatten(leaves, program.call_spec.in_spec)
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -147,7 +228,7 @@ def _real(program: Any, name: str) -> Any:
     node = first_inexpressible(program)
     if node is not None:
         raise UnsupportedWorkload(
-            f"{name}: node {_described(node)}: its complex numbers cannot be imported; let the "
+            f"{name}: node {described(node)}: its complex numbers cannot be imported; let the "
             "model take and return real ones (torch.view_as_real), and in it add, multiply, or "
             "move complex ones only"
         )
@@ -238,27 +319,49 @@ def _named(graph: Any, error: NotTranslated) -> str:
     if "Unsupported function types" in message:
         operators = set(re.findall(r"'([^']+)'", message))
         nodes = [node for node in graph.nodes if getattr(node.target, "__name__", "") in operators]
-        return f"it does not know the operator of node {', '.join(map(_described, nodes[:5]))}"
-    return message if error.node is None else f"node {_described(error.node)}: {message}"
+        return f"it does not know the operator of node {', '.join(map(described, nodes[:5]))}"
+    return message if error.node is None else f"node {described(error.node)}: {message}"
 
 
-def _described(node: Any) -> str:
-    """A node's name, operator, and the module that it is in."""
-    operator = getattr(node.target, "__name__", node.target)
-    stack = node.meta.get("nn_module_stack") or {}
-    path = [path for path, _ in stack.values() if path][-1:]
-    inside = f" in {path[0]!r}" if path else ""
-    return f"{node.name!r} ({operator}{inside})"
-
-
-def _check_signature(program: Any, name: str) -> None:
-    signature = program.graph_signature
-    written = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
-    if written:
+def _check_deterministic(program: Any, name: str) -> None:
+    node = first_drawing(program.graph_module)
+    if node is not None:
         raise UnsupportedWorkload(
-            f"{name} writes {', '.join(map(repr, sorted(written.values())))}: networks have no "
-            "state; call eval() before exporting it, or return what it writes"
+            f"{name}: node {described(node)} draws random numbers, and a network computes the "
+            "same in every call; call eval() on the model, or let it take them as an input"
         )
+    node = first_in_training(program.graph_module)
+    if node is not None:
+        raise UnsupportedWorkload(
+            f"{name}: node {described(node)} computes as in training, which cannot be imported; "
+            "call eval() on the model"
+        )
+
+
+def _return_written(program: Any, name: str) -> tuple[str, ...]:
+    """Let a program return what it writes into inputs, before its other outputs.
+
+    Returns:
+        Names of those inputs.
+
+    Raises:
+        UnsupportedWorkload: it writes something that it holds itself.
+    """
+    from torch.export.graph_signature import OutputKind
+
+    specs = program.graph_signature.output_specs
+    state = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
+    held = sorted({it.target for it in specs if it.kind.name in state})
+    if held:
+        raise UnsupportedWorkload(
+            f"{name} writes {', '.join(map(repr, held))}: networks have no state; call eval() "
+            "before exporting it, or return what it writes"
+        )
+    written = [it for it in specs if it.kind == OutputKind.USER_INPUT_MUTATION]
+    for it in written:
+        # TVM's translator leaves out all others.
+        it.kind = OutputKind.USER_OUTPUT
+    return tuple(str(it.target) for it in written)
 
 
 def _tensors(values: Sequence[object]) -> list[Any]:
@@ -285,6 +388,10 @@ def _as_argument(value: object) -> Any:
     return _as_tensor(as_numpy(value))
 
 
+def _is_input(spec: Any) -> bool:
+    return spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ == "TensorArgument"
+
+
 def _as_tensor(array: Array) -> Any:
     """A copy of an array as a tensor of torch's."""
     import torch
@@ -295,10 +402,15 @@ def _as_tensor(array: Array) -> Any:
 
 
 class _Run:
-    """The model in torch, on numpy arrays."""
+    """The model in torch, on numpy arrays: the inputs that it writes, and what it returns."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(
+        self, program: Any, writes: Sequence[str], constants: Mapping[str, Array]
+    ) -> None:
         self._program = program
+        self._names = _input_names(program)
+        self._written = [self._names.index(name) for name in writes]
+        self._constants = constants
 
     @cached_property
     def _module(self) -> Any:
@@ -306,18 +418,15 @@ class _Run:
 
     def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         import torch
-        from torch.utils._pytree import tree_leaves, tree_unflatten
+        from torch.utils._pytree import tree_leaves
 
-        tensors = iter(list(map(_as_tensor, inputs)))
-        # Numbers and None among the arguments are those with which the model was traced.
-        leaves = [
-            it.arg.value if hasattr(it.arg, "value") else next(tensors)
-            for it in self._program.graph_signature.input_specs
-            if it.kind.name == "USER_INPUT"
+        left = iter(inputs)
+        arrays = [
+            self._constants[it] if it in self._constants else next(left) for it in self._names
         ]
-        arguments: Any = (tuple(leaves), {})
-        if self._program.call_spec.in_spec is not None:
-            arguments = tree_unflatten(leaves, self._program.call_spec.in_spec)
+        tensors = list(map(_as_tensor, arrays))
+        arguments, keywords = _arguments(self._program, tensors)
         with torch.no_grad(), quiet_torch():
-            found = self._module(*arguments[0], **arguments[1])
-        return tuple(as_numpy(leaf) for leaf in tree_leaves(found) if hasattr(leaf, "shape"))
+            found = self._module(*arguments, **keywords)
+        leaves = [*(tensors[at] for at in self._written), *tree_leaves(found)]
+        return tuple(as_numpy(leaf) for leaf in leaves if hasattr(leaf, "shape"))

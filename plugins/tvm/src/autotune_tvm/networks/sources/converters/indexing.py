@@ -15,7 +15,9 @@ from autotune_tvm.networks.sources.converters.emission import (
     argument,
     as_type,
     emit,
+    own_converter,
 )
+from autotune_tvm.networks.sources.random_operators import described
 
 __all__ = ["INDEXING"]
 
@@ -158,7 +160,32 @@ def _as_it_was(translator: Any, data: Any, rows: _Rows) -> Any:
     return emit(translator, relax.op.permute_dims(data, back))
 
 
+def _output(node: Any, translator: Any) -> Any:
+    """One output of an operator with several.
+
+    TVM's converters of some, such as norms, compute the first one only, and its own converter of
+    this takes that for any of them.
+
+    Raises:
+        UnsupportedWorkload: it is not computed.
+    """
+    from tvm import relax
+
+    operator, number = node.args[:2]
+    is_alone = isinstance(getattr(translator.env[operator], "ty", None), relax.TensorType)
+    if is_alone and isinstance(operator.meta.get("val"), (tuple, list)) and number != 0:
+        raise UnsupportedWorkload(
+            f"output {number} of node {described(operator)} cannot be imported, only its first"
+        )
+    return own_converter(translator, node)
+
+
 INDEXING: Mapping[str, Converter] = MappingProxyType(
-    {"index.Tensor": _read, "index_put.default": _write, "index_put_.default": _write}
+    {
+        "getitem": _output,
+        "index.Tensor": _read,
+        "index_put.default": _write,
+        "index_put_.default": _write,
+    }
 )
 """Indexing by name of the operator."""

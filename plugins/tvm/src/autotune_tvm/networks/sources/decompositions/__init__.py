@@ -6,6 +6,7 @@ operator.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -15,7 +16,7 @@ from autotune_tvm.networks.sources.decompositions.elementwise import elementwise
 from autotune_tvm.networks.sources.decompositions.gathering import gathering
 from autotune_tvm.networks.sources.decompositions.resampling import resampling
 from autotune_tvm.networks.sources.decompositions.scans import scans
-from autotune_tvm.networks.sources.decompositions.statistics import statistics
+from autotune_tvm.networks.sources.decompositions.statistics import norms_with_moments, statistics
 from autotune_tvm.networks.sources.decompositions.windows import windows
 
 __all__ = ["decompose"]
@@ -43,6 +44,10 @@ def decompose(program: Any, known: Collection[str]) -> Any:
     decomposed = program.run_decompositions(table)
     if plain_attention(decomposed):
         decomposed = decomposed.run_decompositions(table)
+    moments = norms_with_moments(torch.ops.aten)
+    if any(node.target in moments and _has_more_outputs(node) for node in decomposed.graph.nodes):
+        table.update(moments)
+        decomposed = decomposed.run_decompositions(table)
     possible = torch._decomp.decomposition_table
     for _ in range(_MOST_ROUNDS):
         targets = {node.target for node in decomposed.graph.nodes if node.op == "call_function"}
@@ -52,6 +57,11 @@ def decompose(program: Any, known: Collection[str]) -> Any:
         table.update({target: possible[target] for target in missing})
         decomposed = decomposed.run_decompositions(table)
     return decomposed
+
+
+def _has_more_outputs(node: Any) -> bool:
+    """Whether another output than the first is used."""
+    return any(it.target is operator.getitem and it.args[1] and it.users for it in node.users)
 
 
 def _own_table() -> dict[Any, Decomposition]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from autotune_tvm.networks.sources.random_operators import arguments_of
+
 __all__ = ["plain_attention"]
 
 _KERNELS = (
@@ -33,7 +35,7 @@ def plain_attention(program: Any) -> bool:
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in targets:
             continue
-        given = _by_name(node)
+        given = arguments_of(node)
         results = [it for it in node.users if it.users]
         if given["dropout_p"] or any(it.target is not operator.getitem for it in results):
             continue
@@ -57,11 +59,3 @@ def plain_attention(program: Any) -> bool:
         graph.eliminate_dead_code()
         program.graph_module.recompile()
     return found
-
-
-def _by_name(node: Any) -> dict[str, Any]:
-    """What a call is given, with what its operator's schema says where nothing is."""
-    wanted = node.target._schema.arguments
-    found = {it.name: it.default_value for it in wanted if it.has_default_value()}
-    found |= {it.name: value for it, value in zip(wanted, node.args, strict=False)}
-    return found | dict(node.kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["statistics"]
+__all__ = ["norms_with_moments", "statistics"]
 
 _DIRECT = ("torch.float32", "torch.float16")
 
@@ -15,13 +15,33 @@ def statistics(aten: Any) -> dict[Any, Any]:
         aten.native_group_norm.default: _group_norm,
         aten.native_layer_norm.default: _layer_norm,
         aten._native_batch_norm_legit.no_stats: _batch_norm,
+        aten._native_batch_norm_legit_functional.default: _batch_norm_in_training,
         aten.var_mean.correction: _variance_and_mean,
         aten.topk.default: _sorted_topk,
         aten.kthvalue.default: _kth_value,
     }
 
 
-def _group_norm(
+def norms_with_moments(aten: Any) -> dict[Any, Any]:
+    """Norms whose means and factors are used, as gradients do, by operator.
+
+    TVM computes the first output of these only.
+    """
+    return {
+        aten.native_group_norm.default: _whole_group_norm,
+        aten.native_layer_norm.default: _whole_layer_norm,
+        aten._native_batch_norm_legit.no_stats: _whole_batch_norm,
+    }
+
+
+def _group_norm(data: Any, weight: Any, bias: Any, *sizes: Any) -> Any:
+    """In single precision where TVM has no other; with factors where there are none."""
+    if str(data.dtype) in _DIRECT and weight is not None and bias is not None:
+        return NotImplemented
+    return _whole_group_norm(data, weight, bias, *sizes)
+
+
+def _whole_group_norm(
     data: Any,
     weight: Any,
     bias: Any,
@@ -31,11 +51,8 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> Any:
-    """In single precision where TVM has no other; with factors where there are none."""
     import torch
 
-    if str(data.dtype) in _DIRECT and weight is not None and bias is not None:
-        return NotImplemented
     wide = _wide(data)
     rows = wide.reshape(batch, groups, channels // groups * positions)
     centred, mean, scale = _normalized(rows, [2], eps)
@@ -53,6 +70,10 @@ def _layer_norm(data: Any, shape: Any, weight: Any, bias: Any, eps: float) -> An
     """In single or double precision, where TVM has no other."""
     if str(data.dtype) in _DIRECT:
         return NotImplemented
+    return _whole_layer_norm(data, shape, weight, bias, eps)
+
+
+def _whole_layer_norm(data: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     wide = _wide(data)
     result, mean, scale = _normalized(wide, list(range(-len(shape), 0)), eps)
     if weight is not None:
@@ -62,12 +83,16 @@ def _layer_norm(data: Any, shape: Any, weight: Any, bias: Any, eps: float) -> An
     return result.to(data.dtype), mean, scale
 
 
-def _batch_norm(
-    data: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
-) -> Any:
+def _batch_norm(data: Any, *options: Any) -> Any:
     """By the statistics of the batch itself, which is what an instance norm is made of."""
     if str(data.dtype) in _DIRECT:
         return NotImplemented
+    return _whole_batch_norm(data, *options)
+
+
+def _whole_batch_norm(
+    data: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Any:
     wide = _wide(data)
     dims = [dim for dim in range(data.dim()) if dim != 1]
     result, mean, scale = _normalized(wide, dims, eps)
@@ -77,6 +102,14 @@ def _batch_norm(
     if bias is not None:
         result = result + bias.to(wide.dtype).reshape(shape)
     return result.to(data.dtype), mean.flatten(), scale.flatten()
+
+
+def _batch_norm_in_training(*given: Any) -> Any:
+    """By the statistics of the batch, beside the running ones as they are afterwards."""
+    import torch
+
+    operator = torch.ops.aten._native_batch_norm_legit_functional.default
+    return torch._decomp.decomposition_table[operator](*given)
 
 
 def _wide(data: Any) -> Any:
