@@ -45,6 +45,10 @@ class Emitter(ABC):
         """Begin a program over arrays of the caller and its scratch memory, in this order."""
 
     @abstractmethod
+    def entry(self, name: str) -> AbstractContextManager[None]:
+        """A function of the program that the caller may call by its name."""
+
+    @abstractmethod
     def finish(self) -> Any:
         """End the program; return it."""
 

@@ -17,17 +17,14 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-from autotune.backends.elementary import ELEMENTARY, Arithmetic, Comparison
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
+from autotune.lower.elementary import ELEMENTARY, Arithmetic, Comparison
 from autotune.lower.emitter import Emitter, Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place
 
-__all__ = ["ALIGNMENT", "LLVMEmitter"]
-
-ALIGNMENT = 64
-"""Bytes to which arrays and scratch memory are aligned."""
+__all__ = ["LLVMEmitter"]
 
 _TYPES = {
     "bool": "i1",
@@ -37,6 +34,7 @@ _TYPES = {
     "float64": "double",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+_ALIGNMENT = 64  # of arrays and scratch memory, in bytes
 _SUFFIXES = {"half": "f16", "float": "f32", "double": "f64"}
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
@@ -148,11 +146,11 @@ class _Function:
 class LLVMEmitter(Emitter):
     """Prints LLVM IR.
 
-    The text defines ``run(ptr arrays, ptr launch, ptr pool)``, which returns nothing. ``arrays``
-    holds the addresses of inputs, outputs and scratch memory. Tasks of a parallel loop are
-    started by ``launch(pool, task, arrays, count)``, which calls ``task(arrays, begin, end,
-    thread)`` for parts of ``range(count)``, and returns when all have run; where ``launch`` is
-    null, the caller's thread runs them.
+    Every entry of the program is a function ``int ENTRY(ptr arrays, ptr launch, ptr pool)``, which
+    returns 0. ``arrays`` holds the addresses of inputs, outputs and scratch memory. Tasks of a
+    parallel loop are started by ``launch(pool, task, arrays, count)``, which calls ``task(arrays,
+    begin, end, thread)`` for parts of ``range(count)``, and returns when all have run; where
+    ``launch`` is null, the caller's thread runs them.
     """
 
     _digits: Digits = field(factory=Digits)
@@ -174,16 +172,20 @@ class LLVMEmitter(Emitter):
     ) -> None:
         self._digits, self._places = digits, [*inputs, *outputs, *scratch]
         self._inputs = len(inputs)
-        self._functions = [self._function("0")]
 
-    def finish(self) -> str:
-        (main,) = self._functions
-        self._define("run.body", "ptr %arrays, ptr %launch, ptr %pool", main)
+    @contextmanager
+    def entry(self, name: str) -> Iterator[None]:
+        self._functions = [self._function("0")]
+        yield
+        pool = "ptr %launch, ptr %pool"
+        self._define(f"{name}.body", pool, self._functions.pop())
         self._texts.append(
-            "define void @run(ptr %arrays, ptr %launch, ptr %pool) {\n"
-            + self._unpacked("run.body", "ptr %arrays, ptr %launch, ptr %pool")
+            f"define i32 @{name}(ptr %arrays, {pool}) {{\n"
+            + self._unpacked(f"{name}.body", f"ptr %arrays, {pool}", "ret i32 0")
             + "}"
         )
+
+    def finish(self) -> str:
         return "\n".join([*self._texts, *sorted(self._declared), _TAIL])
 
     def _function(self, thread: str) -> _Function:
@@ -192,7 +194,7 @@ class LLVMEmitter(Emitter):
         for number, place in enumerate(self._places):
             base = f"%array{number}"
             if place.kind == "scratch" and place.depth and thread != "0":
-                size = -(-place.bytes // ALIGNMENT) * ALIGNMENT
+                size = -(-place.bytes // _ALIGNMENT) * _ALIGNMENT
                 function.allocations += [
                     f"  {base}.offset = mul nuw nsw i64 {thread}, {size}",
                     f"  {base}.own = getelementptr i8, ptr {base}, i64 {base}.offset",
@@ -202,19 +204,19 @@ class LLVMEmitter(Emitter):
         return function
 
     def _define(self, name: str, others: str, function: _Function) -> None:
-        """Adds a function of all arrays, which do not overlap, and of other parameters."""
+        """Add a function of all arrays, which do not overlap, and of other parameters."""
         arrays = [
-            f"ptr noalias align {ALIGNMENT} "
+            f"ptr noalias align {_ALIGNMENT} "
             + ("readonly " if number < self._inputs else "")
             + f"%array{number}"
             for number in range(len(self._places))
         ]
         lines = [*function.allocations, *function.scope.text(), "  ret void"]
         body = "\n".join(lines)
-        parameters = ", ".join([*arrays, others])
+        parameters = ", ".join([*arrays, "ptr %arrays", others])
         self._texts.append(f"define internal void @{name}({parameters}) #0 {{\nentry:\n{body}\n}}")
 
-    def _unpacked(self, name: str, others: str) -> str:
+    def _unpacked(self, name: str, others: str, leave: str) -> str:
         """The call of a function with the addresses in an array of them."""
         lines = []
         for number in range(len(self._places)):
@@ -224,7 +226,7 @@ class LLVMEmitter(Emitter):
             ]
         arrays = [f"ptr %array{number}" for number in range(len(self._places))]
         call = f"  call void @{name}({', '.join([*arrays, others])})"
-        return "\n".join([*lines, call, "  ret void", ""])
+        return "\n".join([*lines, call, f"  {leave}", ""])
 
     @property
     def _at(self) -> _Function:
@@ -289,7 +291,7 @@ class LLVMEmitter(Emitter):
         self._define(f"{name}.body", own, self._functions.pop())
         self._texts.append(
             f"define internal void @{name}(ptr %arrays, {own}) {{\n"
-            + self._unpacked(f"{name}.body", own)
+            + self._unpacked(f"{name}.body", f"ptr %arrays, {own}", "ret void")
             + "}"
         )
         pooled, alone, done = (self._name(kind)[1:] for kind in ("pooled", "alone", "done"))
@@ -415,7 +417,7 @@ class LLVMEmitter(Emitter):
             found = scope.known[whole]
         size = element_type(place.dtype).bytes
         apart = math.gcd(at.constant, *(factor for _, factor in at.terms)) * size
-        return found, math.gcd(apart, ALIGNMENT) if apart else ALIGNMENT
+        return found, math.gcd(apart, _ALIGNMENT) if apart else _ALIGNMENT
 
     # Memory
 
@@ -424,11 +426,11 @@ class LLVMEmitter(Emitter):
         if place.kind == "registers" and place.name not in function.registers:
             kind = _of(place.dtype, place.lanes)
             names = [self._name("r") for _ in range(place.elements // place.lanes)]
-            function.allocations += [f"  {it} = alloca {kind}, align {ALIGNMENT}" for it in names]
+            function.allocations += [f"  {it} = alloca {kind}, align {_ALIGNMENT}" for it in names]
             function.registers[place.name] = names
         elif place.kind == "stack" and place.name not in function.bases:
             name, kind = self._name("stack"), _in_memory(place.dtype)
-            text = f"  {name} = alloca [{place.elements} x {kind}], align {ALIGNMENT}"
+            text = f"  {name} = alloca [{place.elements} x {kind}], align {_ALIGNMENT}"
             function.allocations.append(text)
             function.bases[place.name] = name
 
@@ -498,7 +500,7 @@ class LLVMEmitter(Emitter):
             self._line(f"call void @{name}{text}")
             return
         whole = 1 << (size * lanes).bit_length() - 1
-        past = ", !nontemporal !2" if stream and aligned >= min(whole, ALIGNMENT) else ""
+        past = ", !nontemporal !2" if stream and aligned >= min(whole, _ALIGNMENT) else ""
         text = f"store {kind} {value.handle}, ptr {pointer}, align {min(aligned, whole)}{past}"
         self._line(text)
 

@@ -46,12 +46,15 @@ class Program:
         outputs: Those that it writes.
         scratch: Memory that the caller gives beside them; of one with a ``depth``, every thread
             has its own.
+        packed: Which of it holds a constant that is packed before, by the entry of this name:
+            the entry, the constant, and the place.
     """
 
     text: Any
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
     scratch: tuple[Place, ...]
+    packed: tuple[tuple[str, str, Place], ...] = ()
 
 
 def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Program:
@@ -86,10 +89,15 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     outputs = tuple(places[name] for name in workload.outputs)
     scratch = tuple(place for place in places.values() if place.kind == "scratch")
     emitter.begin(digits, inputs, outputs, scratch)
-    walk = _Walk(state, nest)
-    walk.run(both[: len(packing)], 0)
-    walk.run(both[len(packing) :], 0)
-    return Program(emitter.finish(), inputs, outputs, scratch)
+    walk, packed = _Walk(state, nest), []
+    for number, statement in enumerate(both[: len(packing)]):
+        operand = statement.name.split(".", 1)[0]
+        packed.append((f"pack{number}", operand, places[statement.write.buffer]))
+        with emitter.entry(f"pack{number}"), state.forgetting():
+            walk.run([statement], 0)
+    with emitter.entry("run"), state.forgetting():
+        walk.run(both[len(packing) :], 0)
+    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed))
 
 
 @frozen(eq=False)
