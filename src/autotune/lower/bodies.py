@@ -10,6 +10,7 @@ from autotune.ir.expressions import (
     Constant,
     Gather,
     IndexValue,
+    IntExpr,
     Load,
     ScalarExpr,
     Select,
@@ -17,7 +18,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.expressions.scalar import reads
 from autotune.lower.concrete import ConcreteStatement
-from autotune.lower.conditions import Below, decided
+from autotune.lower.conditions import Below, comparison, decided, is_negated
 from autotune.lower.emitter import Value
 from autotune.lower.linear import Linear
 from autotune.lower.memory import load, load_chosen
@@ -43,13 +44,17 @@ def computed(
     if isinstance(node, Constant):
         return emitter.constant(node.value, node.dtype)
     if isinstance(node, Load):
-        axes = statement.axes
-        indices = [state.digits.of_expression(index, axes) for index in node.indices]
-        return loaded_at(state, statement, node.tensor, indices, mask)
+        indices = [_linear(state, statement, index) for index in node.indices]
+        known = [index for index in indices if index is not None]
+        if len(known) == len(indices):
+            return loaded_at(state, statement, node.tensor, known, mask)
+        return _gathered(
+            state, statement, Gather(node.tensor, tuple(map(IndexValue, node.indices))), mask
+        )
     if isinstance(node, Gather):
         return _gathered(state, statement, node, mask)
     if isinstance(node, IndexValue):
-        return _index(state, state.digits.of_expression(node.index, statement.axes))
+        return _number(state, statement, node.index)
     if isinstance(node, Cast):
         return emitter.cast(part(node.operand), node.dtype)
     if isinstance(node, Unary):
@@ -82,8 +87,36 @@ def loaded_at(
     return load(state, place, address(place, inside, state.digits), mask)
 
 
+def _linear(state: State, statement: ConcreteStatement, index: IntExpr) -> Linear | None:
+    """An index as a form over digits; None where it is none."""
+    try:
+        return state.digits.of_expression(index, statement.axes)
+    except UnsupportedWorkload:
+        return None
+
+
+def _number(state: State, statement: ConcreteStatement, index: IntExpr) -> Value:
+    """An index expression as a number, computed where it is no form over digits."""
+    linear = _linear(state, statement, index)
+    if linear is not None:
+        return _index(state, linear)
+    emitter, op = state.emitter, index.op
+    first, *others = (_number(state, statement, it) for it in index.args)
+    if op == "select":
+        chosen = emitter.binary("ne", first, emitter.constant(0, "int64"))
+        return emitter.select(chosen, *others)
+    if op == "less":
+        return emitter.cast(emitter.binary("lt", first, others[0]), "int64")
+    if op == "floordiv":
+        rest = emitter.binary("mod", first, others[0])
+        return emitter.binary("div", emitter.binary("sub", first, rest), others[0])
+    for other in others:
+        first = emitter.binary(op, first, other)
+    return first
+
+
 def _index(state: State, index: Linear) -> Value:
-    """An index as a number."""
+    """A form over digits as a number."""
     form = state.digits.resolved(index)
     if state.lane is None or not state.digits.depends(form, state.lane[0]):
         return state.emitter.integer(form)
@@ -101,18 +134,21 @@ def _gathered(
     state: State, statement: ConcreteStatement, node: Gather, mask: Value | None
 ) -> Value:
     """An element at indices that the program computes."""
-    place, emitter = state.places[statement.source.sources.get(node.tensor, node.tensor)], state.emitter
+    place = state.places[statement.source.sources.get(node.tensor, node.tensor)]
+    emitter = state.emitter
     if not place.is_plain or place.depth:
         raise UnsupportedWorkload(f"a copy of {node.tensor!r} is read where data says")
     fixed, offset = Linear(), emitter.constant(0, "int64")
     for index, stride in zip(node.indices, place.strides, strict=True):
+        own = None
         if isinstance(index, IndexValue):
-            own = state.digits.of_expression(index.index, statement.axes)
+            own = _linear(state, statement, index.index)
+        if own is not None:
             fixed = fixed + own * stride
             continue
-        number = emitter.cast(computed(state, statement, index, mask), "int64")
+        chosen = emitter.cast(computed(state, statement, index, mask), "int64")
         step = emitter.constant(stride, "int64")
-        offset = emitter.binary("add", offset, emitter.binary("mul", number, step))
+        offset = emitter.binary("add", offset, emitter.binary("mul", chosen, step))
     if offset.lanes == 1:
         return load_chosen(state, place, fixed, offset)
     if mask is not None:
@@ -170,20 +206,13 @@ def _branched(
 ) -> Value:
     """A choice by a scalar: one side is run."""
     lanes, dtype = state.lanes, _dtype(state, statement, node)
-    known = dict(state.loaded)
 
     def side(body: ScalarExpr) -> Value:
-        state.loaded.clear()
-        state.loaded.update(known)
-        value = state.emitter.cast(computed(state, statement, body, mask), dtype)
-        return state.emitter.wide(value, lanes)
+        with state.aside():
+            value = state.emitter.cast(computed(state, statement, body, mask), dtype)
+            return state.emitter.wide(value, lanes)
 
-    value = state.emitter.choose(
-        condition, lambda: side(node.on_true), lambda: side(node.on_false)
-    )
-    state.loaded.clear()
-    state.loaded.update(known)
-    return value
+    return state.emitter.choose(condition, lambda: side(node.on_true), lambda: side(node.on_false))
 
 
 def _dtype(state: State, statement: ConcreteStatement, node: ScalarExpr) -> str:
@@ -220,16 +249,12 @@ def _condition(
         left = _condition(state, statement, node.left, mask)
         right = _condition(state, statement, node.right, mask)
         return state.emitter.binary(node.op, left, right)
-    found = comparison_below(state, statement, node)
+    found = _compared(state, statement, node)
     return computed(state, statement, node, mask) if found is None else found
 
 
-def comparison_below(
-    state: State, statement: ConcreteStatement, node: Binary
-) -> Value | None:
+def _compared(state: State, statement: ConcreteStatement, node: Binary) -> Value | None:
     """A comparison of indices as a scalar or a mask; None if it compares anything else."""
-    from autotune.lower.conditions import comparison, is_negated
-
     found = comparison(node, dict(statement.axes), state.digits)
     if found is None:
         return None

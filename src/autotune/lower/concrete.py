@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 from attrs import evolve, frozen
 
-from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import IntExpr, ScalarExpr
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.expressions import IntExpr, ScalarExpr, const
 from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Workload
 from autotune.lower.linear import Digits, Linear
 from autotune.nest import Loop, LoopNest, Statement
 from autotune.nest.loop_nest import Access
+from autotune.sketches import Candidate, FuseProducer, PadExtent, Tile
 
-__all__ = ["ConcreteBound", "ConcreteLoop", "ConcreteStatement", "Number", "concrete_statements"]
+__all__ = [
+    "ConcreteBound",
+    "ConcreteLoop",
+    "ConcreteStatement",
+    "Number",
+    "check_factors",
+    "concrete_statements",
+]
 
 Number = Callable[[IntExpr], int]
 """The value of an expression over the parameters."""
@@ -121,7 +131,9 @@ class ConcreteStatement:
             for axis, form in self.axes.items()
         }
         at = self.loops.index(loop)
-        return evolve(self, loops=(*self.loops[:at], outer, inner, *self.loops[at + 1 :]), axes=axes)
+        return evolve(
+            self, loops=(*self.loops[:at], outer, inner, *self.loops[at + 1 :]), axes=axes
+        )
 
 
 def concrete_statements(
@@ -156,6 +168,32 @@ def concrete_statements(
         )
 
     return [concrete(it) for it in nest.packing], [concrete(it) for it in nest.statements]
+
+
+def check_factors(candidate: Candidate, workload: Workload) -> None:
+    """Check that the factors of tiles multiply to what they tile.
+
+    Args:
+        candidate: What is checked.
+        workload: What its steps schedule, after those that rewrite it.
+
+    Raises:
+        InvalidValueError: some do not; the step is named.
+    """
+    steps, config = candidate.sketch.core_steps, candidate.config
+    padded = {(it.stage, it.axis): it.extent for it in steps if isinstance(it, PadExtent)}
+    partial = {it.stage for it in steps if isinstance(it, FuseProducer)}
+    for step in steps:
+        if not isinstance(step, Tile) or step.stage in partial:
+            continue
+        own = const(workload.stage(step.stage).axis(step.axis).extent)
+        extent = int(evaluate(padded.get((step.stage, step.axis), own), config))
+        factors = [int(evaluate(factor, config)) for factor in step.factors]
+        if prod(factors) != extent:
+            raise InvalidValueError(
+                f"axis {step.axis!r} of stage {step.stage!r} has extent {extent}, which its "
+                f"factors {factors} do not multiply to"
+            )
 
 
 def _loop(loop: Loop, number: Number) -> ConcreteLoop:

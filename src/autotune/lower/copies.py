@@ -83,9 +83,7 @@ def _is_free_of_order(statement: ConcreteStatement, workload: Workload) -> bool:
 
 
 def _is_movable(loop: ConcreteLoop) -> bool:
-    return (
-        len(loop.axes) == 1 and loop.bound is None and not loop.has_unit and loop.kind in _KINDS
-    )
+    return len(loop.axes) == 1 and loop.bound is None and not loop.has_unit and loop.kind in _KINDS
 
 
 def _along_lanes(
@@ -108,9 +106,11 @@ def _along_lanes(
         return None
     most = _VECTORS_AT_ONCE * width
     lane = trial.innermost(
-        lambda name: trial.movement.write.coefficient(name) == 1
-        and trial.extent(name) % 4 == 0
-        and trial.extent(name) <= most
+        lambda name: (
+            trial.movement.write.coefficient(name) == 1
+            and trial.extent(name) % 4 == 0
+            and trial.extent(name) <= most
+        )
     )
     if lane is None or any(read.coefficient(lane) not in (0, 1) for read in trial.movement.reads):
         return None
@@ -140,9 +140,11 @@ def _in_tiles(
         lambda name: write.coefficient(name) == 1 and trial.extent(name) == width
     )
     row = trial.innermost(
-        lambda name: name != column
-        and trial.extent(name) == width
-        and any(it.coefficient(name) == 1 for it in read)
+        lambda name: (
+            name != column
+            and trial.extent(name) == width
+            and any(it.coefficient(name) == 1 for it in read)
+        )
     )
     if column is None or row is None:
         return None

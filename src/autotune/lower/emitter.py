@@ -40,7 +40,11 @@ class Emitter(ABC):
 
     @abstractmethod
     def begin(
-        self, digits: Digits, inputs: Sequence[Place], outputs: Sequence[Place], scratch: Sequence[Place]
+        self,
+        digits: Digits,
+        inputs: Sequence[Place],
+        outputs: Sequence[Place],
+        scratch: Sequence[Place],
     ) -> None:
         """Begin a program over arrays of the caller and its scratch memory, in this order."""
 
@@ -66,9 +70,7 @@ class Emitter(ABC):
         """What runs only where a scalar condition holds."""
 
     @abstractmethod
-    def choose(
-        self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]
-    ) -> Value:
+    def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
         """One of two values, of which only the chosen one is computed; the condition is scalar."""
 
     @abstractmethod

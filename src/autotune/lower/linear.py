@@ -202,10 +202,7 @@ class Digits:
 
     def depends(self, linear: Linear, digit: str) -> bool:
         """Whether a form depends on a digit, through derived ones, too."""
-        return any(
-            name == digit or (name in self.derived and self.depends(self.derived[name].operand, digit))
-            for name in linear.digits
-        )
+        return any(digit in (name, *self.sources(name)) for name in linear.digits)
 
     def is_apart(self, linear: Linear, digit: str) -> bool:
         """Whether a form depends on a digit by its coefficient alone."""

@@ -314,9 +314,7 @@ class LLVMEmitter(Emitter):
         self._line(f"br label %{done}")
         self._label(done)
 
-    def choose(
-        self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]
-    ) -> Value:
+    def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
         first, second, done = (self._name(kind)[1:] for kind in ("yes", "no", "done"))
         self._line(f"br i1 {condition.handle}, label %{first}, label %{second}")
         found = []
@@ -373,7 +371,8 @@ class LLVMEmitter(Emitter):
 
     def _sum(self, linear: Linear) -> str:
         """A form as an integer, computed in the prologues of scopes."""
-        total, key, scope = "", (), self._at.scopes[0]
+        total, scope = "", self._at.scopes[0]
+        key: tuple[object, ...] = ()
         for scope, factor, value in self._terms(linear):
             key = (*key, factor, value)
             if ("sum", key) not in scope.known:
@@ -398,7 +397,8 @@ class LLVMEmitter(Emitter):
 
     def _pointer(self, place: Place, at: Linear) -> tuple[str, int]:
         """The address of an element, and what it is aligned to in bytes."""
-        kind, key = _in_memory(place.dtype), ("at", place.name)
+        kind = _in_memory(place.dtype)
+        key: tuple[object, ...] = ("at", place.name)
         found, scope = self._at.bases[place.name], self._at.scopes[0]
         for scope, factor, value in self._terms(at):
             key = (*key, factor, value)
@@ -627,6 +627,9 @@ class LLVMEmitter(Emitter):
             return self._compared(op, left, right)
         if op in ("max", "min"):
             return self._extreme(op, left, right)
+        if op == "pow" and not _is_float(dtype):
+            parts = (self.cast(value, "float64") for value in (left, right))
+            return self.cast(self.binary(op, *parts), dtype)
         if op == "pow":
             return self._called("pow", *self._same(left, right))
         if op == "mod":
@@ -649,7 +652,9 @@ class LLVMEmitter(Emitter):
 
     def _extreme(self, op: str, left: Value, right: Value) -> Value:
         """The larger or smaller, NaN if either is: ``right`` waits for one comparison only."""
-        chosen = self.select(self._compared("gt" if op == "max" else "lt", left, right), left, right)
+        chosen = self.select(
+            self._compared("gt" if op == "max" else "lt", left, right), left, right
+        )
         if not _is_float(left.dtype):
             return chosen
         return self.select(self._operation("fcmp uno", left, left, "bool"), left, chosen)
@@ -677,6 +682,8 @@ class LLVMEmitter(Emitter):
             return self._of_integer(op, operand)
         if op == "neg":
             return self._value(f"fneg {kind} {operand.handle}", dtype, operand.lanes)
+        if op == "erf" and dtype == "float64":
+            return self._by_library("erf", operand)
         if dtype == "float32" and op in ELEMENTARY:
             result: Value = ELEMENTARY[op](_Arithmetic(self, operand.lanes), operand)
             return result
@@ -700,7 +707,18 @@ class LLVMEmitter(Emitter):
             return self.select(negative, self.binary("sub", zero, operand), operand)
         if op in ("abs", "floor", "ceil", "round"):
             return operand
-        raise UnsupportedWorkload(f"{op} of {operand.dtype} is not printed")
+        return self.unary(op, self.cast(operand, "float32"))
+
+    def _by_library(self, name: str, operand: Value) -> Value:
+        """A function of the C library on doubles, lane by lane."""
+        self._declare(f"declare double @{name}(double)")
+        lanes = [
+            self._value(f"call double @{name}(double {self.lane(operand, it).handle})", "float64")
+            if operand.lanes > 1
+            else self._value(f"call double @{name}(double {operand.handle})", "float64")
+            for it in range(operand.lanes)
+        ]
+        return self.gathered(lanes) if operand.lanes > 1 else lanes[0]
 
     def _called(self, name: str, *operands: Value) -> Value:
         """A function of LLVM's, which calls the C library where the processor has none."""
@@ -741,7 +759,9 @@ class LLVMEmitter(Emitter):
     def _of_bfloat16(self, value: Value) -> Value:
         lanes = value.lanes
         text = f"zext {_of('int16', lanes)} {value.handle} to {_of('int32', lanes)}"
-        bits = self._operation("shl", self._value(text, "int32", lanes), self.constant(16, "int32"))
+        bits = self._operation(
+            "shl", self._value(text, "int32", lanes), self.constant(16, "int32")
+        )
         return self.bitcast(bits, "float32")
 
     def _to_bfloat16(self, value: Value) -> Value:

@@ -57,7 +57,7 @@ def _from_memory(
         return state.emitter.gathered(_lane_by_lane(state, place, at))
     if step == 1:
         return state.emitter.load(place, rest, lanes, mask)
-    if state.tile is not None and mask is None and index.coefficient(state.tile.row) == 1:
+    if state.tile is not None and mask is None and _is_whole(state, state.tile, place, index):
         return _from_tile(state, state.tile, place, at)
     return state.emitter.load_strided(place, rest, step, lanes, mask)
 
@@ -72,6 +72,16 @@ def _lane_by_lane(state: State, place: Place, at: Linear) -> list[Value]:
     return values
 
 
+def _is_whole(state: State, tile: Tile, place: Place, index: Linear) -> bool:
+    """Whether rows lie along the tile's, and all of it is in the place, whatever is chosen."""
+    if index.coefficient(tile.row) != 1 or not state.digits.is_apart(index, tile.row):
+        return False
+    value = state.digits.fixed.pop(tile.row)
+    low, high = state.digits.bounds(state.digits.resolved(index))
+    state.digits.fixed[tile.row] = value
+    return low >= 0 and high < place.elements
+
+
 def _from_tile(state: State, tile: Tile, place: Place, at: Linear) -> Value:
     """A row of what is written: a column of a square that is read in rows and transposed once."""
     lane, lanes = state.lane or ("", 1)
@@ -79,7 +89,9 @@ def _from_tile(state: State, tile: Tile, place: Place, at: Linear) -> Value:
     corner = at.without(lane) - row
     if (place.name, corner) not in tile.columns:
         step = at.coefficient(lane)
-        rows = [state.emitter.load(place, corner + step * number, lanes) for number in range(lanes)]
+        rows = [
+            state.emitter.load(place, corner + step * number, lanes) for number in range(lanes)
+        ]
         tile.columns[place.name, corner] = state.emitter.transposed(rows)
     return tile.columns[place.name, corner][row]
 

@@ -189,9 +189,7 @@ def _with_lanes_last(place: Place, touches: Sequence[Touch], digits: Digits) -> 
     return evolve(place, kind="registers", lanes=width)
 
 
-def _inside(
-    statement: ConcreteStatement, form: object, place: Place, digits: Digits
-) -> Linear:
+def _inside(statement: ConcreteStatement, form: object, place: Place, digits: Digits) -> Linear:
     index = digits.of_form(form, statement.axes)  # type: ignore[arg-type]
     return statement.inside(index, place.depth, digits)
 
@@ -199,7 +197,7 @@ def _inside(
 def expanded_loops(
     statement: ConcreteStatement, access: Access, place: Place, digits: Digits
 ) -> dict[str, int]:
-    """Loops that have to be expanded for an access to be to fixed registers, with their numbers."""
+    """Loops, with their numbers, that an access to fixed registers takes expanded."""
     return {
         digit: statement.depth(digit, digits)
         for form in access.forms

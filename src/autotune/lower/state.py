@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from autotune.ir.workloads import Workload
 from autotune.lower.concrete import ConcreteStatement
@@ -65,12 +65,27 @@ class State:
         yield
         self.lane = before
 
+    def forget(self) -> None:
+        """Forget what is loaded."""
+        self.loaded.clear()
+        if self.tile is not None:
+            self.tile.columns.clear()
+
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """Forget what is loaded, before and after: it is printed where it need not run."""
-        self.loaded.clear()
+        """Forget what is loaded, before and after: what is printed between may run again."""
+        self.forget()
         yield
-        self.loaded.clear()
+        self.forget()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Print one side of a choice: what it loads is not loaded on the other."""
+        loaded, tile = dict(self.loaded), self.tile
+        if tile is not None:
+            self.tile = evolve(tile, columns=dict(tile.columns))
+        yield
+        self.loaded, self.tile = loaded, tile
 
     def index(self, statement: ConcreteStatement, form: Linear, place: Place) -> Linear:
         """An index within a place's allocation."""

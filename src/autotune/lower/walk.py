@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from attrs import evolve, frozen
 
-from autotune.ir.expressions import Load, Select
-from autotune.ir.expressions.scalar import loads
+from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
+from autotune.ir.expressions.scalar import loads
 from autotune.lower.bodies import below, computed, loaded_at
 from autotune.lower.bounds import limits
-from autotune.lower.concrete import ConcreteLoop, ConcreteStatement, concrete_statements
+from autotune.lower.concrete import (
+    ConcreteLoop,
+    ConcreteStatement,
+    check_factors,
+    concrete_statements,
+)
 from autotune.lower.conditions import Uniform, all_below, decided, uniform
 from autotune.lower.copies import in_vectors
 from autotune.lower.emitter import Emitter, Value
@@ -66,9 +71,11 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         width: Lanes of a vector register, of numbers of single precision.
 
     Raises:
+        InvalidValueError: its values give no nest.
         UnsupportedWorkload: its nest has what is not printed, which is named.
     """
     nest, workload = derive_nest(candidate.sketch), candidate.sketch.workload
+    check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
     arguments = {
@@ -129,8 +136,8 @@ class _Walk:
         elif len(group) == 1 and first.lane == loop.name:
             with self.state.in_lanes((loop.name, loop.extent)):
                 self._leaf(first)
-        elif len(group) == 1 and self._reduces_lanes(first, depth):
-            self._reduced_lanes(first, loop)
+        elif len(group) == 1 and (body := self._lanes_of_register(first, depth)) is not None:
+            self._reduced_lanes(first, loop, body)
         elif self._is_expanded(group, depth):
             for value in range(loop.extent):
                 with self.state.digits.at(loop.name, value):
@@ -142,7 +149,7 @@ class _Walk:
 
     def _loop(
         self, loop: ConcreteLoop, begin: Linear, end: Linear
-    ) -> AbstractContextManager[None]:
+    ) -> AbstractContextManager[object]:
         stack = ExitStack()
         stack.enter_context(self.state.forgetting())
         stack.enter_context(self.state.emitter.loop(loop.name, begin, end, loop.kind))
@@ -220,11 +227,11 @@ class _Walk:
 
     def _shifted(self, statements: Sequence[ConcreteStatement], depth: int, loop: str) -> None:
         """Statements of the next iteration."""
-        self.state.loaded.clear()
+        self.state.forget()
         self.state.digits.shifts[loop] = 1
         self.run(statements, depth + 1)
         del self.state.digits.shifts[loop]
-        self.state.loaded.clear()
+        self.state.forget()
 
     def _choice_outside(self, statement: ConcreteStatement, depth: int) -> bool:
         """Print a statement whose choice is the same in all loops from here on as two.
@@ -266,41 +273,36 @@ class _Walk:
         combines = stage.combiner is not None or stage.scan_axis is not None
         return statement.source.role == "compute" and combines
 
-    def _reduces_lanes(self, statement: ConcreteStatement, depth: int) -> bool:
-        """Whether a loop combines the lanes of one register."""
+    def _lanes_of_register(self, statement: ConcreteStatement, depth: int) -> Load | None:
+        """What a loop reads that combines the lanes of one register; None if it does not."""
         loop, body = statement.loops[depth], statement.body
         if depth != len(statement.loops) - 1 or not isinstance(body, Load) or statement.guards:
-            return False
+            return None
         if not self._has_order(statement) or loop.extent < _LEAST_REDUCED_LANES:
-            return False
+            return None
         place = self.state.places[statement.source.sources.get(body.tensor, body.tensor)]
         if place.kind != "registers" or place.lanes != loop.extent:
-            return False
+            return None
         digits = self.state.digits
         last = digits.of_expression(body.indices[place.order[-1]], statement.axes)
         written = [digits.of_form(form, statement.axes) for form in statement.write.forms]
-        return last == Linear(((loop.name, 1),)) and not any(
-            digits.depends(form, loop.name) for form in written
-        )
+        moved = any(digits.depends(form, loop.name) for form in written)
+        return body if last == Linear(((loop.name, 1),)) and not moved else None
 
-    def _reduced_lanes(self, statement: ConcreteStatement, loop: ConcreteLoop) -> None:
+    def _reduced_lanes(self, statement: ConcreteStatement, loop: ConcreteLoop, body: Load) -> None:
         """Print one addition of all lanes of a register, in halves."""
-        state, body = self.state, statement.body
-        stage = self.nest.workload.stage(statement.source.stage)
+        state, emitter = self.state, self.state.emitter
+        combiner = str(self.nest.workload.stage(statement.source.stage).combiner)
+        source = state.places[statement.source.sources.get(body.tensor, body.tensor)]
         with state.digits.at(loop.name, 0):
             place, at = self._target(statement)
-            with state.in_lanes((loop.name, loop.extent)):
-                indices = [state.digits.of_expression(it, statement.axes) for it in body.indices]  # type: ignore[attr-defined]
-                source = state.places[
-                    statement.source.sources.get(body.tensor, body.tensor)  # type: ignore[attr-defined]
-                ]
-                inside = [state.index(statement, it, source) for it in indices]
-                number = state.digits.resolved(address(source, inside, state.digits))
-                vector = state.emitter.register(source, number.constant // source.lanes)
-            value = state.emitter.reduced(str(stage.combiner), vector)
+            indices = [state.digits.of_expression(it, statement.axes) for it in body.indices]
+            inside = [state.index(statement, index, source) for index in indices]
+            number = state.digits.resolved(address(source, inside, state.digits))
+            vector = emitter.register(source, number.constant // source.lanes)
             old = load(state, place, at)
-            value = state.emitter.cast(value, old.dtype)
-            store(state, place, at, state.emitter.binary(str(stage.combiner), value, old), None, False)
+            value = emitter.cast(emitter.reduced(combiner, vector), old.dtype)
+            store(state, place, at, emitter.binary(combiner, value, old), None, False)
 
     def _target(self, statement: ConcreteStatement) -> tuple[Place, Linear]:
         """Where a statement writes."""
@@ -329,7 +331,8 @@ class _Walk:
         digits = self.state.digits
         for operand, loop in statement.early:
             place = self.state.places[operand]
-            for read in {it for it in loads(statement.body) if it.tensor == operand}:
+            body = statement.body or Load(operand, ())
+            for read in {it for it in loads(body) if it.tensor == operand}:
                 indices = [digits.of_expression(index, statement.axes) for index in read.indices]
                 with digits.at(self.state.lane[0], 0) if self.state.lane else nullcontext():
                     at = address(place, indices, digits)
@@ -368,7 +371,7 @@ class _Walk:
         if statement.body is None:
             return self._copied(statement)
         if source.role == "pack":
-            return self._packed(statement, place)
+            return self._packed(statement, statement.body, place)
         value = computed(state, statement, statement.body, mask)
         if source.role != "compute" or stage.combiner is None:
             return value
@@ -383,7 +386,7 @@ class _Walk:
         indices = [self.state.digits.of_form(form, statement.axes) for form in access.forms]
         return loaded_at(self.state, statement, access.buffer, indices)
 
-    def _packed(self, statement: ConcreteStatement, place: Place) -> Value:
+    def _packed(self, statement: ConcreteStatement, body: ScalarExpr, place: Place) -> Value:
         """A part of an operand, with zeros beyond its own extent."""
         state, emitter = self.state, self.state.emitter
         operand = statement.name.split(".", 1)[0]
@@ -395,17 +398,15 @@ class _Walk:
         zero = emitter.wide(emitter.constant(0, place.dtype), state.lanes)
 
         def inside() -> Value:
-            value = computed(state, statement, statement.body, mask)
+            value = computed(state, statement, body, mask)
             value = emitter.wide(emitter.cast(value, place.dtype), state.lanes)
             return value if mask is None else emitter.select(mask, value, zero)
 
-        if scalar is None:
-            return inside()
-        known = dict(state.loaded)
-        value = emitter.choose(scalar, inside, lambda: zero)
-        state.loaded.clear()
-        state.loaded.update(known)
-        return value
+        def chosen() -> Value:
+            with state.aside():
+                return inside()
+
+        return inside() if scalar is None else emitter.choose(scalar, chosen, lambda: zero)
 
     def _before(self, statement: ConcreteStatement, place: Place) -> Value:
         """What a scan continues: the result before this one, or the identity."""
@@ -420,15 +421,12 @@ class _Walk:
         before = address(place, inside, state.digits)
         if not at.terms:
             return identity if at.constant == 0 else load(state, place, before)
-        known = dict(state.loaded)
-        value = emitter.choose(
-            emitter.below(at - 1),
-            lambda: identity,
-            lambda: emitter.wide(load(state, place, before), state.lanes),
-        )
-        state.loaded.clear()
-        state.loaded.update(known)
-        return value
+
+        def earlier() -> Value:
+            with state.aside():
+                return emitter.wide(load(state, place, before), state.lanes)
+
+        return emitter.choose(emitter.below(at - 1), lambda: identity, earlier)
 
 
 def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, frozen
 from numpy.typing import NDArray
 
 from autotune.backends.arrays import ALIGNMENT, aligned_empty, check_arguments
@@ -40,7 +40,7 @@ class Scratch:
         private: Whether every thread has its own.
     """
 
-    shape: tuple[int, ...] = field(converter=tuple)
+    shape: tuple[int, ...]
     dtype: str
     private: bool
 
@@ -92,7 +92,10 @@ class Layout:
         Raises:
             TypeError, KeyError, ValueError: it is none.
         """
-        scratch = tuple(Scratch(**item) for item in data["scratch"])
+        scratch = tuple(
+            Scratch(tuple(item["shape"]), item["dtype"], item["private"])
+            for item in data["scratch"]
+        )
         return Layout(scratch, tuple(Packed(**item) for item in data["packed"]))
 
     def to_json(self) -> dict[str, Any]:
@@ -115,9 +118,7 @@ class NativeExecutable(Executable):
         threads: How many it uses.
     """
 
-    def __init__(
-        self, code: LoadedCode, layout: Layout, workload: Workload, threads: int
-    ) -> None:
+    def __init__(self, code: LoadedCode, layout: Layout, workload: Workload, threads: int) -> None:
         self.digest = code.digest
         self._code = code
         self._layout = layout

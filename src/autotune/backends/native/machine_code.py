@@ -121,12 +121,16 @@ def _machine(cpu: str, features: tuple[str, ...]) -> Any:
 
 def _new_machine(cpu: str, features: tuple[str, ...]) -> Any:
     """What compiles for a processor."""
-    made = llvm().Target.from_triple(_TRIPLE).create_target_machine(
-        cpu=cpu,
-        features=",".join(f"+{feature}" for feature in features),
-        opt=_OPTIMISATION,
-        reloc="pic",
-        codemodel="default",
+    made = (
+        llvm()
+        .Target.from_triple(_TRIPLE)
+        .create_target_machine(
+            cpu=cpu,
+            features=",".join(f"+{feature}" for feature in features),
+            opt=_OPTIMISATION,
+            reloc="pic",
+            codemodel="default",
+        )
     )
     return made
 
