@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.backends.arrays import ALIGNMENT, aligned_empty, check_arguments
 from autotune.backends.backend import BoundCall, BuildFailed, Executable
-from autotune.backends.native.machine_code import LoadedCode, load_object
+from autotune.backends.native.machine_code import LoadedCode, digest_of, load_object
 from autotune.backends.native.threads import launch_on
 from autotune.backends.native_bound_call import NativeBoundCall
 from autotune.backends.native_call import NativeCall, time_native_call
@@ -185,12 +185,12 @@ class NativeExecutable(Executable):
         )
 
     def export(self, path: Path) -> None:
-        """Write the object file behind a line that says what arrays it needs.
+        """Write the object file behind a line with its digest and the arrays that it needs.
 
         Raises:
             BuildFailed: the file cannot be written.
         """
-        head = json.dumps(self._layout.to_json()).encode()
+        head = json.dumps({**self._layout.to_json(), "digest": self._code.digest}).encode()
         try:
             path.write_bytes(b"%b%b\n%b" % (_MAGIC, head, self._code.object))
         except OSError as error:
@@ -208,7 +208,11 @@ def read_program(path: Path, workload: Workload, threads: int) -> NativeExecutab
         head, separator, code = data.removeprefix(_MAGIC).partition(b"\n")
         if not data.startswith(_MAGIC) or not separator:
             raise ValueError("it does not begin as one")
-        layout = Layout.from_json(json.loads(head))
+        about = json.loads(head)
+        layout = Layout.from_json(about)
+        # LLVM trusts object files: a damaged one would end this process.
+        if about["digest"] != digest_of(code):
+            raise ValueError("its machine code is damaged")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BuildFailed(f"{path.name} is no program of backend 'native': {error}") from error
     return NativeExecutable(load_object(code, layout.entries), layout, workload, threads)
