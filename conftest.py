@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from autotune.ir.workloads import Workload
 from autotune.measure import workers
+
+pytest_plugins = ["needs_plugin"]
 
 # A shell starts its background jobs with interrupts ignored, and so would all that they start:
 # the tests of interrupts need one that is not.
@@ -36,6 +40,10 @@ _UNHURRIED = settings(
 )
 settings.register_profile("quick", _UNHURRIED, max_examples=30)
 settings.register_profile("long", _UNHURRIED, max_examples=1000)
+# Where it matters that a test fails, and not how: no smaller example is looked for.
+settings.register_profile(
+    "unshrunk", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate)
+)
 # `pytest --hypothesis-profile long` replaces it. Costly tests take a share of the examples.
 settings.load_profile("quick")
 
@@ -78,6 +86,18 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Of processes that collect the same, one compiles a module, and the others wait for that."""
+    if sys.dont_write_bytecode or not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

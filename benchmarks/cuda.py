@@ -7,10 +7,10 @@ three architectures, with ``--quick`` three for one. Where there is neither nvcc
 said, and nothing is compiled. What becomes of candidates that break a device is measured on a fake
 one (`cuda_faults.py`).
 
-FILE holds candidates that were measured on an H100 (see cuda_candidates.py). Of every timed case,
-each formula of the pruning model ``psa`` is held against the latencies: rank correlation over the
-candidates that were drawn uniformly, and how much slower the best of the ten that it puts first is
-than the best of all, the mean over orders of equal scores.
+FILE holds candidates that were measured on an H100 (see cuda_candidates.py), by default those of
+the repository. Of every timed case, each formula of the pruning model ``psa`` is held against the
+latencies: rank correlation over the candidates that were drawn uniformly, and how much slower the
+best of the ten that it puts first is than the best of all, the mean over orders of equal scores.
 
 The constants of the corrected formula were fitted to these candidates. So they are also fitted
 again without each case in turn (cuda_fit.py), and judged by that case, by the same bars.
@@ -24,7 +24,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from cuda_candidates import (
     FIRST,
     TARGET,
     Array,
+    add_candidates,
     order_figures,
     read_cases,
     space_of,
@@ -56,9 +56,7 @@ def main() -> int:
     options = options_of()
     data: dict[str, Any] = {"machine": machine()}
     bars: list[Bar] = []
-    if options.candidates is not None:
-        cases = read_cases(options.candidates)
-        bars += rank_measured(cases, options.quick, data)
+    bars += rank_measured(read_cases(options.candidates), options.quick, data)
     compiler = find_compiler()
     if compiler is None:
         print(f"nothing is compiled: {NO_COMPILER}")
@@ -70,9 +68,7 @@ def main() -> int:
 def options_of() -> argparse.Namespace:
     """What the command line asks for."""
     parser = basic_parser("GPU sketches without a GPU: do they compile, how are they ranked?")
-    parser.add_argument(
-        "--candidates", metavar="FILE", type=Path, help="candidates that were measured"
-    )
+    add_candidates(parser)
     return parser.parse_args()
 
 

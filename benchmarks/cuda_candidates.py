@@ -2,9 +2,10 @@
 
 A file holds one JSON object a line, perhaps compressed: ``case``, ``workload``, ``parameters`` of
 its builder, ``sketch``, ``config``, ``drawn_by``, ``outcome``, ``latency`` in seconds, ``small``
-where it was not timed.
+where it was not timed. That of the repository is ``MEASURED``; ``research/results/README.md`` says
+where it is from.
 
-    python benchmarks/cuda_candidates.py CANDIDATES RECORDS
+    python benchmarks/cuda_candidates.py [--candidates FILE] RECORDS
 
 writes the timed ones as records, which ``autotune records import`` reads and ``autotune replay``
 searches in.
@@ -19,7 +20,7 @@ import lzma
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from draft import spearman
@@ -29,23 +30,58 @@ from autotune.ir.workloads import Workload, builders
 from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import SketchSpace
-from autotune.store.jsonl import record_line, replacing
+from autotune.store.jsonl import BadLine, read_lines, record_line, replacing
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import preset
 
 Array = NDArray[np.float64]
 
 TARGET = preset("h100")
+RESULTS = Path(__file__).resolve().parents[1] / "research" / "results"
+MEASURED, TUNED = RESULTS / "h100-candidates.jsonl.gz", RESULTS / "h100-tuning.jsonl.xz"
+"""Candidates that were drawn and timed on an H100, and records of tuning runs there."""
 # What was drawn uniformly; the rest was chosen by a formula, which a correlation would repeat.
 UNIFORM = frozenset({"R", "R2", "ALL"})
 FIRST, ORDERS = 10, 50
 
 
+def opened(path: Path) -> IO[bytes]:
+    """A file that is perhaps compressed."""
+    opens: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    found: IO[bytes] = opens(path, "rb")
+    return found
+
+
+def add_candidates(parser: argparse.ArgumentParser) -> None:
+    """The option that names a file of candidates."""
+    parser.add_argument(
+        "--candidates",
+        metavar="FILE",
+        type=Path,
+        default=MEASURED,
+        help="candidates that were measured (default: those of the repository)",
+    )
+
+
+def read_tuned(path: Path) -> list[Record]:
+    """The records of a file.
+
+    Raises:
+        SystemExit: a line is none.
+    """
+    records: list[Record] = []
+    with opened(path) as stream:
+        for line in read_lines(stream):
+            if isinstance(line, BadLine):
+                raise SystemExit(f"{path}: {line}")
+            records.append(line)
+    return records
+
+
 def read_cases(path: Path) -> dict[str, list[dict[str, Any]]]:
     """The timed candidates by case."""
-    opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     cases: dict[str, list[dict[str, Any]]] = {}
-    with opened(path, "rt") as file:
+    with opened(path) as file:
         for line in file:
             row = json.loads(line)
             if not row["small"] and row["outcome"] == "ok":
@@ -130,7 +166,7 @@ def order_figures(scores: Array, rows: Sequence[dict[str, Any]]) -> dict[str, fl
 def main() -> int:
     """Run; returns the exit status."""
     parser = argparse.ArgumentParser(description="Write measured candidates as records.")
-    parser.add_argument("candidates", type=Path)
+    add_candidates(parser)
     parser.add_argument("records", type=Path)
     options = parser.parse_args()
     with replacing(options.records) as stream:

@@ -1,6 +1,6 @@
 """Fit the constants of the corrected PSA to measured candidates, without one workload in turn.
 
-    python benchmarks/cuda_fit.py CANDIDATES
+    python benchmarks/cuda_fit.py [--candidates FILE]
 
 prints the constants that fit all workloads best, which `autotune.models.pruning.psa_gpu` has
 rounded, and how well those that were fitted without a workload order its candidates.
@@ -16,12 +16,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attrs import astuple, evolve, fields_dict, frozen
-from cuda_candidates import TARGET, Array, order_figures, read_cases, space_of, whole_config
+from cuda_candidates import (
+    TARGET,
+    Array,
+    add_candidates,
+    order_figures,
+    read_cases,
+    space_of,
+    whole_config,
+)
 
 from autotune._native import PsaGpu
 from autotune.models.pruning.psa_gpu import Calibration, corrected_gpu, symbol_tape
@@ -134,7 +141,7 @@ def figures_left_out(
 def main() -> int:
     """Run; returns the exit status."""
     parser = argparse.ArgumentParser(description="Fit the constants of the corrected PSA.")
-    parser.add_argument("candidates", type=Path)
+    add_candidates(parser)
     measured = read_cases(parser.parse_args().candidates)
     spaces = {name: space_of(rows) for name, rows in measured.items()}
     best = fitted([case_of(rows, spaces[name]) for name, rows in measured.items()])

@@ -1,14 +1,15 @@
 """Strategies on GPU kernels that were measured on a device once: replayed, without one.
 
-    python research/gpu_replay.py CANDIDATES [--quick] [--strategies NAME,...] [--seeds N]
-                                  [--jobs N] [--results FILE] [--report] [--json FILE] [--check]
+    python research/gpu_replay.py [--tuned] [--candidates FILE] [--quick] [--strategies NAME,...]
+                                  [--seeds N] [--jobs N] [--results FILE] [--report]
+                                  [--json FILE] [--check]
 
-CANDIDATES is a file that `benchmarks/cuda.py` reads. Each of its workloads with 100 measured
-candidates or more is a space; a strategy is asked for eight at a time, 64 in all, with 20 seeds
-(three with ``--quick``). Runs are appended to ``--results``, and what is there is not done again;
-``--report`` shows what is there. The table says how many times the latency of the fastest of the
-space the best is that was found after so many evaluations: geometric means with 95 % intervals,
-in which spaces and seeds are drawn.
+FILE is one that `benchmarks/cuda.py` reads, too; with ``--tuned`` it is what tuning runs on the
+same device measured. Each workload with 100 measured candidates or more is a space; a strategy is
+asked for eight at a time, 64 in all, with 20 seeds (three with ``--quick``). Runs are appended to
+``--results``, and what is there is not done again; ``--report`` shows what is there. The table
+says how many times the latency of the fastest of the space the best is that was found after so
+many evaluations: geometric means with 95 % intervals, in which spaces and seeds are drawn.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import benchmarks_path  # noqa: F401
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
-from cuda_candidates import read_cases, records_of
+from cuda_candidates import TUNED, add_candidates, read_cases, read_tuned, records_of
 from numpy.typing import NDArray
 
 from autotune.evaluation.replay import Budget, Contestant, LeftOut, Run, Study, load, run_study
 from autotune.evaluation.replay.study import append_run, matching, read_runs
+from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 
 STRATEGIES = ("random", "evolutionary", "pruner", "moa-pruner", "felix", "heron")
@@ -44,8 +45,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         database = os.path.join(folder, "measured.db")
         with open_database(database) as opened:
-            for name, rows in read_cases(options.candidates).items():
-                opened.append_missing(records_of(name, rows))
+            opened.append_missing(measured(options))
         runs, optima, wanted = replayed(options, database)
     regrets = regrets_of(runs, optima)
     table = {
@@ -56,10 +56,19 @@ def main() -> int:
     return finish_with(options, data, bars_of(regrets, len(runs), wanted))
 
 
+def measured(options: argparse.Namespace) -> list[Record]:
+    """What was measured: the candidates, or those of tuning runs."""
+    if options.tuned:
+        return read_tuned(TUNED)
+    cases = read_cases(options.candidates)
+    return [record for name, rows in cases.items() for record in records_of(name, rows)]
+
+
 def options_of() -> argparse.Namespace:
     """What the command line asks for."""
     parser = basic_parser((__doc__ or "").splitlines()[0])
-    parser.add_argument("candidates", type=Path, help="candidates that were measured")
+    add_candidates(parser)
+    parser.add_argument("--tuned", action="store_true", help="what tuning runs measured")
     parser.add_argument("--strategies", default=",".join(STRATEGIES), help="by name")
     parser.add_argument("--seeds", type=int, help=f"{SEEDS}, or {QUICK_SEEDS} with --quick")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once")

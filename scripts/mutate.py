@@ -1,13 +1,18 @@
-"""Makes mistakes at places chosen by chance, and says which of them the tests of the room miss.
+"""Makes mistakes in the package, one after another, and says which of them the tests miss.
 
-Usage: python scripts/mutate.py [COUNT [SEED]]    (with a Python that has the projects and pytest)
+    python scripts/mutate.py [COUNT [SEED]]
+    python scripts/mutate.py --every MODULE [--properties] [--missed N]
 
-The mistakes are made in a copy of the installed package. What ``make test`` runs of the mutated
-room's tests has to fail: first the file that mirrors the module, then the others.
+The mistakes are made in a copy of the installed package, with a Python that has the projects and
+pytest. By default they are at places chosen by chance; with ``--every
+search/schedulers/gradients.py`` they are all that can be made in that module. What ``make test``
+runs of the mutated room's tests has to fail: first the file that mirrors the module, then the
+others; with ``--properties``, only tests whose cases hypothesis draws.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import os
 import random
@@ -16,13 +21,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import autotune
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("tuning", "measure", "store", "nest")
+QUICK = "not slow and not long"
+# hypothesis marks the tests that it draws cases for.
+PROPERTIES = f"hypothesis and {QUICK}"
+NOTHING_COLLECTED = 5
 OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.GtE,
     ast.GtE: ast.Lt,
@@ -37,34 +46,59 @@ OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
+OTHER_ENDS = {"min": "max", "max": "min"}
 
 
-def places(tree: ast.Module) -> Iterator[tuple[int, ast.AST]]:
-    """Where a mistake can be made: the line, and the node that holds the operator."""
+def places(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
+    """Where a mistake can be made: the line, and the node that holds the operator or the name."""
     for node in ast.walk(tree):
-        operators = node.ops if isinstance(node, ast.Compare) else [getattr(node, "op", None)]
-        if type(operators[0]) in OPPOSITES and isinstance(node, ast.expr):
+        if isinstance(node, ast.Compare):
+            known = type(node.ops[0]) in OPPOSITES
+        elif isinstance(node, (ast.BinOp, ast.BoolOp)):
+            known = type(node.op) in OPPOSITES
+        else:
+            named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            known = named and node.func.id in OTHER_ENDS
+        if known:
             yield node.lineno, node
 
 
-def mistake(node: ast.AST) -> None:
-    """Turns the node's first operator into its opposite."""
+def mistake(node: ast.expr) -> None:
+    """Turns the node's first operator, or the function that it calls, into the opposite."""
     if isinstance(node, ast.Compare):
-        node.ops[0] = OPPOSITES[type(node.ops[0])]()  # type: ignore[assignment]
+        node.ops[0] = OPPOSITES[type(node.ops[0])]()
+    elif isinstance(node, ast.Call):
+        node.func.id = OTHER_ENDS[node.func.id]
     else:
-        node.op = OPPOSITES[type(node.op)]()  # type: ignore[attr-defined]
+        node.op = OPPOSITES[type(node.op)]()
 
 
-def first_failure(packages: Path, tests: Iterable[str]) -> str | None:
-    """The first test that fails or does not end with these packages."""
+def by_chance(packages: Path, count: int, seed: int) -> Iterator[tuple[str, Path, int]]:
+    """Some mistakes: the room, the module, and the number of the place in it."""
+    rng = random.Random(seed)
+    for number in range(count):
+        room = ROOMS[number % len(ROOMS)]
+        modules = sorted((packages / "autotune" / room).rglob("*.py"))
+        yield room, *rng.choice([it for module in modules for it in numbered(module)])
+
+
+def numbered(module: Path) -> list[tuple[Path, int]]:
+    """The places of a module, by number."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    return [(module, number) for number, _ in enumerate(places(tree))]
+
+
+def first_failure(packages: Path, tests: Sequence[str], chosen: str) -> str | None:
+    """The first test that fails, or the first of all if they do not end, with these packages."""
     path = os.pathsep.join([str(packages), *filter(None, [os.environ.get("PYTHONPATH")])])
-    options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not long")
+    options = ("-x", "-q", "-p", "no:cacheprovider", "-m", chosen)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *tests],
+            [sys.executable, "-m", "pytest", "--hypothesis-profile", "unshrunk", *options, *tests],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
@@ -72,44 +106,62 @@ def first_failure(packages: Path, tests: Iterable[str]) -> str | None:
             timeout=1200,
         )
     except subprocess.TimeoutExpired:
-        return next(iter(tests))
+        return tests[0]
     failed = re.search(r"^(?:FAILED|ERROR) ([^\[\s]+)", done.stdout, re.MULTILINE)
+    if failed is None and done.returncode not in (0, NOTHING_COLLECTED):
+        return tests[0]
     return failed[1] if failed else None
 
 
-def catcher(room: str, module: Path, packages: Path) -> str | None:
+def catcher(room: str, module: Path, packages: Path, chosen: str) -> str | None:
     """The first of the room's tests that fails."""
     mirrors = [str(path) for path in (ROOT / "tests" / room).rglob(f"test_{module.stem}.py")]
-    found = first_failure(packages, mirrors) if mirrors else None
-    return found or first_failure(packages, [f"tests/{room}"])
+    found = first_failure(packages, mirrors, chosen) if mirrors else None
+    return found or first_failure(packages, [f"tests/{room}"], chosen)
 
 
-def main(count: int = 24, seed: int = 0) -> int:
-    """Makes the mistakes one after another; how many were missed."""
-    rng, missed = random.Random(seed), 0
-    installed = Path(autotune.__file__).parent
+def options_of() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("count", type=int, nargs="?", default=24, help="mistakes by chance")
+    parser.add_argument("seed", type=int, nargs="?", default=0, help="of their places")
+    parser.add_argument("--every", metavar="MODULE", help="make all mistakes in this module")
+    parser.add_argument("--properties", action="store_true", help="only tests of drawn cases")
+    parser.add_argument("--missed", type=int, default=0, help="how many may be missed")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Makes the mistakes one after another; 1 if more were missed than may be."""
+    options, made, missed, sound = options_of(), 0, 0, set[str]()
+    chosen = PROPERTIES if options.properties else QUICK
     with tempfile.TemporaryDirectory() as folder:
         packages = Path(folder)
-        shutil.copytree(installed, packages / "autotune")
-        for number in range(count):
-            room = ROOMS[number % len(ROOMS)]
-            modules = sorted((packages / "autotune" / room).rglob("*.py"))
-            trees = {module: ast.parse(module.read_text(encoding="utf-8")) for module in modules}
-            every = [(module, *place) for module in modules for place in places(trees[module])]
-            module, line, node = rng.choice(every)
-            before, original = ast.unparse(node), module.read_text(encoding="utf-8")
+        shutil.copytree(Path(autotune.__file__).parent, packages / "autotune")
+        if options.every:
+            module = packages / "autotune" / options.every
+            room = str(Path(options.every).parent)
+            wanted: Iterable[tuple[str, Path, int]] = ((room, *it) for it in numbered(module))
+        else:
+            wanted = by_chance(packages, options.count, options.seed)
+        for room, module, number in wanted:
+            original = module.read_text(encoding="utf-8")
+            tree = ast.parse(original)
+            line, node = list(places(tree))[number]
+            before = ast.unparse(node)
             mistake(node)
-            module.write_text(ast.unparse(trees[module]), encoding="utf-8")
-            caught = catcher(room, module, packages)
+            module.write_text(ast.unparse(tree), encoding="utf-8")
+            caught = catcher(room, module, packages, chosen)
             module.write_text(original, encoding="utf-8")
-            if caught and first_failure(packages, [caught]):
+            if caught and caught not in sound and first_failure(packages, [caught], chosen):
                 raise SystemExit(f"error: {caught} fails without a mistake")
-            missed += caught is None
+            made, missed = made + 1, missed + (caught is None)
+            sound |= {caught} if caught else set()
             print(f"{module.relative_to(packages)}:{line}  {before}  ->  {ast.unparse(node)}")
-            print(f"    caught by {caught}" if caught else "    MISSED")
-    print(f"{count - missed} of {count} mistakes were caught")
-    return missed
+            print(f"    caught by {caught}" if caught else "    MISSED", flush=True)
+    print(f"{made - missed} of {made} mistakes were caught")
+    return int(missed > options.missed)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])) > 0)
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Runs what takes hours, chunk by chunk: sanitizers, every seed, many examples, mutations.
+"""Runs what takes hours, chunk by chunk: sanitizers, every seed, lesser processors, mutations.
 
 Usage: python scripts/test_long.py TOX [CHUNK ...]
 
@@ -19,7 +19,13 @@ from wheels import PROJECTS, ROOT, digest
 
 PASSED = ROOT / ".tox" / "long.json"
 EVERYTHING = ("-m", "", "--hypothesis-profile", "long", "--timeout", "7200")
+MUTATE = ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py")
 ATTACKS = 20_000
+# These compare what is detected with what the processor itself says.
+OF_THE_PROCESSOR = (
+    "tests/native/test_machine_probe.py::test_fma_rate_is_what_the_instruction_set_allows",
+    "tests/targets/test_rates.py::test_peaks_are_those_of_the_instructions",
+)
 SUMMARY = re.compile(
     r"^=*\s*(\d+ (?:passed|failed|error).*? in [\d.]+s|\d+ of \d+ mistakes.*)", re.MULTILINE
 )
@@ -35,10 +41,19 @@ def chunks() -> dict[str, tuple[str, ...]]:
     return {
         "sanitizers": ("run", "-e", "sanitize"),
         "torch": ("run", "-e", "torch", "--", *EVERYTHING),
+        "torch-latest": ("run", "-e", "torch-latest"),
+        "cuda": ("run", "-e", "cuda"),
         "hooks": ("run", "-e", "hooks"),
         "ray": ("run", "-e", "ray", "--", *EVERYTHING),
         **{name: ("run", "-e", "tests", "--", *EVERYTHING, name) for name in names},
-        "mutations": ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py", "100"),
+        # What tests take for granted of the machine that they were written on.
+        "without-avx512": (
+            *("exec", "-e", "tests", "--", "python", "scripts/hide_flags.py", "avx512,amx"),
+            *("-m", "pytest", "-n", "3", "--dist", "worksteal", "--timeout", "900"),
+            *("-m", "not long", *(f"--deselect={name}" for name in OF_THE_PROCESSOR)),
+        ),
+        "mutations": (*MUTATE, "100"),
+        "gradients": (*MUTATE, "--every", "search/schedulers/gradients.py", "--properties"),
     }
 
 

@@ -1,18 +1,17 @@
 """Train a cost model on candidates that were measured on a GPU, and say how well it orders others.
 
-    python scripts/train_cuda_checkpoint.py CANDIDATES [--records FILE ...] [--output FILE]
+    python scripts/train_cuda_checkpoint.py [--candidates FILE] [--tuned] [--output FILE]
 
-CANDIDATES is a file that benchmarks/cuda.py reads; each FILE of records is one of ``autotune
-records export``, perhaps compressed, whose tasks are added to what is trained on. For every timed
-case a model is trained on all other workloads and orders the candidates of this one, beside the
-pruning model that needs no training; with ``--output`` a model of everything is written. torch and
-autotune-pruner must be installed.
+FILE is one that benchmarks/cuda.py reads, too. With ``--tuned`` the tasks of tuning runs on the
+same device (``research/results/h100-tuning.jsonl.xz``) are added to what is trained on. For every
+timed case a model is trained on all other workloads and orders the candidates of this one, beside
+the pruning model that needs no training; with ``--output`` a model of everything is written. torch
+and autotune-pruner must be installed.
 """
 
 from __future__ import annotations
 
 import argparse
-import lzma
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,9 +23,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from cuda_candidates import (  # noqa: E402
     TARGET,
+    TUNED,
+    add_candidates,
     candidates_of,
     order_figures,
     read_cases,
+    read_tuned,
     space_of,
 )
 
@@ -36,8 +38,8 @@ from autotune.plugins import Context  # noqa: E402
 from autotune.plugins.parts import create_part  # noqa: E402
 from autotune.sketches import Candidate, CandidateBatch  # noqa: E402
 from autotune.sketches.candidates import order_of  # noqa: E402
-from autotune.store.jsonl import BadLine, read_lines, replacing  # noqa: E402
-from autotune.store.records import Outcome, Record  # noqa: E402
+from autotune.store.jsonl import replacing  # noqa: E402
+from autotune.store.records import Outcome  # noqa: E402
 
 NEAR = 1.15
 
@@ -47,8 +49,8 @@ Case = tuple[Sequence[dict[str, Any]], list[Candidate]]
 def main() -> int:
     """Run; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("candidates", type=Path, help="measured candidates")
-    parser.add_argument("--records", type=Path, nargs="*", default=[], help="recorded outcomes")
+    add_candidates(parser)
+    parser.add_argument("--tuned", action="store_true", help="also learn from tuning runs")
     parser.add_argument("--model", default="pacm", help="trainable cost model (default: pacm)")
     parser.add_argument("--seeds", type=int, default=1, help="models trained for each case")
     parser.add_argument("--threads", type=int, default=1, help="of the training")
@@ -59,8 +61,8 @@ def main() -> int:
         for name, rows in read_cases(options.candidates).items()
     }
     groups = [group_of(name, case) for name, case in cases.items()]
-    for path in options.records:
-        groups += recorded_groups(path)
+    if options.tuned:
+        groups += [it for it in training_groups(read_tuned(TUNED)) if it.is_informative]
     rows = sum(len(group.outcomes) for group in groups)
     print(f"{rows} programs of {len({group.workload for group in groups})} workloads", flush=True)
     leave_one_out(options, cases, groups)
@@ -81,17 +83,6 @@ def group_of(name: str, case: Case) -> TrainingGroup:
         for candidate, row in zip(candidates, rows, strict=True)
     )
     return TrainingGroup(name, candidates[0].sketch.workload.digest, outcomes)
-
-
-def recorded_groups(path: Path) -> list[TrainingGroup]:
-    """Tasks of a file of records in which something was valid."""
-    records: list[Record] = []
-    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
-        for line in read_lines(stream):
-            if isinstance(line, BadLine):
-                raise SystemExit(f"{path}: {line}")
-            records.append(line)
-    return [group for group in training_groups(records) if group.is_informative]
 
 
 def trained(

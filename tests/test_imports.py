@@ -65,7 +65,8 @@ ASKED_FOR = (
 RANK = {room: rank for rank, room in enumerate(ROOMS)}
 PLUGIN_SOURCES = sorted(
     path
-    for folder in (*ROOT.glob("plugins/*/src"), *ROOT.glob("tests/third_party/*/src"))
+    for pattern in ("plugins/*/src", "docs/examples/*/src", "tests/third_party/*/src")
+    for folder in ROOT.glob(pattern)
     for path in folder.rglob("*.py")
 )
 
@@ -219,4 +220,5 @@ def test_there_are_plugins_to_check() -> None:
         "autotune_tvm",
         "autotune_mlir",
         "autotune_example",
+        "autotune_hill_climb",
     }

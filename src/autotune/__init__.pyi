@@ -10,6 +10,7 @@ from autotune.measure import MeasureProtocol as MeasureProtocol
 from autotune.networks.api import build_model as build_model
 from autotune.networks.api import tune_model as tune_model
 from autotune.networks.model_result import ModelResult as ModelResult
+from autotune.plugins.hooks import hookimpl as hookimpl
 from autotune.plugins.workload_names import make_workload as make_workload
 from autotune.process.interrupts import TuningInterrupted as TuningInterrupted
 from autotune.store.current import database as database

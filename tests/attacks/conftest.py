@@ -37,7 +37,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """A case without a verdict fails."""
     try:
         result = yield
-    except pytest.skip.Exception:
+    except pytest.skip.Exception:  # noqa: TID251
         item.user_properties.append(("ended", "skipped"))
         raise
     named = dict(item.user_properties)

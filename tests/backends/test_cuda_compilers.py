@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 NVRTC = r"""
 #include <dlfcn.h>
 #include <stddef.h>

@@ -20,7 +20,8 @@ from autotune.spaces import SketchSpace
 from autotune.targets import detect_cuda, preset, with_tf32
 from autotune.targets.cuda_driver import DRIVER_VARIABLE
 
-pytest.importorskip("tvm")
+pytestmark = pytest.mark.needs("tvm")
+
 
 DEVICE = "NVIDIA H100 80GB HBM3"
 SOFTMAX = "softmax-512x4096-fp32"
@@ -420,9 +421,9 @@ def test_without_a_device_it_says_so(
     assert line.startswith("error: there is no CUDA device here")
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 def test_norms_of_torch_are_those_of_the_rows(scripts: Any, name: str) -> None:
-    pytest.importorskip("torch")
     case = scripts.cuda_rows.Case("small", name, {"m": 3, "n": 16}, (), None)
     protocol = MeasureProtocol(min_sample_seconds=1e-5, budget_seconds=1e-3)
     calls = scripts.cuda_torch.norm_calls
@@ -443,10 +444,8 @@ def test_the_process_of_norms_starts_and_says_what_is_missing(
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 def test_a_norm_is_timed_on_the_device(scripts: Any) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
     case = scripts.cuda_rows.Case("small", "layer_norm", {"m": 512, "n": 1024}, (), None)
     found = ask_torch("cuda_torch", case.made(), detect_cuda(), MeasureProtocol())
     assert found.ok, found.message

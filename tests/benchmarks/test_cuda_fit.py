@@ -15,7 +15,8 @@ from autotune.models.pruning.psa_gpu import Calibration, GpuScorer
 from autotune.sketches import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 
-pytest.importorskip("tvm")
+pytestmark = pytest.mark.needs("tvm")
+
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")
 

@@ -11,10 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tvm
 from benchmark_scripts import benchmark_scripts
 from process_facts import becomes_true
-
-tvm = pytest.importorskip("tvm")
 
 
 @pytest.fixture(scope="module")

@@ -70,9 +70,11 @@ def measured(scripts: Any, group: str = "SFM", threads: int = 1, **changes: Any)
     return report.Measured(row, threads, **{**fields, **changes})
 
 
+@pytest.mark.needs("tvm")
 def test_rows_are_those_of_the_suite(scripts: Any) -> None:
+    from tvm.s_tir.meta_schedule.testing.te_workload import CONFIGS as suite
+
     _, rows, _ = scripts
-    suite = pytest.importorskip("tvm.s_tir.meta_schedule.testing.te_workload").CONFIGS
     found = {group: list(shapes) for group, (_, _, shapes) in rows.SUITE.items()}
     assert found == {name: shapes for name, (_, shapes) in suite.items() if name in found}
     assert set(suite) - set(found) == {"C2D_WIN_NHWC"}
@@ -122,8 +124,11 @@ def test_every_process_draws_the_same_inputs(scripts: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("torch", "tvm")
 def test_torch_computes_what_tvm_computes(scripts: Any) -> None:
-    torch, tvm = pytest.importorskip("torch"), pytest.importorskip("tvm")
+    import torch
+    import tvm
+
     operators, rows, report = scripts
     known = {row.kind: row for row in rows.all_rows(1 << 20) if row.family != rows.LARGE}
     assert set(SMALL) == set(known)
@@ -154,10 +159,10 @@ def test_torch_computes_what_tvm_computes(scripts: Any) -> None:
                 assert found <= 1.0, (kind, name, found)
 
 
+@pytest.mark.needs("torch")
 def test_programs_are_compared_with_what_torch_computes_in_double(
     scripts: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
     _, rows, _ = scripts
     inputs = [{"shape": [1, 64, 64], "dtype": "float32"}]
     operator = {"operator": "norm", "arguments": [1, 64, 64], "variant": "eager", "threads": 1}
@@ -171,7 +176,8 @@ def test_programs_are_compared_with_what_torch_computes_in_double(
 
 
 def _of_tvm(tvm: Any, function: Any, arrays: Any, specs: Any) -> Any:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    import ml_dtypes
+
     given = [
         array.astype(ml_dtypes.bfloat16) if spec["dtype"] == "bfloat16" else array
         for array, spec in zip(arrays, specs, strict=False)
@@ -278,8 +284,8 @@ def test_an_error_that_nobody_foresaw_is_a_failed_step(scripts: Any) -> None:
         operators.guarded(lambda: json.loads("no answer"))
 
 
+@pytest.mark.needs("report")
 def test_the_roofline_is_drawn(scripts: Any, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     rates = [
         {"what": "float32", "where": "registers", "rate": 1e11},
         {"what": "read", "where": "L1", "rate": 1e11},

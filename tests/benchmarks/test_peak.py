@@ -34,7 +34,6 @@ def test_arrays_fit_the_cache_that_is_measured_and_no_nearer_one(peak: Any) -> N
 
 
 def test_every_level_and_type_is_measured_and_written(peak: Any, tmp_path: Path) -> None:
-    pytest.importorskip("autotune._native", reason="the native module is not built")
     small = Target("cpu", "one", caches=(Cache(1, 16 << 10, False, 64),))
     rates = peak.measure(small, 1, 1e-3)
     assert all(rate.rate > 0 for rate in rates)

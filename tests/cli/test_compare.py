@@ -17,6 +17,7 @@ from command_lines import IN_PROCESS
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 from autotune.evaluation.compare import RunFailed, read_pieces
+from autotune.plugins.installing import install_extra
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
 
 PATIENCE = 300.0
@@ -178,5 +179,5 @@ def test_a_plot_needs_matplotlib(cli: Any, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delitem(sys.modules, name)
     done = cli(*COMPARE, *EVOLUTIONARY, "-o", "out.svg")
     assert done.status == 2
-    assert "pip install 'tensor-autotune[report]'" in done.stderr
+    assert f"which is not installed: run {install_extra('report')}\n" in done.stderr
     assert cli.files() == set()

@@ -278,6 +278,7 @@ def test_the_sketches_of_a_space_are_listed(cli: Any) -> None:
     assert all(names.values()) and not set(names) & set(data["left_out"])
     assert "left out: packed-root, which needs pack.whole" in done.stderr
     assert data["left_out"]["packed-root"] == "needs pack.whole"
+    assert data["notes"] == []
 
 
 def test_what_is_left_out_of_a_space_is_shown_with_the_reason(cli: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,7 @@ from recorded_spaces import (
 
 from autotune.evaluation.replay.formats import read_space, space_bytes
 
-needs_libraries = pytest.mark.skipif(
-    not all(map(find_spec, ("matplotlib", "jinja2"))),
-    reason="matplotlib or jinja2 is not installed; tox -e tests has them",
-)
+needs_libraries = pytest.mark.needs("report")
 CACHE = kernel_tuner_cache()
 QUICK = ("--seeds", "3", "--budget", "20", "--strategies", "random,grid,felix", "--quiet")
 

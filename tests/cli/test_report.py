@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_lines import refused
+from needs import browser
 from read_page import read_page
 
-needs_libraries = pytest.mark.skipif(
-    not all(map(find_spec, ("matplotlib", "jinja2"))),
-    reason="matplotlib or jinja2 is not installed; tox -e tests has them",
-)
+from autotune.plugins.installing import install_extra
+
+needs_libraries = pytest.mark.needs("report")
 REPORT = ("report", "-o")
 
 
@@ -100,16 +98,8 @@ def test_without_its_libraries_one_line_says_what_to_install(
         monkeypatch.delitem(sys.modules, f"autotune.report.pages.{module}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     message = refused(tuned_cli(*REPORT, "report.html", "--rates", "target"))
-    assert "which is not installed: run pip install 'tensor-autotune[report]'" in message
+    assert f"which is not installed: run {install_extra('report')}" in message
     assert not Path("report.html").exists()
-
-
-def browser() -> str:
-    """A headless browser on this machine; "" for none."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    return os.environ.get("AUTOTUNE_CHROMIUM", "") or next(
-        (found for name in names if (found := shutil.which(name))), ""
-    )
 
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -123,9 +113,7 @@ addEventListener("load", () => {
 
 @pytest.mark.long
 @needs_libraries
-@pytest.mark.skipif(
-    not browser(), reason="there is no Chromium: install Debian's, or set AUTOTUNE_CHROMIUM"
-)
+@pytest.mark.needs("chromium")
 def test_a_browser_shows_it_without_the_network(tuned_cli: Any) -> None:
     assert tuned_cli(*REPORT, "report.html", "--rates", "target").status == 0
     page = read_page(Path("report.html").read_text(encoding="utf-8"))

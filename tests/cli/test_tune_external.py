@@ -86,9 +86,8 @@ def test_other_commands_show_values_for_loop_nests(done_cli: Any) -> None:
     assert "n = 5\nm = 4\n" in cli("show", "--record", untuned).stdout
 
 
+@pytest.mark.needs("report")
 def test_a_page_has_the_configuration(done_cli: Any) -> None:
-    pytest.importorskip("matplotlib")
-    pytest.importorskip("jinja2")
     done = done_cli("report", "-o", "page.html")
     assert done.status == 0, done.stderr
     page = (done_cli.folder / "page.html").read_text()

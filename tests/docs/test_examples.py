@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,36 +30,53 @@ def pages_with(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language)]
 
 
-def skip_without_compiler(example: str) -> None:
-    """Skips where an example needs a compiler that this environment does not have."""
+_TORCH = re.compile(r"\btorch\b|\bautotune_(felix|pruner)\b")
+
+
+def compilers_of(example: str) -> set[str]:
+    """What an example needs to tune with."""
     if not re.search(r"\btune", example) or "reference_backend" in example:
-        return
-    mlir = re.search(r"\bmlir\b", example) is not None
-    tvm = not mlir or re.search(r"\btvm\b", example) is not None
-    for needed, packages in ((mlir, ("torch_mlir", "mlir")), (tvm, ("tvm",))):
-        if needed and not any(map(importlib.util.find_spec, packages)):
-            pytest.skip(f"{packages[0]} is not installed")
+        return set()
+    named = {name for name in ("mlir", "tvm") if re.search(rf"\b{name}\b", example)}
+    return named or {"tvm"}
+
+
+def python_cases() -> Iterator[object]:
+    """The examples of each page: those that need no torch, and all where one does."""
+    for page in pages_with("python"):
+        examples = blocks(page, "python")
+        plain = [example for example in examples if not _TORCH.search(example)]
+        if plain:
+            yield case(page.name, plain, *compilers_of("\n".join(plain)))
+        if len(plain) < len(examples):
+            text = "\n".join(examples)
+            others = [name for name in ("felix", "pruner") if f"autotune_{name}" in text]
+            needed = {"torch", *others, *compilers_of(text)}
+            yield case(f"{page.name}-torch", examples, *needed)
+
+
+def case(name: str, examples: Sequence[str], *needed: str) -> object:
+    marks = pytest.mark.needs(*sorted(needed))
+    return pytest.param("\n".join(examples), id=name, marks=marks)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with("python"), ids=lambda page: page.name)
-def test_python(page: Path, run_code: Callable[[str], str]) -> None:
-    examples = blocks(page, "python")
-    for example in examples:
-        skip_without_compiler(example)
-    if importlib.util.find_spec("torch") is None:
-        # The environment with torch runs them all.
-        needs_torch = re.compile(r"\btorch\b|\bautotune_(felix|pruner)\b")
-        examples = [example for example in examples if not needs_torch.search(example)]
+@pytest.mark.parametrize("code", list(python_cases()))
+def test_python(code: str, run_code: Callable[[str], str]) -> None:
     # In one process, as somebody would who follows the page.
-    run_code(smaller("\n".join(examples)))
+    run_code(smaller(code))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with("console"), ids=lambda page: page.name)
-def test_commands(page: Path, run_command: Callable[[Sequence[str]], str]) -> None:
-    text = "".join(blocks(page, "console"))
-    skip_without_compiler(f"tune {text}")
+@pytest.mark.parametrize(
+    "text",
+    [
+        case(page.name, found, *compilers_of("tune " + "\n".join(found)))
+        for page in pages_with("console")
+        for found in [blocks(page, "console")]
+    ],
+)
+def test_commands(text: str, run_command: Callable[[Sequence[str]], str]) -> None:
     lines = smaller(text).splitlines()
     commands = [shlex.split(line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
     assert commands and all(command[0] == "autotune" for command in commands)

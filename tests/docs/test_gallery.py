@@ -3,7 +3,6 @@ and all as they are, before a release."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import runpy
 from collections.abc import Callable
@@ -16,22 +15,21 @@ import autotune
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 LONG = {"compare_strategies"}
 EXAMPLES = sorted(GALLERY.glob("*.py"))
-NEEDS = {"export_mlir": "torch_mlir", "own_primfunc": "tvm", "records_pandas": "pandas"}
+NEEDS = {"export_mlir": ("mlir",), "own_primfunc": ("tvm",), "records_pandas": ("pandas",)}
 REFERENCE = "autotune.testing.reference_backend:ReferenceBackend"
 
 
-def skip_without(example: Path, *others: str) -> None:
-    for module in (NEEDS.get(example.stem, "autotune"), *others):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
+def case(example: Path, *others: str) -> object:
+    needed = (*NEEDS.get(example.stem, ()), *others)
+    return pytest.param(example, id=example.stem, marks=pytest.mark.needs(*needed))
 
 
-@pytest.mark.parametrize("name", ["own_strategy", "records_pandas"])
+@pytest.mark.parametrize(
+    "example", [case(GALLERY / f"{name}.py") for name in ("own_strategy", "records_pandas")]
+)
 def test_on_the_reference_backend(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example = GALLERY / f"{name}.py"
-    skip_without(example)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(GALLERY)
     monkeypatch.setattr(autotune, "tune", _on_reference(autotune.tune))
@@ -48,10 +46,9 @@ FEWER = {"trials=16": "trials=8", "trials=32": "trials=12", "trials=48": "trials
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "example", [path for path in EXAMPLES if path.stem not in LONG], ids=lambda path: path.stem
+    "example", [case(path, "tvm") for path in EXAMPLES if path.stem not in LONG]
 )
 def test_with_fewer_trials(example: Path, tmp_path: Path, run_code: Callable[[str], str]) -> None:
-    skip_without(example, "tvm")
     text, count = re.subn(r"trials=\d+", lambda found: FEWER[found[0]], example.read_text())
     assert count
     (tmp_path / example.name).write_text(text)
@@ -59,9 +56,8 @@ def test_with_fewer_trials(example: Path, tmp_path: Path, run_code: Callable[[st
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", [case(path, "tvm") for path in EXAMPLES])
 def test_as_it_is(example: Path, run: Callable[..., str]) -> None:
-    skip_without(example, "tvm")
     assert run([str(example)])
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from pathlib import Path
 
 import pytest
@@ -21,14 +19,13 @@ def tune(spec: str, folder: Path, *arguments: str) -> str:
     return (folder / "out.json").read_text()
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_flags_of_a_c_program(tmp_path: Path) -> None:
     report = tune("flags.toml", tmp_path, "--trials", "3", "--set", "tile_i=4,256")
     assert '"ok": 3' in report and '"march": "' in report
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
+@pytest.mark.needs("numba")
 def test_a_numba_kernel(tmp_path: Path) -> None:
     assert '"ok": 3' in tune("transpose.toml", tmp_path, "--trials", "3")
 

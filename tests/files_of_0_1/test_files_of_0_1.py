@@ -107,15 +107,21 @@ def test_runs_are_listed_with_their_checkpoints(database: Database) -> None:
             assert checkpoint.to_json() == {**run.checkpoint, "progress": progress}
 
 
-@pytest.mark.parametrize("run_id", [name for name, run in RUNS.items() if run[2]])
+NEEDS = {"felix-gp": ("felix",), "felix-mlp": ("felix", "torch")}
+
+
+@pytest.mark.parametrize(
+    "run_id",
+    [
+        pytest.param(name, marks=pytest.mark.needs(*NEEDS.get(run[2], ())))
+        for name, run in RUNS.items()
+        if run[2]
+    ],
+)
 def test_checkpoints_of_cost_models_are_loaded(database: Database, run_id: str) -> None:
     found = database.run(run_id)
     assert found is not None and found.checkpoint is not None
     name = found.options["cost_model"]
-    if name == "felix-mlp":
-        pytest.importorskip("torch")
-    if not is_installed("cost_model", name):
-        pytest.skip(f"{name} is not installed")
     state = found.checkpoint["search"]["cost_model"]
     options = found.options.get("cost_model_options", {})
     target = Target.from_json(json.loads((FILES / "target.json").read_text()))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from fuzz_tapes import row_count, tape_arguments, thread_count
 from fuzzing import CASES, attempt, integers, mutated
 
-native = pytest.importorskip("autotune._native", reason="the native module is not built")
+from autotune import _native as native
 
 # No number of points that could be had, nor memory for them.
 NOT_COUNTS = (-1, -(2**63), 2**62, 2**63, 2**64, None, "2", 1.5)

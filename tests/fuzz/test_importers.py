@@ -34,8 +34,6 @@ from autotune.store.sqlite import open_database
 from autotune.store.sqlite.schema import COLUMNS, row_checksum
 from autotune.targets import Target
 
-pytest.importorskip("autotune._native", reason="the native module is not built")
-
 FILES = Path(__file__).parents[1] / "files_of_0_1"
 LINES = (FILES / "records.jsonl").read_bytes().splitlines()
 GOOD = LINES[1].replace(b'"run_id":"', b'"run_id":"good')

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from fuzz_tapes import row_count, tape_arguments, thread_count
 from fuzzing import CASES, attempt, integers, mutated, numbers
 
-native = pytest.importorskip("autotune._native", reason="the native module is not built")
+from autotune import _native as native
 
 COLUMNS, ACCESSES, BUFFER_WIDTH = 164, 8, 15
 

@@ -7,7 +7,7 @@ import pytest
 from fuzz_tapes import row_count, tape_arguments, thread_count
 from fuzzing import CASES, attempt, integers, mutated, numbers, simd_level
 
-native = pytest.importorskip("autotune._native", reason="the native module is not built")
+from autotune import _native as native
 
 # Symbols of a group, and numbers that describe a GPU, of either arithmetic.
 SHAPES = {"published": 6, "corrected": 18}

@@ -9,7 +9,7 @@ import pytest
 from fuzz_tapes import row_count, tape_arguments, thread_count
 from fuzzing import CASES, attempt, mutated, numbers
 
-native = pytest.importorskip("autotune._native", reason="the native module is not built")
+from autotune import _native as native
 
 FORM_COUNT = 17
 

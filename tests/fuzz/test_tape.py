@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from fuzz_tapes import row_count, tape_arguments, thread_count
 from fuzzing import CASES, attempt, integers, mutated
 
-native = pytest.importorskip("autotune._native", reason="the native module is not built")
+from autotune import _native as native
 
 
 def test_tapes_survive() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def test_an_outcome_is_told_again_when_telling_it_was_interrupted(
     assert told == [1, 2]
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="builds need a CPU of their own")
+@pytest.mark.needs("2 CPUs")
 def test_what_waits_for_a_slow_build_is_not_lost(
     candidates: list[Candidate],
     workload: Workload,

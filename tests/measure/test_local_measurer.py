@@ -23,6 +23,7 @@ from autotune.measure.jobs import MOST_AHEAD
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, virtual_latency
+from autotune.tuning.options import usable_cpus
 
 MakeMeasurer = Callable[..., LocalMeasurer]
 
@@ -304,7 +305,7 @@ def test_a_batch_that_is_larger_than_a_chunk(
     sketch = Sketch("toy", workload, (Ordinal("tile", tuple(range(1, 21))),), (), ())
     many = [Candidate(sketch, (tile,)) for tile in range(1, 21)]
     seen: list[int] = []
-    measurer = make_measurer(log=str(log), workers=1, threads=os.cpu_count())
+    measurer = make_measurer(log=str(log), workers=1, threads=usable_cpus())
     outcomes = measurer.measure(many, lambda position, _: seen.append(position))
     assert statuses(outcomes) == ["ok"] * 20
     assert seen == list(range(20))
@@ -407,7 +408,7 @@ def test_the_next_batch_is_built_while_the_search_learns_from_the_last(
     assert statuses(measurer.collect(Collecting())) == ["ok"] * 4
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")
+@pytest.mark.needs("2 CPUs")
 @pytest.mark.parametrize("matters", [False, True])
 def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
     make_measurer: MakeMeasurer,
@@ -436,7 +437,7 @@ def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
     assert bool(beside) == (not matters)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")
+@pytest.mark.needs("2 CPUs")
 def test_nothing_is_timed_before_the_last_builds_of_a_batch_are_handed_out(
     make_measurer: MakeMeasurer,
     many: list[Candidate],
@@ -464,7 +465,7 @@ def test_a_new_worker_starts_before_anything_else_is_timed(
     script = json.dumps({"log": str(log)})
     monkeypatch.setenv(SCRIPT_VARIABLE, script)
     kill = {"fault": "kill", "phase": "run", "where": {"tile": 2}}
-    measurer = make_measurer(kill, log=str(log), threads=os.cpu_count())
+    measurer = make_measurer(kill, log=str(log), threads=usable_cpus())
     outcomes = measurer.measure(candidates)
     assert statuses(outcomes) == ["ok", "crash"] + ["ok"] * 8
     starts, timings = spans(log, "start"), spans(log, "time")

@@ -122,7 +122,7 @@ def test_every_thread_is_pinned_and_let_go_again() -> None:
         assert_nothing_moved(before)
 
 
-@pytest.mark.skipif(len(USABLE) < 2, reason="needs two CPUs")
+@pytest.mark.needs("2 CPUs")
 def test_other_threads_share_the_cpus_that_the_caller_leaves() -> None:
     first, second = USABLE[:2]
     with sleeping_threads(3) as numbers:
@@ -174,7 +174,7 @@ def test_no_cpu_is_refused() -> None:
         raise AssertionError("not reached")
 
 
-@pytest.mark.skipif(len(USABLE) < 2, reason="needs two CPUs")
+@pytest.mark.needs("2 CPUs")
 def test_a_neighbour_is_tried() -> None:
     before = all_threads()
     alone, beside = _native.neighbour_rates(*USABLE[:2], 0.05)

@@ -45,11 +45,11 @@ WORKLOADS = [
 ]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     "workload", WORKLOADS, ids=lambda it: f"{it.name}-{it.parameters['dtype']}"
 )
 def test_every_builder_has_a_routine_that_computes_it(workload: Workload) -> None:
-    pytest.importorskip("torch")
     assert has_routine(workload)
     protocol = MeasureProtocol(min_sample_seconds=1e-5, budget_seconds=1e-3)
     outcome = measure_here(workload, preset("h100"), "cpu", protocol, 0)
@@ -57,11 +57,13 @@ def test_every_builder_has_a_routine_that_computes_it(workload: Workload) -> Non
     assert outcome.latency is not None
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     "target", [preset("h100"), with_tf32(preset("h100"))], ids=lambda it: it.name
 )
 def test_it_rounds_to_tf32_where_programs_may(target: Target) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     protocol = MeasureProtocol(min_sample_seconds=1e-5, budget_seconds=1e-3)
     assert measure_here(gemm(m=4, n=4, k=4), target, "cpu", protocol, 0).ok
     of_cuda = torch.backends
@@ -104,8 +106,10 @@ def test_without_torch_or_a_device_the_outcome_says_so() -> None:
         assert "\n" not in outcome.message
 
 
+@pytest.mark.needs("torch")
 def test_each_way_is_compiled_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     asked = []
 
     def compiled(routine: Any, **given: Any) -> Any:
@@ -120,9 +124,11 @@ def test_each_way_is_compiled_where_that_is_asked_for(monkeypatch: pytest.Monkey
     assert asked == 2 * [{"mode": "max-autotune-no-cudagraphs", "dynamic": False}]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("failing", [{0}, {1}, {0, 1}], ids=str)
 def test_ways_that_fail_or_are_wrong_count_where_all_are(failing: set[int]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     workload = gemm(m=4, n=4, k=4)
 
     def calls(_: Workload, tensors: Mapping[str, Any]) -> list[Any]:
@@ -147,11 +153,9 @@ def test_ways_that_fail_or_are_wrong_count_where_all_are(failing: set[int]) -> N
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 def test_it_is_timed_on_the_device() -> None:
     """With TF32 where the target allows it: a large product is several times as fast by it."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
     target, protocol = detect_cuda(), MeasureProtocol()
     images = torch_latency(conv2d(h=14, w=14, ci=64, co=64), target, protocol)
     product = gemm(m=2048, n=2048, k=2048)

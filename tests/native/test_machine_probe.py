@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from autotune import _native as native
 from autotune.targets import detect_cpu
-
-native = pytest.importorskip("autotune._native", reason="the native module is not built")
 
 
 def test_fma_rate_is_what_the_instruction_set_allows() -> None:

@@ -23,9 +23,9 @@ from autotune.networks.arrays import (
 HALVES = NetworkTensor("x", (3, 4), "bfloat16")
 
 
+@pytest.mark.needs("ml_dtypes")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int64", "bool"])
 def test_arrays_are_made_checked_and_kept_in_files(dtype: str, tmp_path: Path) -> None:
-    pytest.importorskip("ml_dtypes")
     tensor = NetworkTensor("x", (3, 4), dtype)
     (array,) = random_examples([tensor])
     assert str(array.dtype) == dtype and len(np.unique(array.astype(float))) > 1
@@ -37,8 +37,8 @@ def test_arrays_are_made_checked_and_kept_in_files(dtype: str, tmp_path: Path) -
     np.testing.assert_array_equal(found.view(np.uint8), array.view(np.uint8))
 
 
+@pytest.mark.needs("ml_dtypes")
 def test_bits_are_no_numbers_of_bfloat16() -> None:
-    pytest.importorskip("ml_dtypes")
     with pytest.raises(InvalidValueError, match=r"'x' is uint16\[3, 4\]; .* takes bfloat16"):
         aligned_inputs([HALVES], [np.zeros((3, 4), np.uint16)])
 

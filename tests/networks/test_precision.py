@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.precision import in_precision
 from autotune.networks.source import Source
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
+needs_torch = pytest.mark.needs("torch")
 
 
 def test_what_cannot_be_converted_is_refused_by_name() -> None:

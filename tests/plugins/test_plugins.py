@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import mmap
+import re
 import subprocess
 import sys
 import textwrap
@@ -10,23 +10,18 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
+import attrs
 import pytest
-from numpy.typing import NDArray
 from python_processes import run_python
 
+import autotune
 import autotune.plugins.builtin
 from autotune.errors import PluginError, UnknownNameError
-from autotune.ir.workloads.builders import gemm
 from autotune.measure.observers import Observer
 from autotune.plugins import Context, PluginSpec
 from autotune.plugins import manager as plugins
 from autotune.plugins.manager import PluginManager, PluginStatus
 from autotune.plugins.spec import API_VERSION, KINDS
-from autotune.search.strategies import Strategy
-from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
-from autotune.spaces import SearchSpace
-from autotune.store.records import Outcome
 from autotune.tuning.choices import Choice, chosen_parts
 
 EXAMPLE = Path(__file__).parents[1] / "third_party" / "autotune_example"
@@ -55,45 +50,6 @@ def example(example_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         del sys.modules[name]
 
 
-class LineSpace(SearchSpace):
-    """The numbers 0 to 9."""
-
-    name = "line"
-    version = "1"
-
-    def __init__(self) -> None:
-        self._sketch = Sketch(
-            "line", gemm(m=4, n=4, k=4), (Ordinal("x", tuple(range(10))),), (), ()
-        )
-
-    def sketches(self) -> tuple[Sketch, ...]:
-        return (self._sketch,)
-
-    def _batch(self, values: NDArray[np.int64]) -> CandidateBatch:
-        return CandidateBatch(((self._sketch, values.reshape(-1, 1)),))
-
-    def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
-        return self._batch(rng.integers(0, 10, n))
-
-    def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
-        values = np.array([candidate.values[0] for candidate in batch])
-        return self._batch(np.clip(values + rng.choice([-1, 1], len(values)), 0, 9))
-
-    def crossover(
-        self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
-    ) -> CandidateBatch:
-        return left
-
-    def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        return np.array([0 <= candidate.values[0] <= 9 for candidate in batch])
-
-    def count(self) -> int:
-        return 10
-
-    def enumerate(self) -> Iterator[Candidate]:
-        yield from self._batch(np.arange(10))
-
-
 class Site:
     """A folder of hand-written distributions on the import path."""
 
@@ -107,12 +63,12 @@ class Site:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 0.5\n")
         (info / "entry_points.txt").write_text(f"[autotune]\n{name} = {name}_module\n")
 
-    def manager(self, disabled: tuple[str, ...] = ()) -> PluginManager:
+    def entry_points(self) -> list[metadata.EntryPoint]:
         found = metadata.distributions(path=[str(self.folder)])
-        return PluginManager(
-            entry_points=[point for dist in found for point in dist.entry_points],
-            disabled=disabled,
-        )
+        return [point for dist in found for point in dist.entry_points]
+
+    def manager(self) -> PluginManager:
+        return PluginManager(entry_points=self.entry_points())
 
 
 @pytest.fixture
@@ -135,6 +91,10 @@ GOOD = """
         return [PluginSpec("strategy", "{name}", Part, "A part")]
 """
 
+MARKED = GOOD.replace(
+    "    def autotune_parts", "    @autotune.hookimpl\n    def autotune_parts"
+).replace("from autotune.plugins", "import autotune\n    from autotune.plugins")
+
 
 def failures(manager: PluginManager) -> list[PluginStatus]:
     return [status for status in manager.report() if status.status != "ok"]
@@ -142,31 +102,11 @@ def failures(manager: PluginManager) -> list[PluginStatus]:
 
 def test_the_example_is_swapped_in_by_name(example: None) -> None:
     manager = PluginManager()
-    assert "example-coordinate" in manager.names("strategy")
-    assert "random" in manager.names("strategy")
-    assert "autotune_example.strategy" not in sys.modules, "listing must not import the part"
-
-    context = Context(
-        space=LineSpace(),
-        rng=np.random.default_rng(7),
-        cost_model=None,  # type: ignore[arg-type]
-        options={"tries": 8},
-    )
-    make = manager.factory("strategy", "example-coordinate")
-    strategy = make(context)
-    assert isinstance(strategy, Strategy)
-    asked = []
-    while batch := strategy.ask(2):
-        asked += batch
-        strategy.tell([(c, Outcome("ok", 1.0 + abs(c.values[0] - 3))) for c in batch])
-    assert sorted(candidate.values[0] for candidate in asked) == list(range(10))
-    again = make(context)
-    again.load_state(json.loads(json.dumps(strategy.state())))
-    assert again.state() == strategy.state()
-
-    ok = PluginStatus("strategy", "example-coordinate", "autotune-example", "1.2.3", "ok")
+    assert "example-memory" in manager.names("observer")
+    assert "autotune_example.observer" not in sys.modules, "listing must not import the part"
+    assert isinstance(manager.factory("observer", "example-memory")(Context()), Observer)
+    ok = PluginStatus("observer", "example-memory", "autotune-example", "1.2.3", "ok")
     assert ok in manager.report()
-    assert manager.get("strategy", "example-coordinate").options.keys() == {"tries"}
 
 
 def test_the_example_observes(example: None) -> None:
@@ -189,15 +129,15 @@ def test_the_example_observes(example: None) -> None:
 def test_disabled_by_name_of_entry_point_or_distribution(
     example: None, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "example-coordinate" not in PluginManager(disabled=[name]).names("strategy")
+    assert "example-memory" not in PluginManager(disabled=[name]).names("observer")
     monkeypatch.setenv(plugins.DISABLE_VARIABLE, f"nothing , {name}")
     manager = PluginManager()
     assert "autotune_example.plugin" not in sys.modules
     # Other plugins that are installed here are not touched.
-    assert set(manager.names("strategy")) >= {"evolutionary", "grid", "random"}
-    assert "example-coordinate" not in manager.names("strategy")
+    assert set(manager.names("observer")) >= {"energy", "perf"}
+    assert "example-memory" not in manager.names("observer")
     with pytest.raises(UnknownNameError, match="'example' is disabled"):
-        manager.get("strategy", "example-coordinate")
+        manager.get("observer", "example-memory")
     absent = [status for status in failures(manager) if status.name == "nothing"]
     assert absent and absent[0].error == "asked to be disabled, but not installed"
 
@@ -227,7 +167,12 @@ def test_disabled_by_name_of_entry_point_or_distribution(
         (GOOD.replace("[PluginSpec", "[1, PluginSpec"), "autotune_parts returned a int"),
         (GOOD.replace("return [", "return 'x' or ["), "returned str, not a list"),
         (GOOD.replace("parts()", "part()"), "no function 'autotune_parts', only 'autotune_part'"),
-        (GOOD.replace("parts()", "parts(many)"), "missing 1 required positional argument"),
+        (GOOD.replace("parts()", "parts(many)"), "Argument(s) {'many'} are declared"),
+        (MARKED.replace("parts()", "parts(many)"), "Argument(s) {'many'} are declared"),
+        (MARKED.replace("autotune_parts", "autotune_part"), "unknown hook 'autotune_part'"),
+        (MARKED.replace("hookimpl\n", "hookimpl(wrapper=True)\n"), "historic incompatible"),
+        ("autotune_parts = int", "registers nothing"),
+        (GOOD.replace("return", "return None or print() and"), "returned NoneType, not a list"),
         (GOOD.replace('"strategy"', '"strategys"'), "Did you mean 'strategy'"),
         (GOOD.replace("return [", "return [] and ["), "returned an empty list"),
         (GOOD.replace("return", "raise OSError(7) #"), "OSError: 7"),
@@ -255,6 +200,66 @@ def test_a_broken_plugin_is_quarantined(site: Site, body: str, reason: str) -> N
     with pytest.raises(UnknownNameError, match="'broken' is quarantined") as caught:
         manager.get("strategy", "brokn")
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (GOOD, ["mine"]),
+        (MARKED, ["mine"]),
+        (
+            MARKED.replace("hookimpl\n", "hookimpl(specname='autotune_parts')\n").replace(
+                "def autotune_parts", "def other"
+            ),
+            ["mine"],
+        ),
+        (
+            MARKED
+            + """
+    @autotune.hookimpl(specname="autotune_parts")
+    def more():
+        return [PluginSpec("strategy", "further", Part, "A part")]
+""",
+            ["further", "mine"],
+        ),
+    ],
+    ids=["not marked", "marked", "of another name", "two functions"],
+)
+def test_functions_are_known_by_their_name_or_their_mark(
+    site: Site, body: str, names: list[str]
+) -> None:
+    before = set(PluginManager(entry_points=[]).names("strategy"))
+    site.add("mine", body.format(name="mine"))
+    manager = site.manager()
+    assert not failures(manager)
+    assert sorted(set(manager.names("strategy")) - before) == names
+    assert manager.has_plugin("mine-dist:mine")
+
+
+def test_entry_points_of_two_distributions_may_have_one_name(site: Site) -> None:
+    site.add("one", GOOD.format(name="one"))
+    site.add("two", GOOD.format(name="two"))
+    for info in site.folder.glob("*.dist-info/entry_points.txt"):
+        info.write_text(info.read_text().replace("one =", "same =").replace("two =", "same ="))
+    manager = site.manager()
+    assert not failures(manager) and {"one", "two"} <= set(manager.names("strategy"))
+
+
+def test_what_pluggy_traces(site: Site) -> None:
+    """A plugin's author sees each registration, and what the hook returned or raised."""
+    site.add("good", MARKED.format(name="good"))
+    site.add("wrong", GOOD.replace("return", "raise OSError(7) #"))
+    lines: list[str] = []
+    manager = PluginManager(entry_points=[])
+    manager.trace.root.setwriter(lines.append)
+    manager.enable_tracing()
+    manager.load(site.entry_points())
+    text = "".join(lines)
+    assert text.count("autotune_parts [hook]") == 2
+    assert re.search(
+        r"register 'good' of good-dist.*\n.*\n *finish autotune_parts --> .*A part", text
+    )
+    assert "register 'wrong' of wrong-dist [pluginmanage]" in text
 
 
 def test_the_second_of_two_equal_names_is_refused(site: Site) -> None:
@@ -362,6 +367,31 @@ def test_a_plugin_of_this_process_is_registered_whole_or_not_at_all() -> None:
     assert manager.get("strategy", "fresh").factory is dict
     with pytest.raises(PluginError, match="registered already"):
         manager.register(autotune.plugins.builtin, "again")
+    with pytest.raises(PluginError, match="another plugin is registered as 'mine' already"):
+        manager.register(Mine("fresher"), "mine")
+
+
+def test_a_plugin_is_forgotten_with_all_its_parts() -> None:
+    @attrs.define  # which has no hash
+    class Mine:
+        name: str
+
+        @autotune.hookimpl
+        def autotune_parts(self) -> list[PluginSpec]:
+            return [PluginSpec("strategy", self.name, dict, "A dict")]
+
+    manager = PluginManager(entry_points=[])
+    before = manager.report()
+    first, second = Mine("first"), Mine("second")
+    for plugin in (first, second):
+        assert manager.register(plugin, plugin.name) == plugin.name
+        assert plugin.name in manager.names("strategy")
+    assert manager.unregister(first) is first
+    assert "second" in manager.names("strategy")
+    assert manager.unregister(name="second") is second
+    assert manager.unregister(name="second") is None
+    assert manager.report() == before
+    manager.register(first, "second")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attrs import evolve
 from toy_parts import TOY_SPACE
 
 from autotune.backends import Backend
@@ -25,17 +24,23 @@ from autotune.plugins import Context
 from autotune.plugins.importer import import_workload
 from autotune.plugins.manager import DISABLE_VARIABLE, manager
 from autotune.plugins.parts import create_part
-from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, names_used
 from autotune.spaces import ScheduleLimits, SearchSpace
 from autotune.store.sqlite import open_database
 from autotune.targets import Target, preset
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
-from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
+from autotune.tuning.api import tune_tasks
+from autotune.tuning.programs import Task
 
-FOLDER = Path(__file__).parents[1] / "third_party"
+ROOT = Path(__file__).parents[2]
 Install = Callable[..., None]
 Tune = Callable[..., dict[str, Any]]
+
+
+def sources_of(name: str) -> Path:
+    """The sources of a distribution by its package: of the tests, or shown in the docs."""
+    shown = ROOT / "docs" / "examples" / name.replace("_", "-") / "src"
+    return shown if shown.exists() else ROOT / "tests" / "third_party" / name / "src"
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             (info / "METADATA").write_text(
                 f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n"
             )
-            monkeypatch.syspath_prepend(str(FOLDER / name / "src"))
+            monkeypatch.syspath_prepend(str(sources_of(name)))
             names.append(name)
         importlib.invalidate_caches()
         manager.cache_clear()
@@ -87,43 +92,64 @@ GEMM = ("gemm", "--shape", "m=8,n=8,k=8")
 SCRIPTED = ("--measurer", "scripted", "--cost-model", "random")
 
 
-def lines_of(distribution: str, module: str) -> int:
-    path = FOLDER / distribution / "src" / distribution / f"{module}.py"
-    return len([line for line in path.read_text().splitlines() if line.strip()])
-
-
-@pytest.mark.parametrize(
-    ("distribution", "module", "most"),
-    [("autotune_draft", "strategy", 30), ("autotune_strips", "rule", 40)],
-)
-def test_parts_are_short(distribution: str, module: str, most: int) -> None:
-    assert lines_of(distribution, module) <= most
-
-
-def test_a_strategy_and_a_measurer_are_swapped_in_by_name(install: Install, tune: Tune) -> None:
-    install("autotune_draft", "autotune_scripted")
-    result = tune(*GEMM, *SCRIPTED, "--strategy", "draft", "--space", TOY_SPACE)
-    assert result["strategy"] == "draft"
+def test_marked_and_unmarked_functions_bring_parts(install: Install, tune: Tune) -> None:
+    install("autotune_hill_climb", "autotune_scripted")
+    result = tune(*GEMM, *SCRIPTED, "--strategy", "hill-climb", "--space", TOY_SPACE)
+    assert result["strategy"] == "hill-climb"
     assert result["protocol"].endswith("+scripted")
+    marked, unmarked = (
+        manager().get_plugin(name)
+        for name in ("autotune_hill_climb:hill_climb", "autotune_scripted:scripted")
+    )
+    assert hasattr(marked.autotune_parts, "autotune_impl")
+    assert not hasattr(unmarked.autotune_parts, "autotune_impl")
 
 
-class TestDraftStrategy(StrategySuite):
-    @pytest.fixture
-    def strategy_factory(self, install: Install) -> StrategyFactory:
-        install("autotune_draft")
+EXAMPLES = {
+    "autotune_hill_climb": ("--strategy", "hill-climb"),
+    "autotune_least_traffic": ("--pruning-model", "least-traffic"),
+    "autotune_nearest": ("--cost-model", "nearest"),
+    "autotune_powers_of_two": ("--space", "powers-of-two"),
+}
 
-        class AnyModel:
-            def score(self, batch: Any) -> Any:
-                return np.zeros(len(batch))
 
-        def create(context: Context) -> Strategy:
+@pytest.mark.parametrize(("example", "swap"), EXAMPLES.items(), ids=EXAMPLES)
+def test_an_example_is_swapped_in_by_name(
+    install: Install,
+    tune: Tune,
+    monkeypatch: pytest.MonkeyPatch,
+    example: str,
+    swap: tuple[str, str],
+) -> None:
+    install(example, "autotune_scripted")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # of the models' process
+    usual = ("gemm", "--shape", "m=64,n=64,k=64", *SCRIPTED, "--round-size", "2")
+    before, after = tune(*usual), tune(*usual, *swap)
+    for result in (before, after):
+        assert result["outcomes"]["ok"] == 6
+    assert before["run"]["id"] != after["run"]["id"]
+    assert [best for *_, best in before["history"]] != [best for *_, best in after["history"]]
 
-            made: Strategy = create_part(
-                "strategy", "draft", evolve(context, pruning_model=AnyModel())
-            )
-            return made
 
-        return create
+def test_an_example_of_a_scheduler_is_swapped_in_by_name(install: Install, tmp_path: Path) -> None:
+    install("autotune_slowest_first", "autotune_scripted")
+    tasks = [Task(gemm(m=n, n=8, k=8), name=str(n)) for n in (8, 32)]
+    trials = {}
+    for scheduler in ("round-robin", "slowest-first"):
+        parts = {"task_scheduler": scheduler, "measurer": "scripted", "cost_model": "random"}
+        results = tune_tasks(
+            tasks,
+            parts=parts,
+            backend=REFERENCE_BACKEND,
+            threads=1,
+            trials=16,
+            round_size=2,
+            database=str(tmp_path / scheduler),
+        )
+        trials[scheduler] = [result.trials for result in results]
+    assert trials["round-robin"] == [8, 8]
+    small, large = trials["slowest-first"]
+    assert 2 <= small < 8 < large and small + large == 16
 
 
 def test_a_rule_takes_part_where_the_space_names_it(install: Install, tune: Tune) -> None:
@@ -152,7 +178,7 @@ def test_sketches_of_a_rule_are_shown_and_explained(
 def test_what_is_installed_changes_no_other_run(install: Install, tune: Tune) -> None:
     install("autotune_scripted")
     before = tune(*GEMM, *SCRIPTED)
-    install("autotune_strips", "autotune_npu", "autotune_draft")
+    install("autotune_strips", "autotune_npu", "autotune_hill_climb")
     after = tune(*GEMM, *SCRIPTED)
     assert after["run"]["from_records"] and after["run"]["id"] == before["run"]["id"]
 

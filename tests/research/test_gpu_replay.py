@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from benchmark_scripts import benchmark_scripts
 
-pytest.importorskip("tvm")
+pytestmark = pytest.mark.needs("tvm")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,15 @@ def test_from_measured_candidates_to_a_table(
     scripts: Any, measured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results, written = measured.with_name("runs.jsonl"), measured.with_name("out.json")
-    asked = ["gpu_replay.py", str(measured), "--strategies", "random,grid", "--seeds", "2"]
+    asked = [
+        "gpu_replay.py",
+        "--candidates",
+        str(measured),
+        "--strategies",
+        "random,grid",
+        "--seeds",
+        "2",
+    ]
     asked += ["--results", str(results), "--json", str(written)]
     monkeypatch.setattr("sys.argv", asked)
     assert scripts[0].main() == 0

@@ -21,8 +21,6 @@ from autotune.plugins.parts import create_part
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import preset
 
-pytest.importorskip("lightgbm")
-
 BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 TARGET = preset("skylake-avx512")
 LABEL = "gemm-0"

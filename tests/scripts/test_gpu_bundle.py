@@ -184,7 +184,6 @@ def installed(folder: Path, *arguments: str, first: Path | None = None) -> str:
 
 def test_what_is_tested_is_the_bundles(bundles: Any, tmp_path: Path) -> None:
     """Also where the interpreter has the same version; or it is refused."""
-    pytest.importorskip("pip")
     made = bundle_of_a_core(bundles[0], tmp_path)
     assert installed(tmp_path, str(made)) == "install: ok"
     (core,) = (tmp_path / "gpu-check" / "venv").glob("lib/*/site-packages/autotune/__init__.py")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from autotune.spaces import SearchSpace
 from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
 from autotune.testing.toy_space import ToySpace
+from autotune.tuning.options import usable_cpus
 
 TARGET = preset("haswell")
 ROUND = 4
@@ -254,7 +254,7 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
         parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
         trials=16,
         round_size=ROUND,
-        threads=os.cpu_count(),
+        threads=usable_cpus(),
         lookahead=lookahead,
         database=tmp_path / "records.db",
     )

@@ -129,6 +129,23 @@ def test_keys_tell_rows_and_parts_apart() -> None:
     assert batch.keys[3] == row_key(1, (0,))
 
 
+BATCHES = st.lists(CANDIDATES, max_size=8).map(CandidateBatch.of)
+
+
+@given(BATCHES, BATCHES, BATCHES)
+def test_a_sum_has_the_rows_of_both_sketch_by_sketch(
+    one: CandidateBatch, other: CandidateBatch, third: CandidateBatch
+) -> None:
+    both = one + other
+    assert list(both) == list(CandidateBatch.of([*one, *other]))
+    assert list((one + other) + third) == list(one + (other + third))
+    assert len(set(both.sketches)) == len(both.parts)
+    empty = CandidateBatch(())
+    assert list(one + empty) == list(empty + one) == list(one)
+    with pytest.raises(TypeError):
+        one + list(other)  # type: ignore[operator]
+
+
 def test_selection_groups_by_part_and_keeps_the_order_within() -> None:
     batch = CandidateBatch(
         ((TILED, np.array([[1, 12], [2, 6], [3, 4], [4, 3]])), (UNROLLED, np.array([[0], [1]])))
@@ -139,5 +156,4 @@ def test_selection_groups_by_part_and_keeps_the_order_within() -> None:
     assert [own.tolist() for own in batch.by_part(order)] == [[1, 0], [5, 4, 5]]
     first = batch.select(np.arange(6) < 2)
     assert first.sketches == batch.sketches and list(first) == batch.take([0, 1])
-    joined = first.joined(picked)
-    assert list(joined) == batch.take([0, 1, 1, 0, 5, 4, 5])
+    assert list(first + picked) == batch.take([0, 1, 1, 0, 5, 4, 5])

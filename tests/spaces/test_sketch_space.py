@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from workload_names import named
 
 from autotune.errors import InvalidValueError
+from autotune.ir.expressions import var
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
     Workload,
@@ -20,7 +22,15 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Factor, ProductEquals
+from autotune.sketches import (
+    STEP_TYPES,
+    Candidate,
+    CandidateBatch,
+    Factor,
+    OneOf,
+    ProductEquals,
+    Sketch,
+)
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.rules import ElementwiseRule, InlineRule
 from autotune.targets import preset
@@ -50,6 +60,70 @@ class TestConformance(SearchSpaceSuite):
     @pytest.fixture(params=WORKLOADS, ids=named)
     def search_space_factory(self, request: pytest.FixtureRequest) -> SearchSpaceFactory:
         return lambda: space_of(request.param)
+
+
+def narrowed(sketch: Sketch, values: tuple[int, ...]) -> Sketch:
+    only = OneOf(var("C.i.1"), values, "this test")
+    return evolve(sketch, constraints=(*sketch.constraints, only))
+
+
+class TiledSpace(SketchSpace):
+    """Some of the built-in sketches, with a constraint more on each."""
+
+    name = "tiled"
+    version = "3"
+
+    def sketches(self) -> tuple[Sketch, ...]:
+        own = [it for it in super().sketches() if "C.i.1" in it.param_names]
+        return tuple(narrowed(it, (1, 2, 4)) for it in own if it.name != "direct")
+
+
+class LaterTiledSpace(TiledSpace):
+    version = "4"
+
+
+def tiled(of: type[SketchSpace] = TiledSpace) -> SketchSpace:
+    return of(WORKLOADS[0], preset("skylake-avx512-4core"), LIMITS)
+
+
+class TestOverriddenSketches(SearchSpaceSuite):
+    @pytest.fixture
+    def search_space_factory(self) -> SearchSpaceFactory:
+        return tiled
+
+
+def test_a_subclass_that_has_other_sketches_proposes_no_others() -> None:
+    space, whole = tiled(), space_of(WORKLOADS[0])
+    assert 0 < len(space.sketches()) < len(whole.sketches())
+    assert 0 < space.count() < whole.count()
+    batch = space.sample(200, np.random.default_rng(0))
+    assert {sketch.name for sketch in batch.sketches} == {it.name for it in space.sketches()}
+    assert {candidate.config["C.i.1"] for candidate in batch} <= {1, 2, 4}
+    direct = next(sketch for sketch in whole.sketches() if sketch.name == "direct")
+    assert not space.contains(
+        CandidateBatch(((direct, np.ones((1, len(direct.params)), np.int64)),))
+    ).any()
+    with pytest.raises(InvalidValueError, match="does not belong"):
+        space.feasible_set(direct)
+
+
+def test_the_version_of_a_subclass_is_part_of_the_version() -> None:
+    own = space_of(WORKLOADS[0]).version
+    assert own.startswith("12")
+    assert tiled().version == "12+3" + own[2:]
+    assert tiled(LaterTiledSpace).version == "12+3+4" + own[2:]
+
+
+@pytest.mark.parametrize("values", [(), (5,)])
+def test_a_subclass_without_candidates_says_so(values: tuple[int, ...]) -> None:
+    class Nothing(SketchSpace):
+        name = "nothing"
+
+        def sketches(self) -> tuple[Sketch, ...]:
+            return tuple(narrowed(it, values) for it in super().sketches()[:1] if values)
+
+    with pytest.raises(InvalidValueError, match="'nothing' has no"):
+        tiled(Nothing).sample(3, np.random.default_rng(0))
 
 
 MOVED = {

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from needs import skip_here
 from python_processes import python_environment
 
 _ALONE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -25,7 +25,7 @@ def run_on_small_disk(script: str, folder: Path, options: str) -> str:
     except FileNotFoundError:
         allowed = False
     if not allowed:
-        pytest.skip("no file system may be mounted here")
+        skip_here("no file system may be mounted")
     mount = f'mount -t tmpfs -o {options} none "$TMPDIR" && exec "$@"'
     finished = subprocess.run(
         [*_ALONE, "sh", "-c", mount, "sh", sys.executable, "-c", script],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
+from needs import skip_here
 from python_processes import run_python
 
 __all__ = ["COUNT_THREADS", "in_fresh_process", "seconds_spun", "with_program"]
@@ -98,5 +98,5 @@ def seconds_spun(act: str, backend: str, **environment: str) -> float:
     """
     told = with_program(_PARK, backend, 2, ACT=act, **environment)
     if told == "busy":
-        pytest.skip("others leave threads no time to fall asleep, which parking does not wait for")
+        skip_here("others leave threads no time to sleep, which parking does not wait for")
     return float(told)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ from autotune.targets import cuda_detection, cuda_driver
 from autotune.targets.cuda_driver import CudaError
 
 HEADERS = [folder for folder in header_folders() if Path(folder, "cuda.h").is_file()]
-pytestmark = pytest.mark.skipif(
-    not HEADERS or shutil.which("g++") is None, reason="there is no cuda.h, or no g++"
-)
+pytestmark = pytest.mark.needs("cuda.h")
 
 # The header's own macros name other functions than ours: newer ones, which old drivers lack.
 RENAMED = {"cuGraphInstantiateWithFlags": "cuGraphInstantiate"}

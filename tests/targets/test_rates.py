@@ -18,8 +18,6 @@ from autotune.targets import (
     repeat_times,
 )
 
-pytest.importorskip("autotune._native", reason="the native module is not built")
-
 
 def test_measured_rates_replace_the_estimates() -> None:
     before = detect_cpu()

@@ -285,5 +285,7 @@ def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.Monkey
 
 def test_no_backend_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plugins.manager(), "names", lambda kind: ())
-    with pytest.raises(InvalidValueError, match="install autotune-tvm or pip install autotune-ml"):
+    with pytest.raises(
+        InvalidValueError, match="-m pip install .*plugins/tvm, or .* for autotune-mlir"
+    ):
         tune(tmp_path, backend=None)

@@ -13,12 +13,14 @@ from scripted_engine import ScriptedEngine, fingerprint, machine
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import MeasureEngine
 from autotune.plugins import Context
 from autotune.process.interrupts import TuningInterrupted
 from autotune.store.sqlite import open_database
+from autotune.targets import Target
+from autotune.testing.reference_backend import ReferenceBackend
 from autotune.tuning.events import TrialFinished
 from autotune.tuning.fleet import look_at_fleet
 from autotune.tuning.machines import known_protocols, machine_tag
@@ -50,11 +52,10 @@ def tuned(database: Path, trials: int = 6, **others: object) -> autotune.Result:
         gemm(m=8, n=8, k=8),
         target="zen4",
         threads=1,
-        backend=REFERENCE_BACKEND,
         parts={"search_space": TOY_SPACE, "strategy": "random", "runner": RUNNER},
         trials=trials,
         database=str(database),
-        **others,
+        **{"backend": REFERENCE_BACKEND, **others},
     )
 
 
@@ -132,6 +133,21 @@ def test_threads_of_another_machine_are_not_limited_by_this_one() -> None:
     assert TuneOptions(target="zen4", threads=999, parts={"runner": RUNNER}).machine.cores == 999
     with pytest.raises(InvalidValueError, match="threads must be at most"):
         TuneOptions(target="zen4", threads=999)
+
+
+class BackendOfOtherMachines(ReferenceBackend):
+    """Programs that are measured here fail."""
+
+    def check_measuring(self, target: Target, threads: int = 1) -> None:
+        raise UnsupportedTarget("this machine lacks its instructions")
+
+
+def test_instructions_of_another_machine_may_be_missing_on_this_one(tmp_path: Path) -> None:
+    backend = f"{__name__}:{BackendOfOtherMachines.__name__}"
+    result = tuned(tmp_path / "records.db", trials=2, backend=backend)
+    assert result.outcomes["ok"] == 2
+    with pytest.raises(UnsupportedTarget, match="lacks its instructions"):
+        autotune.tune(gemm(m=8, n=8, k=8), target="zen4", threads=1, backend=backend, trials=1)
 
 
 def test_a_fleet_says_who_would_take_part() -> None:

@@ -11,7 +11,6 @@ from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import run
 from autotune.errors import UnknownNameError
-from autotune.plugins.manager import manager
 from autotune.plugins.preset import Preset
 from autotune.store.sqlite import open_database
 from autotune.tuning.choices import Choice
@@ -33,6 +32,22 @@ PUBLISHED = {
     "pruner-offline": ("pruner", "pacm", 10),
     "pruner-published": ("pruner", "pacm", 10),
 }
+
+
+NEEDS = {
+    "felix": ("felix", "torch"),
+    "heron": ("heron",),
+    "moa": ("pruner",),
+    "pruner": ("pruner",),
+}
+
+
+def cases() -> list[Any]:
+    """Published presets, each where its distribution is installed."""
+    return [
+        pytest.param(name, marks=pytest.mark.needs(*NEEDS.get(name.partition("-")[0], ())))
+        for name in PUBLISHED
+    ]
 
 
 def options(**given: Any) -> TuneOptions:
@@ -58,15 +73,11 @@ def test_an_unknown_preset_is_named() -> None:
         options(preset="heron-publised")
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", cases())
 def test_published_tuners_run(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strategy, cost_model, round_size = PUBLISHED[name]
-    if name not in ("ansor", "heron-published"):
-        pytest.importorskip("torch")
-    if name not in manager().names("preset"):
-        pytest.skip("its distribution is not installed")
     database = str(tmp_path / "records.db")
     program = ["gemm", "--shape", "m=32,n=32,k=32", "--backend", REFERENCE_BACKEND]
     asked = ["--preset", name, "--trials", "4", "--threads", "1", "--database", database]

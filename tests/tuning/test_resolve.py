@@ -61,6 +61,19 @@ def test_a_soft_constraint_that_was_dropped_is_a_warning() -> None:
     assert "'every core gets work'" in warning and ToySpace().sketches()[0].name in warning
 
 
+def noting(context: Context) -> ToySpace:
+    space = ToySpace()
+    space.notes = ("products run in plain loops",)
+    return space
+
+
+def test_what_spaces_have_to_say_is_one_warning_for_all_programs() -> None:
+    parts = resolved(2, "round-robin", f"{__name__}:noting")
+    (warning,) = parts.warnings
+    about, note = warning.split(": ")
+    assert note == "products run in plain loops" and len(about.split(", ")) == 2
+
+
 @pytest.mark.parametrize(
     ("cost_model", "pruning_model", "hosted"),
     [

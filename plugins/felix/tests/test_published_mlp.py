@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from autotune_felix.labelled import Labelled
 from autotune_felix.plugin import autotune_parts

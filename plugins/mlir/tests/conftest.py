@@ -18,10 +18,7 @@ from autotune.targets import Target, detect_cpu
 for _name, _value in openmp.worker_environment(2).items():
     os.environ.setdefault(_name, _value)
 
-try:
-    bindings.load()
-except bindings.BindingsMissing as error:
-    pytest.skip(str(error), allow_module_level=True)
+bindings.load()
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_workloads import ALIGNED_WORKLOADS
-from thinning import thinned
-
-pytest.importorskip("tvm")
-
 from autotune_mlir.backend import MLIRBackend
 from autotune_tvm.backend import TVMBackend
+from made_workloads import ALIGNED_WORKLOADS
+from thinning import thinned
 
 from autotune.ir.workloads import Workload, random_inputs
 from autotune.measure.validation import expectations, mismatch

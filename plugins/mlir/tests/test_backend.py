@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from autotune_mlir import openmp, plugin
 from autotune_mlir.backend import MLIRBackend
@@ -26,12 +24,8 @@ from autotune.testing.programs import (
 BACKEND = "autotune_mlir.backend:MLIRBackend"
 SMALL = gemm(m=48, n=64, k=32)
 
-needs_openmp = pytest.mark.skipif(
-    openmp.find() is None, reason="there is no OpenMP runtime; pip install intel-openmp"
-)
-needs_two_cpus = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second thread"
-)
+needs_openmp = pytest.mark.needs("openmp")
+needs_two_cpus = pytest.mark.needs("2 CPUs")
 
 
 def request_of(target: Target) -> BuildRequest:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
 from mlir_modules import product
 
 import autotune
@@ -14,6 +12,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import Event, WarningRaised
 
+pytestmark = pytest.mark.needs("tvm")
 PRODUCT = product("product", "public", m=32, n=64, k=48)
 
 

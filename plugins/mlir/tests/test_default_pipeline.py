@@ -8,10 +8,8 @@ import pytest
 from attrs import evolve
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.lowering import DEFAULT_SCHEDULE
-from autotune_mlir.openmp import library
 
 import autotune
-from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload, conv2d, elementwise, gemm, softmax
 from autotune.sketches import UNTUNED, baseline_candidate
 from autotune.store.database import RecordFilter
@@ -29,21 +27,11 @@ WORKLOADS = [
 ]
 
 
-def has_openmp() -> bool:
-    try:
-        library()
-    except AutotuneError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.needs("openmp"))])
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
 def test_it_is_right(
     backend: MLIRBackend, target: Target, workload: Workload, threads: int
 ) -> None:
-    if threads > 1 and not has_openmp():
-        pytest.skip("there is no OpenMP runtime")
     candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
     request = request_for(candidate, target, threads)
     check_program(backend, request)

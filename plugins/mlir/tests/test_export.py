@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from autotune_mlir import bindings, openmp
+from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.code_generation import generate
 from autotune_mlir.compiler import lower
@@ -49,7 +49,6 @@ from autotune.testing.programs import check_executable
 from autotune.testing.sample_records import candidate_records
 
 MLIR_OPT = shutil.which("mlir-opt-22")
-NO_MLIR_OPT = "there is no mlir-opt-22: apt install mlir-22-tools, or scripts/fetch_mlir_opt.sh"
 NAMED = re.compile(r"^  transform\.named_sequence @(\w+_[0-9a-f]{8})\(", re.MULTILINE)
 
 WORKLOADS = {
@@ -199,7 +198,7 @@ def test_a_schedule_that_a_release_gets_wrong_says_so(
     assert indexed or not bindings.chosen().keeps_partial_indices
 
 
-@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+@pytest.mark.needs("mlir-opt")
 @pytest.mark.parametrize("name", thinned(WORKLOADS, 3))
 def test_stock_mlir_opt_applies_schedules(name: str, backend: MLIRBackend, tmp_path: Path) -> None:
     workload = WORKLOADS[name]
@@ -223,7 +222,7 @@ def test_stock_mlir_opt_applies_schedules(name: str, backend: MLIRBackend, tmp_p
 MATMUL = product("mine", "public")
 
 
-@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+@pytest.mark.needs("mlir-opt")
 def test_a_schedule_is_applied_to_the_program_that_was_tuned(
     backend: MLIRBackend, tmp_path: Path
 ) -> None:
@@ -251,12 +250,10 @@ def loops(text: str) -> list[str]:
     return re.findall(r"\b(scf\.for\w*|linalg\.\w+|arith\.mulf|vector\.\w*fma)\b", text)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.needs("openmp"))])
 def test_a_shared_library_runs_where_there_is_no_mlir(
     threads: int, backend: MLIRBackend, tmp_path: Path
 ) -> None:
-    if threads > 1 and openmp.find() is None:
-        pytest.skip(f"there is no OpenMP runtime: {openmp.INSTALL}")
     records = records_of(WORKLOADS["gemm"], backend, 1, threads)
     path = tmp_path / "made.so"
     report = backend.export_records(records, "shared-library", path)

@@ -110,7 +110,7 @@ def test_the_generic_form_is_read_too() -> None:
     assert select(generic, config) == select(script(BODY), config)
 
 
-@pytest.mark.skipif(MLIR_OPT is None, reason="there is no mlir-opt-22")
+@pytest.mark.needs("mlir-opt")
 def test_stock_mlir_opt_takes_what_is_written(tmp_path: Path) -> None:
     assert MLIR_OPT is not None
     library, payload = tmp_path / "script.mlir", tmp_path / "payload.mlir"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune_mlir import bindings, openmp
+from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.lowering import bufferization, placement, simplification
 from mlir_schedules import candidates, scheduled
@@ -26,7 +26,7 @@ SCOPES = ("func.func", "scf.forall")
 PRODUCT = gemm(m=96, n=128, k=512)
 LITTLE_STACK = 512 << 10
 
-needs_openmp = pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")
+needs_openmp = pytest.mark.needs("openmp")
 
 
 def surroundings(module: Any, threads: int) -> list[list[str]]:

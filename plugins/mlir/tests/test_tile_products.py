@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.code_generation import generate
 from autotune_mlir.compiler import Lowered
 from autotune_mlir.executable import MLIRExecutable, PackedOperand
 from mlir_tiles import emulated, lowered, tile_instructions
+from needs import skip_here
 from thinning import thinned
 from tile_machine import TileMachine, has_tiles
 
@@ -96,9 +96,8 @@ def test_every_declared_call(intrinsic: Intrinsic) -> None:
     check(candidate)
 
 
+@pytest.mark.needs("openmp")
 def test_threads_configure_registers_of_their_own() -> None:
-    if openmp.find() is None:
-        pytest.skip(f"there is no OpenMP runtime: {openmp.INSTALL}")
     target = TARGET.with_cores(2)
     for candidate in sample_candidates(BACKEND, gemm(m=64, n=96, k=64, dtype="int8"), target, 1):
         machine = check(candidate, threads=2)
@@ -190,6 +189,6 @@ def test_one_error_says_that_the_registers_are_refused() -> None:
 @pytest.mark.parametrize("workload", (*WORKLOADS[:3], HALVES[1]))
 def test_results_on_a_processor_with_tile_registers(workload: Workload) -> None:
     if missing_features(TARGET.features, detect_cpu().features) or not has_tiles():
-        pytest.skip(f"this machine cannot run programs for {TARGET.name}")
+        skip_here(f"it cannot run programs for {TARGET.name}")
     for candidate in samples(workload):
         check_candidate(BACKEND, candidate, TARGET)

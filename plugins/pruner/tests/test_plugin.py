@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import attrs
 import pytest
@@ -11,8 +12,13 @@ from autotune_pruner import plugin
 from autotune_pruner.cost_models import PaCM, TenSetMLP
 from autotune_pruner.momentum import MomentumPaCM
 from autotune_pruner.options import CostModelOptions, MomentumOptions
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
+from autotune.ir.workloads import gemm
 from autotune.plugins import Context
+from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import Task
+from autotune.tuning.resolve import resolve_run
 
 
 def test_every_part_resolves() -> None:
@@ -34,6 +40,30 @@ def test_trained_models_are_files() -> None:
 def test_every_option_is_described(options: type) -> None:
     described = re.findall(r"^    (\w+): ", inspect.getdoc(options) or "", re.MULTILINE)
     assert described == [attribute.name for attribute in attrs.fields(options)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "file", "told"),
+    [
+        ({"strategy": "moa-pruner"}, None, "strategy 'moa-pruner'"),
+        ({"strategy": "moa-pruner", "cost_model": "gbdt"}, None, "strategy 'moa-pruner'"),
+        ({"strategy": "pruner", "cost_model": "moa-pacm"}, None, "cost model 'moa-pacm'"),
+        ({"strategy": "moa-pruner"}, "pacm-cpu", ""),
+        ({"strategy": "pruner"}, None, ""),
+    ],
+)
+def test_what_is_meant_for_trained_weights_says_so_without_them(
+    parts: Mapping[str, str], file: str | None, told: str
+) -> None:
+    chosen = {**parts, "search_space": TOY_SPACE}
+    options = TuneOptions(
+        backend=REFERENCE_BACKEND, threads=1, trials=8, parts=chosen, load_cost_model=file
+    )
+    found = resolve_run([Task(gemm(m=8, n=8, k=8))], options, {})
+    assert found is not None and len(found.warnings) == bool(told)
+    for warning in found.warnings:
+        assert warning.startswith(f"{told} is meant for a cost model that was trained beforehand")
+        assert "--load-cost-model; installed: pacm-cpu, pacm-cuda" in warning
 
 
 def test_listing_imports_no_torch() -> None:

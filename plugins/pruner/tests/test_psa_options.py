@@ -17,8 +17,6 @@ from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target, preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
 
-pytest.importorskip("autotune._native")
-
 A100_40 = preset("a100_40")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES) - {"shared_layout"}, 1 << 16, 512, "this test")
 TERMS = ("waves", "lanes", "registers", "reuse", "memory")

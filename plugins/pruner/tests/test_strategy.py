@@ -301,7 +301,6 @@ def best_of(cls: type[RecordedStrategy], seed: int, rounds: int = 5) -> float:
 
 @pytest.mark.slow
 def test_it_is_no_worse_than_evolution_at_equal_budget() -> None:
-    pytest.importorskip("lightgbm")
     drafts = [best_of(PrunerStrategy, seed) for seed in range(5)]
     evolved = [best_of(EvolutionaryStrategy, seed) for seed in range(5)]
     assert median(drafts) <= 1.02 * median(evolved)

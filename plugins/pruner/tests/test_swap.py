@@ -25,7 +25,7 @@ TUNE = [
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Where a third-party distribution is installed, and the plugin if it is not yet."""
     site = tmp_path_factory.mktemp("site")
-    folders = [ROOT / "tests" / "third_party" / "autotune_nearest"]
+    folders = [ROOT / "docs" / "examples" / "autotune-nearest"]
     if not any(metadata.distributions(name="autotune-pruner")):
         folders.append(ROOT / "plugins" / "pruner")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]

@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import import_module, text_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm import relax, te, tirx, topi
 from tvm.script import tirx as T
 

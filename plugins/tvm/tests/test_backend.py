@@ -126,6 +126,18 @@ def test_other_targets_are_refused(backend: TVMBackend, refused: Target, why: st
         backend.build(request_of(refused))
 
 
+def test_programs_are_not_run_where_instructions_are_missing(
+    backend: TVMBackend, target: Target
+) -> None:
+    more = evolve(target, name="more", features=(*target.features, "avx99"))
+    backend.check_target(more)
+    backend.check_measuring(target)
+    with pytest.raises(UnsupportedTarget, match="'tvm' .*lacks avx99 of target 'more'"):
+        backend.check_measuring(more)
+    with pytest.raises(UnsupportedTarget, match="lacks avx99 of target 'more'"):
+        autotune.tune(SMALL, target=more, threads=1, backend="tvm", trials=1)
+
+
 def test_the_plainest_cpu_is_accepted(backend: TVMBackend) -> None:
     backend.check_target(Target(kind="cpu", name="plain", processor="x86-64"))
 

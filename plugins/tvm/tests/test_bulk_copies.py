@@ -15,18 +15,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attrs import evolve
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.cuda_code import cuda_source
 from autotune_tvm.emit import module_for
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.warpgroup_source import WarpgroupTile
-from cuda_threads import Program, find_compiler, run_all, run_each
+from cuda_threads import Program, run_all, run_each
 from fake_cuda import FakeCuda
+from needs import skip_here
 from tensor_core_products import (
     RIGHT,
     WRONG,
@@ -51,7 +49,7 @@ from autotune.backends import (
     TensorMap,
     find_cuda_compiler,
 )
-from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, batch_matmul, dense, gemm, random_inputs
 from autotune.measure.devices.kernels import LoadedKernels
@@ -132,7 +130,6 @@ def two_planes(stages: int = 3) -> Candidate:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS for it in programs_of(workload, 2)]
     programs += [*programs_of(LONG, 2), *programs_of(LONG, 2, PARTS)]
@@ -141,7 +138,6 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
         check(program, found, TARGET)
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
     """Of a kernel of two warpgroups whose stages are filled again."""
     tiles = {"i_0": 1, "i_1": 2, "i_2": 1, "j_0": 1, "j_1": 1, "j_2": 2, "k_0": 4, "k_1": 1}
@@ -221,7 +217,7 @@ _STEP = re.compile(
 )
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 def test_threads_wait_for_bytes_and_fence_nothing(tmp_path: Path) -> None:
     """One barrier an iteration; products are on their way while the next boxes are asked for."""
     text = assembled(two_planes(), TARGET, tmp_path)
@@ -237,14 +233,14 @@ def test_threads_wait_for_bytes_and_fence_nothing(tmp_path: Path) -> None:
     assert not {"fence.proxy.async", "st.shared", "cp.async.ca", "cp.async.cg"} & set(loop)
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("workload", thinned((*WORKLOADS, LONG), 3), ids=named)
 def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
     text = assembled(sampled(workload, 1)[0], TARGET, tmp_path)
     assert "cp.async.bulk.tensor." in text and "wgmma.mma_async.sync.aligned.m64n" in text
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 def test_the_largest_tile_leaves_room_for_barriers() -> None:
     """Those are static, and as far in front of the tile as that has to be aligned."""
     most = most_shared_memory(TARGET)
@@ -320,12 +316,9 @@ def test_a_kernel_gets_the_descriptor_that_the_driver_made(cuda: FakeCuda) -> No
     ids=lambda value: value if isinstance(value, str) else named(value),
 )
 def test_a_device_computes_the_reference(workload: Workload, label: str) -> None:
-    try:
-        target = detect_cuda()
-    except UnsupportedTarget as error:
-        pytest.skip(str(error))
+    target = detect_cuda()
     if target.processor != TARGET.processor:
-        pytest.skip(f"{target.name} has no such instructions")
+        skip_here(f"{target.name} has no such instructions")
     inputs = random_inputs(workload, np.random.default_rng(7))
     for candidate in sampled(workload, 4, label):
         executable = TVMBackend().build(request_of(candidate))

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from oracles.constraints import completed

@@ -10,9 +10,6 @@ import re
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import KernelResources, find_nvcc, kernel_resources, read_report
@@ -67,10 +64,7 @@ from autotune.sketches import (
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
-needs_nvcc = pytest.mark.skipif(
-    find_nvcc() is None,
-    reason="there is no nvcc: registers and spills of generated CUDA source are not checked",
-)
+needs_nvcc = pytest.mark.needs("nvcc")
 
 
 def numbers(*values: int) -> tuple[IntExpr, ...]:

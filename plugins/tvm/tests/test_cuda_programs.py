@@ -13,18 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from thinning import thinned
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
-from cuda_threads import Array, Program, find_compiler, run_all
+from cuda_threads import Array, Program, run_all
 from indexed_workloads import embedding_bag
 from row_norms import scaled_rows
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
+from thinning import thinned
 from tvm_lowered import Kernel, lowered_nest
 from workload_names import named
 
@@ -114,9 +111,6 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
-)
 def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
     workloads = (*SMALL, *SPLIT_ACROSS_BLOCKS)
     programs = [program for workload in workloads for program in small_programs(workload)]
@@ -175,10 +169,7 @@ def laid_out_programs(workload: Workload) -> Iterator[Program]:
     raise AssertionError(f"no candidates of {wanted}")
 
 
-@pytest.mark.skipif(
-    find_nvcc() is None,
-    reason="there is no nvcc: registers and spills of generated CUDA source are not checked",
-)
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("workload", thinned(LARGE, 3), ids=named)
 def test_what_kernels_take_of_a_gpu(workload: Workload) -> None:
     for candidate in sampled(workload, 1):

@@ -7,15 +7,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from thinning import thinned
-
-pytest.importorskip("tvm")
-
 from attrs import evolve
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of
 from tvm_programs import BACKEND, check_exact, machine_code, need, one_of_each, samples
 

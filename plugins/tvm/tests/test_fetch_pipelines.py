@@ -14,19 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attrs import evolve
-
-pytest.importorskip("tvm")
-
 import tvm
+from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import cuda_target
 from autotune_tvm.emit import module_for
 from autotune_tvm.kernel_passes import kernel_pipeline
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
-from cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Program, run_all
 from tensor_core_products import check, source_of
 from tvm_lowered import lowered_nest, numbers_of
 from workload_names import named
@@ -109,7 +106,6 @@ def large_stages() -> Candidate:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS[:2] for it in programs_of(workload, 2)]
     programs += [it for workload in WORKLOADS[2:] for it in programs_of(workload, 1)]
@@ -124,7 +120,6 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
         check(program, found, TARGET)
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_a_kernel_that_waits_too_little_is_wrong(tmp_path: Path) -> None:
     (program,) = programs_of(gemm(m=16, n=16, k=96, dtype="float16"), 1)
     _, kernel = program.source.split('extern "C"', 1)
@@ -185,7 +180,7 @@ def test_more_than_48_kib_are_asked_for_at_the_launch() -> None:
     assert launch.shared_bytes == 0
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 def test_copies_are_asynchronous(tmp_path: Path) -> None:
     candidate = next(sampled(WORKLOADS[0], (3,)))
     source = source_of(candidate, TARGET)

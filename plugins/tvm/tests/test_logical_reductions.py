@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import import_module, module_of, text_of
 from autotune_tvm.separation import separated
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm import te, tirx, topi
 
 from autotune.errors import UnsupportedWorkload

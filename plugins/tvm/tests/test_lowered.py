@@ -10,10 +10,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from thinning import thinned
-
-pytest.importorskip("tvm")
-
 import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
@@ -25,6 +21,7 @@ from made_workloads import VARIED_WORKLOADS, gram
 from row_norms import scaled_rows
 from scanned import SCANS
 from split_reductions import SPLIT_ACROSS_BLOCKS, SPLIT_REDUCTIONS
+from thinning import thinned
 from transposes import transpose, transposed_pair
 from tvm import s_tir, tirx
 from tvm.ir import IRModule

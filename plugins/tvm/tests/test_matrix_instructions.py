@@ -6,12 +6,9 @@ import re
 from typing import Any
 
 import pytest
-
-pytest.importorskip("tvm")
-
 import tvm
 from autotune_tvm.cuda_code import cuda_source, lower_kernels
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from tvm.script import tirx as T
 
 from autotune.sketches.intrinsics import find_intrinsic
@@ -100,9 +97,7 @@ def test_fragments_have_the_registers_of_the_instruction(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    find_nvcc() is None, reason="there is no nvcc: matrix instructions are not assembled"
-)
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_the_assembler_takes_them(name: str) -> None:
     source = source_of(name)

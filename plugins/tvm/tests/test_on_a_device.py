@@ -21,7 +21,6 @@ from tensor_products import rows_product
 from workload_names import named
 
 from autotune.backends import BuildRequest, CudaExecutable
-from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import (
     Workload,
     attention,
@@ -68,10 +67,7 @@ ROUNDED = (gemm(m=256, n=192, k=160), conv2d(h=14, w=14, ci=32, co=64, pad=1))
 
 @pytest.fixture(scope="module")
 def target() -> Target:
-    try:
-        return detect_cuda()
-    except UnsupportedTarget as error:
-        pytest.skip(str(error))
+    return detect_cuda()
 
 
 @pytest.fixture(scope="module")
@@ -198,10 +194,9 @@ def test_times_are_those_of_the_device(target: Target) -> None:
 
 @pytest.fixture(scope="module")
 def torch(target: Target) -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
-    return module
+    import torch
+
+    return torch
 
 
 def built(workload: Workload, target: Target) -> DeviceFunction:
@@ -210,6 +205,7 @@ def built(workload: Workload, target: Target) -> DeviceFunction:
     return DeviceFunction(workload, executable, target)
 
 
+@pytest.mark.needs("torch of CUDA")
 def test_what_torch_has_begun_on_any_stream_is_waited_for(torch: Any, target: Target) -> None:
     """And what torch does next, on that stream, sees what was computed."""
     function = built(gemm(m=512, n=512, k=512), target)
@@ -228,6 +224,7 @@ def test_what_torch_has_begun_on_any_stream_is_waited_for(torch: Any, target: Ta
     assert torch.cuda.current_device() == 0
 
 
+@pytest.mark.needs("torch of CUDA")
 def test_tensors_of_torch_in_any_place_and_order(torch: Any, target: Target) -> None:
     """Turned, misaligned, with gradients, and with memory that torch gives to others at once."""
     function = built(gemm(m=64, n=64, k=64), target)
@@ -247,6 +244,7 @@ def test_tensors_of_torch_in_any_place_and_order(torch: Any, target: Target) -> 
     assert torch.cuda.mem_get_info()[0] >= before - (16 << 20)
 
 
+@pytest.mark.needs("torch of CUDA")
 def test_torch_records_a_program(torch: Any, target: Target) -> None:
     function = built(softmax(m=64, n=256), target)
     given = torch.randn(64, 256, device="cuda")
@@ -260,6 +258,7 @@ def test_torch_records_a_program(torch: Any, target: Target) -> None:
         torch.testing.assert_close(found, given.softmax(1) + 1, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.needs("torch of CUDA")
 def test_halves_of_torch_are_read_as_they_are(torch: Any, target: Target) -> None:
     for dtype in ("float16", "bfloat16"):
         workload = dense(m=32, n=48, k=64, dtype=dtype)

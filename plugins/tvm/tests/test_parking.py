@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from thread_programs import seconds_spun
 
@@ -19,7 +17,7 @@ def spun(act: str, spins: str) -> float:
     )
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second thread")
+@pytest.mark.needs("2 CPUs")
 def test_nothing_runs_after_parking() -> None:
     assert spun("go on", spins="2000000000") > 0
     assert spun("park", spins="100000") == 0.0  # 20 milliseconds of a CPU

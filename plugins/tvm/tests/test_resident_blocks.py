@@ -7,11 +7,8 @@ import re
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.warp_source import WarpTile, registers
 from tensor_core_products import source_of
 
@@ -97,7 +94,7 @@ def test_kernels_without_matrix_instructions_say_nothing() -> None:
     assert [bool(blocks) for _, blocks in divided] == [True, False]
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_what_the_blocks_leave_is_taken(architecture: str) -> None:
     source = source_of(candidate_of(LARGE, (2, 4), (4, 4), 32, 3), TARGET)

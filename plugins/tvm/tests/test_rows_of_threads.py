@@ -6,17 +6,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import autotune_tvm.passes
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
-import autotune_tvm.passes
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
-from cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Program, run_all
 from row_norms import layer_norm, scaled_rows
 from tvm_lowered import Kernel, lowered_nest
 
@@ -97,11 +94,6 @@ def programs(workload: Workload) -> Iterator[Program]:
         yield Program(source_of(candidate), launches, computed, inputs)
 
 
-needs_compiler = pytest.mark.skipif(
-    find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
-)
-
-
 def check(found: list[Program], folder: Path) -> None:
     for program, outputs in zip(found, run_all(found, folder), strict=True):
         expected = reference_outputs(program.workload, dict(program.inputs))
@@ -109,12 +101,10 @@ def check(found: list[Program], folder: Path) -> None:
             np.testing.assert_allclose(outputs[name], array, rtol=2e-5, atol=2e-5)
 
 
-@needs_compiler
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     check([program for workload in WORKLOADS for program in programs(workload)], tmp_path)
 
 
-@needs_compiler
 def test_without_barriers_of_rows_they_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +114,7 @@ def test_without_barriers_of_rows_they_do_not(
         check(list(programs(WORKLOADS[0])), tmp_path)
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is compiled")
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
 def test_they_compile(architecture: str) -> None:
     rows, threads, candidate = max(several(WORKLOADS[0]), key=lambda found: found[0])

@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.default_schedule import default_schedule
 from autotune_tvm.emit import module_for
 from autotune_tvm.importer import import_module, module_of, text_of
 from autotune_tvm.separation import separated
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scanned import scan, scanned_between
 from tvm import te, topi
 from tvm.s_tir import Schedule

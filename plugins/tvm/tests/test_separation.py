@@ -6,9 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import argument_names, import_module, module_of, text_of
 from autotune_tvm.scheduled import program_of

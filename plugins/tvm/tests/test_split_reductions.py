@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("tvm")
-
 from split_reductions import SPLIT_REDUCTIONS
 from thinning import thinned
 from transposes import transpose, transposed_pair

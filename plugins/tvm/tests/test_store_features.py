@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_workloads import VARIED_WORKLOADS
-from numpy.typing import NDArray
-from thinning import thinned
-
-pytest.importorskip("tvm")
-
 import tvm
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from benchmark_scripts import benchmark_scripts
+from made_workloads import VARIED_WORKLOADS
+from numpy.typing import NDArray
+from thinning import thinned
 from tvm import tirx
 from tvm.sym import Analyzer
 

@@ -6,9 +6,6 @@ import re
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thinning import thinned

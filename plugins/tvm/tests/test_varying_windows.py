@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-pytest.importorskip("tvm")
-
 import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import import_module, module_of, text_of
 from autotune_tvm.passes.statements import replaced
 from autotune_tvm.separation import separated
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm import te, tirx, topi
 from tvm_ffi import structural_equal
 

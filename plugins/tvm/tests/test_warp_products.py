@@ -15,16 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.warp_source import WarpTile, function_name, function_source
 from convolutions import convolution
-from cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Program, run_all
 from tensor_core_products import check, source_of, turned_gemm
 from thinning import thinned
 from tvm_lowered import lowered_nest, numbers_of, plain_stores
@@ -120,9 +117,6 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
-)
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     counts = dict.fromkeys(WORKLOADS[:-1], 3) | dict.fromkeys((*UNEVEN, *CONVOLUTIONS, *FLOATS), 2)
     counts |= dict.fromkeys(OTHER_CONVOLUTIONS, 1)
@@ -168,7 +162,6 @@ def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -
             assert value[name] == sum(getattr(kernel, name) for kernel in lowered.kernels)
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
     (program,) = programs_of(gemm(m=16, n=16, k=64, dtype="int8"), 1)
     # A fragment that is loaded from elsewhere does not go unnoticed.
@@ -180,7 +173,6 @@ def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
         check(program, wrong, ROUNDING)
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_weights_of_windows_are_fetched_in_vectors(tmp_path: Path) -> None:
     """Also where a fetch has a multiple of three terms, and windows have nine."""
     workload = convolution(h=6, w=6, ci=32, co=16, pad=1)
@@ -197,7 +189,7 @@ def test_weights_of_windows_are_fetched_in_vectors(tmp_path: Path) -> None:
     check(program, found, ROUNDING)
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize(
     "workload",
     thinned(

@@ -15,17 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attrs import evolve
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.nvcc import find_nvcc
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.warpgroup_source import WarpgroupTile, function_name, function_source
 from convolutions import convolution
-from cuda_threads import Program, find_compiler, run_all, run_each
+from cuda_threads import Program, run_all, run_each
 from tensor_core_products import (
     RIGHT,
     WRONG,
@@ -137,7 +133,6 @@ def large_stages() -> Candidate:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [it for workload in WORKLOADS for it in programs_of(workload, 2)]
     assert len(programs) == 2 * len(WORKLOADS)
@@ -157,7 +152,6 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
         check(program, found, TARGET)
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
     drawn = programs_of(gemm(m=64, n=16, k=32, dtype="float16"), 4, (1,))
     program = next(it for it in drawn if "s < 2;" in it.source)
@@ -199,7 +193,6 @@ _UNROUNDED = "inline void unrounded(void* to, const void* from) { std::memcpy(to
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
 def test_every_wait_fence_and_barrier_is_needed(tmp_path: Path) -> None:
     halves, floats = gemm(m=64, n=8, k=64, dtype="float16"), gemm(m=64, n=8, k=32)
     programs, expected = list[Program](), list[int | str]()
@@ -255,7 +248,7 @@ def fetched_lanes(candidate: Candidate) -> int:
     return sum(value for name, value in candidate.config.items() if name.endswith(".lanes"))
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize(
     "workload", thinned((WORKLOADS[0], WORKLOADS[1], WORKLOADS[4], LONG[0]), 3), ids=named
 )
@@ -272,7 +265,7 @@ _STEP = re.compile(
 )
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.needs("nvcc")
 def test_products_are_on_their_way_while_the_next_fetch_begins(tmp_path: Path) -> None:
     """One barrier an iteration; nothing that is fetched goes through registers."""
     order = [
@@ -307,7 +300,7 @@ def test_instructions_that_there_are_not_are_refused() -> None:
         WarpgroupTile(find_intrinsic("mma-m16n8k16"), 1, 8, 1, True, True)
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is built")
+@pytest.mark.needs("nvcc")
 def test_programs_are_built_for_the_preset() -> None:
     """It is of sm_90, whose own code has no such instructions."""
     candidate = sampled(WORKLOADS[0], 1)[0]

@@ -214,9 +214,11 @@ def _plotter() -> Callable[[Study, bool], str]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
+        from autotune.plugins.installing import install_extra
+
         raise AutotuneError(
             "a plot is made with matplotlib, which is not installed: run "
-            "pip install 'tensor-autotune[report]'"
+            + install_extra("report")
         ) from error
     return lambda study, by_time: compare_plot(study, by_time).svg
 

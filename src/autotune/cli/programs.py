@@ -134,9 +134,11 @@ def importing_backend(program: ProgramFile) -> str:
     for name in manager().names("backend"):
         if create_held_part("backend", name).imports(program):
             return name
+    from autotune.plugins.installing import install_distributions
+
     raise InvalidValueError(
-        f"no installed backend imports {program.format} files; "
-        f"pip install {_READERS[program.format]}"
+        f"no installed backend imports {program.format} files; run "
+        + install_distributions(_READERS[program.format])
     )
 
 

@@ -297,9 +297,11 @@ def _write(
         library = (error.name or "").partition(".")[0]
         if library not in _LIBRARIES:
             raise
+        from autotune.plugins.installing import install_extra
+
         raise AutotuneError(
             f"plots and pages are made with {library}, which is not installed: run "
-            "pip install 'tensor-autotune[report]'"
+            + install_extra("report")
         ) from error
 
 

@@ -122,9 +122,11 @@ def _written(contents: Contents, rates_of: RatesOf) -> tuple[str, Sequence[Secti
         library = (error.name or "").partition(".")[0]
         if library not in _LIBRARIES:
             raise
+        from autotune.plugins.installing import install_extra
+
         raise AutotuneError(
             f"a report is made with {library}, which is not installed: run "
-            "pip install 'tensor-autotune[report]'"
+            + install_extra("report")
         ) from error
     made = sections(contents, rates_of)
     return render_page(contents, made), made

@@ -33,6 +33,7 @@ def sketches_table(space: SearchSpace) -> Table:
         f"{name} drops constraints that no configuration meets: {', '.join(sources)}"
         for name, sources in space.loosened.items()
     ]
+    notes += space.notes
     return Table("", ("sketch", "parameters>", "configurations>"), rows, tuple(notes))
 
 
@@ -43,7 +44,12 @@ def sketches_json(space: SearchSpace) -> dict[str, Any]:
         for it in space.sketches()
     ]
     loosened = {name: list(sources) for name, sources in space.loosened.items()}
-    return {"sketches": sketches, "left_out": dict(space.left_out), "loosened": loosened}
+    return {
+        "sketches": sketches,
+        "left_out": dict(space.left_out),
+        "loosened": loosened,
+        "notes": list(space.notes),
+    }
 
 
 def _count(sketch: Sketch) -> int:

@@ -18,15 +18,11 @@ from autotune.errors import InvalidValueError, near_attributes, near_matches
 from autotune.networks.frontend import Frontend
 from autotune.networks.zoo import create
 from autotune.plugins.held import create_held_part
+from autotune.plugins.installing import install_distributions
 from autotune.plugins.manager import manager
 from autotune.process.child import describe
 
 __all__ = ["Source", "as_inputs", "find_frontend", "formats", "read_network", "read_source"]
-
-_NONE_INSTALLED = (
-    "no frontend is installed, so that no model can be read; pip install autotune-tvm, or "
-    "autotune-mlir for modules of MLIR"
-)
 
 
 @frozen(eq=False)
@@ -216,7 +212,11 @@ def find_frontend(source: Source, name: str | None = None) -> Frontend:
     """
     frontends = _frontends(name)
     if not frontends:
-        raise InvalidValueError(_NONE_INSTALLED)
+        raise InvalidValueError(
+            "no frontend is installed, so that no model can be read; run "
+            f"{install_distributions('autotune-tvm')}, or, for modules of MLIR, "
+            + install_distributions("autotune-mlir")
+        )
     for frontend in frontends:
         if frontend.accepts(source.model):
             return frontend

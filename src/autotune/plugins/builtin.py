@@ -6,6 +6,7 @@ Factories are import strings: listing what exists imports none of it.
 from __future__ import annotations
 
 from autotune.ir.element_types import ELEMENT_TYPES
+from autotune.plugins.hooks import hookimpl
 from autotune.plugins.spec import API_VERSION, PluginSpec
 
 AUTOTUNE_API_VERSION = API_VERSION
@@ -183,7 +184,7 @@ _MEASURING = (
         "runner",
         "ray",
         "autotune.measure.engines.ray_engine:make_ray_engine",
-        "Machines of a Ray cluster; needs `tensor-autotune[ray]`",
+        "Machines of a Ray cluster; needs the extra `ray`",
         {
             "address": "HOST:PORT of the cluster's head, or 'auto' for one on this machine",
             "num_workers": "Most machines that time; 0 for all",
@@ -234,6 +235,7 @@ _STORES = (
 )
 
 
+@hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns the built-in parts."""
     return [*_SPACES, *_MODELS, *_SEARCH, *_PROGRAMS, *_MEASURING, *_STORES]

@@ -1,4 +1,4 @@
-"""Finding, checking and looking up plugins.
+"""Finding, checking and looking up plugins: pluggy, and what it leaves to its host.
 
 One broken plugin never breaks the host: it is quarantined, listed with its error by
 `PluginManager.report`, and named in the error for an unknown part.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+import pluggy
 from attrs import frozen
 
 from autotune.errors import PluginError, UnknownNameError, near_matches
+from autotune.plugins.hooks import PROJECT, HookSpecs
 from autotune.plugins.spec import (
     API_VERSION,
     API_VERSION_ATTRIBUTE,
@@ -82,6 +86,11 @@ class _Source:
     distribution: str = ""
     version: str = ""
 
+    @property
+    def registered(self) -> str:
+        """The name for pluggy: that of an entry point is unique in its distribution only."""
+        return f"{self.distribution}:{self.name}" if self.distribution else self.name
+
     def __str__(self) -> str:
         return f"{self.name!r} of {self.distribution}" if self.distribution else repr(self.name)
 
@@ -89,8 +98,11 @@ class _Source:
         return PluginStatus(kind, name, self.distribution, self.version, status, error)
 
 
-class PluginManager:
+class PluginManager(pluggy.PluginManager):
     """Everything that plugins registered.
+
+    It is pluggy's manager, with all that that has, such as `enable_tracing`. A plugin of a
+    distribution has the name `"distribution:entry-point"` there.
 
     Args:
         disabled: Names of entry points or distributions not to load; `"*"` means all of them.
@@ -104,32 +116,65 @@ class PluginManager:
         disabled: Iterable[str] = (),
         entry_points: Iterable[metadata.EntryPoint] | None = None,
     ) -> None:
-        self._plugins: list[object] = []
+        super().__init__(PROJECT)
+        self.add_hookspecs(HookSpecs)
+        self._returned: list[object] = []
+        self.hook.autotune_parts.call_historic(self._returned.append)
         self._parts: dict[str, dict[str, tuple[PluginSpec, _Source]]] = {
             kind: {} for kind in KINDS
         }
         self._failures: list[PluginStatus] = []
         # The core's own parts failing is a defect of the core, not something to carry on without.
         self._core = _Source(_BUILTIN_NAME, _CORE_DISTRIBUTION, _version_of(_CORE_DISTRIBUTION))
-        self._admit(importlib.import_module(_BUILTIN_MODULE), self._core)
+        self._admit(importlib.import_module(_BUILTIN_MODULE), self._core, _WHOLE)
         if entry_points is None:
             from importlib import metadata
 
             entry_points = metadata.entry_points(group=ENTRY_POINT_GROUP)
-        self._load(list(entry_points), {*disabled, *_disabled_by_environment()})
+        self.load(entry_points, disabled)
 
-    def register(self, plugin: object, name: str) -> None:
+    def register(self, plugin: object, name: str | None = None) -> str:
         """Registers a plugin object of this process, such as a module or an instance.
+
+        Args:
+            plugin: It has a function `autotune_parts`, or one marked as its implementation.
+            name: What errors call it; that of a module or class where none is given.
+
+        Returns:
+            The name.
 
         Raises:
             PluginError: It is malformed, or one of its names is taken; nothing of it is kept.
         """
-        source = _Source(name)
-        specs = self._collect(plugin, source)
-        taken = self._taken(specs, source)
-        if taken:
-            raise PluginError(taken[0].error)
-        self._add(plugin, specs, source)
+        source = _Source(name or self.get_canonical_name(plugin))
+        self._admit(plugin, source, KINDS)
+        return source.registered
+
+    def unregister(self, plugin: object = None, name: str | None = None) -> Any:
+        """Forgets a plugin and its parts, as pluggy does; returns it, or None if there is none."""
+        name = name or self.get_name(plugin)
+        forgotten = super().unregister(plugin, name)
+        for parts in self._parts.values():
+            for part in [part for part, (_, owner) in parts.items() if owner.registered == name]:
+                del parts[part]
+        return forgotten
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        """As pluggy's, and takes a function with the name of the hook for an implementation."""
+        marked = super().parse_hookimpl_opts(plugin, name)
+        if marked is not None or name != HOOK:
+            return marked
+        found = inspect.getattr_static(plugin, name, None)
+        if not isinstance(found, (FunctionType, MethodType, classmethod, staticmethod)):
+            return None
+        return {
+            "wrapper": False,
+            "hookwrapper": False,
+            "optionalhook": False,
+            "tryfirst": False,
+            "trylast": False,
+            "specname": None,
+        }
 
     def kinds(self) -> tuple[str, ...]:
         """Returns the kinds of parts that plugins can register."""
@@ -190,7 +235,16 @@ class PluginManager:
         ]
         return "Not loaded: plugin " + "; plugin ".join(failed) + "." if failed else ""
 
-    def _load(self, entry_points: list[metadata.EntryPoint], disabled: set[str]) -> None:
+    def load(
+        self, entry_points: Iterable[metadata.EntryPoint], disabled: Iterable[str] = ()
+    ) -> None:
+        """Loads entry points one by one; one that fails is quarantined, and the others go on.
+
+        Args:
+            entry_points: Each names a plugin object.
+            disabled: As of the constructor.
+        """
+        disabled = {*disabled, *_disabled_by_environment()}
         known = set()
         for entry_point in sorted(entry_points, key=lambda found: (found.name, found.value)):
             source = _source_of(entry_point)
@@ -202,7 +256,7 @@ class PluginManager:
                 continue
             with InterruptGuard():
                 try:
-                    self._admit(entry_point.load(), source)
+                    self._admit(entry_point.load(), source, _WHOLE)
                 except BaseException as error:  # a foreign module may raise anything
                     if is_of_user(error):
                         raise
@@ -213,34 +267,48 @@ class PluginManager:
             missing = "asked to be disabled, but not installed"
             self._failures.append(PluginStatus("plugin", name, "", "", "disabled", missing))
 
-    def _admit(self, plugin: object, source: _Source) -> None:
+    def _admit(self, plugin: object, source: _Source, whole: Container[str]) -> None:
         """Registers all that a plugin offers, except names that are taken.
 
         Those are refused one by one, as the rest of the plugin has nothing to do with them; those
-        of a kind in `_WHOLE` with all the rest.
+        of a kind in ``whole`` with all the rest.
 
         Raises:
-            PluginError: It is malformed, or a name of such a kind is taken.
+            PluginError: It is malformed, or a name of such a kind is taken; nothing is kept.
         """
-        specs = self._collect(plugin, source)
-        taken = self._taken(specs, source)
-        for failure in taken:
-            if failure.kind in _WHOLE:
-                raise PluginError(failure.error)
+        _check_version(plugin, source)
+        if self.is_registered(plugin):
+            raise PluginError("it is registered already, under another name")
+        if self.has_plugin(source.registered):
+            raise PluginError(f"another plugin is registered as {source.registered!r} already")
+        try:
+            specs = self._collect(plugin, source)
+            taken = self._taken(specs, source)
+            for failure in taken:
+                if failure.kind in whole:
+                    raise PluginError(failure.error)
+        except BaseException:
+            self.unregister(name=source.registered)
+            raise
         self._failures += taken
-        self._add(plugin, specs, source)
+        for spec in specs:
+            self._parts[spec.kind].setdefault(spec.name, (spec, source))
 
     def _collect(self, plugin: object, source: _Source) -> list[PluginSpec]:
         """Returns what a plugin offers once all of it is known to be well-formed."""
-        _check_version(plugin, source)
-        if any(plugin is known for known in self._plugins):
-            raise PluginError("it is registered already, under another name")
-        hook = getattr(plugin, HOOK, None)
-        if hook is None:
+        self._returned.clear()
+        self.trace("register", str(source))
+        try:
+            super().register(plugin, source.registered)
+            self.check_pending()
+        except pluggy.PluginValidationError as error:
+            raise PluginError(" ".join(str(error).split())) from error
+        if not self.get_hookcallers(plugin):
             similar = near_matches(HOOK, vars(plugin)) if hasattr(plugin, "__dict__") else []
             hint = f", only {similar[0]!r}" if similar else ""
             raise PluginError(f"it registers nothing: it has no function {HOOK!r}{hint}")
-        return _checked(hook())
+        # Of None, pluggy says nothing.
+        return _checked([*self._returned] or [None])
 
     def _taken(self, specs: Iterable[PluginSpec], source: _Source) -> list[PluginStatus]:
         failures = []
@@ -262,28 +330,25 @@ class PluginManager:
         own = module and spec.name in getattr(importlib.import_module(module), table)
         return self._core if own else None
 
-    def _add(self, plugin: object, specs: Iterable[PluginSpec], source: _Source) -> None:
-        self._plugins.append(plugin)
-        for spec in specs:
-            self._parts[spec.kind].setdefault(spec.name, (spec, source))
 
-
-def _checked(returned: object) -> list[PluginSpec]:
-    if not isinstance(returned, (list, tuple)):
-        raise PluginError(f"{HOOK} returned {type(returned).__name__}, not a list of PluginSpec")
-    seen = set()
-    for spec in returned:
-        if not isinstance(spec, PluginSpec):
-            raise PluginError(f"{HOOK} returned a {type(spec).__name__} among its PluginSpec")
-        problem = spec.problem()
-        if problem is None and (spec.kind, spec.name) in seen:
-            problem = f"{_noun(spec.kind)} {spec.name!r} is there twice"
-        if problem is not None:
-            raise PluginError(f"{HOOK}: {problem}")
-        seen.add((spec.kind, spec.name))
-    if not seen:
+def _checked(returned: Iterable[object]) -> list[PluginSpec]:
+    """The parts in what the implementations of a plugin returned."""
+    specs: dict[tuple[str, str], PluginSpec] = {}
+    for parts in returned:
+        if not isinstance(parts, (list, tuple)):
+            raise PluginError(f"{HOOK} returned {type(parts).__name__}, not a list of PluginSpec")
+        for spec in parts:
+            if not isinstance(spec, PluginSpec):
+                raise PluginError(f"{HOOK} returned a {type(spec).__name__} among its PluginSpec")
+            problem = spec.problem()
+            if problem is None and (spec.kind, spec.name) in specs:
+                problem = f"{_noun(spec.kind)} {spec.name!r} is there twice"
+            if problem is not None:
+                raise PluginError(f"{HOOK}: {problem}")
+            specs[spec.kind, spec.name] = spec
+    if not specs:
         raise PluginError(f"it registers nothing: {HOOK} returned an empty list")
-    return list(returned)
+    return list(specs.values())
 
 
 def _check_version(plugin: object, source: _Source) -> None:

@@ -1,7 +1,7 @@
 """The declaration of a plugin's parts.
 
-A plugin is a module (or any object) with a function `autotune_parts` that returns a list of
-`PluginSpec`. A distribution announces its plugin module with an entry point of the group
+A plugin of pluggy: a module (or any object) with a function `autotune_parts` that returns a list
+of `PluginSpec`. A distribution announces its plugin module with an entry point of the group
 `autotune`:
 
     # pyproject.toml
@@ -9,10 +9,12 @@ A plugin is a module (or any object) with a function `autotune_parts` that retur
     example = "autotune_example.plugin"
 
     # autotune_example/plugin.py
+    from autotune import hookimpl
     from autotune.plugins import PluginSpec
 
     AUTOTUNE_API_VERSION = 2
 
+    @hookimpl
     def autotune_parts() -> list[PluginSpec]:
         factory = "autotune_example.strategy:Example"
         return [PluginSpec("strategy", "example", factory, "One line on it")]
@@ -107,6 +109,8 @@ class PluginSpec:
         spaces: Of a model: the search spaces whose candidates it can score; empty for all.
         compiles: Of a backend: whether it makes programs of workloads. One that takes programs
             of its own kind alone is used where it is named, or given one.
+        trained: Of a strategy or a cost model: whether it is meant for a model that was trained
+            beforehand. A run of it that loads none says so.
         renamed: Earlier names of options by their present ones. They are still read, and runs are
             identified by them, so that those begun under the earlier name are continued.
     """
@@ -123,6 +127,7 @@ class PluginSpec:
     spaces: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
     compiles: bool = True
+    trained: bool = False
 
     def problem(self) -> str | None:
         """Returns what is wrong with this specification, or None."""
@@ -150,6 +155,8 @@ class PluginSpec:
             return f"whether {self.name!r} reads or has loop nests is true or false"
         if not isinstance(self.compiles, bool):
             return f"whether {self.name!r} compiles is true or false"
+        if not isinstance(self.trained, bool):
+            return f"whether {self.name!r} is meant for a trained model is true or false"
         if not isinstance(self.spaces, tuple) or not all(
             isinstance(name, str) and _is_plain_name(name) for name in self.spaces
         ):

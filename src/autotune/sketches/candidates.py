@@ -245,14 +245,19 @@ class CandidateBatch:
             tuple((sketch, matrix[own - start]) for (sketch, matrix), own, start in groups)
         )
 
-    def joined(self, other: CandidateBatch) -> CandidateBatch:
-        """These rows followed, part by part, by the other ones; the sketches are the same."""
-        return CandidateBatch(
-            tuple(
-                (sketch, np.concatenate([matrix, more]))
-                for (sketch, matrix), more in zip(self.parts, other.matrices, strict=True)
-            )
-        )
+    def __add__(self, other: CandidateBatch) -> CandidateBatch:
+        """The rows of both, with one part for each sketch that either has.
+
+        Those of a sketch are its own here followed by those of ``other``; the sketches are in
+        order of first appearance.
+        """
+        if not isinstance(other, CandidateBatch):
+            return NotImplemented
+        both = CandidateBatch(self.parts + other.parts)
+        sketches: dict[str, Sketch] = {}
+        for sketch in both.sketches:
+            sketches.setdefault(sketch.digest, sketch)
+        return both.over(tuple(sketches.values()))
 
 
 def _stacked(sketch: Sketch, matrices: list[Matrix]) -> Matrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.sketches.limits import ScheduleLimits
-from autotune.spaces.feasible import FeasibleSet
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.search_space import SearchSpace
 from autotune.spaces.sketch_space import (
@@ -22,4 +22,5 @@ __all__ = [
     "ScheduleLimits",
     "SearchSpace",
     "SketchSpace",
+    "build_feasible_set",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces.feasible import FeasibleSet
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.search_space import SearchSpace
 
 __all__ = ["FeasibleSpace"]
@@ -18,30 +19,50 @@ __all__ = ["FeasibleSpace"]
 class FeasibleSpace(SearchSpace):
     """Exact sampling, moves and enumeration over the feasible sets of given sketches.
 
+    The base of a space of one's own. A subclass may override :meth:`sketches`, to leave some out
+    or to change their constraints: everything else follows.
+
     Args:
-        feasible: Each sketch with its feasible set, in the order of the space; none is empty.
+        feasible: Each sketch with its feasible set, in the order of the space; none is empty. A
+            set may be narrower than the constraints of its sketch.
     """
 
     def __init__(self, feasible: Mapping[Sketch, FeasibleSet]) -> None:
-        self._sketches = tuple(feasible)
-        self._feasible = {sketch.digest: found for sketch, found in feasible.items()}
+        self._given = dict(feasible)
 
     def sketches(self) -> tuple[Sketch, ...]:
-        return self._sketches
+        return tuple(self._given)
+
+    @cached_property
+    def _members(self) -> Mapping[str, tuple[Sketch, FeasibleSet]]:
+        """Each sketch with its feasible set, by the sketch's digest, in the order of the space."""
+        found: dict[str, tuple[Sketch, FeasibleSet]] = {}
+        for sketch in self.sketches():
+            feasible = self._given.get(sketch)
+            feasible = build_feasible_set(sketch) if feasible is None else feasible
+            if not feasible.count:
+                raise InvalidValueError(
+                    f"sketch {sketch.name!r} of search space {self.name!r} has no feasible "
+                    "configuration: leave it out of sketches()"
+                )
+            found[sketch.digest] = sketch, feasible
+        if not found:
+            raise InvalidValueError(f"search space {self.name!r} has no sketches")
+        return found
 
     def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
         """As the interface says; every other row of a sketch is stratified.
 
         One number is drawn from ``rng``; everything else follows from it.
         """
-        count = len(self._feasible)
+        count = len(self._members)
         source = np.random.default_rng(_seed(rng))
         seeds = source.integers(2**64, size=count, dtype=np.uint64).tolist()
         shares = np.full(count, n // count)
         shares[source.permutation(count)[: n % count]] += 1
         parts = []
-        for sketch, share, seed, feasible in zip(
-            self._sketches, shares.tolist(), seeds, self._feasible.values(), strict=True
+        for (sketch, feasible), share, seed in zip(
+            self._members.values(), shares.tolist(), seeds, strict=True
         ):
             if share:
                 matrix = np.empty((share, len(feasible.columns)), dtype=np.int64)
@@ -70,17 +91,17 @@ class FeasibleSpace(SearchSpace):
     def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
         masks = [np.zeros(0, dtype=np.bool_)]
         for sketch, matrix in batch.parts:
-            if sketch.digest in self._feasible:
-                masks.append(self._feasible[sketch.digest].contains(matrix))
+            if sketch.digest in self._members:
+                masks.append(self.feasible_set(sketch).contains(matrix))
             else:
                 masks.append(np.zeros(len(matrix), dtype=np.bool_))
         return np.concatenate(masks)
 
     def count(self) -> int:
-        return sum(feasible.count for feasible in self._feasible.values())
+        return sum(feasible.count for _, feasible in self._members.values())
 
     def enumerate(self) -> Iterator[Candidate]:
-        streams = [(it, self._feasible[it.digest].enumerate()) for it in self._sketches]
+        streams = [(it, feasible.enumerate()) for it, feasible in self._members.values()]
         while streams:
             remaining = []
             for sketch, stream in streams:
@@ -91,9 +112,9 @@ class FeasibleSpace(SearchSpace):
             streams = remaining
 
     def feasible_set(self, sketch: Sketch) -> FeasibleSet:
-        if sketch.digest not in self._feasible:
+        if sketch.digest not in self._members:
             raise InvalidValueError(f"sketch {sketch.name!r} does not belong to this space")
-        return self._feasible[sketch.digest]
+        return self._members[sketch.digest][1]
 
 
 def _seed(rng: np.random.Generator) -> int:

@@ -24,6 +24,8 @@ class SearchSpace(ABC):
         left_out: Sketches that were generated and are not part of the space: name and reason.
         loosened: Sources of soft constraints that were dropped, by the name of the sketch that
             has no configuration with them.
+        notes: What a user should know of it, such as that the target lacks the instructions for a
+            product. Sentences without a full stop.
         score_limit: Most candidates of a round that a strategy may ask a cost model about, since
             its features take a compiler; None for any number.
     """
@@ -32,6 +34,7 @@ class SearchSpace(ABC):
     version: str
     left_out: Mapping[str, str] = MappingProxyType({})
     loosened: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
     score_limit: int | None = None
 
     @abstractmethod

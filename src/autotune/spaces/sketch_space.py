@@ -36,6 +36,7 @@ from autotune.spaces.rules.gpu_tensor_tiling import (
     WARPGROUP_LABEL,
 )
 from autotune.spaces.rules.scan import CHUNKED_LABEL
+from autotune.spaces.rules.tensor_tiling import lacking_instructions
 from autotune.targets import Target
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
@@ -80,6 +81,10 @@ class EmptySpace(InvalidValueError):
 class SketchSpace(FeasibleSpace):
     """Sketches made by rules for one workload on one target.
 
+    The version of a space says its own and those of its bases, then what its sketches have that
+    not all have. A subclass that changes what is proposed has a ``name`` and a ``version`` of its
+    own, or records and runs of one are taken for those of the other.
+
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
         EmptySpace: no sketch has a feasible configuration.
@@ -96,7 +101,9 @@ class SketchSpace(FeasibleSpace):
         rules: Sequence[SketchRule] = (),
     ) -> None:
         """``rules`` are asked before the built-in ones; their names become part of the version."""
-        self.version = "+".join([SketchSpace.version, *(rule.name for rule in rules)])
+        bases = [it for it in reversed(type(self).__mro__) if issubclass(it, SketchSpace)]
+        versions = [it.version for it in bases if "version" in vars(it)]
+        self.version = "+".join([*versions, *(rule.name for rule in rules)])
         built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
         generated = generate_sketches(workload, target, limits, (*rules, *built_in))
         feasible_sets: dict[Sketch, FeasibleSet] = {}
@@ -114,6 +121,7 @@ class SketchSpace(FeasibleSpace):
             reasons = [f"sketch {name!r} {why}" for name, why in left_out.items()]
             raise EmptySpace("; ".join(reasons), generated.sketches)
         self.loosened = loosened
+        self.notes = lacking_instructions(workload, target, limits)
         if loosened:
             self.version += "+loosened"
         labels = {label for sketch in feasible_sets for label in sketch.name.split("+")}

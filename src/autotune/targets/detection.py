@@ -19,7 +19,7 @@ from autotune.targets import processors
 from autotune.targets.target import Cache, Target
 from autotune.targets.topology import CPU_FOLDER, parse_cpu_list, physical_cores
 
-__all__ = ["detect_cpu"]
+__all__ = ["check_runs_here", "detect_cpu"]
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -72,6 +72,24 @@ def detect_cpu(
         vector_registers=processors.vector_registers_of(info.features),
         fma_units=processor.fma_units,
     )
+
+
+def check_runs_here(target: Target, backend: str) -> None:
+    """Refuses a CPU with instructions that this machine lacks: programs for it end there.
+
+    Args:
+        target: The CPU that programs are made for.
+        backend: Name of what would run them, for the message.
+
+    Raises:
+        UnsupportedTarget: Names what is lacking.
+    """
+    lacking = processors.missing_features(target.features, detect_cpu().features)
+    if lacking:
+        raise UnsupportedTarget(
+            f"backend {backend!r} runs programs on this machine, which lacks {', '.join(lacking)} "
+            f"of target {target.name!r}"
+        )
 
 
 @frozen

@@ -27,7 +27,7 @@ class PackingSuite:
     def packing_candidate(self, backend: Backend, target: Target, workload: Workload) -> Candidate:
         """A candidate whose program is given its last input packed."""
         if not self.packs_ahead or "prepack" not in backend.limits(target).steps:
-            pytest.skip("nothing is packed ahead")
+            pytest.skip("nothing is packed ahead")  # noqa: TID251
         constant = workload.with_constants(workload.inputs[-1].name)
         drawn = sample_candidates(backend, constant, target, each=2)
         return next(candidate for candidate in drawn if prepacked_operands(candidate))

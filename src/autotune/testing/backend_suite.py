@@ -279,7 +279,7 @@ class BackendSuite(PackingSuite):
         self, backend: Backend, target: Target, workload: Workload
     ) -> None:
         if not self.runs_in_place:
-            pytest.skip("the device has memory of its own")
+            pytest.skip("the device has memory of its own")  # noqa: TID251
         inputs, outputs = self._arguments(workload)
         call = backend.build(self.request(workload, target)).bind(inputs, outputs)
         call.poison()
@@ -347,7 +347,7 @@ class BackendSuite(PackingSuite):
         call, inputs = self._bound(backend, self.request(workload, target))
         native = call.native()
         if native is None:
-            pytest.skip("programs of this backend are not called natively")
+            pytest.skip("programs of this backend are not called natively")  # noqa: TID251
         call.poison()
         assert time_native_call(native, 3) > 0
         self._compare(workload, call, inputs)

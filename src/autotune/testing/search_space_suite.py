@@ -137,7 +137,7 @@ class SearchSpaceSuite:
 
     def test_a_small_space_is_sampled_completely(self, space: SearchSpace) -> None:
         if space.count() > 200:
-            pytest.skip("the space is not small")
+            pytest.skip("the space is not small")  # noqa: TID251
         sampled = set(map(_digest, space.sample(20_000, np.random.default_rng(0))))
         assert sampled == set(map(_digest, space.enumerate()))
 
@@ -145,7 +145,7 @@ class SearchSpaceSuite:
         try:
             feasible_sets = [space.feasible_set(sketch) for sketch in space.sketches()]
         except InvalidValueError:
-            pytest.skip("the space does not say exactly what is feasible")
+            pytest.skip("the space does not say exactly what is feasible")  # noqa: TID251
         assert sum(feasible.count for feasible in feasible_sets) == space.count()
         for sketch, feasible in zip(space.sketches(), feasible_sets, strict=True):
             rows = feasible.uniform(20, seed=0)

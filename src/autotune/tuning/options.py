@@ -263,17 +263,21 @@ class TuneOptions:
 
     @machine.default
     def _describe(self) -> Target:
-        if self.uses_engine and self.chosen["runner"].name != KINDS["runner"]:
-            # Programs run elsewhere: what this process may use does not matter.
-            return _described(self.target, self.threads)
-        return _check_cores(checked_target(self.target, self.threads))
+        if self.runs_here:
+            return _check_cores(checked_target(self.target, self.threads))
+        return _described(self.target, self.threads)
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether programs run on this machine, and not on those of a runner."""
+        return self.chosen["runner"].name == KINDS["runner"]
 
     @property
     def uses_engine(self) -> bool:
         """Whether builds and timings are jobs of an engine, and not of workers of their own."""
         runner = self.chosen["runner"]
         plain: tuple[Mapping[str, Any], ...] = ({}, {"builders": 0})
-        return runner.name != KINDS["runner"] or dict(runner.options) not in plain
+        return not self.runs_here or dict(runner.options) not in plain
 
     @property
     def measuring(self) -> str:

@@ -13,6 +13,7 @@ from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkloa
 from autotune.ir.workloads import Workload, structure_of
 from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
+from autotune.plugins.installing import install_distributions
 from autotune.plugins.manager import manager
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
@@ -24,7 +25,6 @@ from autotune.tuning.foreign_programs import import_file
 from autotune.tuning.options import TuneOptions
 
 __all__ = [
-    "NO_BACKEND",
     "Task",
     "TaskOnBackend",
     "backend_for",
@@ -32,16 +32,12 @@ __all__ = [
     "default_backend",
     "import_on_each",
     "no_backend_error",
+    "no_backend_text",
     "tasks_on_backends",
 ]
 
 # The default where several are installed: the first of these.
 _USUAL_BACKENDS = ("tvm", "mlir")
-NO_BACKEND = (
-    "no backend is installed, so that nothing can be built; install one: "
-    "pip install autotune-tvm or pip install autotune-mlir (autotune plugins shows what is "
-    "installed and failed to load)"
-)
 
 
 @frozen(eq=False)
@@ -187,6 +183,7 @@ def tasks_on_backends(
     if refused and not tasks:
         _check_options(list(refused.values()))
     warnings += _too_small(tasks, options)
+    warnings += _notes(tasks)
     return tasks, warnings
 
 
@@ -280,6 +277,15 @@ def _loosened(title: str, space: SearchSpace) -> list[str]:
     ]
 
 
+def _notes(tasks: Sequence[TaskOnBackend]) -> list[str]:
+    """What search spaces have to say, once, with the programs that it is about."""
+    titles: dict[str, dict[str, None]] = {}
+    for task in tasks:
+        for note in task.space.notes:
+            titles.setdefault(note, {})[task.title] = None
+    return [f"{', '.join(about)}: {note}" for note, about in titles.items()]
+
+
 def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str]:
     """Tasks get a round at a time, so that the last of them may get none."""
     if options.trials is None or len(tasks) <= 1:
@@ -301,12 +307,18 @@ def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str
 def _usable_backends(
     options: TuneOptions, failures: dict[str, AutotuneError]
 ) -> dict[str, Backend]:
-    """Those that can measure for the target; the others are added to ``failures``."""
+    """Those that can build for the target, and measure where programs run on this machine.
+
+    The others are added to ``failures``.
+    """
     found: dict[str, Backend] = {}
     for name in options.backend:
         try:
             backend: Backend = create_held_part("backend", name)
-            backend.check_measuring(options.machine, options.machine.cores)
+            if options.runs_here:
+                backend.check_measuring(options.machine, options.machine.cores)
+            else:
+                backend.check_target(options.machine)
             backend.compiler_version()
         except AutotuneError as error:
             failures[name] = error
@@ -395,7 +407,7 @@ def default_backend() -> str:
     installed = sorted(compiling_backends())
     usual = [name for name in _USUAL_BACKENDS if name in installed]
     if not installed:
-        raise InvalidValueError(NO_BACKEND)
+        raise InvalidValueError(no_backend_text())
     return (*usual, *installed)[0]
 
 
@@ -463,6 +475,15 @@ def _import(program: object, name: str, backend: Backend) -> ImportedProgram:
     if isinstance(program, ProgramFile):
         return import_file(program, name)
     return backend.import_program(program)
+
+
+def no_backend_text() -> str:
+    """What there is to say where no backend is installed."""
+    return (
+        "no backend is installed, so that nothing can be built (autotune plugins shows what is "
+        f"installed and failed to load); run {install_distributions('autotune-tvm')}, or the same "
+        "for autotune-mlir"
+    )
 
 
 def no_backend_error(failures: Mapping[str, AutotuneError]) -> AutotuneError:

@@ -15,6 +15,7 @@ from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost,
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
+from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
@@ -102,10 +103,27 @@ def resolve_run(
         for task in tasks
     ]
     scheduler = _scheduler(tasks, options, _integer(scheduler_seed))
+    warnings = [*_untrained(options), *warnings]
     if options.preset is not None:
         warnings = [*options.preset.caveats, *warnings]
     spec = _run_spec(tasks, options)
     return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings), workers)
+
+
+def _untrained(options: TuneOptions) -> list[str]:
+    """A warning where parts are meant for a trained model, and the run loads none."""
+    if options.load_cost_model is not None:
+        return []
+    for kind in ("strategy", "cost_model"):
+        chosen = options.chosen[kind]
+        if chosen.name in manager().names(kind) and manager().get(kind, chosen.name).trained:
+            known = ", ".join(manager().names("trained_model")) or "none"
+            return [
+                f"{kind.replace('_', ' ')} {chosen.name!r} is meant for a cost model that was "
+                "trained beforehand, and begins here with one that knows nothing: name a trained "
+                f"model (--load-cost-model; installed: {known}) or a file of autotune train fit"
+            ]
+    return []
 
 
 def _backends_of(tasks: Sequence[TaskOnBackend]) -> list[str]:

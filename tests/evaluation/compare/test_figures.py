@@ -227,8 +227,8 @@ def test_a_budget_of_time_counts_the_trials_that_were_done() -> None:
     assert run.budget == 40
 
 
+@pytest.mark.needs("report")
 def test_curves_are_drawn_as_svg() -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed; tox -e tests has it")
     from autotune.evaluation.compare.plot import compare_plot
 
     for by_time, axis in ((False, "trials"), (True, "seconds")):

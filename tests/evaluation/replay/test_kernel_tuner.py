@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 import time
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ from recorded_spaces import small_table
 from autotune.errors import AutotuneError
 from autotune.evaluation.replay import Budget, OutcomeTable, Run, kernel_tuner
 
-needs_package = pytest.mark.skipif(
-    find_spec("kernel_tuner") is None, reason="kernel-tuner is not installed"
-)
+needs_package = pytest.mark.needs("kernel_tuner")
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,14 @@ import pytest
 from autotune.errors import InvalidValueError
 from autotune.external.hooks.helion import autotuner, slots_of
 
+needs_helion = pytest.mark.needs("helion", "torch")
+
 
 @pytest.fixture(scope="module")
 def helion() -> Any:
-    pytest.importorskip("torch", reason="torch is not installed")
-    return pytest.importorskip("helion", reason="helion is not installed")
+    import helion
+
+    return helion
 
 
 def milliseconds(config: Any) -> float:
@@ -84,6 +87,7 @@ def tuned(kernel: Any, **options: Any) -> tuple[Any, list[Any]]:
     return found, list(Provider.timed)
 
 
+@needs_helion
 def test_it_times_as_many_as_allowed_and_each_once(kernel: Any) -> None:
     best, timed = tuned(kernel, trials=40, batch=7)
     assert len(timed) == len(set(timed)) == 40
@@ -91,17 +95,20 @@ def test_it_times_as_many_as_allowed_and_each_once(kernel: Any) -> None:
     assert milliseconds(best) == min(map(milliseconds, timed))
 
 
+@needs_helion
 def test_one_seed_times_the_same(kernel: Any) -> None:
     assert tuned(kernel, seed=1, trials=20)[1] == tuned(kernel, seed=1, trials=20)[1]
     assert tuned(kernel, seed=1, trials=20)[1] != tuned(kernel, seed=2, trials=20)[1]
 
 
+@needs_helion
 def test_the_whole_space(kernel: Any) -> None:
     best, timed = tuned(kernel, strategy="grid", trials=10_000, batch=500)
     assert len(timed) == 5 * math.factorial(3) * 3 * 4 * 5
     assert best["block"] == 32 and best["k"] == 1 and best["flags"][1] is False
 
 
+@needs_helion
 def test_where_nothing_works_helion_says_so(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from helion import exc
 
@@ -110,6 +117,7 @@ def test_where_nothing_works_helion_says_so(kernel: Any, monkeypatch: pytest.Mon
         tuned(kernel, trials=5)
 
 
+@needs_helion
 def test_the_space_of_a_kernel(helion: Any) -> None:
     """Of one that Helion itself has read: every configuration is found again by its parameters."""
     import torch
@@ -127,6 +135,7 @@ def test_the_space_of_a_kernel(helion: Any) -> None:
         assert "block_sizes" in config
 
 
+@needs_helion
 def test_what_cannot_be_listed_is_refused(helion: Any) -> None:
     from helion.autotuner import config_fragment as kinds
 

@@ -37,9 +37,14 @@ def fails(block: int, tile: int) -> bool:
     return block == 16 and tile == 8
 
 
+needs_package = pytest.mark.needs("kernel_tuner")
+
+
 @pytest.fixture
 def kernel_tuner() -> Any:
-    return pytest.importorskip("kernel_tuner", reason="kernel-tuner is not installed")
+    import kernel_tuner
+
+    return kernel_tuner
 
 
 @pytest.fixture
@@ -98,6 +103,7 @@ def configs(results: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(it[name] for name in TUNE_PARAMS) for it in results]
 
 
+@needs_package
 @pytest.mark.parametrize("name", ["random", "evolutionary", "grid"])
 def test_it_evaluates_as_many_as_allowed(kernel_tuner: Any, cache: Path, name: str) -> None:
     results, env = tune(kernel_tuner, cache, KernelTunerStrategy(name, seed=1), fevals=12)
@@ -108,6 +114,7 @@ def test_it_evaluates_as_many_as_allowed(kernel_tuner: Any, cache: Path, name: s
     assert env["best_config"]["time"] == min(times)
 
 
+@needs_package
 def test_it_ends_with_the_space(kernel_tuner: Any, cache: Path) -> None:
     results, env = tune(kernel_tuner, cache, KernelTunerStrategy("random", batch=7), fevals=999)
     assert len(set(configs(results))) == len(json.loads(cache.read_text())["cache"])
@@ -115,6 +122,7 @@ def test_it_ends_with_the_space(kernel_tuner: Any, cache: Path) -> None:
     assert best["time"] == 1.0 and (best["block_size_x"], best["tile"]) == (64, 4)
 
 
+@needs_package
 def test_one_seed_gives_the_same_evaluations(kernel_tuner: Any, cache: Path) -> None:
     first, again, other = (
         configs(tune(kernel_tuner, cache, KernelTunerStrategy("evolutionary", seed=seed))[0])
@@ -133,6 +141,7 @@ class Listening(RandomStrategy):
         super().tell(outcomes)
 
 
+@needs_package
 def test_the_strategy_is_told_what_was_timed(kernel_tuner: Any, cache: Path) -> None:
     strategy = KernelTunerStrategy(f"{__name__}:Listening")
     told = {}
@@ -159,6 +168,7 @@ def test_the_strategy_is_told_what_was_timed(kernel_tuner: Any, cache: Path) -> 
     assert order[0] == order[1]
 
 
+@needs_package
 def test_it_starts_where_it_is_told_to(kernel_tuner: Any, cache: Path) -> None:
     start = [128, 2, "column"]
     results, _ = tune(
@@ -167,6 +177,7 @@ def test_it_starts_where_it_is_told_to(kernel_tuner: Any, cache: Path) -> None:
     assert configs(results)[0] == tuple(start)
 
 
+@needs_package
 def test_mistakes(kernel_tuner: Any, cache: Path) -> None:
     def run(name: str = "random", **more: Any) -> None:
         tune(kernel_tuner, cache, KernelTunerStrategy(name), **more)

@@ -200,10 +200,13 @@ class Launches:
         return [time, 0.9 * time, 1.1 * time]
 
 
+needs_triton = pytest.mark.needs("triton")
+
+
 @pytest.fixture
 def triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Triton, that takes this machine for one with an H100."""
-    package = pytest.importorskip("triton", reason="triton is not installed")
+    import triton as package
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
 
@@ -230,6 +233,7 @@ def tuned(triton: Any, launches: Launches, **options: Any) -> Any:
     return kernel
 
 
+@needs_triton
 def test_what_triton_writes_is_as_it_was(triton: Any, tmp_path: Path) -> None:
     tuned(triton, Launches(), cache_results=True).run(1, 512)
     (path,) = tmp_path.rglob("*.autotune.json")
@@ -238,6 +242,7 @@ def test_what_triton_writes_is_as_it_was(triton: Any, tmp_path: Path) -> None:
     assert (now.key, now.configs, now.outcomes) == (then.key, then.configs, then.outcomes)
 
 
+@needs_triton
 def test_the_listener_records_every_timing(triton: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Record] = []
     target = preset("h100")
@@ -256,6 +261,7 @@ def test_the_listener_records_every_timing(triton: Any, monkeypatch: pytest.Monk
     assert len({it.candidate.sketch.workload.digest for it in heard}) == 2
 
 
+@needs_triton
 def test_a_strategy_says_what_is_timed(triton: Any) -> None:
     always = {"BLOCK": 64, "num_warps": 4, "num_ctas": 1, "num_stages": 3}
     timed = []
@@ -272,6 +278,7 @@ def test_a_strategy_says_what_is_timed(triton: Any) -> None:
     assert len(launches.timed) == 6
 
 
+@needs_triton
 def test_hooks_of_configurations_tell_them_apart_and_equal_ones_are_one(triton: Any) -> None:
     def clear(_: Any) -> None: ...
 
@@ -283,6 +290,7 @@ def test_hooks_of_configurations_tell_them_apart_and_equal_ones_are_one(triton: 
     assert sorted(map(id, kept)) == sorted(map(id, [plain, hooked, other]))
 
 
+@needs_triton
 def test_timings_of_another_key_say_what_is_timed(triton: Any) -> None:
     launches = Launches()
     prune = hook.prune_by_timings([hook.read_timings(WRITTEN)], 2, argument_names=["n"])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from needs import skip_here
 from python_processes import run_python
 
 from autotune.measure.observers.perf import PerfObserver
@@ -91,7 +92,7 @@ def counters(event: Event, *threads: int) -> ThreadCounters:
     try:
         return ThreadCounters([event], threads)
     except EventUnavailable as error:
-        pytest.skip(str(error))
+        skip_here(str(error))
 
 
 def total(made: ThreadCounters) -> int:
@@ -149,10 +150,9 @@ def test_threads_that_have_ended_are_left_out() -> None:
     assert count == Count(0, 0, 0)
 
 
+@pytest.mark.needs("2 CPUs")
 def test_migrations() -> None:
     usable = sorted(os.sched_getaffinity(0))
-    if len(usable) < 2:
-        pytest.skip("there is one CPU")
     made = counters(MIGRATIONS, 0)
     try:
         made.start()
@@ -227,7 +227,7 @@ print(found.reason)
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+@pytest.mark.needs("root")
 def test_without_permission_to_count_in_the_kernel() -> None:
     """A counter that may not see the kernel shows no migration, ever: it must not be used."""
     level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())

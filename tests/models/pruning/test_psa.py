@@ -42,8 +42,6 @@ from autotune.spaces.rules import generate_sketches
 from autotune.targets import Target, preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
 
-pytest.importorskip("autotune._native")
-
 A100_40 = preset("a100_40")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES) - {"shared_layout"}, 1 << 16, 512, "this test")
 Rows = NDArray[np.int64]

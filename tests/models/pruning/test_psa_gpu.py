@@ -9,8 +9,10 @@ import pytest
 from attrs import asdict, evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import skip_here
 from oracles.psa import corrected_milliseconds, published_milliseconds, score
 
+from autotune import _native as native
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.pruning.psa_gpu import (
     PUBLISHED_GPUS,
@@ -20,8 +22,6 @@ from autotune.models.pruning.psa_gpu import (
     published_gpu,
 )
 from autotune.targets import Target, preset
-
-native = pytest.importorskip("autotune._native")
 
 A100_40 = PUBLISHED_GPUS["a100_40"]
 
@@ -101,7 +101,7 @@ def test_instruction_sets_agree_to_the_last_bit(level: str, arithmetic: str) -> 
     try:
         scorer = native.PsaGpu(arithmetic, gpu.parameters(), level)
     except ValueError as error:
-        pytest.skip(str(error))
+        skip_here(str(error))
     best = native.PsaGpu(arithmetic, gpu.parameters()).score_symbols(symbols)
     np.testing.assert_array_equal(scorer.score_symbols(symbols), best)
     np.testing.assert_array_equal(scorer.score_symbols(symbols, threads=3), best)

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from oracles.relaxed_torch import Reader
 from random_tapes import BOUNDS, INPUTS, points, relaxable, tapes
 from relaxed_samples import Sample, samples
 
@@ -17,12 +19,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.expressions import less, maximum, minimum, select, var
 from autotune.nest import Tape, build_tape
 from autotune.nest.relaxed import FELIX, RelaxedTape, Smoothing, param_bounds
-
-torch = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
-
-from oracles.relaxed_torch import Reader  # noqa: E402
-
-from autotune.nest.relaxed.torch_function import relaxed_values  # noqa: E402
+from autotune.nest.relaxed.torch_function import relaxed_values
 
 SMOOTHINGS = (Smoothing(), FELIX, Smoothing(0.5, 0.3, True))
 x, y, z = map(var, INPUTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,7 @@ import pytest
 from autotune.networks.bench import BenchOptions, bench_model
 from autotune.testing.reference_frontend import REFERENCE_FRONTEND
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("torch is not installed; tox -e torch has it", allow_module_level=True)
+pytestmark = pytest.mark.needs("torch")
 
 MODELS = """
 import torch
@@ -31,7 +29,6 @@ def several():
 def linear():
     return torch.nn.Linear(8, 4).eval(), (torch.randn(2, 8),)
 """
-READERS = [name for name in ("onnxruntime", "openvino") if importlib.util.find_spec(name)]
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +44,12 @@ def options(*runtimes: str) -> BenchOptions:
     )
 
 
-def test_weights_and_inputs_are_the_same_in_every_process() -> None:
-    result = bench_model("torch_models:linear", options("torch eager", *READERS))
+@pytest.mark.parametrize(
+    "reader",
+    [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("onnxruntime", "openvino")],
+)
+def test_weights_and_inputs_are_the_same_in_every_process(reader: str) -> None:
+    result = bench_model("torch_models:linear", options("torch eager", reader))
     assert result.reference == "torch eager"
     for row in result.rows:
         assert row.problem == "" and row.latency and row.peak_bytes

@@ -8,6 +8,7 @@ import pytest
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.networks import zoo
+from autotune.plugins.installing import install_extra
 
 EIGHT = (
     "bert_base",
@@ -55,5 +56,5 @@ def test_without_torch_one_line_says_what_to_install(monkeypatch: pytest.MonkeyP
         zoo.create("dcgan")
     assert str(caught.value) == (
         "network 'dcgan' is built with torch, which is not installed: run "
-        "pip install 'tensor-autotune[torch]'"
+        + install_extra("torch")
     )

@@ -8,15 +8,12 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.errors import InvalidValueError
 from autotune.networks import zoo
-
-torch = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
-
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
-
-from autotune.networks.zoo.building import outline  # noqa: E402
+from autotune.networks.zoo.building import outline
 
 # torch.export and torch's own flop counter use what a later torch will not have.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

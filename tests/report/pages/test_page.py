@@ -7,26 +7,21 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
 from attrs import evolve
 from read_page import ReadPage, read_page
 from tuner_bench import Bench
 
 from autotune.nest import describe
+from autotune.report.pages import plots
 from autotune.report.pages.contents import Contents, best_so_far, collect, improvements
+from autotune.report.pages.page import render_page
 from autotune.report.pages.roofline import stated_rates
+from autotune.report.pages.sections import sections
 from autotune.sketches import Candidate
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase
 from autotune.testing.sample_records import KEY, sample_baseline, sample_record
-
-pytest.importorskip("jinja2", reason="jinja2 is not installed; tox -e tests has it")
-matplotlib = pytest.importorskip(
-    "matplotlib", reason="matplotlib is not installed; tox -e tests has it"
-)
-
-from autotune.report.pages import plots  # noqa: E402
-from autotune.report.pages.page import render_page  # noqa: E402
-from autotune.report.pages.sections import sections  # noqa: E402
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.gradients import Network, gradient
 
 from autotune.search.schedulers import TaskInfo, task_gradients
 from autotune.search.schedulers.gradients import (
@@ -33,6 +36,51 @@ def _histories(draw: st.DrawFn) -> list[float]:
 _networks = st.lists(st.tuples(_tasks, _histories()), min_size=1, max_size=6)
 
 
+def _maximum(latencies: Mapping[str, Any]) -> Any:
+    return max(latencies.values())
+
+
+def _weighted(latencies: Mapping[str, Any]) -> Any:
+    return sum((2 + len(name)) * latency for name, latency in latencies.items())
+
+
+def _squares(latencies: Mapping[str, Any]) -> Any:
+    return sum(latency * latency for latency in latencies.values())
+
+
+@st.composite
+def _measured_tasks(draw: st.DrawFn) -> tuple[TaskInfo, list[float | None], list[int]]:
+    """A task with its rounds; numbers that floating point divides exactly, so that ties count."""
+    contest = draw(st.sampled_from(["", "", "x", "y"]))
+    info = TaskInfo(
+        weight=draw(st.integers(0, 4)),
+        flop=draw(st.sampled_from([0.0, 2.0**20, 2.0**20, 2.0**22, 2.0**23])),
+        group=draw(st.sampled_from(["", "a", "a", "a", "b"])),
+        contest=contest,
+        program=contest or draw(st.sampled_from(["p", "qq", "rrr", "ssss"])),
+    )
+    rounds = draw(st.sampled_from([1, 1, 2, 3, 4, 5, 8, 12]))
+    without = draw(st.sampled_from([0, 0, 0, 1, 2, rounds]))
+    # Of many rounds, too, the last may be slow.
+    least = draw(st.integers(1, 64))
+    known = draw(st.lists(st.integers(least, 80), min_size=rounds, max_size=rounds))
+    latencies = [latency / 1024 for latency in sorted(known, reverse=True)]
+    history = [None if at < without else latency for at, latency in enumerate(latencies)]
+    return info, history, draw(st.lists(st.integers(1, 8), min_size=rounds, max_size=rounds))
+
+
+_measured_networks = st.builds(
+    lambda measured, alpha, beta, window, objective: Network(
+        *zip(*measured, strict=True), {"alpha": alpha, "beta": beta, "window": window}, objective
+    ),
+    st.lists(_measured_tasks(), min_size=3, max_size=8),
+    st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    st.sampled_from([1.0, 1.5, 2.0, 4.0]),
+    st.integers(1, 4),
+    st.sampled_from([None, None, _maximum, _weighted, _squares]),
+)
+
+
 def _gradients(network: list[tuple[TaskInfo, list[float]]], **options: float) -> list[float]:
     tasks, histories = [task for task, _ in network], [history for _, history in network]
     return task_gradients(tasks, histories, **options)  # type: ignore[arg-type]
@@ -57,6 +105,20 @@ def test_small_rounds_count_as_parts_of_the_largest() -> None:
     assert few == pytest.approx(0.2 * -0.2 / (7 / 8) + 0.8 * -0.2)
     assert many == pytest.approx(0.8 * -0.6)
     assert task_gradients(tasks, histories, [[16] * 4, [16]]) == task_gradients(tasks, histories)
+
+
+@settings(max_examples=200)
+@given(_measured_networks, st.booleans())
+def test_gradients_are_those_of_the_published_rule(network: Network, equal: bool) -> None:
+    sizes = None if equal else network.sizes
+    if equal:
+        network = evolve(network, sizes=[[1] * len(history) for history in network.histories])
+    found = task_gradients(
+        network.tasks, network.histories, sizes, objective=network.objective, **network.options
+    )
+    for task, value in enumerate(found):
+        expected = float(gradient(network, task, PATIENCE))
+        assert value == pytest.approx(expected, rel=1e-9, abs=1e-8), task
 
 
 @given(_networks)
@@ -185,11 +247,11 @@ def test_only_the_fastest_of_a_contest_keeps_its_gradient(
     competing = [(evolve(task, contest=contest), history) for task, history in network]
     found = _gradients(competing)
     fastest = min(history[-1] for _, history in network)
-    for (_, history), alone, gradient in zip(network, plain, found, strict=True):
+    for (_, history), alone, value in zip(network, plain, found, strict=True):
         if not contest or history[-1] == fastest:
-            assert gradient == alone
+            assert value == alone
         else:
-            assert alone <= gradient <= 0
+            assert alone <= value <= 0
 
 
 def test_a_backend_that_is_far_behind_gets_no_rounds() -> None:

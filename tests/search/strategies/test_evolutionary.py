@@ -176,7 +176,7 @@ def _by_score(model: CostModel, **options: Any) -> EvolutionaryStrategy:
 def _near(rows: CandidateBatch) -> CandidateBatch:
     """Rows and what is one move away, as far as 300 draws for each find it."""
     many = rows.select(np.repeat(np.arange(len(rows)), 300)).without_empty()
-    near = SPACE.neighbours(many, np.random.default_rng(0)).over(SPACE.sketches()).joined(rows)
+    near = SPACE.neighbours(many, np.random.default_rng(0)).over(SPACE.sketches()) + rows
     firsts = {key: place for place, key in enumerate(near.keys)}
     return near.select(np.array(sorted(firsts.values())))
 

@@ -14,9 +14,11 @@ from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
+    cumsum,
     gemm,
     random_inputs,
     reference_outputs,
+    softmax,
 )
 from autotune.measure.validation import expectations, mismatch
 from autotune.nest import derive_nest, layout_conflict, nest_tape
@@ -74,6 +76,41 @@ def test_nests_compute_exact_integers(workload: Workload) -> None:
         for name, array in expected.items():
             np.testing.assert_array_equal(found[name], array)
         assert nest_tape(candidate.sketch).tape.output_index
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("haswell-4core", {"u8s8s32", "int8", "bfloat16"}),
+        # VNNI of 256 bits multiplies unsigned bytes alone; 512 bits come without bfloat16 first.
+        ("alderlake-4core", {"int8", "bfloat16"}),
+        ("cascadelake-2core", {"bfloat16"}),
+        ("sapphirerapids-4core", set()),
+    ],
+)
+def test_a_space_says_which_products_the_processor_has_no_instruction_for(
+    name: str, lacking: set[str]
+) -> None:
+    said = {}
+    for dtype in ("u8s8s32", "int8", "bfloat16", "float32"):
+        made = SketchSpace(gemm(m=32, n=64, k=64, dtype=dtype), preset(name), LIMITS)
+        said[dtype] = made.notes
+        has_calls = any(
+            isinstance(step, Tensorize) for sketch in made.sketches() for step in sketch.steps
+        )
+        assert not (made.notes and has_calls)
+    assert {dtype for dtype, notes in said.items() if notes} == lacking
+    for dtype in lacking:
+        (note,) = said[dtype]
+        assert f"target {preset(name).name!r} has no instruction" in note
+        assert "it would take" in note and ("amx" in note or "avx" in note)
+
+
+@pytest.mark.parametrize(
+    "workload", [cumsum(m=8, n=64), softmax(m=8, n=64)], ids=lambda it: it.name
+)
+def test_what_is_no_product_lacks_nothing(workload: Workload) -> None:
+    assert SketchSpace(workload, preset("haswell-4core"), LIMITS).notes == ()
 
 
 HALVES = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import struct
-import sys
 from pathlib import Path
 
 import pytest
@@ -129,7 +128,8 @@ def test_a_damaged_definition_is_damage(tmp_path: Path) -> None:
     assert len(said) == 1
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has no limits of SQLite's before")
+# Python has no limits of SQLite's before.
+@pytest.mark.needs("Python 3.11")
 def test_a_text_that_is_too_long_for_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from autotune.models.cost import (
 )
 from autotune.models.features import RELAXED_COLUMNS
 from autotune.plugins import Context
+from autotune.plugins.installing import install_extra
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
@@ -33,7 +34,7 @@ try:
 except ImportError as error:
     raise PluginError(
         "it learns in torch, which is not installed: run "
-        "pip install 'autotune-felix[felix-mlp]', or choose felix-gp, which needs none"
+        f"{install_extra('felix-mlp', 'autotune-felix')}, or choose felix-gp, which needs none"
     ) from error
 from autotune_felix.mlp_weights import MlpWeights
 from autotune_felix.residual_network import ResidualEnsemble

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
 __all__ = ["autotune_parts"]
@@ -9,6 +10,7 @@ __all__ = ["autotune_parts"]
 AUTOTUNE_API_VERSION = 2
 
 
+@hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns every part of this distribution."""
     return [

@@ -25,6 +25,7 @@ from autotune.models.features import (
 )
 from autotune.nest.relaxed import FELIX
 from autotune.plugins import Context
+from autotune.plugins.installing import install_extra
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.array_text import arrays_digest, arrays_from_json, arrays_to_json
@@ -38,7 +39,7 @@ try:
 except ImportError as error:
     raise PluginError(
         "it learns in torch, which is not installed: run "
-        "pip install 'autotune-felix[felix-mlp]', or choose felix-gp, which needs none"
+        f"{install_extra('felix-mlp', 'autotune-felix')}, or choose felix-gp, which needs none"
     ) from error
 from autotune_felix.published_network import (
     FINE_TUNING_RATE,

@@ -147,7 +147,7 @@ class FelixStrategy(RecordedStrategy):
 
     def _chosen(self, sample: CandidateBatch, measured: CandidateBatch) -> list[int]:
         """Sketches to descend in: the most promising, and beside them those owed candidates."""
-        known = sample.joined(measured)
+        known = sample + measured
         promise = np.full(len(known.sketches), -np.inf)
         np.maximum.at(promise, known.owners, self._scores(known.without_empty()))
         usable = [index for index, rows in enumerate(sample.matrices) if len(rows)]

@@ -183,7 +183,7 @@ class HeronIdeaStrategy(InfeasibleRowsStrategy[IdeaOptions]):
     def _next(
         self, pool: Pool, population: CandidateBatch, children: CandidateBatch
     ) -> CandidateBatch:
-        everything = _distinct(population.joined(children))
+        everything = _distinct(population + children)
         return everything.select(self._order(pool, everything, self.options.population))
 
     def _order(self, pool: Pool, rows: CandidateBatch, n: int) -> Positions:

@@ -133,7 +133,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """The population after a generation: by default its children and the best of all."""
         ranking = pool.ranking(self._context.rng)
         best = ranking[self._is_feasible(pool.batch)[ranking]]
-        return children.joined(pool.batch.select(best[: self.options.elite]))
+        return children + pool.batch.select(best[: self.options.elite])
 
     def _sample(self, n: int) -> CandidateBatch:
         """Fresh rows: half stratified, or as published all uniform; sketches in equal shares."""
@@ -165,8 +165,8 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
     def _bred(self, n: int) -> list[Candidate]:
         """Picks of a round with generations."""
         options, rng = self.options, self._context.rng
-        first = self._survivors.joined(self._history.best(options.history))
-        pool = Pool(self._context.cost_model.predict, first.joined(self._sample(options.children)))
+        first = self._survivors + self._history.best(options.history)
+        pool = Pool(self._context.cost_model.predict, first + self._sample(options.children))
         population = pool.batch.select(pool.ranking(rng)[: options.population])
         for _ in range(options.generations if len(population) else 0):
             population = self._generation(pool, population)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autotune.errors import UnsupportedTarget
-from autotune.targets import Target, detect_cpu
-from autotune.targets.processors import missing_features
+from autotune.targets import Target, check_runs_here, detect_cpu
 from autotune_mlir import openmp
 from autotune_mlir.passes.vector_instructions import VectorInstructions
 
@@ -41,12 +40,7 @@ def check_measuring(target: Target, threads: int) -> None:
             is no OpenMP runtime and ``threads`` is more than one.
     """
     check_target(target)
-    lacking = missing_features(target.features, _host_features())
-    if lacking:
-        raise UnsupportedTarget(
-            f"backend 'mlir' runs programs on this machine, which lacks {', '.join(lacking)} of "
-            f"target {target.name!r}"
-        )
+    check_runs_here(target, "mlir")
     if threads > 1 and openmp.find() is None:
         raise UnsupportedTarget(
             f"{openmp.ADVICE}; programs for one thread need none (`--threads 1`)"

@@ -9,6 +9,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.importing.reading import read_text
 from mlir_compiled_programs import COMPILED_PROGRAMS, TORCH_SCAN
 from mlir_programs import function
+from needs import skip_here
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import random_inputs, reference_outputs
@@ -21,7 +22,7 @@ GENERIC = COMPILED_PROGRAMS["scan"].text
 @pytest.fixture
 def torch_scan() -> str:
     if bindings.load().root != "torch_mlir":
-        pytest.skip("only torch-mlir has the dialect of scans")
+        skip_here(f"{bindings.VARIABLE} asks for bindings without the dialect of scans")
     return function(TORCH_SCAN)
 
 

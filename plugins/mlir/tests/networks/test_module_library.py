@@ -25,7 +25,6 @@ from autotune.targets import Target
 from autotune.testing.programs import sample_candidates
 
 MLIR_OPT = shutil.which("mlir-opt-22")
-NO_MLIR_OPT = "there is no mlir-opt-22: apt install mlir-22-tools, or scripts/fetch_mlir_opt.sh"
 TUNED = ("first", "again", "normalized", "added")
 
 
@@ -133,7 +132,7 @@ def test_it_says_what_the_library_is_for(saved: tuple[str, ...], folder: Path) -
     assert len([it for it in names if re.fullmatch(r"first_[0-9a-f]{8}", it)]) == 1
 
 
-@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+@pytest.mark.needs("mlir-opt")
 def test_stock_mlir_opt_gives_functions_their_schedules_and_leaves_others(
     saved: tuple[str, ...], mixed: ModuleProgram, folder: Path
 ) -> None:
@@ -159,7 +158,7 @@ def test_stock_mlir_opt_gives_functions_their_schedules_and_leaves_others(
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+@pytest.mark.needs("mlir-opt")
 def test_a_function_of_another_type_is_left_alone(saved: tuple[str, ...], folder: Path) -> None:
     written(folder, MIXED.replace("32x48", "32x64").replace("16x48", "16x64"), "other.mlir")
     text = (folder / "other.mlir").read_text(encoding="utf-8")

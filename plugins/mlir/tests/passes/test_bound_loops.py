@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
-from autotune_mlir import bindings, openmp
+from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.parsing import parse_payload
 from autotune_mlir.passes.bound_loops import BOUNDS, LoopBound, Position, bound_loops, mark_of
@@ -255,7 +255,7 @@ def test_lowered_loops_depend_on_those_outside(
     assert "autotune." not in text
 
 
-@pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")
+@pytest.mark.needs("openmp")
 @pytest.mark.parametrize("causal", [0, 1])
 def test_threads_take_tiles_of_queries_as_they_come(
     causal: int, backend: MLIRBackend, target: Target

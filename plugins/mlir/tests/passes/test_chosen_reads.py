@@ -174,7 +174,6 @@ def test_matrices_beside_each_other_are_what_the_workload_says(
     backend, host = MLIRBackend(), detect_cpu()
     workload = beside(rows, widths, dtype, turned)
     for target in (host, preset("avx2").with_cores(1)):
-        if {*target.features} <= {*host.features}:
-            space = SketchSpace(workload, target, backend.limits(target))
-            for candidate in space.sample(2, np.random.default_rng(seed)):
-                check_candidate(backend, candidate, target)
+        space = SketchSpace(workload, target, backend.limits(target))
+        for candidate in space.sample(2, np.random.default_rng(seed)):
+            check_candidate(backend, candidate, target)

@@ -15,7 +15,7 @@ from mlir_schedules import candidates
 
 from autotune.ir.workloads import Workload
 from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target, detect_cpu
+from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import check_candidate, request_for
 
 
@@ -35,9 +35,14 @@ def test_no_lane_reads_by_itself(workload: Workload, backend: MLIRBackend, targe
         check_candidate(backend, candidate, target)
 
 
-def test_guards_are_dropped_where_channels_are_padded_to_twice_as_many(target: Target) -> None:
-    workload = fractional_convolution(extents=(8, 6), channels=3, out=17)
-    found = [it for it in candidates(workload, target, 3) if it.config.get("Y.c.extent") == 32]
+@pytest.mark.parametrize(("machine", "lanes"), [("haswell-2core", 8), ("zen4-2core", 16)])
+def test_guards_are_dropped_where_channels_are_padded_to_twice_as_many(
+    machine: str, lanes: int
+) -> None:
+    target = preset(machine)
+    workload = fractional_convolution(extents=(8, 6), channels=3, out=lanes + 1)
+    drawn = candidates(workload, target, 3)
+    found = [it for it in drawn if it.config.get("Y.c.extent") == 2 * lanes]
     assert found
     for candidate in found:
         text = scheduled_text(request_for(candidate, target))

@@ -11,6 +11,7 @@ from autotune_mlir import code_generation, compiler, host
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.passes.fast_math import FUNCTIONS
 from autotune_mlir.passes.vector_instructions import BASIC, VectorInstructions
+from needs import skip_here
 from numpy.typing import NDArray
 from single_precision import ARGUMENTS, SPECIAL, check_errors
 
@@ -85,7 +86,7 @@ def test_exponentials_are_scaled_by_the_instruction(lanes: int, calls: int) -> N
 @pytest.mark.parametrize("lanes", [4, 8, 16, 48])
 def test_scaled_exponentials_have_the_stated_errors(lanes: int, target: Target) -> None:
     if "avx512vl" not in target.features:
-        pytest.skip("this processor has no instruction that scales vectors")
+        skip_here("its processor has no instruction that scales vectors")
     values = np.resize(ARGUMENTS, -(-len(ARGUMENTS) // 48) * 48)
     check_errors("exp", values, applied("exp", values, lanes, host.vector_instructions(target)))
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attrs import evolve
-from autotune_mlir import code_generation, compiler, openmp
+from autotune_mlir import code_generation, compiler
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.schedule import schedule
 from autotune_mlir.scripted import program_of
+from needs import skip_here
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule, ProgramFile
@@ -125,7 +126,7 @@ def call_of(candidate: Candidate) -> Tensorize:
 def need(target: Target) -> None:
     lacking = missing_features(target.features, detect_cpu().features)
     if lacking:
-        pytest.skip(f"this machine lacks {', '.join(lacking)}")
+        skip_here(f"it lacks {', '.join(lacking)}")
 
 
 def lowered(candidate: Candidate, threads: int = 1) -> compiler.Lowered:
@@ -174,10 +175,9 @@ def test_copies_of_one_shape_are_interleaved_apart() -> None:
     check_exact(found[:2], ZEN4)
 
 
+@pytest.mark.needs("openmp")
 def test_copies_are_interleaved_on_several_threads() -> None:
     need(ZEN4)
-    if openmp.find() is None:
-        pytest.skip(f"there is no OpenMP runtime: {openmp.INSTALL}")
     target = ZEN4.with_cores(2)
     check_exact(samples(gemm(m=48, n=64, k=32, dtype="int8"), target), target, threads=2)
 

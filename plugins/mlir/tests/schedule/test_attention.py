@@ -10,7 +10,6 @@ from itertools import islice
 import pytest
 from attention_workloads import grouped, transposed, with_bias, with_computed_keys, with_epilogue
 from attrs import evolve
-from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
@@ -73,7 +72,7 @@ def test_tiles_compute_what_the_workload_says(
         check_candidate(backend, candidate, target)
 
 
-@pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")
+@pytest.mark.needs("openmp")
 def test_on_two_threads(backend: MLIRBackend, target: Target) -> None:
     for candidate in tiles(WORKLOADS["whole vectors"], target, 2):
         check_candidate(backend, candidate, target, threads=2)

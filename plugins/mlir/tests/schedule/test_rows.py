@@ -9,7 +9,6 @@ from itertools import islice
 
 import pytest
 from attrs import evolve
-from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
@@ -389,7 +388,7 @@ def test_lanes_of_what_moves_into_a_loop(backend: MLIRBackend, target: Target) -
     assert statement.iterations == (1, 16)
 
 
-@pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")
+@pytest.mark.needs("openmp")
 def test_on_two_threads(backend: MLIRBackend, target: Target) -> None:
     for workload in (softmax(m=8, n=64), elementwise(m=8, n=64), chain_in_rows()):
         for candidate in islice(candidates(workload, target, 1), 3):

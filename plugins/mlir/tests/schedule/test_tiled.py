@@ -7,11 +7,13 @@ import re
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
+from autotune_mlir.host import vector_instructions
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from made_workloads import gram
 from mlir_lowered import lowered_nest
 from mlir_schedules import candidates, scheduled
+from mlir_tiles import lowered
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule
@@ -29,7 +31,7 @@ from autotune.sketches import (
     names_used,
 )
 from autotune.targets import Target, preset
-from autotune.testing.programs import check_candidate, request_for
+from autotune.testing.programs import check_candidate
 
 PRODUCTS = {
     "gemm": gemm(m=24, n=64, k=16),
@@ -125,9 +127,9 @@ def test_a_whole_operand_is_copied_once(
     candidate = packed_first(block, lanes)
     workload = candidate.sketch.workload
     check_candidate(backend, candidate, target)
-    lowered = lowered_nest(payload(workload), schedule(candidate, workload), MAIN)
+    nest = lowered_nest(payload(workload), schedule(candidate, workload), MAIN)
     shape = (6, 48) if block is None else (6, 6, 8)
-    assert [(it.shape, it.loops) for it in lowered.buffers if len(it.shape) > 1] == [(shape, ())]
+    assert [(it.shape, it.loops) for it in nest.buffers if len(it.shape) > 1] == [(shape, ())]
 
 
 def test_blocks_that_no_tile_reads() -> None:
@@ -172,7 +174,7 @@ def test_casts_of_factors_are_a_part_of_products(dtype: str, target: Target) -> 
         assert re.search(r"arith\.ext\w+ .* : vector<", text)
 
 
-def test_blocks_that_vectors_of_what_is_read_do_not_divide(backend: MLIRBackend) -> None:
+def test_blocks_that_vectors_of_what_is_read_do_not_divide() -> None:
     """Of 16 lanes, 12 divide rows of 24, and not blocks of 16 columns."""
     wide = preset("zen4-1core")
     found = [
@@ -183,4 +185,4 @@ def test_blocks_that_vectors_of_what_is_read_do_not_divide(backend: MLIRBackend)
         and candidate.sketch.name.startswith("packed-root")
     ]
     assert found
-    backend.lower(request_for(found[0], wide))
+    lowered(found[0], vectors=vector_instructions(wide))

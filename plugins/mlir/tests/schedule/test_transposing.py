@@ -70,8 +70,6 @@ def test_transposes_are_what_the_workload_says(
     backend, target = MLIRBackend(), detect_cpu()
     workload = transposed(*extents, dtype, scaled and dtype == "float32")
     for each in (target, preset("avx2").with_cores(1)):
-        if not {*each.features} <= {*target.features}:
-            continue
         space = SketchSpace(workload, each, backend.limits(each))
         for candidate in space.sample(2, np.random.default_rng(seed)):
             check_candidate(backend, candidate, each)

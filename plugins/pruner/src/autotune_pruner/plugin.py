@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
 __all__ = ["autotune_parts"]
@@ -16,6 +17,7 @@ _PRESETS = {
 }
 
 
+@hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns every part of this distribution."""
     terms = ("waves", "lanes", "registers", "reuse", "memory")
@@ -40,6 +42,7 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.momentum:MomentumPaCM",
             "pacm that adapts trained weights with momentum, as in MoA-Pruner",
             reads_nest=True,
+            trained=True,
         ),
         PluginSpec(
             "strategy",
@@ -56,6 +59,7 @@ def autotune_parts() -> list[PluginSpec]:
             "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
             default_cost_model="moa-pacm",
             reads_nest=True,
+            trained=True,
         ),
         PluginSpec(
             "pruning_model",
@@ -74,7 +78,7 @@ def autotune_parts() -> list[PluginSpec]:
             "trained_model",
             "pacm-cpu",
             "autotune_pruner.trained:pacm_cpu",
-            "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
+            "Weights of pacm and moa-pacm, trained on programs of 64 operators on one CPU core",
         ),
         PluginSpec(
             "trained_model",

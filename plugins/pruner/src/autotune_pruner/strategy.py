@@ -178,7 +178,7 @@ class PrunerStrategy(RecordedStrategy):
         sample = sample.over(context.space.sketches())
         if self._is_due():
             self._drafts = self._drafter.published(sample, self._history)
-        others = sample.joined(self._measured())
+        others = sample + self._measured()
         # Where the cost model ties, what is drafted comes first, the best of it foremost.
         ties = self._drafts.joined(ScoredBatch(others, np.full(len(others), -np.inf)))
         population = ScoredBatch.of(ties.batch, context.cost_model.predict)

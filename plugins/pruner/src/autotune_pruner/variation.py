@@ -47,7 +47,7 @@ def mutated(
     kept, moving = batch.select(~moves), batch.select(moves)
     if not len(moving):
         return kept
-    return kept.joined(space.neighbours(moving.without_empty(), rng).over(batch.sketches))
+    return kept + space.neighbours(moving.without_empty(), rng)
 
 
 def mixed(
@@ -76,7 +76,7 @@ def mixed(
     right = _mates(batch, left, parents, rng)
     mothers, fathers = batch.select(left).without_empty(), batch.select(right).without_empty()
     mixtures = space.crossover(mothers, fathers, rng).over(batch.sketches)
-    return children.joined(mutated(mixtures, mutation, space, rng))
+    return children + mutated(mixtures, mutation, space, rng)
 
 
 def _mates(

@@ -28,7 +28,7 @@ from autotune.sketches import prepacked_operands
 from autotune.sketches.limits import ScheduleLimits
 from autotune.sketches.steps import GPU_STEP_NAMES, STEP_TYPES
 from autotune.store.records import Record
-from autotune.targets import Target
+from autotune.targets import Target, check_runs_here
 from autotune_tvm import compiler, cuda_measuring, runtime, untuned
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.digests import module_digest
@@ -95,6 +95,8 @@ class TVMBackend(Backend):
         compiler.check_target(target)
         if target.kind == "cuda":
             cuda_measuring.check_cuda(target)
+        else:
+            check_runs_here(target, self.name)
 
     def limits(self, target: Target) -> ScheduleLimits:
         """What can be replayed; the numbers are explained where they are defined.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
 AUTOTUNE_API_VERSION = 2
 
 
+@hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns every part of this distribution."""
     return [

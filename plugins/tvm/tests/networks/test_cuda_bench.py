@@ -16,7 +16,6 @@ from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure import MeasureProtocol
 from autotune.networks.bench import BenchOptions, bench_model
 from autotune.networks.bench.result import bench_table
-from autotune.targets import detect_cuda
 
 
 def body(emit: Any, x: Any) -> Any:
@@ -74,15 +73,9 @@ def test_what_cannot_be_is_one_error(cuda: FakeCuda, tmp_path: Path, source: str
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 @pytest.mark.parametrize("precision", [None, "float16", "bfloat16"])
 def test_runtimes_on_a_real_device(tmp_path: Path, precision: str | None) -> None:
-    torch = pytest.importorskip("torch")
-    try:
-        detect_cuda()
-    except UnsupportedTarget as error:
-        pytest.skip(str(error))
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
     sizes = {"image": 64, "blocks": 1}
     runtimes = ("untuned", "torch eager", "torch.compile")
     asked = options(tmp_path, runtimes=runtimes, seconds=0.2, precision=precision)

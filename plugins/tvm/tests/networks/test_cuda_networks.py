@@ -19,7 +19,7 @@ from fake_cuda import FakeCuda
 from relax_networks import const, network, op, run, weights
 
 import autotune
-from autotune.backends import BuildFailed, NoCudaCompiler, find_cuda_compiler
+from autotune.backends import BuildFailed
 from autotune.errors import InvalidValueError, UnsupportedTarget, UnsupportedWorkload
 from autotune.measure import MeasureProtocol
 from autotune.measure.devices.kernels import LoadedKernels
@@ -171,12 +171,9 @@ def test_an_operator_without_a_kernel_is_named(cuda: FakeCuda) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("nvrtc")
 @pytest.mark.parametrize("processor", ["sm_90a", "sm_80"])
 def test_functions_become_real_machine_code(module: Any, processor: str) -> None:
-    try:
-        find_cuda_compiler()
-    except NoCudaCompiler:
-        pytest.skip("there is no compiler of CUDA source")
     target = evolve(TARGET, processor=processor)
     built = RelaxFrontend().load(module, None, LoadOptions(target, 1)).build({}, target, 1)
     assert isinstance(built, CudaNetwork)
@@ -245,11 +242,8 @@ def test_networks_in_tf32_are_compared_to_its_precision(cuda: FakeCuda) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("nvrtc")
 def test_products_in_tf32_become_real_machine_code() -> None:
-    try:
-        find_cuda_compiler()
-    except NoCudaCompiler:
-        pytest.skip("there is no compiler of CUDA source")
     target = evolve(resolve("h100-tf32"), processor="sm_90a")
     module = network([((1, 16, 8, 8), "float32")], convolution_and_product)
     program = RelaxFrontend().load(module, None, LoadOptions(target, 1))
@@ -278,10 +272,7 @@ def test_a_network_is_tuned_and_built_from_records(
 
 @pytest.mark.gpu
 def test_a_network_runs_on_a_real_device(tmp_path: Path, module: Any) -> None:
-    try:
-        target = detect_cuda()
-    except UnsupportedTarget as error:
-        pytest.skip(str(error))
+    target = detect_cuda()
     result = autotune.tune_model(
         module, trials=12, round_size=4, target=target, database=str(tmp_path / "records.db")
     )

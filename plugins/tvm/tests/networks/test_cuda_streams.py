@@ -19,7 +19,7 @@ from fake_cuda import FakeCuda
 from fake_torch import WAITING, FakeTorch
 from relax_networks import network, op, run, weights
 
-from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.errors import InvalidValueError
 from autotune.measure.devices.shared import DeviceFailed, shared_device
 from autotune.networks import LoadOptions
 from autotune.networks.cuda_network import CudaNetwork
@@ -214,16 +214,15 @@ def test_faults_are_those_of_whatever_waits(
 
 @pytest.fixture
 def real() -> Any:
-    module = pytest.importorskip("torch")
-    try:
-        target = detect_cuda()
-    except UnsupportedTarget as error:
-        pytest.skip(str(error))
+    import torch
+
+    target = detect_cuda()
     made = RelaxFrontend().load(MODULE, None, LoadOptions(target, 1)).build({}, target, 1)
-    return module, made
+    return torch, made
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 def test_torch_itself_calls_on_its_streams(real: Any) -> None:
     torch, made = real
     w = torch.from_numpy(W).cuda()
@@ -246,6 +245,7 @@ def test_torch_itself_calls_on_its_streams(real: Any) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 def test_weights_of_torch_change_and_torch_records(real: Any) -> None:
     torch, made = real
     w, x = torch.from_numpy(W).cuda().requires_grad_(), torch.from_numpy(X).cuda()

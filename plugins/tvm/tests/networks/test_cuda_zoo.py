@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.frontend import RelaxFrontend
 from fake_cuda import FakeCuda
@@ -19,6 +16,7 @@ from autotune.networks.source import Source, as_inputs
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
+pytestmark = pytest.mark.needs("torch")
 TARGET = preset("h100")
 SMALL: dict[str, dict[str, int]] = {
     "resnet_50": {"image": 32, "width": 8, "blocks": 2, "classes": 10},

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
 import onnx
+import pytest
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.frontend import RelaxFrontend
 from onnx import TensorProto, helper, numpy_helper

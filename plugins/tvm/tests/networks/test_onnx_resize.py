@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from autotune_tvm.networks.frontend import RelaxFrontend
+from autotune_tvm.networks.sources.onnx_resize import write_out_resizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-pytest.importorskip("onnx")
-
-import onnx
-from autotune_tvm.networks.frontend import RelaxFrontend
-from autotune_tvm.networks.sources.onnx_resize import write_out_resizes
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 

@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fake_cuda
 import pytest
+import torch
+from autotune_tvm import relax_pipelines, torch_backend
+from autotune_tvm.torch_backend import BackendOptions, autotune
 from entry_points import installed_as_declared
 
-torch = pytest.importorskip("torch")
-
-import fake_cuda  # noqa: E402
-from autotune_tvm import relax_pipelines, torch_backend  # noqa: E402
-from autotune_tvm.torch_backend import BackendOptions, autotune  # noqa: E402
-
-import autotune as package  # noqa: E402
-from autotune.errors import InvalidValueError  # noqa: E402
+import autotune as package
+from autotune.errors import InvalidValueError
 
 OPTIONS = {"threads": 1, "fallback": "eager"}
 
@@ -267,9 +265,8 @@ def test_attention_of_gpus_is_compiled(
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 def test_a_model_on_a_cuda_device_is_compiled_for_it(tmp_path: Path) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
     options = {**OPTIONS, "target": "cuda", "trials": 4, "database": str(tmp_path / "records.db")}
     there = model().cuda()
     x = torch.randn(8, 32, device="cuda")
@@ -281,10 +278,9 @@ def test_a_model_on_a_cuda_device_is_compiled_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 def test_compiled_models_are_called_on_torchs_stream(tmp_path: Path) -> None:
     """Ten calls are begun behind work that takes long, and see weights as they are by then."""
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
     options = {**OPTIONS, "target": "cuda", "trials": 4, "database": str(tmp_path / "records.db")}
     there, plain = model().cuda(), model().cuda()
     compiled = torch.compile(there, backend=autotune, options=options)
@@ -324,11 +320,10 @@ class Attending(torch.nn.Module):  # type: ignore[misc]
 
 
 @pytest.mark.gpu
+@pytest.mark.needs("torch of CUDA")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_attention_on_a_cuda_device_is_left_to_nobody(tmp_path: Path, dtype: Any) -> None:
     """Whichever kernel torch would take, on a device that the model's process uses already."""
-    if not torch.cuda.is_available():
-        pytest.skip("torch finds no CUDA device")
     kept = torch.zeros(1 << 30, device="cuda")
     options = {**OPTIONS, "target": "cuda", "trials": 4, "database": str(tmp_path / "records.db")}
     there = Attending().cuda().to(dtype).eval()

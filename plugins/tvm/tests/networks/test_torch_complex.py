@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.sources.decompositions.complex_pairs import (

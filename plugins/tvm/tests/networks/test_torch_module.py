@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.frontend import RelaxFrontend
@@ -317,7 +314,7 @@ def test_a_module_needs_inputs_and_is_not_in_training(target: Target) -> None:
         RelaxFrontend().load(model(Residual).train(), IMAGE, options)
 
 
-@pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this torch is built without CUDA")
+@pytest.mark.needs("torch of CUDA")
 def test_a_model_on_another_device_is_read_on_the_cpu() -> None:
     from autotune_tvm.networks.sources.torch_module import _on_cpu
     from torch._subclasses.fake_tensor import FakeTensorMode

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from autotune_tvm.networks.frontend import RelaxFrontend
 from torch import nn

@@ -16,6 +16,7 @@ from autotune_tvm.lowering import tir_pipeline
 from autotune_tvm.passes import expand_functions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import skip_here
 from single_precision import ARGUMENTS, check_errors, exact
 from thinning import thinned
 from tvm import te, tirx
@@ -65,7 +66,7 @@ def compiled(function: str, n: int, lanes: int, cpu: str) -> tuple[Any, str]:
 
 def skip_unless_here(cpu: str) -> None:
     if not set(CPUS[cpu].features) <= set(detect_cpu().features):
-        pytest.skip(f"this machine has no {', '.join(CPUS[cpu].features)}")
+        skip_here(f"it has no {', '.join(CPUS[cpu].features)}")
 
 
 @pytest.mark.parametrize("lanes", thinned([16, 1], 2))

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.passes.flat_reads import flat_reads
 from tvm import te
 from tvm.ir import IRModule, TensorLoad

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.emit import module_for
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
 from autotune_tvm.replay import schedule

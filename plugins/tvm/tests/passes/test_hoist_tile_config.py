@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("tvm")
-
 import tvm
 from autotune_tvm.emit import module_for
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config

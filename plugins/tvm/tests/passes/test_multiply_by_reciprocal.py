@@ -6,10 +6,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("tvm")
-
 import tvm
 from autotune_tvm.compiler import generate_code, lower_module
 from hypothesis import given, settings

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.passes import narrow_boolean_vectors
 from autotune_tvm.replay import schedule
-from cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Program, run_all
 from tvm_lowered import lowered_nest
 
 from autotune.backends import BuildRequest
@@ -83,7 +83,6 @@ def program_of(workload: Workload) -> Program:
     return Program(source, ((kernel.blocks, kernel.threads),), workload, inputs)
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: CUDA source is not run")
 def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [program_of(workload) for workload, _ in WORKLOADS.values()]
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
@@ -91,7 +90,7 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["Y"], wanted["Y"])
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: CUDA source is not compiled")
+@pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("kind", ["negated", "mask"])
 def test_nvcc_takes_them(kind: str) -> None:
     workload, _ = WORKLOADS[kind]

@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("tvm")
-
 import tvm
 from autotune_tvm.compiler import compile_module
 from autotune_tvm.passes.peel_tails import peel_tails

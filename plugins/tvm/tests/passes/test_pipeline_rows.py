@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.passes.statements import blocks, intrinsic_of, statements
 from autotune_tvm.scheduled import scheduled_module

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import compile_module
 from autotune_tvm.passes.statements import at, intrinsic_of, statements

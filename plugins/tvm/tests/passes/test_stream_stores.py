@@ -7,9 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import compile_module, lower_module

@@ -6,9 +6,6 @@ import re
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
 import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend

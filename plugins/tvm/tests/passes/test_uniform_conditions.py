@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("tvm")
-
 import tvm
 from autotune_tvm.compiler import compile_module
 from autotune_tvm.passes.uniform_conditions import uniform_conditions

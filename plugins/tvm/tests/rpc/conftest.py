@@ -1,14 +1,6 @@
-"""Servers for the tests of runner ``rpc``."""
+"""Tests of runner ``rpc``; TVM's tracker fails without a word to its caller without these two."""
 
 from __future__ import annotations
 
-import importlib.util
-
-import pytest
-
-
-@pytest.fixture(scope="session", autouse=True)
-def tracker_can_run() -> None:
-    """TVM's tracker fails without a word to its caller where one of these is missing."""
-    missing = [name for name in ("tornado", "cloudpickle") if not importlib.util.find_spec(name)]
-    assert not missing, f"TVM's RPC tracker needs {', '.join(missing)}: make the environment anew"
+import cloudpickle  # noqa: F401
+import tornado  # noqa: F401

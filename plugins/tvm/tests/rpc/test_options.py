@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from autotune_tvm.backend import TVMBackend
 from autotune_tvm.rpc.engine import RPCEngine
 from autotune_tvm.rpc.options import ENVIRONMENT, RPCOptions, read_environment, read_rpc_options
 
-from autotune.errors import AutotuneError, InvalidValueError
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedTarget
 from autotune.measure import MeasureProtocol
 from autotune.plugins import Context
 from autotune.targets import Target
@@ -72,3 +73,10 @@ def test_what_servers_cannot_do_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(AutotuneError, match=message):
         RPCEngine(context(**others))
+
+
+def test_servers_may_have_instructions_that_this_machine_lacks() -> None:
+    board = Target("cpu", "board", cores=1, processor="x86-64-v3", features=("avx2", "avx99"))
+    with pytest.raises(UnsupportedTarget, match="lacks avx99 of target 'board'"):
+        TVMBackend().check_measuring(board)
+    RPCEngine(context(target=board))

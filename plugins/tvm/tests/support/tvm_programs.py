@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.scheduled import scheduled_module
+from needs import skip_here
 from tile_machine import has_tiles
 
 from autotune.ir.workloads import Workload, random_inputs
@@ -56,7 +56,7 @@ def runs_here(target: Target) -> bool:
 def need(target: Target) -> None:
     """Skip a test of programs that this machine cannot run."""
     if not runs_here(target):
-        pytest.skip(f"this machine cannot run programs for {target.name}")
+        skip_here(f"it cannot run programs for {target.name}")
 
 
 def check_exact(candidates: Iterable[Candidate], target: Target, threads: int = 1) -> None:

@@ -20,6 +20,7 @@ from attrs import define, field
 from autotune.errors import InvalidValueError, one_line
 from autotune.measure.engines.supervised import Node, SupervisorSetup
 from autotune.measure.engines.supervised.cluster import OnEvent
+from autotune.plugins.installing import install_extra
 from autotune.process.channel import ATTACHMENTS, Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.private_folder import PrivateFolder, make_private_folder
@@ -201,8 +202,7 @@ class RayCluster:
         """See :class:`~autotune.measure.engines.supervised.Cluster`."""
         if importlib.util.find_spec("ray") is None:
             raise WorkerStartFailed(
-                "runner 'ray' needs Ray, which is not installed: "
-                "pip install 'tensor-autotune[ray]'"
+                f"runner 'ray' needs Ray, which is not installed: run {install_extra('ray')}"
             )
         host = self._address.rpartition(":")[0].strip("[]")
         if host:

@@ -8,6 +8,7 @@ from autotune.models.cost.differentiable import DifferentiableCostModel, require
 from autotune.models.cost.gbdt import GradientBoostedTrees
 from autotune.models.cost.learning import check_has_learned, split_learn
 from autotune.models.cost.model_file import ModelFile, SavedModel, read_model, write_model
+from autotune.models.cost.model_state import check_model
 from autotune.models.cost.random import RandomCostModel
 from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
 from autotune.models.cost.trained import trained_model
@@ -24,6 +25,7 @@ __all__ = [
     "TrainableCostModel",
     "TrainingGroup",
     "check_has_learned",
+    "check_model",
     "read_model",
     "require_differentiable",
     "split_learn",

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.plugins.installing import install_extra
 from autotune.process.garbage import no_collection
 
 __all__ = ["NETWORKS", "Network", "create", "names"]
@@ -129,7 +130,7 @@ def create(name: str, *, seed: int = 0, **sizes: int) -> tuple[Any, tuple[Any, .
             raise
         raise AutotuneError(
             f"network {name!r} is built with torch, which is not installed: run "
-            "pip install 'tensor-autotune[torch]'"
+            + install_extra("torch")
         ) from error
     made: tuple[Any, tuple[Any, ...]] = building.build(getattr(module, network.kind), chosen, seed)
     return made

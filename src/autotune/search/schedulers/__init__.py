@@ -8,6 +8,7 @@ from autotune.search.schedulers.gradients import task_gradients
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.schedulers.similarity import similarity_group
 from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
+from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
 
 __all__ = [
     "DiffusionOptions",
@@ -17,6 +18,9 @@ __all__ = [
     "RoundRobin",
     "TaskInfo",
     "TaskScheduler",
+    "check_round",
+    "check_scheduler",
+    "check_tasks",
     "similarity_group",
     "task_gradients",
 ]

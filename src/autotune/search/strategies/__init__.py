@@ -11,7 +11,7 @@ from autotune.search.strategies.grid import GridStrategy
 from autotune.search.strategies.history import History
 from autotune.search.strategies.pool import Pool
 from autotune.search.strategies.random import RandomStrategy
-from autotune.search.strategies.recorded import RecordedStrategy
+from autotune.search.strategies.recorded import RecordedStrategy, check_strategy
 from autotune.search.strategies.sampling import FreshSampler
 from autotune.search.strategies.scored_batch import ScoredBatch
 from autotune.search.strategies.strategy import Strategy
@@ -32,6 +32,7 @@ __all__ = [
     "ScoredBatch",
     "Strategy",
     "Context",
+    "check_strategy",
     "generator_state",
     "restore_generator",
 ]

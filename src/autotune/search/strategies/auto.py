@@ -184,8 +184,7 @@ class AutoStrategy(RecordedStrategy):
         elites = self._history.best(_ELITES)
         for sketch, matrix in enumerate(elites.matrices):
             for row in matrix:
-                around = self._moves.around(sketch, row, self._context.rng)
-                found = found.joined(around.over(found.sketches))
+                found += self._moves.around(sketch, row, self._context.rng)
         return self._history.unseen(found)
 
     def _picked(

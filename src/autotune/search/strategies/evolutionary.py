@@ -110,7 +110,7 @@ class EvolutionaryStrategy(RecordedStrategy):
     def _evolved(self, elites: CandidateBatch, n: int) -> list[Candidate]:
         options = self.options
         fresh = self._sampler.sample(self._population - len(elites))
-        pool = Pool(self._context.cost_model.predict, elites.joined(fresh))
+        pool = Pool(self._context.cost_model.predict, elites + fresh)
         if options.parents == "score":
             self._add_generations(pool)
         else:
@@ -180,11 +180,10 @@ class EvolutionaryStrategy(RecordedStrategy):
             mixtures = space.crossover(mothers.without_empty(), fathers.without_empty(), rng)
             mixtures = mixtures.over(batch.sketches)
             again = rng.random(len(mixtures)) < options.mutation_probability
-            done = done.joined(mixtures.select(~again))
-            children = children.joined(mixtures.select(again))
+            done += mixtures.select(~again)
+            children += mixtures.select(again)
         if len(children):
-            moved = space.neighbours(children.without_empty(), rng)
-            done = done.joined(moved.over(batch.sketches))
+            done += space.neighbours(children.without_empty(), rng)
         return done
 
     def _mates(

@@ -60,7 +60,7 @@ class FeasibleMoves:
         if len(single) >= _JOINT:
             return single
         joint = CandidateBatch(((own, np.repeat(row[None], _JOINT, axis=0)),))
-        return single.joined(self._space.neighbours(joint, rng))
+        return single + self._space.neighbours(joint, rng)
 
 
 def _nearest(values: NDArray[np.int64], value: int) -> NDArray[np.int64]:

@@ -52,4 +52,4 @@ class ScoredBatch:
             strict=True,
         )
         scores = np.concatenate([part for pair in pairs for part in pair])
-        return ScoredBatch(self.batch.joined(other.batch), scores)
+        return ScoredBatch(self.batch + other.batch, scores)

@@ -17,6 +17,7 @@ from attrs import frozen
 from autotune.ir.expressions import AffineForm, Binary, Cast, Load, ScalarExpr
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic
+from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.rules.access import depends_on, dimension_of, is_affine, operand_forms
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import (
@@ -29,8 +30,12 @@ from autotune.spaces.rules.multi_level_tiling import (
 )
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import padded_extents
+from autotune.targets import Target
 
-__all__ = ["TensorTilingRule", "contraction_of"]
+__all__ = ["TensorTilingRule", "contraction_of", "lacking_instructions"]
+
+
+_STEPS = ("tensorize", "interleave", "pack.blocked")
 
 
 @frozen
@@ -45,7 +50,7 @@ class TensorTilingRule(SketchRule):
     name: str = "tensor-tiling"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        if not draft.can("tensorize", "interleave", "pack.blocked"):
+        if not draft.can(*_STEPS):
             return None
         for intrinsic in self.intrinsics:
             if draft.limits.backend not in intrinsic.implementations:
@@ -60,6 +65,32 @@ class TensorTilingRule(SketchRule):
         return None
 
 
+def lacking_instructions(
+    workload: Workload, target: Target, limits: ScheduleLimits
+) -> tuple[str, ...]:
+    """A sentence for each kind of product that the backend has instructions for and a CPU none."""
+    if target.kind != "cpu" or limits.missing(_STEPS):
+        return ()
+    found: dict[str, None] = {}
+    for stage in workload.stages:
+        fitting = [
+            it
+            for it in INTRINSICS.values()
+            if it.kind == target.kind
+            and limits.backend in it.implementations
+            and contraction_of(workload, stage, it) is not None
+        ]
+        if fitting and not any(it.supported_by(target) for it in fitting):
+            left, right, total = (it.dtype for it in fitting[0].operands)
+            needed = dict.fromkeys(" and ".join(it.features) for it in fitting)
+            found[
+                f"products of {left} and {right} run in plain loops, since target "
+                f"{target.name!r} has no instruction that sums them up in {total}: it would take "
+                + ", or ".join(needed)
+            ] = None
+    return tuple(found)
+
+
 def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Contraction | None:
     """How calls of ``intrinsic`` compute ``stage``; None where they do not.
 
@@ -67,7 +98,7 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
     same for all vector lanes; the other of the right operand's type, with dimensions for the
     vector axis and for that reduce axis, one of which is the innermost.
     """
-    if stage.combiner != "add" or not stage.spatial_axes:
+    if stage.combiner != "add" or not stage.spatial_axes or not stage.reduce_axes:
         return None
     if stage.output.dtype != intrinsic.result.dtype:
         return None

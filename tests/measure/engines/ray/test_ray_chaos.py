@@ -24,9 +24,8 @@ from autotune.measure.engines.engine_pool import EnginePool
 from autotune.measure.engines.supervised import SupervisedEngine
 from autotune.testing.engine_suite import EngineHost, engine_context
 
-pytest.importorskip("ray")
 # Ray's own, of its start-up.
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
+pytestmark = [pytest.mark.needs("ray"), pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 
 # What is said of each. A worker's end is an outcome, or of no effect where it was at nothing.
 FAULTS = {

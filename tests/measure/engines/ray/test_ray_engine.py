@@ -25,9 +25,8 @@ from autotune.plugins import Context
 from autotune.process.errors import WorkerStartFailed
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
 
-pytest.importorskip("ray")
 # Ray's own, of its start-up.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.needs("ray"), pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,11 @@
+from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
 AUTOTUNE_API_VERSION = 2
 
 
+@hookimpl
 def autotune_parts():
     factory = "autotune_hill_climb.strategy:HillClimb"
-    about = "Neighbours of the fastest candidates so far"
+    about = "Neighbours of the fastest so far"
     return [PluginSpec("strategy", "hill-climb", factory, about)]

@@ -1,6 +1,5 @@
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
 from autotune.plugins.options import option, read_options
 from autotune.search import strategies
 
@@ -34,7 +33,6 @@ class HillClimb(strategies.Strategy):
         return {"strategy": self.name, "rng": rng, **self.history.state()}
 
     def load_state(self, state):
-        if state.get("strategy") != self.name:
-            raise InvalidValueError(f"not a state of {self.name!r}")
+        strategies.check_strategy(self.name, state)
         self.history.load_state(state)
         strategies.restore_generator(self.rng, state["rng"])

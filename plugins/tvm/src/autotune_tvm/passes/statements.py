@@ -17,6 +17,7 @@ __all__ = [
     "buffers_read",
     "buffers_written",
     "inside",
+    "intrinsic_name",
     "intrinsic_of",
     "number_of",
     "rebuilt",
@@ -63,10 +64,15 @@ def intrinsic_of(node: Any) -> str:
     """Name of the LLVM intrinsic that a statement calls; empty where it is no such call."""
     if not isinstance(node, tirx.Evaluate) or not isinstance(node.value, Call):
         return ""
-    called = node.value
-    if not called.op.same_as(tvm.ir.Op.get("tirx.call_llvm_intrin")):
+    return intrinsic_name(node.value)
+
+
+def intrinsic_name(call: Any) -> str:
+    """Name of the LLVM intrinsic that a call calls; empty where it calls something else."""
+    operators = ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin")
+    if not any(call.op.same_as(tvm.ir.Op.get(name)) for name in operators):
         return ""
-    return str(tvm.target.codegen.llvm_get_intrinsic_name(int(called.args[0].value)))
+    return str(tvm.target.codegen.llvm_get_intrinsic_name(int(call.args[0].value)))
 
 
 def number_of(expression: Any) -> int | None:

@@ -77,7 +77,7 @@ def check_context(context: Context) -> None:
             f"runner 'rpc' runs programs on CPUs only so far; target {context.target.name!r} is "
             f"of kind {context.target.kind!r}"
         )
-    TVMBackend().check_measuring(context.target, context.threads)
+    TVMBackend().check_target(context.target)
     if context.protocol.cold:
         raise InvalidValueError(
             "runner 'rpc' does not empty the caches of servers: measure warm, without --cold"

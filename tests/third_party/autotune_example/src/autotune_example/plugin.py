@@ -8,15 +8,8 @@ AUTOTUNE_API_VERSION = 2
 
 
 def autotune_parts() -> list[PluginSpec]:
-    """Returns every part of this distribution."""
+    """Returns the one part of this distribution."""
     return [
-        PluginSpec(
-            "strategy",
-            "example-coordinate",
-            "autotune_example.strategy:CoordinateStrategy",
-            "Neighbours of the best candidate so far",
-            {"tries": "neighbours drawn for each candidate asked for"},
-        ),
         PluginSpec(
             "observer",
             "example-memory",

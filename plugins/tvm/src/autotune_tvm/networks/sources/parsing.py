@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import InvalidValueError
+from autotune.plugins.installing import install_extra
 from autotune_tvm.compiler import brief
 from autotune_tvm.runtime import environment
 
@@ -56,7 +57,7 @@ def parse_pt2(path: Path) -> Any:
     except ImportError as error:
         raise InvalidValueError(
             f"{str(path)!r} is read with torch, which is not installed: run "
-            "pip install 'tensor-autotune[torch]'"
+            + install_extra("torch")
         ) from error
 
     _check_archive(path)

@@ -43,7 +43,10 @@ def _embedding_bag(
     if padding_idx >= 0:
         members = members & (indices != padding_idx)
     rows = torch.index_select(table, 0, indices)
-    if mode == 2:
+    if mode == 2 and indices.shape[0] == 0:
+        # Nothing has no extremes; a bag without rows is zeros.
+        result = table.new_zeros((count, table.shape[1]))
+    elif mode == 2:
         each = torch.where(members.unsqueeze(-1), rows.unsqueeze(0), -math.inf)
         result = torch.amax(each, 1)
         result = torch.where(torch.any(members, 1).unsqueeze(1), result, 0.0)

@@ -1,1 +1,0 @@
-"""A third-party plugin for autotune."""

@@ -1,1 +1,0 @@
-"""A third-party cost model for autotune."""
