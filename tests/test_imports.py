@@ -23,6 +23,7 @@ ROOMS = (
     "plugins",
     "sketches",
     "nest",
+    "lower",
     "spaces",
     "store",
     "models",

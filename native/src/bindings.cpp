@@ -35,4 +35,5 @@ NB_MODULE(_native, module) {
     autotune::bind_pam(module);
     autotune::bind_feasible_set(module);
     autotune::bind_timing(module);
+    autotune::bind_thread_pool(module);
 }

@@ -14,5 +14,6 @@ void bind_psa_cpu(nb::module_& module);
 void bind_pam(nb::module_& module);
 void bind_feasible_set(nb::module_& module);
 void bind_timing(nb::module_& module);
+void bind_thread_pool(nb::module_& module);
 
 }  // namespace autotune

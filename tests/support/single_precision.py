@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends.elementary import MAX_ERRORS
+from autotune.lower.elementary import MAX_ERRORS
 
 __all__ = ["ARGUMENTS", "SPECIAL", "check_errors", "exact"]
 

@@ -258,11 +258,11 @@ def test_a_contest_round_trips_through_json() -> None:
 @pytest.mark.parametrize(
     ("installed", "default"),
     [
-        (["tvm"], "tvm"),
-        (["mlir"], "mlir"),
-        (["mlir", "tvm"], "tvm"),
-        (["another", "mlir"], "mlir"),
-        (["other", "another"], "another"),
+        (["native"], "native"),
+        (["native", "tvm"], "tvm"),
+        (["mlir", "native"], "mlir"),
+        (["mlir", "native", "tvm"], "tvm"),
+        (["another", "native"], "native"),
     ],
 )
 def test_the_default_backend(
@@ -281,11 +281,3 @@ def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.Monkey
     assert backend_for([SQUARE]) == "tvm"
     assert backend_for([SQUARE, program]) == "other"
     assert backend_for(["nobody's"]) == "tvm"
-
-
-def test_no_backend_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(plugins.manager(), "names", lambda kind: ())
-    with pytest.raises(
-        InvalidValueError, match="-m pip install .*plugins/tvm, or .* for autotune-mlir"
-    ):
-        tune(tmp_path, backend=None)

@@ -24,7 +24,7 @@ from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
 from autotune.targets import Target, detect_cpu, measure_core_rates, repeat_times
 from autotune.tuning.options import usable_cpus
-from autotune.tuning.programs import compiling_backends, no_backend_text
+from autotune.tuning.programs import compiling_backends
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -100,10 +100,7 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _backends() -> Iterator[Finding]:
-    names = compiling_backends()
-    if not names:
-        yield Finding("backends", "error", no_backend_text())
-    for name in names:
+    for name in compiling_backends():
         try:
             backend = create_held_part("backend", name)
             yield Finding(f"backend {name}", "ok", str(backend.compiler_version()))

@@ -22,7 +22,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Stage
 from autotune.nest.emission import emit_nest
-from autotune.nest.loop_nest import Loop, LoopBound, LoopNest
+from autotune.nest.loop_nest import EarlyRead, Loop, LoopBound, LoopNest
 from autotune.nest.pipelining import check_pipelines
 from autotune.nest.scans import check_scan
 from autotune.nest.stage_schedule import StageSchedule
@@ -174,9 +174,9 @@ class _Derivation:
             schedule.split(step.axis, step.factors)
             schedule.covered.add(step.axis)
         elif isinstance(step, Stream):
-            self._check_output(step)
+            self._stream(schedule, step)
         elif isinstance(step, Prefetch):
-            self._check_prefetch(step)
+            self._prefetch(schedule, step)
         elif isinstance(step, BoundLoop):
             self._bound(schedule, step)
 
@@ -215,12 +215,13 @@ class _Derivation:
         known = self.schedules.get(stage.name)
         return known is not None and known.stage == stage
 
-    def _check_output(self, step: Stream) -> None:
+    def _stream(self, schedule: StageSchedule, step: Stream) -> None:
         """What passes the caches moves the same elements in the same loops."""
         if step.stage not in self.workload.outputs:
             raise ValueError(f"{step.stage!r} is no output, and only outputs pass the caches")
+        schedule.streams = step.choice
 
-    def _check_prefetch(self, step: Prefetch) -> None:
+    def _prefetch(self, schedule: StageSchedule, step: Prefetch) -> None:
         """What is asked for early is read once all the same."""
         if step.at not in self.schedules[step.consumer].loops:
             raise ValueError(f"{step.consumer!r} has no loop {step.at!r}")
@@ -228,6 +229,8 @@ class _Derivation:
             raise ValueError(f"{step.operand!r} is no input")
         if step.operand not in self.workload.stage(step.stage).reads:
             raise ValueError(f"{step.stage!r} reads no {step.operand!r}")
+        loop = self.schedules[step.consumer].loops[step.at].name
+        schedule.early = (*schedule.early, EarlyRead(step.operand, loop, step.choice))
 
     def _bound(self, schedule: StageSchedule, step: BoundLoop) -> None:
         loop = schedule.loops[step.loop]

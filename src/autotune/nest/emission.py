@@ -73,9 +73,14 @@ class _Emission:
                     evolve(statement, unroll_limit=schedule.unroll_limit)
                     for statement in self.statements[first:]
                 ]
-        return LoopNest(
-            tuple(self.statements), tuple(self.buffers), self.workload, tuple(self.packing)
-        )
+        statements = tuple(self._with_hints(statement) for statement in self.statements)
+        return LoopNest(statements, tuple(self.buffers), self.workload, tuple(self.packing))
+
+    def _with_hints(self, statement: Statement) -> Statement:
+        """A statement with how it reads and writes memory, apart from what."""
+        schedule = self.schedules[statement.stage]
+        early = schedule.early if statement.role == "compute" else ()
+        return evolve(statement, streams=schedule.streams, early=early)
 
     def _emit_whole_copies(self, schedule: StageSchedule) -> None:
         """Copies of whole operands: of a stage, and of those that are attached inside its loops.

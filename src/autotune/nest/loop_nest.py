@@ -112,6 +112,21 @@ class Access:
     write: bool = False
 
 
+@frozen
+class EarlyRead:
+    """What a statement asks for before it reads it.
+
+    Attributes:
+        operand: An input that it reads.
+        loop: Name of the loop, whose next iteration it asks for.
+        choice: 1 where it does; 0: as if this were not there.
+    """
+
+    operand: str
+    loop: str
+    choice: IntExpr
+
+
 @frozen(eq=False)
 class Statement:
     """One statement of the scheduled program.
@@ -140,6 +155,8 @@ class Statement:
         pipelined: Name of the loop of which it runs one iteration late, and of the statement in
             whose own loops it does. Buffers that are allocated in this loop and that it reads
             keep what they hold until they are written again.
+        streams: 1 where it writes past the caches; 0: as usual.
+        early: What it asks for early.
     """
 
     name: str
@@ -157,6 +174,8 @@ class Statement:
     unroll_limit: IntExpr = const(0)
     intrinsic: str = ""
     pipelined: tuple[str, str] | None = None
+    streams: IntExpr = const(0)
+    early: tuple[EarlyRead, ...] = ()
 
     @property
     def axes(self) -> tuple[str, ...]:

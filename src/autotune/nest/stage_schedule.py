@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from autotune.ir.expressions import IntExpr, const
 from autotune.ir.expressions.scalar import ScalarExpr
 from autotune.ir.workloads import Stage
-from autotune.nest.loop_nest import Loop
+from autotune.nest.loop_nest import EarlyRead, Loop
 from autotune.sketches import (
     Accumulate,
     BulkCopy,
@@ -48,6 +48,8 @@ class StageSchedule:
         unroll_limit: Statements that the compiler may make by unrolling.
         intrinsic: The matrix instruction that warps run the innermost loops as.
         pipelined: The loop of which it is one iteration late, and the stage in whose loops it is.
+        streams: 1 where its result is written past the caches.
+        early: What it asks for early.
     """
 
     stage: Stage
@@ -72,6 +74,8 @@ class StageSchedule:
     unroll_limit: IntExpr = const(0)
     intrinsic: str = ""
     pipelined: tuple[str, str] | None = None
+    streams: IntExpr = const(0)
+    early: tuple[EarlyRead, ...] = ()
 
     @property
     def copied(self) -> set[str]:

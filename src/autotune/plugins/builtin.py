@@ -200,6 +200,12 @@ _MEASURING = (
     ),
     PluginSpec(
         "backend",
+        "native",
+        "autotune.backends.native:NativeBackend",
+        "Loop nests printed as LLVM IR, for x86-64 CPUs; needs no other compiler",
+    ),
+    PluginSpec(
+        "backend",
         "external",
         "autotune.external.backend:ExternalBackend",
         "Programs that are built and run by the user's own commands or functions",

@@ -53,6 +53,7 @@ from autotune.sketches.rewrites import (
 )
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
+    GPU_STEP_NAMES,
     STEP_TYPES,
     Accumulate,
     BoundLoop,
@@ -88,6 +89,7 @@ __all__ = [
     "GROUPS",
     "ROWS",
     "STEP_CLASSES",
+    "GPU_STEP_NAMES",
     "STEP_TYPES",
     "STEP_VARIANTS",
     "TERMS",

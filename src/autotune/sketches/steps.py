@@ -425,6 +425,13 @@ STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 """Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""
 CORE_STEP_NAMES = frozenset({*STEP_TYPES, *STEP_SPELLINGS})
 """Names that no plugin may register."""
+GPU_STEP_NAMES = frozenset(
+    {
+        *("bind", "bulk_copy", "core_matrices", "fetch", "im2col", "pipeline_fetches"),
+        *("shared_layout", "warp_tensorize"),
+    }
+)
+"""Names of the steps that only schedules of GPUs have."""
 STEP_CLASSES.update(STEP_TYPES)
 STEP_NAMES = {cls: name for name, cls in STEP_TYPES.items()}
 

@@ -13,7 +13,6 @@ from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkloa
 from autotune.ir.workloads import Workload, structure_of
 from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
-from autotune.plugins.installing import install_distributions
 from autotune.plugins.manager import manager
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
@@ -32,13 +31,12 @@ __all__ = [
     "default_backend",
     "import_on_each",
     "no_backend_error",
-    "no_backend_text",
     "tasks_on_backends",
     "usable_backends",
 ]
 
-# The default where several are installed: the first of these.
-_USUAL_BACKENDS = ("tvm", "mlir")
+# The default: the first of these that is installed. The core has the last one.
+_USUAL_BACKENDS = ("tvm", "mlir", "native")
 
 
 @frozen(eq=False)
@@ -408,31 +406,19 @@ def compiling_backends() -> tuple[str, ...]:
 
 
 def default_backend() -> str:
-    """The backend that is used where none is named.
+    """The backend that is used where none is named: ``tvm``, ``mlir`` or ``native``.
 
-    The only one that is installed; of several, the first of ``tvm``, ``mlir`` and the others by
-    name.
-
-    Raises:
-        InvalidValueError: none is installed.
+    The first of these that is installed, which the last one always is.
     """
-    installed = sorted(compiling_backends())
-    usual = [name for name in _USUAL_BACKENDS if name in installed]
-    if not installed:
-        raise InvalidValueError(no_backend_text())
-    return (*usual, *installed)[0]
+    installed = compiling_backends()
+    return next(name for name in _USUAL_BACKENDS if name in installed)
 
 
 def backend_for(programs: Sequence[object]) -> str:
-    """The backend where none is named: the default one, or the first that imports the programs.
-
-    Raises:
-        InvalidValueError: none is installed.
-    """
+    """The backend where none is named: the default one, or the first that imports the programs."""
     imported = [program for program in programs if not isinstance(program, Workload)]
     if imported:
-        usual = [default_backend()] if compiling_backends() else []
-        for name in (*usual, *manager().names("backend")):
+        for name in (default_backend(), *manager().names("backend")):
             backend: Backend = create_held_part("backend", name)
             if all(backend.imports(program) for program in imported):
                 return name
@@ -487,15 +473,6 @@ def _import(program: object, name: str, backend: Backend) -> ImportedProgram:
     if isinstance(program, ProgramFile):
         return import_file(program, name)
     return backend.import_program(program)
-
-
-def no_backend_text() -> str:
-    """What there is to say where no backend is installed."""
-    return (
-        "no backend is installed, so that nothing can be built (autotune plugins shows what is "
-        f"installed and failed to load); run {install_distributions('autotune-tvm')}, or the same "
-        "for autotune-mlir"
-    )
 
 
 def no_backend_error(failures: Mapping[str, AutotuneError]) -> AutotuneError:

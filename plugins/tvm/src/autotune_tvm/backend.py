@@ -27,7 +27,7 @@ from autotune.ir.workloads import Workload
 from autotune.ir.workloads import gemm as _gemm
 from autotune.sketches import prepacked_operands
 from autotune.sketches.limits import ScheduleLimits
-from autotune.sketches.steps import STEP_TYPES
+from autotune.sketches.steps import GPU_STEP_NAMES, STEP_TYPES
 from autotune.store.records import Record
 from autotune.targets import Target, check_runs_here
 from autotune_tvm import compiler, cuda_measuring, runtime, untuned
@@ -57,10 +57,6 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_GPU_STEPS = (
-    *("bind", "bulk_copy", "core_matrices", "fetch", "im2col", "pipeline_fetches"),
-    *("shared_layout", "warp_tensorize"),
-)
 _CPU_STEPS = (
     *("bound_loop", "chunk_scan", "parallel", "interleave", "prepack", "prefetch"),
     *("software_pipeline", "stream", "tensorize"),
@@ -112,7 +108,7 @@ class TVMBackend(Backend):
         compiler.check_target(target)
         on_gpu = target.kind == "cuda"
         return ScheduleLimits(
-            steps=frozenset(STEP_TYPES) - set(_CPU_STEPS if on_gpu else _GPU_STEPS),
+            steps=frozenset(STEP_TYPES) - set(_CPU_STEPS if on_gpu else GPU_STEP_NAMES),
             stack_bytes=_THREAD_REGISTER_BYTES if on_gpu else _TILE_BYTES,
             unrolled_statements=_UNROLLED_STATEMENTS,
             source="backend tvm",

@@ -22,7 +22,7 @@ from thinning import thinned
 from tvm import te, tirx
 from tvm_programs import machine_code, one_of_each, samples
 
-from autotune.backends.elementary import ELEMENTARY
+from autotune.lower.elementary import ELEMENTARY
 from autotune.ir.workloads import softmax
 from autotune.targets import Target, detect_cpu
 

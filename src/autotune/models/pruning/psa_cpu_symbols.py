@@ -31,7 +31,7 @@ __all__ = ["Reads", "SketchSymbols", "StatementSymbols", "sketch_symbols"]
 
 _LINE_BYTES = 64
 # Issue slots of operations that take more than one. Functions that have a form in
-# `autotune.backends.elementary` are its instructions: they become vectors with the rest.
+# `autotune.lower.elementary` are its instructions: they become vectors with the rest.
 _COST = {
     "div": 8.0,
     "mod": 12.0,

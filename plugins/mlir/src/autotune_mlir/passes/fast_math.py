@@ -2,7 +2,7 @@
 
 ``math.exp`` and similar operations become calls of the C library, element by element even in a
 vector. Here those of single precision become arithmetic on whatever type they have
-(:mod:`autotune.backends.elementary`), so that they vectorise with the loop around them. Half
+(:mod:`autotune.lower.elementary`), so that they vectorise with the loop around them. Half
 precision is computed in single by who writes the program; double precision stays a call.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.backends.elementary import (
+from autotune.lower.elementary import (
     ELEMENTARY,
     Arithmetic,
     BitOperation,

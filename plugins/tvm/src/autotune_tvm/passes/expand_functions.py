@@ -2,7 +2,7 @@
 
 LLVM calls the C library for ``exp`` and similar functions once per element, also in vectors:
 TVM's is built without the option that would give it a library of vector functions. Here they
-become the forms of :mod:`autotune.backends.elementary`, as functions in LLVM's text form that TVM
+become the forms of :mod:`autotune.lower.elementary`, as functions in LLVM's text form that TVM
 links into the program and LLVM inlines. Expressions of TIR would not do: its analyzer
 substitutes what has a name into every use, which takes exponential time where functions are
 nested.
@@ -20,7 +20,7 @@ from tvm.ir import Call, IRModule
 from tvm.target import codegen
 from tvm_ffi import structural_map
 
-from autotune.backends.elementary import (
+from autotune.lower.elementary import (
     ELEMENTARY,
     Arithmetic,
     BitOperation,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from single_precision import ARGUMENTS, SPECIAL, check_errors, exact
 
-from autotune.backends.elementary import ELEMENTARY, MAX_ERRORS, Arithmetic
+from autotune.lower.elementary import ELEMENTARY, MAX_ERRORS, Arithmetic
 
 _FLOATS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
 _COMPARISONS = {"lt": np.less, "gt": np.greater, "eq": np.equal}

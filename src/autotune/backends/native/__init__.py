@@ -1,0 +1,5 @@
+"""The built-in backend for CPUs: loop nests printed as LLVM IR, compiled by llvmlite."""
+
+from autotune.backends.native.backend import NativeBackend
+
+__all__ = ["NativeBackend"]

@@ -1,0 +1,181 @@
+"""The backend: a candidate's loop nest, printed and compiled in this process."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+from autotune.backends.backend import (
+    Backend,
+    BuildRequest,
+    Executable,
+    ImportedProgram,
+    InvalidSchedule,
+    LoweredProgram,
+)
+from autotune.errors import (
+    InvalidValueError,
+    UnsupportedTarget,
+    UnsupportedWorkload,
+)
+from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES, Candidate, Sketch, is_default
+from autotune.sketches.limits import ScheduleLimits
+from autotune.targets import Target, detect_cpu
+from autotune.targets.processors import missing_features
+
+__all__ = ["NativeBackend"]
+
+# Tiles on the stack are vectors in registers, or spilled from them.
+_TILE_BYTES = 1 << 16
+
+# Of fully unrolled code: what LLVM compiles within a second.
+_UNROLLED_STATEMENTS = 512
+
+_X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
+
+_MISSING = frozenset({*GPU_STEP_NAMES, "tensorize"})
+_FLOAT_BYTES = 4
+
+
+class NativeBackend(Backend):
+    """Loop nests as LLVM IR, on x86-64 CPUs; needs no compiler but llvmlite's."""
+
+    name = "native"
+    version = "1"
+
+    def compiler_version(self) -> str:
+        """The version of llvmlite, which has LLVM in it."""
+        return f"llvmlite {metadata.version('llvmlite')}"
+
+    def check_target(self, target: Target) -> None:
+        """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
+        if target.kind != "cpu":
+            raise UnsupportedTarget(
+                f"backend 'native' compiles for CPUs; target {target.name!r} is of kind "
+                f"{target.kind!r}"
+            )
+        known = target.processor.startswith("x86-64")
+        if not known and not set(target.features) & set(_X86_FEATURES):
+            raise UnsupportedTarget(
+                f"backend 'native' compiles for x86-64 only; target {target.name!r} has "
+                f"processor {target.processor!r} and no x86-64 feature (such as "
+                f"{', '.join(_X86_FEATURES[:2])})"
+            )
+
+    def check_measuring(self, target: Target, threads: int = 1) -> None:
+        """Raises UnsupportedTarget where this machine lacks a feature of the target."""
+        self.check_target(target)
+        lacking = missing_features(target.features, _host_features())
+        if lacking:
+            raise UnsupportedTarget(
+                "backend 'native' runs programs on this machine, which lacks "
+                f"{', '.join(lacking)} of target {target.name!r}"
+            )
+
+    def limits(self, target: Target) -> ScheduleLimits:
+        """What is printed: all that the loop nest has, but no tensor instructions.
+
+        Raises:
+            UnsupportedTarget: the backend cannot compile for ``target``.
+        """
+        self.check_target(target)
+        return ScheduleLimits(
+            steps=frozenset(STEP_TYPES) - _MISSING,
+            stack_bytes=_TILE_BYTES,
+            unrolled_statements=_UNROLLED_STATEMENTS,
+            source="backend native",
+            backend=self.name,
+            runs_nests=True,
+        )
+
+    def worker_environment(self, threads: int) -> dict[str, str]:
+        """Nothing: threads are given to the program."""
+        return {}
+
+    def warm_up(self) -> None:
+        """Import LLVM and compile one small function, which initialises it."""
+        from autotune.backends.native.machine_code import compile_text
+
+        target = Target(kind="cpu", name="warm-up", processor="x86-64")
+        compile_text("define i32 @run() {\n  ret i32 0\n}\n", target)
+
+    def imports(self, program: object) -> bool:
+        """No program is of this backend's own kind: workloads are what it prints."""
+        return False
+
+    def import_program(self, program: object) -> ImportedProgram:
+        """Raises UnsupportedWorkload: programs are read by importers."""
+        raise UnsupportedWorkload(
+            f"backend 'native' prints workloads, and reads no {type(program).__name__}"
+        )
+
+    def lower(self, request: BuildRequest) -> LoweredProgram:
+        """Print the candidate's loop nest.
+
+        Raises:
+            InvalidSchedule: its steps or values give no nest that can be printed.
+            UnsupportedTarget: it is no x86-64 CPU.
+        """
+        from autotune.backends.native.machine_code import digest_of
+        from autotune.lower import LLVMEmitter, print_candidate
+
+        self.check_target(request.target)
+        candidate = _candidate(request)
+        width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
+        try:
+            program = print_candidate(candidate, LLVMEmitter(), width)
+        except (InvalidValueError, UnsupportedWorkload) as error:
+            raise InvalidSchedule(str(error)) from error
+        target = f"{request.target.processor} {sorted(request.target.features)}"
+        return LoweredProgram(request, program, digest_of(f"{target}\n{program.text}".encode()))
+
+    def compile(self, lowered: LoweredProgram) -> Executable:
+        """Compile with LLVM.
+
+        Raises:
+            BuildFailed: LLVM rejected the program.
+        """
+        from autotune.backends.native.executable import Layout, NativeExecutable
+        from autotune.backends.native.machine_code import compile_text, load_object
+
+        request, program = lowered.request, lowered.program
+        layout = Layout.of(program, request.workload)
+        code = load_object(compile_text(program.text, request.target), layout.entries)
+        return NativeExecutable(code, layout, request.workload, request.threads)
+
+    def load_program(self, request: BuildRequest, path: Path) -> Executable:
+        """Load what an executable has exported.
+
+        Raises:
+            BuildFailed: the file is no such program, or cannot be loaded here.
+        """
+        from autotune.backends.native.executable import read_program
+
+        return read_program(path, request.workload, request.threads)
+
+    def show(self, request: BuildRequest) -> str:
+        """The program as LLVM IR.
+
+        Raises:
+            InvalidSchedule: it cannot be printed.
+        """
+        return str(self.lower(request).program.text)
+
+
+def _candidate(request: BuildRequest) -> Candidate:
+    """The schedule of a request; without one, loops over the axes as the workload has them.
+
+    Raises:
+        InvalidSchedule: it is the default schedule, which this backend has none of.
+    """
+    if request.candidate is None:
+        return Candidate(Sketch("untuned", request.workload, (), (), ()), ())
+    if is_default(request.candidate):
+        raise InvalidSchedule("backend 'native' has no default schedule")
+    return request.candidate
+
+
+@lru_cache(maxsize=1)
+def _host_features() -> frozenset[str]:
+    return frozenset(detect_cpu().features)

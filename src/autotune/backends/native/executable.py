@@ -1,0 +1,218 @@
+"""Compiled programs, bound to arrays and called."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+from numpy.typing import NDArray
+
+from autotune.backends.arrays import ALIGNMENT, aligned_empty, check_arguments
+from autotune.backends.backend import BoundCall, BuildFailed, Executable
+from autotune.backends.native.machine_code import LoadedCode, digest_of, load_object
+from autotune.backends.native.threads import launch_on
+from autotune.backends.native_bound_call import NativeBoundCall
+from autotune.backends.native_call import NativeCall, time_native_call
+from autotune.backends.packed_constants import PackedConstants
+from autotune.ir.element_types import element_type
+from autotune.ir.workloads import Workload
+from autotune.lower import Program
+
+__all__ = ["Layout", "NativeExecutable", "Packed", "Scratch", "read_program"]
+
+Array = NDArray[Any]
+
+_MAGIC = b"autotune native program 1\n"
+
+
+@frozen
+class Scratch:
+    """Memory that a program needs beside its arguments.
+
+    Attributes:
+        shape: Its extents.
+        dtype: Its element type.
+        private: Whether every thread has its own.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    private: bool
+
+    def bytes(self, threads: int) -> int:
+        """Its size, whole cache lines."""
+        size = prod(self.shape) * element_type(self.dtype).bytes
+        return -(-size // ALIGNMENT) * ALIGNMENT * (threads if self.private else 1)
+
+
+@frozen
+class Packed:
+    """A constant that is packed when a program is bound.
+
+    Attributes:
+        entry: The function that packs it.
+        position: Of the constant among the inputs.
+        scratch: Number of the scratch memory that it is packed into.
+    """
+
+    entry: str
+    position: int
+    scratch: int
+
+
+@frozen
+class Layout:
+    """The arrays of a program beside its inputs and outputs."""
+
+    scratch: tuple[Scratch, ...]
+    packed: tuple[Packed, ...]
+
+    @staticmethod
+    def of(program: Program, workload: Workload) -> Layout:
+        """The layout of a printed program."""
+        inputs = [tensor.name for tensor in workload.inputs]
+        names = [place.name for place in program.scratch]
+        return Layout(
+            tuple(Scratch(it.shape, it.dtype, it.depth > 0) for it in program.scratch),
+            tuple(
+                Packed(entry, inputs.index(operand), names.index(place.name))
+                for entry, operand, place in program.packed
+            ),
+        )
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Layout:
+        """The layout that :meth:`to_json` gave.
+
+        Raises:
+            TypeError, KeyError, ValueError: it is none.
+        """
+        scratch = tuple(
+            Scratch(tuple(item["shape"]), item["dtype"], item["private"])
+            for item in data["scratch"]
+        )
+        return Layout(scratch, tuple(Packed(**item) for item in data["packed"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    @property
+    def entries(self) -> list[str]:
+        """Names of the functions that are called."""
+        return [*(packed.entry for packed in self.packed), "run"]
+
+
+class NativeExecutable(Executable):
+    """A compiled program.
+
+    Args:
+        code: Its machine code.
+        layout: Its arrays.
+        workload: Its inputs and outputs.
+        threads: How many it uses.
+    """
+
+    def __init__(self, code: LoadedCode, layout: Layout, workload: Workload, threads: int) -> None:
+        self.digest = code.digest
+        self._code = code
+        self._layout = layout
+        self._workload = workload
+        self._threads = threads
+        self._constants = PackedConstants()
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
+        """Run on these arrays, where they lie; constants that the program takes packed are packed.
+
+        Raises:
+            InvalidValueError: the arrays are not those of the workload, or not aligned.
+        """
+        check_arguments(self._workload, inputs, outputs)
+        scratch, memory = self._memory()
+        given, copies = [*inputs, *outputs], []
+        for packed in self._layout.packed:
+            made = self._pack(packed, given, scratch)
+            scratch[packed.scratch] = made.ctypes.data
+            copies.append(made)
+        call = self._call("run", given, scratch, (memory, copies))
+        return NativeBoundCall(call, outputs, copies)
+
+    def _memory(self) -> tuple[list[int], Array]:
+        """Addresses of all scratch memory, and what holds it; packed constants have their own."""
+        own = {packed.scratch for packed in self._layout.packed}
+        sizes = [
+            0 if number in own else scratch.bytes(self._threads)
+            for number, scratch in enumerate(self._layout.scratch)
+        ]
+        # A line between two buffers: of equal sizes, they would share all their cache sets.
+        memory = aligned_empty((sum(sizes) + ALIGNMENT * (len(sizes) + 1),), "uint8")
+        memory.fill(0)
+        addresses, at = [], memory.ctypes.data
+        for size in sizes:
+            addresses.append(at)
+            at += size + ALIGNMENT
+        return addresses, memory
+
+    def _pack(self, packed: Packed, given: list[Array], scratch: list[int]) -> Array:
+        wanted = self._layout.scratch[packed.scratch]
+        dtype = element_type(wanted.dtype).dtype
+
+        def pack(made: list[Array]) -> None:
+            addresses = list(scratch)
+            addresses[packed.scratch] = made[0].ctypes.data
+            time_native_call(self._call(packed.entry, given, addresses, made), 1)
+
+        constant = given[packed.position]
+        arrays = [(wanted.shape, dtype)]
+        (found,) = self._constants.packed(packed.position, constant, arrays, pack)
+        return found
+
+    def _call(
+        self, entry: str, arrays: list[Array], scratch: list[int], keeps: object
+    ) -> NativeCall:
+        addresses = [*(array.ctypes.data for array in arrays), *scratch]
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        launch = launch_on(self._threads)
+        return NativeCall(
+            address=self._code.address(entry),
+            arguments=(ctypes.addressof(pointers), launch.function, launch.pool),
+            keeps=(self._code, tuple(arrays), pointers, keeps),
+        )
+
+    def export(self, path: Path) -> None:
+        """Write the object file behind a line with its digest and the arrays that it needs.
+
+        Raises:
+            BuildFailed: the file cannot be written.
+        """
+        head = json.dumps({**self._layout.to_json(), "digest": self._code.digest}).encode()
+        try:
+            path.write_bytes(b"%b%b\n%b" % (_MAGIC, head, self._code.object))
+        except OSError as error:
+            raise BuildFailed(f"{path} cannot be written: {error.strerror}") from error
+
+
+def read_program(path: Path, workload: Workload, threads: int) -> NativeExecutable:
+    """The program in a file of :meth:`NativeExecutable.export`.
+
+    Raises:
+        BuildFailed: the file is no such program, or cannot be loaded here.
+    """
+    try:
+        data = path.read_bytes()
+        head, separator, code = data.removeprefix(_MAGIC).partition(b"\n")
+        if not data.startswith(_MAGIC) or not separator:
+            raise ValueError("it does not begin as one")
+        about = json.loads(head)
+        layout = Layout.from_json(about)
+        # LLVM trusts object files: a damaged one would end this process.
+        if about["digest"] != digest_of(code):
+            raise ValueError("its machine code is damaged")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise BuildFailed(f"{path.name} is no program of backend 'native': {error}") from error
+    return NativeExecutable(load_object(code, layout.entries), layout, workload, threads)

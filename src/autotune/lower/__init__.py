@@ -1,0 +1,8 @@
+"""A candidate's program, printed from its loop nest."""
+
+from autotune.lower.emitter import Emitter, Value
+from autotune.lower.llvm_ir import LLVMEmitter
+from autotune.lower.places import Place, PlaceKind
+from autotune.lower.walk import Program, print_candidate
+
+__all__ = ["Emitter", "LLVMEmitter", "Place", "PlaceKind", "Program", "Value", "print_candidate"]

@@ -1,0 +1,254 @@
+"""Loops of copies, in vectors along what is written and in square tiles where they transpose.
+
+The nest leaves the innermost loops of many copies scalar, as a compiler would vectorise them.
+Here their own loops, in which any order of points is as good, are split and ordered anew:
+
+    for i, j: B[i, j] = A[i, j]  ->  for i, j.outer: B[i, j.outer*8 : +8] = A[...]
+    for i, j: B[i, j] = A[j, i]  ->  for i.outer, j.outer: an 8 x 8 tile, transposed in registers
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from attrs import evolve, frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import Gather, Load
+from autotune.ir.expressions.scalar import reads
+from autotune.ir.workloads import Workload
+from autotune.lower.concrete import ConcreteLoop, ConcreteStatement
+from autotune.lower.linear import Digits, Linear
+from autotune.lower.places import Place, address
+
+__all__ = ["in_vectors"]
+
+_VECTORS_AT_ONCE = 4
+_KINDS = ("serial", "vectorized", "unrolled")
+
+
+@frozen(eq=False)
+class _Movement:
+    """By how many elements the write, and each read, move with each digit."""
+
+    write: Linear
+    reads: tuple[Linear, ...]
+
+
+@frozen(eq=False)
+class _Trial:
+    """A statement with its own loops split, and the digits that may be put in another order."""
+
+    statement: ConcreteStatement
+    free: frozenset[str]
+    movement: _Movement
+
+    def extent(self, name: str) -> int:
+        return next(loop.extent for loop in self.statement.loops if loop.name == name)
+
+    def innermost(self, fits: Callable[[str], bool]) -> str | None:
+        names = [loop.name for loop in reversed(self.statement.loops) if loop.name in self.free]
+        return next(filter(fits, names), None)
+
+
+def in_vectors(
+    statements: Sequence[ConcreteStatement],
+    workload: Workload,
+    places: Mapping[str, Place],
+    width: int,
+    digits: Digits,
+) -> list[ConcreteStatement]:
+    """The statements, copies and elementwise ones of them in vectors of ``width`` lanes."""
+    shared = Counter(loop.name for statement in statements for loop in statement.loops)
+
+    def revised(statement: ConcreteStatement) -> ConcreteStatement:
+        if not _is_free_of_order(statement, workload):
+            return statement
+        first = len(statement.loops)
+        while first and shared[statement.loops[first - 1].name] == 1:
+            first -= 1
+        own = statement.loops[first:]
+        found = _along_lanes(statement, own, places, width, digits)
+        return found or _in_tiles(statement, own, places, width, digits) or statement
+
+    return [revised(statement) for statement in statements]
+
+
+def _is_free_of_order(statement: ConcreteStatement, workload: Workload) -> bool:
+    if statement.source.role != "compute":
+        return statement.source.role in ("pack", "write")
+    stage = workload.stage(statement.source.stage)
+    return stage.combiner is None and stage.scan_axis is None
+
+
+def _is_movable(loop: ConcreteLoop) -> bool:
+    return len(loop.axes) == 1 and loop.bound is None and not loop.has_unit and loop.kind in _KINDS
+
+
+def _along_lanes(
+    statement: ConcreteStatement,
+    own: Sequence[ConcreteLoop],
+    places: Mapping[str, Place],
+    width: int,
+    digits: Digits,
+) -> ConcreteStatement | None:
+    """The statement with lanes along what it writes, where what it reads lies so, too."""
+    sizes = (4 * width, 2 * width, width, width // 2)
+
+    def size(loop: ConcreteLoop) -> int:
+        if loop.kind == "vectorized" or not _is_movable(loop):
+            return 0
+        return next((size for size in sizes if size and loop.extent % size == 0), 0)
+
+    trial = _split(statement, own, size, places, digits)
+    if trial is None:
+        return None
+    most = _VECTORS_AT_ONCE * width
+    lane = trial.innermost(
+        lambda name: (
+            trial.movement.write.coefficient(name) == 1
+            and trial.extent(name) % 4 == 0
+            and trial.extent(name) <= most
+        )
+    )
+    if lane is None or any(read.coefficient(lane) not in (0, 1) for read in trial.movement.reads):
+        return None
+    if own[-1].kind == "vectorized":
+        return statement
+    return _innermost(_only_split(statement, (lane,), size, digits), (), lane)
+
+
+def _in_tiles(
+    statement: ConcreteStatement,
+    own: Sequence[ConcreteLoop],
+    places: Mapping[str, Place],
+    width: int,
+    digits: Digits,
+) -> ConcreteStatement | None:
+    """The statement in square tiles, where it reads along another loop than it writes along."""
+
+    def size(loop: ConcreteLoop) -> int:
+        splits = _is_movable(loop) or (loop.kind == "parallel" and len(loop.axes) == 1)
+        return width if splits and loop.extent % width == 0 else 0
+
+    trial = _split(statement, own, size, places, digits)
+    if trial is None:
+        return None
+    write, read = trial.movement.write, trial.movement.reads
+    column = trial.innermost(
+        lambda name: write.coefficient(name) == 1 and trial.extent(name) == width
+    )
+    row = trial.innermost(
+        lambda name: (
+            name != column
+            and trial.extent(name) == width
+            and any(it.coefficient(name) == 1 for it in read)
+        )
+    )
+    if column is None or row is None:
+        return None
+    if any(it.coefficient(column) not in (0, 1) and it.coefficient(row) != 1 for it in read):
+        return None
+    result = _only_split(statement, (row, column), size, digits)
+    result = _innermost(result, (row,), column)
+    return evolve(_with_pairs(result, row, digits), tile=(row, column))
+
+
+def _only_split(
+    statement: ConcreteStatement,
+    wanted: tuple[str, ...],
+    size: Callable[[ConcreteLoop], int],
+    digits: Digits,
+) -> ConcreteStatement:
+    """The statement with those loops split of which ``wanted`` names the inner parts."""
+    for loop in statement.loops:
+        if f"{loop.name}.inner" in wanted:
+            statement = statement.split(loop.name, size(loop), digits)
+    return statement
+
+
+def _with_pairs(statement: ConcreteStatement, row: str, digits: Digits) -> ConcreteStatement:
+    """The statement with two tiles behind each other, which use whole cache lines of what is read.
+
+    Before: ``for row.outer, ..., row, column``; after: ``for row.outer/2, ..., 2, row, column``.
+    """
+    outer = f"{row.removesuffix('.inner')}.outer"
+    names = [loop.name for loop in statement.loops]
+    if outer not in names[:-3] or statement.loops[names.index(outer)].extent % 2:
+        return statement
+    split = statement.split(outer, 2, digits)
+    pair = next(loop for loop in split.loops if loop.name == f"{outer}.inner")
+    others = [loop for loop in split.loops if loop is not pair]
+    return evolve(split, loops=(*others[:-2], evolve(pair, kind="serial"), *others[-2:]))
+
+
+def _split(
+    statement: ConcreteStatement,
+    own: Sequence[ConcreteLoop],
+    size: Callable[[ConcreteLoop], int],
+    places: Mapping[str, Place],
+    digits: Digits,
+) -> _Trial | None:
+    """The statement with own loops split; None where it is not known how it moves."""
+    trial, free = statement, {loop.name for loop in own if _is_movable(loop)}
+    for loop in own:
+        block = size(loop)
+        if block and loop.extent > block:
+            trial = trial.split(loop.name, block, digits)
+            if loop.name in free:
+                free.add(f"{loop.name}.outer")
+            free.add(f"{loop.name}.inner")
+    movement = _movement(trial, places, digits)
+    return None if not free or movement is None else _Trial(trial, frozenset(free), movement)
+
+
+def _movement(
+    statement: ConcreteStatement, places: Mapping[str, Place], digits: Digits
+) -> _Movement | None:
+    source = statement.source
+
+    def moved(buffer: str, indices: Sequence[Linear]) -> Linear:
+        place = places[buffer]
+        inside = [statement.inside(index, place.depth, digits) for index in indices]
+        return address(place, inside, digits)
+
+    try:
+        found = []
+        for access in source.accesses:
+            if access.write or source.body is None:
+                indices = [digits.of_form(form, statement.axes) for form in access.forms]
+                found.append((access.write, moved(access.buffer, indices)))
+        for read in reads(source.body) if source.body is not None else ():
+            if isinstance(read, Gather):
+                return None
+            found.append((False, _read(read, statement, places, digits)))
+    except UnsupportedWorkload:
+        return None
+    write = next(linear for is_write, linear in found if is_write)
+    return _Movement(write, tuple(linear for is_write, linear in found if not is_write))
+
+
+def _read(
+    load: Load, statement: ConcreteStatement, places: Mapping[str, Place], digits: Digits
+) -> Linear:
+    place = places[statement.source.sources.get(load.tensor, load.tensor)]
+    indices = [digits.of_expression(index, statement.axes) for index in load.indices]
+    inside = [statement.inside(index, place.depth, digits) for index in indices]
+    return address(place, inside, digits)
+
+
+def _innermost(
+    statement: ConcreteStatement, rows: tuple[str, ...], lane: str
+) -> ConcreteStatement:
+    """The statement with the loops ``rows`` and ``lane`` last."""
+    used = {*rows, lane}
+    by_name = {loop.name: loop for loop in statement.loops}
+    rest = [
+        evolve(loop, kind="serial") if loop.kind == "vectorized" else loop
+        for loop in statement.loops
+        if loop.name not in used
+    ]
+    inner = [evolve(by_name[name], kind="serial") for name in rows]
+    lanes = evolve(by_name[lane], kind="vectorized")
+    return evolve(statement, loops=(*rest, *inner, lanes))

@@ -1,0 +1,181 @@
+"""The interface of printers: what a program says, in the order in which it runs.
+
+The walk decides everything: loops, lanes, registers, addresses, masks. A printer only says it in
+its language. Values are opaque to the walk but for their type and number of lanes; operations
+take scalars beside vectors, and widen them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from attrs import frozen
+
+from autotune.lower.linear import Digits, Linear
+from autotune.lower.places import Place
+
+__all__ = ["Emitter", "Value"]
+
+
+@frozen
+class Value:
+    """A value of the program.
+
+    Attributes:
+        handle: What the printer knows it by.
+        dtype: Its element type; comparisons give ``bool``, indices are ``int64``.
+        lanes: How many numbers it has; 1: a scalar.
+    """
+
+    handle: Any
+    dtype: str
+    lanes: int = 1
+
+
+class Emitter(ABC):
+    """A printer."""
+
+    @abstractmethod
+    def begin(
+        self,
+        digits: Digits,
+        inputs: Sequence[Place],
+        outputs: Sequence[Place],
+        scratch: Sequence[Place],
+    ) -> None:
+        """Begin a program over arrays of the caller and its scratch memory, in this order."""
+
+    @abstractmethod
+    def entry(self, name: str) -> AbstractContextManager[None]:
+        """A function of the program that the caller may call by its name."""
+
+    @abstractmethod
+    def finish(self) -> Any:
+        """End the program; return it."""
+
+    @abstractmethod
+    def loop(
+        self, counter: str, begin: Linear, end: Linear, kind: str
+    ) -> AbstractContextManager[None]:
+        """A loop, in whose body the counter is the digit of its name.
+
+        One of kind ``parallel`` begins at 0, and its iterations may run at once.
+        """
+
+    @abstractmethod
+    def when(self, condition: Value) -> AbstractContextManager[None]:
+        """What runs only where a scalar condition holds."""
+
+    @abstractmethod
+    def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
+        """One of two values, of which only the chosen one is computed; the condition is scalar."""
+
+    @abstractmethod
+    def allocate(self, place: Place) -> None:
+        """Make room for a place on the stack or in registers."""
+
+    @abstractmethod
+    def load(self, place: Place, at: Linear, lanes: int, mask: Value | None = None) -> Value:
+        """Neighbouring elements; zeros where a mask is false."""
+
+    @abstractmethod
+    def load_strided(
+        self, place: Place, at: Linear, stride: int, lanes: int, mask: Value | None = None
+    ) -> Value:
+        """Elements that are ``stride`` apart; zeros where a mask is false."""
+
+    @abstractmethod
+    def load_chosen(self, place: Place, at: Linear, offset: Value, lanes: int) -> Value:
+        """Neighbouring elements from an address to which a computed scalar is added."""
+
+    @abstractmethod
+    def store(
+        self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
+    ) -> None:
+        """Write neighbouring elements, past the caches if it is a stream."""
+
+    @abstractmethod
+    def prefetch(self, place: Place, at: Linear) -> None:
+        """Ask for the cache line of an element early."""
+
+    @abstractmethod
+    def register(self, place: Place, number: int) -> Value:
+        """What one register of a place holds."""
+
+    @abstractmethod
+    def set_register(self, place: Place, number: int, value: Value) -> None:
+        """Let one register of a place hold a value."""
+
+    @abstractmethod
+    def constant(self, value: float | int | bool, dtype: str) -> Value:
+        """A scalar constant."""
+
+    @abstractmethod
+    def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
+        """Whether an index is below 0; a mask where it is ``step`` more in each lane."""
+
+    @abstractmethod
+    def integer(self, linear: Linear) -> Value:
+        """An index as a scalar of 64 bits."""
+
+    @abstractmethod
+    def ramp(self, base: Linear, step: int, lanes: int) -> Value:
+        """Indices ``step`` apart, one a lane."""
+
+    @abstractmethod
+    def wide(self, value: Value, lanes: int) -> Value:
+        """A scalar in every lane; a vector as it is."""
+
+    @abstractmethod
+    def lane(self, value: Value, number: int) -> Value:
+        """One lane of a vector."""
+
+    @abstractmethod
+    def with_lane(self, value: Value, number: int, scalar: Value) -> Value:
+        """A vector with one lane replaced."""
+
+    @abstractmethod
+    def gathered(self, scalars: Sequence[Value]) -> Value:
+        """The vector of scalars."""
+
+    @abstractmethod
+    def transposed(self, rows: Sequence[Value]) -> list[Value]:
+        """The columns of a square of vectors."""
+
+    @abstractmethod
+    def halves(self, value: Value) -> tuple[Value, Value]:
+        """The lower and the upper half of a vector of an even number of lanes."""
+
+    @abstractmethod
+    def binary(self, op: str, left: Value, right: Value) -> Value:
+        """An operation of :class:`~autotune.ir.expressions.Binary` on two values of one type."""
+
+    @abstractmethod
+    def unary(self, op: str, operand: Value) -> Value:
+        """An operation of :class:`~autotune.ir.expressions.Unary`."""
+
+    @abstractmethod
+    def cast(self, value: Value, dtype: str) -> Value:
+        """A value converted."""
+
+    @abstractmethod
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        """``yes`` where the condition holds, lane by lane; both are computed."""
+
+    def reduced(self, op: str, value: Value) -> Value:
+        """All lanes combined in halves: a tree, whose order is the same on every processor."""
+        while value.lanes > 1:
+            if value.lanes % 2:
+                rest = self.lane(value, value.lanes - 1)
+                lanes = [self.lane(value, number) for number in range(value.lanes - 1)]
+                value = self.gathered(lanes) if len(lanes) > 1 else lanes[0]
+                return self.binary(op, self.reduced(op, value), rest)
+            value = self.binary(op, *self.halves(value))
+        return value
+
+    def negated(self, condition: Value) -> Value:
+        """True where a condition is false."""
+        return self.unary("not", condition)

@@ -1,0 +1,283 @@
+"""Linear forms over the counters of loops, with exact ranges.
+
+A *digit* is the counter of a loop, or an integer that is derived from others: a quotient, a
+remainder, or what of a form is above or below zero. Indices of a concrete program are sums of
+multiples of digits; since every digit has a range, most quotients, remainders, minima and
+conditions are decided here, before anything is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+from attrs import define, field, frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import AffineForm, IntExpr
+
+__all__ = ["Derived", "Digits", "Linear"]
+
+DerivedOp = Literal["div", "mod", "at_most_0", "at_least_0"]
+
+
+@frozen
+class Linear:
+    """``constant + sum(coefficient * digit)``, digits in the order of their names."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    constant: int = 0
+
+    @property
+    def digits(self) -> tuple[str, ...]:
+        """Names of the digits that it depends on directly."""
+        return tuple(name for name, _ in self.terms)
+
+    def coefficient(self, digit: str) -> int:
+        """By how much one step of ``digit`` changes it, apart from digits derived from it."""
+        return next((value for name, value in self.terms if name == digit), 0)
+
+    def __add__(self, other: Linear | int) -> Linear:
+        if isinstance(other, int):
+            return Linear(self.terms, self.constant + other)
+        if not other.terms:
+            return Linear(self.terms, self.constant + other.constant)
+        found = dict(self.terms)
+        for name, value in other.terms:
+            found[name] = found.get(name, 0) + value
+        return _linear(found, self.constant + other.constant)
+
+    def __sub__(self, other: Linear | int) -> Linear:
+        return self + other * -1
+
+    def __mul__(self, factor: int) -> Linear:
+        if factor == 0:
+            return Linear()
+        return Linear(
+            tuple((name, value * factor) for name, value in self.terms), self.constant * factor
+        )
+
+    def kept(self, keep: Callable[[str], bool]) -> Linear:
+        """The terms of the digits for which ``keep`` holds, and the constant."""
+        return Linear(tuple(term for term in self.terms if keep(term[0])), self.constant)
+
+    def without(self, digit: str | None) -> Linear:
+        """Everything but the term of one digit."""
+        return self.kept(lambda name: name != digit)
+
+
+def _linear(coefficients: Mapping[str, int], constant: int) -> Linear:
+    return Linear(
+        tuple(sorted((name, value) for name, value in coefficients.items() if value)), constant
+    )
+
+
+@frozen
+class Derived:
+    """A digit that follows from others.
+
+    Attributes:
+        op: ``div`` and ``mod`` by ``divisor``, or the smaller or larger of ``operand`` and 0.
+        operand: What it is computed from; not negative where it is divided.
+        divisor: A positive constant; 1 where nothing is divided.
+    """
+
+    op: DerivedOp
+    operand: Linear
+    divisor: int = 1
+
+    def of(self, value: int) -> int:
+        """The digit's value, given that of its operand."""
+        if self.op == "div":
+            return value // self.divisor
+        if self.op == "mod":
+            return value % self.divisor
+        return min(value, 0) if self.op == "at_most_0" else max(value, 0)
+
+
+@define(eq=False)
+class Digits:
+    """The digits of a program.
+
+    Attributes:
+        ranges: Least and greatest value of each digit.
+        derived: Those that follow from others.
+        fixed: Counters of expanded loops, by what they are in the copy that is being printed.
+        shifts: What is added to counters, where an iteration is run for another one.
+    """
+
+    ranges: dict[str, tuple[int, int]] = field(factory=dict)
+    derived: dict[str, Derived] = field(factory=dict)
+    fixed: dict[str, int] = field(factory=dict)
+    shifts: dict[str, int] = field(factory=dict)
+    _names: dict[Derived, str] = field(factory=dict)
+
+    def counter(self, name: str, extent: int) -> Linear:
+        """The counter of a loop that runs ``extent`` times."""
+        self.ranges[name] = (0, extent - 1)
+        return Linear(((name, 1),)) if extent > 1 else Linear()
+
+    def bounds(self, linear: Linear) -> tuple[int, int]:
+        """Least and greatest value, each digit taken for itself."""
+        low = high = linear.constant
+        for name, value in linear.terms:
+            least, most = self.ranges[name]
+            low += value * (least if value > 0 else most)
+            high += value * (most if value > 0 else least)
+        return low, high
+
+    def quotient(self, linear: Linear, divisor: int) -> Linear:
+        """``linear // divisor``, rounded down."""
+        whole, rest = self._divided(linear, divisor)
+        low, high = self.bounds(rest)
+        if low // divisor == high // divisor:
+            return whole + low // divisor
+        shift = -(low // divisor) if low < 0 else 0
+        return whole + self._derive(Derived("div", rest + shift * divisor, divisor)) - shift
+
+    def remainder(self, linear: Linear, divisor: int) -> Linear:
+        """``linear % divisor``, at least 0."""
+        _, rest = self._divided(linear, divisor)
+        low, high = self.bounds(rest)
+        if low // divisor == high // divisor:
+            return rest - low // divisor * divisor
+        shift = -(low // divisor) if low < 0 else 0
+        return self._derive(Derived("mod", rest + shift * divisor, divisor))
+
+    def smaller(self, left: Linear, right: Linear) -> Linear:
+        """The smaller of two."""
+        low, high = self.bounds(left - right)
+        if high <= 0 or low >= 0:
+            return left if high <= 0 else right
+        return right + self._derive(Derived("at_most_0", left - right))
+
+    def larger(self, left: Linear, right: Linear) -> Linear:
+        """The larger of two."""
+        low, high = self.bounds(left - right)
+        if high <= 0 or low >= 0:
+            return right if high <= 0 else left
+        return right + self._derive(Derived("at_least_0", left - right))
+
+    def _divided(self, linear: Linear, divisor: int) -> tuple[Linear, Linear]:
+        """What divides evenly, divided, and the rest, whose constant is below the divisor."""
+        whole = {name: value // divisor for name, value in linear.terms if value % divisor == 0}
+        rest = {name: value for name, value in linear.terms if value % divisor}
+        constant, remainder = divmod(linear.constant, divisor)
+        return _linear(whole, constant), _linear(rest, remainder)
+
+    def _derive(self, derived: Derived) -> Linear:
+        name = self._names.get(derived)
+        if name is None:
+            name = f"{derived.op}.{len(self._names)}"
+            low, high = self.bounds(derived.operand)
+            self._names[derived] = name
+            self.derived[name] = derived
+            ends = (0, derived.divisor - 1) if derived.op == "mod" else ()
+            self.ranges[name] = ends or (derived.of(low), derived.of(high))
+        return Linear(((name, 1),))
+
+    def resolved(self, linear: Linear) -> Linear:
+        """The form with the values of all digits that are known, and with counters shifted."""
+        if not self.fixed and not self.shifts:
+            return linear
+        constant, left = linear.constant, []
+        for name, coefficient in linear.terms:
+            value = self._value(name)
+            if value is None:
+                left.append((name, coefficient))
+                constant += coefficient * self.shifts.get(name, 0)
+            else:
+                constant += coefficient * value
+        return Linear(tuple(left), constant)
+
+    def _value(self, name: str) -> int | None:
+        if name in self.fixed:
+            return self.fixed[name]
+        if name not in self.derived:
+            return None
+        derived = self.derived[name]
+        operand = self.resolved(derived.operand)
+        return None if operand.terms else derived.of(operand.constant)
+
+    def depends(self, linear: Linear, digit: str) -> bool:
+        """Whether a form depends on a digit, through derived ones, too."""
+        return any(digit in (name, *self.sources(name)) for name in linear.digits)
+
+    def is_apart(self, linear: Linear, digit: str) -> bool:
+        """Whether a form depends on a digit by its coefficient alone."""
+        return not self.depends(linear.without(digit), digit)
+
+    def sources(self, name: str) -> Iterator[str]:
+        """The counters that a digit follows from."""
+        if name not in self.derived:
+            yield name
+            return
+        for source in self.derived[name].operand.digits:
+            yield from self.sources(source)
+
+    @contextmanager
+    def at(self, digit: str, value: int) -> Iterator[None]:
+        """Let a counter have one value."""
+        before = self.fixed.get(digit)
+        self.fixed[digit] = value
+        yield
+        if before is None:
+            del self.fixed[digit]
+        else:
+            self.fixed[digit] = before
+
+    def of_form(self, form: AffineForm, axes: Mapping[str, Linear]) -> Linear:
+        """An index of an access, given its statement's axes.
+
+        Raises:
+            UnsupportedWorkload: an index is neither linear nor a quotient or remainder.
+        """
+        result = Linear((), form.constant)
+        for name, coefficient in form.coefficients.items():
+            if name not in form.terms:
+                result = result + axes.get(name, Linear()) * coefficient
+                continue
+            term = form.terms[name]
+            if term.op == "any":
+                raise UnsupportedWorkload(f"index {name} is no sum of multiples of axes")
+            operand = self.of_form(term.operand, axes)
+            divide = self.quotient if term.op == "floordiv" else self.remainder
+            result = result + divide(operand, term.divisor) * coefficient
+        return result
+
+    def of_expression(self, expression: IntExpr, axes: Mapping[str, Linear]) -> Linear:
+        """An index expression, given the axes of its statement.
+
+        Raises:
+            UnsupportedWorkload: two axes are multiplied, or something divided by one.
+        """
+        op, arguments = expression.op, expression.args
+        if op == "const":
+            return Linear((), arguments[0])
+        if op == "var":
+            return axes.get(arguments[0], Linear())
+        parts = [self.of_expression(argument, axes) for argument in arguments]
+        if op == "add":
+            return sum(parts[1:], parts[0])
+        if op in ("min", "max"):
+            combine = self.smaller if op == "min" else self.larger
+            result = parts[0]
+            for part in parts[1:]:
+                result = combine(result, part)
+            return result
+        if op == "mul":
+            return _product(parts, expression)
+        if op in ("floordiv", "mod") and not parts[1].terms and parts[1].constant > 0:
+            divide = self.quotient if op == "floordiv" else self.remainder
+            return divide(parts[0], parts[1].constant)
+        raise UnsupportedWorkload(f"index {expression} is no sum of multiples of axes")
+
+
+def _product(parts: list[Linear], expression: IntExpr) -> Linear:
+    result = Linear((), 1)
+    for part in parts:
+        if part.terms and result.terms:
+            raise UnsupportedWorkload(f"index {expression} multiplies two axes")
+        result = part * result.constant if part.terms else result * part.constant
+    return result

@@ -1,0 +1,161 @@
+"""Loads and stores: from registers or memory, of scalars, vectors, strides and squares."""
+
+from __future__ import annotations
+
+from autotune.errors import UnsupportedWorkload
+from autotune.lower.emitter import Value
+from autotune.lower.linear import Linear
+from autotune.lower.places import Place
+from autotune.lower.state import State, Tile
+
+__all__ = ["load", "load_chosen", "store"]
+
+
+def load(state: State, place: Place, index: Linear, mask: Value | None = None) -> Value:
+    """The elements of a place at an index, one for each lane if it depends on the lane.
+
+    Raises:
+        UnsupportedWorkload: lanes lie otherwise in registers, or are anywhere under a mask.
+    """
+    at = state.digits.resolved(index)
+    lane = state.lane[0] if state.lane else None
+    if place.kind == "registers":
+        return _from_register(state, place, at)
+    moved = lane is not None and state.digits.depends(at, lane)
+    key = (place.name, at, lane if moved else None)
+    if mask is not None and moved:
+        return _from_memory(state, place, index, at, mask)
+    if key not in state.loaded:
+        state.loaded[key] = _from_memory(state, place, index, at, None)
+    return state.loaded[key]
+
+
+def _from_register(state: State, place: Place, at: Linear) -> Value:
+    lane, lanes = state.lane or (None, 1)
+    step = at.coefficient(lane) if lane else 0
+    if at.without(lane).terms:
+        raise UnsupportedWorkload(f"{place.name!r} is read at registers that are not known")
+    if step == 0:
+        number, part = divmod(at.constant, place.lanes)
+        value = state.emitter.register(place, number)
+        return value if place.lanes == 1 else state.emitter.lane(value, part)
+    if step != 1 or place.lanes != lanes or at.constant % lanes:
+        raise UnsupportedWorkload(f"lanes of {place.name!r} lie otherwise in its registers")
+    return state.emitter.register(place, at.constant // lanes)
+
+
+def _from_memory(
+    state: State, place: Place, index: Linear, at: Linear, mask: Value | None
+) -> Value:
+    if state.lane is None or not state.digits.depends(at, state.lane[0]):
+        return state.emitter.load(place, at, 1)
+    lane, lanes = state.lane
+    step, rest = at.coefficient(lane), at.without(lane)
+    if not state.digits.is_apart(at, lane):
+        if mask is not None:
+            raise UnsupportedWorkload(f"lanes of {place.name!r} are anywhere, under a mask")
+        return state.emitter.gathered(_lane_by_lane(state, place, at))
+    if step == 1:
+        return state.emitter.load(place, rest, lanes, mask)
+    if state.tile is not None and mask is None and _is_whole(state, state.tile, place, index):
+        return _from_tile(state, state.tile, place, at)
+    return state.emitter.load_strided(place, rest, step, lanes, mask)
+
+
+def _lane_by_lane(state: State, place: Place, at: Linear) -> list[Value]:
+    lane, lanes = state.lane or ("", 1)
+    values = []
+    with state.in_lanes(None):
+        for number in range(lanes):
+            with state.digits.at(lane, number):
+                values.append(state.emitter.load(place, state.digits.resolved(at), 1))
+    return values
+
+
+def _is_whole(state: State, tile: Tile, place: Place, index: Linear) -> bool:
+    """Whether rows lie along the tile's, and all of it is in the place, whatever is chosen."""
+    if index.coefficient(tile.row) != 1 or not state.digits.is_apart(index, tile.row):
+        return False
+    value = state.digits.fixed.pop(tile.row)
+    low, high = state.digits.bounds(state.digits.resolved(index))
+    state.digits.fixed[tile.row] = value
+    return low >= 0 and high < place.elements
+
+
+def _from_tile(state: State, tile: Tile, place: Place, at: Linear) -> Value:
+    """A row of what is written: a column of a square that is read in rows and transposed once."""
+    lane, lanes = state.lane or ("", 1)
+    row = state.digits.fixed[tile.row]
+    corner = at.without(lane) - row
+    if (place.name, corner) not in tile.columns:
+        step = at.coefficient(lane)
+        rows = [
+            state.emitter.load(place, corner + step * number, lanes) for number in range(lanes)
+        ]
+        tile.columns[place.name, corner] = state.emitter.transposed(rows)
+    return tile.columns[place.name, corner][row]
+
+
+def load_chosen(state: State, place: Place, index: Linear, offset: Value) -> Value:
+    """The elements at an index to which a scalar is added that the program computes.
+
+    Raises:
+        UnsupportedWorkload: lanes are not neighbours.
+    """
+    at = state.digits.resolved(index)
+    if state.lane is None or not state.digits.depends(at, state.lane[0]):
+        return state.emitter.load_chosen(place, at, offset, 1)
+    lane, lanes = state.lane
+    if at.coefficient(lane) != 1 or not state.digits.is_apart(at, lane):
+        raise UnsupportedWorkload(f"lanes of {place.name!r} at a computed index are no neighbours")
+    return state.emitter.load_chosen(place, at.without(lane), offset, lanes)
+
+
+def store(
+    state: State, place: Place, index: Linear, value: Value, mask: Value | None, stream: bool
+) -> None:
+    """Write a value, one for each lane.
+
+    Raises:
+        UnsupportedWorkload: lanes lie otherwise in registers, go to one place, or are anywhere
+            under a mask.
+    """
+    at = state.digits.resolved(index)
+    if place.kind == "registers":
+        if mask is not None:
+            raise UnsupportedWorkload(f"{place.name!r} is in registers, and written under a mask")
+        _to_register(state, place, at, value)
+        return
+    state.loaded.clear()
+    if state.lane is None:
+        state.emitter.store(place, at, value, None, stream)
+        return
+    lane, lanes = state.lane
+    value = state.emitter.wide(value, lanes)
+    if at.coefficient(lane) == 1 and state.digits.is_apart(at, lane):
+        state.emitter.store(place, at.without(lane), value, mask, stream)
+        return
+    if mask is not None or not state.digits.depends(at, lane):
+        raise UnsupportedWorkload(f"lanes of {place.name!r} are written anywhere, or at one place")
+    with state.in_lanes(None):
+        for number in range(lanes):
+            with state.digits.at(lane, number):
+                scalar = state.emitter.lane(value, number)
+                state.emitter.store(place, state.digits.resolved(at), scalar, None, False)
+
+
+def _to_register(state: State, place: Place, at: Linear, value: Value) -> None:
+    lane, lanes = state.lane or (None, 1)
+    emitter, step = state.emitter, at.coefficient(lane) if lane else 0
+    if at.without(lane).terms:
+        raise UnsupportedWorkload(f"{place.name!r} is written at registers that are not known")
+    number, part = divmod(at.constant, place.lanes)
+    if place.lanes == 1:
+        emitter.set_register(place, number, value)
+    elif step == 1 and place.lanes == lanes and part == 0:
+        emitter.set_register(place, number, emitter.wide(value, lanes))
+    elif lane is None:
+        held = emitter.register(place, number)
+        emitter.set_register(place, number, emitter.with_lane(held, part, value))
+    else:
+        raise UnsupportedWorkload(f"lanes of {place.name!r} lie otherwise in its registers")

@@ -1,0 +1,92 @@
+"""What a walk knows while it prints: where loops are, and what is loaded already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from attrs import define, evolve, field, frozen
+
+from autotune.ir.workloads import Workload
+from autotune.lower.concrete import ConcreteStatement
+from autotune.lower.emitter import Emitter, Value
+from autotune.lower.linear import Digits, Linear
+from autotune.lower.places import Place
+
+__all__ = ["State", "Tile"]
+
+
+@frozen(eq=False)
+class Tile:
+    """A square of points that are printed row by row, and read along the rows.
+
+    Attributes:
+        row: The counter of its rows.
+        columns: What is read by now, transposed, by place and index.
+    """
+
+    row: str
+    columns: dict[tuple[str, Linear], list[Value]] = field(factory=dict)
+
+
+@define(eq=False)
+class State:
+    """The state of a walk.
+
+    Attributes:
+        emitter: What prints.
+        digits: The digits of the program.
+        places: Where its buffers are.
+        workload: What it computes, after rewrites of its steps.
+        width: Lanes of a vector register, of numbers of single precision.
+        lane: Counter and number of the lanes that are printed at once.
+        loaded: Values of loads that are still what memory holds, by place, index and lane.
+        tile: The square that is printed, where it is one.
+    """
+
+    emitter: Emitter
+    digits: Digits
+    places: Mapping[str, Place]
+    workload: Workload
+    width: int
+    lane: tuple[str, int] | None = None
+    loaded: dict[tuple[str, Linear, str | None], Value] = field(factory=dict)
+    tile: Tile | None = None
+
+    @property
+    def lanes(self) -> int:
+        """Numbers that are printed at once."""
+        return self.lane[1] if self.lane else 1
+
+    @contextmanager
+    def in_lanes(self, lane: tuple[str, int] | None) -> Iterator[None]:
+        """Print for these lanes at once."""
+        before, self.lane = self.lane, lane
+        yield
+        self.lane = before
+
+    def forget(self) -> None:
+        """Forget what is loaded."""
+        self.loaded.clear()
+        if self.tile is not None:
+            self.tile.columns.clear()
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Forget what is loaded, before and after: what is printed between may run again."""
+        self.forget()
+        yield
+        self.forget()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Print one side of a choice: what it loads is not loaded on the other."""
+        loaded, tile = dict(self.loaded), self.tile
+        if tile is not None:
+            self.tile = evolve(tile, columns=dict(tile.columns))
+        yield
+        self.loaded, self.tile = loaded, tile
+
+    def index(self, statement: ConcreteStatement, form: Linear, place: Place) -> Linear:
+        """An index within a place's allocation."""
+        return statement.inside(form, place.depth, self.digits)

@@ -1,0 +1,442 @@
+"""The walk over a concrete nest: loops, lanes and expanded copies, in program order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+from attrs import evolve, frozen
+
+from autotune.ir.expressions import Load, ScalarExpr, Select
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.expressions.scalar import loads
+from autotune.lower.bodies import below, computed, loaded_at
+from autotune.lower.bounds import limits
+from autotune.lower.concrete import (
+    ConcreteLoop,
+    ConcreteStatement,
+    check_factors,
+    concrete_statements,
+)
+from autotune.lower.conditions import Uniform, all_below, decided, uniform
+from autotune.lower.copies import in_vectors
+from autotune.lower.emitter import Emitter, Value
+from autotune.lower.linear import Digits, Linear
+from autotune.lower.memory import load, store
+from autotune.lower.places import Place, address, expanded_loops, placed
+from autotune.lower.state import State, Tile
+from autotune.nest import LoopNest, derive_nest
+from autotune.sketches import Candidate
+
+__all__ = ["Program", "print_candidate"]
+
+MOST_STATEMENTS = 40
+"""Vector statements, at most, that a short loop is expanded into."""
+
+MOST_EXPANDED = 256
+"""Iterations, at most, of a loop that is expanded."""
+
+_MOST_EXPANDED_UNASKED = 8
+_LEAST_REDUCED_LANES = 4
+
+
+@frozen(eq=False)
+class Program:
+    """A printed program.
+
+    Attributes:
+        text: What the printer made.
+        inputs: The arrays that it reads, in order.
+        outputs: Those that it writes.
+        scratch: Memory that the caller gives beside them; of one with a ``depth``, every thread
+            has its own.
+        packed: Which of it holds a constant that is packed before, by the entry of this name:
+            the entry, the constant, and the place.
+    """
+
+    text: Any
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    scratch: tuple[Place, ...]
+    packed: tuple[tuple[str, str, Place], ...] = ()
+
+
+def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Program:
+    """Print the program of a candidate.
+
+    Args:
+        candidate: What to print.
+        emitter: In which language.
+        width: Lanes of a vector register, of numbers of single precision.
+
+    Raises:
+        InvalidValueError: its values give no nest.
+        UnsupportedWorkload: its nest has what is not printed, which is named.
+    """
+    nest, workload = derive_nest(candidate.sketch), candidate.sketch.workload
+    check_factors(candidate, nest.workload)
+    digits = Digits()
+    packing, statements = concrete_statements(nest, candidate.config, digits)
+    arguments = {
+        name: (tensor.dtype, tensor.shape)
+        for name, tensor in workload.tensors.items()
+        if name in workload.outputs or any(name == it.name for it in workload.inputs)
+    }
+    places = placed(
+        nest,
+        arguments,
+        [*packing, *statements],
+        lambda expression: int(evaluate(expression, candidate.config)),
+        digits,
+    )
+    both = in_vectors([*packing, *statements], nest.workload, places, width, digits)
+    state = State(emitter, digits, places, nest.workload, width)
+    inputs = tuple(places[tensor.name] for tensor in workload.inputs)
+    outputs = tuple(places[name] for name in workload.outputs)
+    scratch = tuple(place for place in places.values() if place.kind == "scratch")
+    emitter.begin(digits, inputs, outputs, scratch)
+    walk, packed = _Walk(state, nest), []
+    for number, statement in enumerate(both[: len(packing)]):
+        operand = statement.name.split(".", 1)[0]
+        packed.append((f"pack{number}", operand, places[statement.write.buffer]))
+        with emitter.entry(f"pack{number}"), state.forgetting():
+            walk.run([statement], 0)
+    with emitter.entry("run"), state.forgetting():
+        walk.run(both[len(packing) :], 0)
+    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed))
+
+
+@frozen(eq=False)
+class _Walk:
+    state: State
+    nest: LoopNest
+
+    def run(self, statements: Sequence[ConcreteStatement], depth: int) -> None:
+        """Print statements that share their first ``depth`` loops."""
+        position = 0
+        while position < len(statements):
+            group = _sharing(statements[position:], depth)
+            position += len(group)
+            if depth == len(group[0].loops):
+                self._leaf(group[0])
+            else:
+                self._group(group, depth)
+
+    def _group(self, group: Sequence[ConcreteStatement], depth: int) -> None:
+        """Print the loop at ``depth``, which all of a group share."""
+        first, loop = group[0], group[0].loops[depth]
+        late = group[-1].source.pipelined
+        if len(group) == 1 and self._choice_outside(first, depth):
+            return
+        if late is not None and late[0] == loop.name:
+            self._pipelined(group, depth, late[1])
+        elif first.tile is not None and depth == len(first.loops) - 2:
+            self._tile(first, *first.tile)
+        elif len(group) == 1 and first.lane == loop.name:
+            with self.state.in_lanes((loop.name, loop.extent)):
+                self._leaf(first)
+        elif len(group) == 1 and (body := self._lanes_of_register(first, depth)) is not None:
+            self._reduced_lanes(first, loop, body)
+        elif self._is_expanded(group, depth):
+            for value in range(loop.extent):
+                with self.state.digits.at(loop.name, value):
+                    self._inside(group, depth + 1)
+        else:
+            begin, end = limits(first, depth, self.state.digits)
+            with self._loop(loop, begin, end):
+                self._inside(group, depth + 1)
+
+    def _loop(
+        self, loop: ConcreteLoop, begin: Linear, end: Linear
+    ) -> AbstractContextManager[object]:
+        stack = ExitStack()
+        stack.enter_context(self.state.forgetting())
+        stack.enter_context(self.state.emitter.loop(loop.name, begin, end, loop.kind))
+        return stack
+
+    def _inside(self, group: Sequence[ConcreteStatement], depth: int) -> None:
+        """Print the body of a loop, behind the buffers that are allocated in it."""
+        touched = {it.buffer for statement in group for it in statement.source.accesses}
+        for buffer in self.nest.buffers:
+            if buffer.depth == depth and buffer.name in touched:
+                self.state.emitter.allocate(self.state.places[buffer.name])
+        self.run(group, depth)
+
+    def _is_expanded(self, group: Sequence[ConcreteStatement], depth: int) -> bool:
+        """Whether the copies of a loop's body stand one after the other."""
+        loop = group[0].loops[depth]
+        if len(loop.axes) > 1 or loop.bound is not None or loop.extent > MOST_EXPANDED:
+            return False
+        if loop.kind == "unrolled" or loop.extent == 1:
+            return True
+        if any(loop.name in self._fixed(statement) for statement in group):
+            return True
+        made = sum(self._copies(statement, depth) for statement in group)
+        return loop.extent <= _MOST_EXPANDED_UNASKED and made <= MOST_STATEMENTS
+
+    def _fixed(self, statement: ConcreteStatement) -> set[str]:
+        """Loops that have to be expanded, as registers have no addresses."""
+        found: set[str] = set()
+        for access in statement.source.accesses:
+            place = self.state.places[access.buffer]
+            if place.kind == "registers":
+                found |= set(expanded_loops(statement, access, place, self.state.digits))
+        return found
+
+    def _copies(self, statement: ConcreteStatement, depth: int) -> float:
+        """Vector statements, if all loops from ``depth`` on were expanded."""
+        result = 1.0
+        for loop in statement.loops[depth:]:
+            if loop.bound is not None:
+                return float("inf")
+            lanes = self.state.width if loop.name == statement.lane else 1
+            result *= max(1, loop.extent // lanes)
+        return result / 4 if statement.tile else result
+
+    def _tile(self, statement: ConcreteStatement, row: str, column: str) -> None:
+        width = statement.loops[-1].extent
+        self.state.tile = Tile(row)
+        with self.state.in_lanes((column, width)):
+            for number in range(width):
+                with self.state.digits.at(row, number):
+                    self._leaf(statement)
+        self.state.tile = None
+
+    def _pipelined(self, group: Sequence[ConcreteStatement], depth: int, host: str) -> None:
+        """Iterations of which the last statement runs late, just before ``host``.
+
+        ``for i: a(i), host(i), late(i)`` becomes
+        ``a(0), host(0); for i < n - 1: a(i + 1), late(i), host(i + 1); late(n - 1)``.
+        """
+        *others, late = group
+        loop, digits = late.loops[depth], self.state.digits
+        at = [statement.name for statement in others].index(host)
+        with digits.at(loop.name, 0):
+            self._inside(others, depth + 1)
+        if loop.extent > 1:
+            whole = digits.ranges[loop.name]
+            digits.ranges[loop.name] = (0, loop.extent - 2)
+            with self._loop(loop, Linear(), Linear((), loop.extent - 1)):
+                self._shifted(others[:at], depth, loop.name)
+                self.run([late], depth + 1)
+                self._shifted(others[at:], depth, loop.name)
+            digits.ranges[loop.name] = whole
+        with digits.at(loop.name, loop.extent - 1):
+            self.run([late], depth + 1)
+
+    def _shifted(self, statements: Sequence[ConcreteStatement], depth: int, loop: str) -> None:
+        """Statements of the next iteration."""
+        self.state.forget()
+        self.state.digits.shifts[loop] = 1
+        self.run(statements, depth + 1)
+        del self.state.digits.shifts[loop]
+        self.state.forget()
+
+    def _choice_outside(self, statement: ConcreteStatement, depth: int) -> bool:
+        """Print a statement whose choice is the same in all loops from here on as two.
+
+        ``for i: A = x if c else y`` becomes ``if c: for i: A = x`` and ``if not c: ...``.
+        """
+        body, digits = statement.body, self.state.digits
+        if not isinstance(body, Select) or self._has_order(statement):
+            return False
+        if decided(body.condition, dict(statement.axes), digits) is not None:
+            return False
+
+        def inner(digit: str) -> bool:
+            return statement.depth(digit, digits) >= depth and digit not in digits.fixed
+
+        condition = uniform(body.condition, statement, inner, digits)
+        if condition is None:
+            return False
+        value = self._value(condition)
+        for holds, chosen in ((value, body.on_true), (None, body.on_false)):
+            one = evolve(statement, body=chosen)
+            found = self.state.emitter.negated(value) if holds is None else holds
+            with self.state.forgetting(), self.state.emitter.when(found):
+                self._group([one], depth)
+        return True
+
+    def _value(self, condition: Uniform) -> Value:
+        emitter = self.state.emitter
+        if condition.below is not None:
+            value = emitter.below(self.state.digits.resolved(condition.below.form))
+            return emitter.negated(value) if condition.negated else value
+        value, *others = (self._value(part) for part in condition.parts)
+        for other in others:
+            value = emitter.binary(condition.op, value, other)
+        return value
+
+    def _has_order(self, statement: ConcreteStatement) -> bool:
+        stage = self.nest.workload.stage(statement.source.stage)
+        combines = stage.combiner is not None or stage.scan_axis is not None
+        return statement.source.role == "compute" and combines
+
+    def _lanes_of_register(self, statement: ConcreteStatement, depth: int) -> Load | None:
+        """What a loop reads that combines the lanes of one register; None if it does not."""
+        loop, body = statement.loops[depth], statement.body
+        if depth != len(statement.loops) - 1 or not isinstance(body, Load) or statement.guards:
+            return None
+        if not self._has_order(statement) or loop.extent < _LEAST_REDUCED_LANES:
+            return None
+        place = self.state.places[statement.source.sources.get(body.tensor, body.tensor)]
+        if place.kind != "registers" or place.lanes != loop.extent:
+            return None
+        digits = self.state.digits
+        last = digits.of_expression(body.indices[place.order[-1]], statement.axes)
+        written = [digits.of_form(form, statement.axes) for form in statement.write.forms]
+        moved = any(digits.depends(form, loop.name) for form in written)
+        return body if last == Linear(((loop.name, 1),)) and not moved else None
+
+    def _reduced_lanes(self, statement: ConcreteStatement, loop: ConcreteLoop, body: Load) -> None:
+        """Print one addition of all lanes of a register, in halves."""
+        state, emitter = self.state, self.state.emitter
+        combiner = str(self.nest.workload.stage(statement.source.stage).combiner)
+        source = state.places[statement.source.sources.get(body.tensor, body.tensor)]
+        with state.digits.at(loop.name, 0):
+            place, at = self._target(statement)
+            indices = [state.digits.of_expression(it, statement.axes) for it in body.indices]
+            inside = [state.index(statement, index, source) for index in indices]
+            number = state.digits.resolved(address(source, inside, state.digits))
+            vector = emitter.register(source, number.constant // source.lanes)
+            old = load(state, place, at)
+            value = emitter.cast(emitter.reduced(combiner, vector), old.dtype)
+            store(state, place, at, emitter.binary(combiner, value, old), None, False)
+
+    def _target(self, statement: ConcreteStatement) -> tuple[Place, Linear]:
+        """Where a statement writes."""
+        state, place = self.state, self.state.places[statement.write.buffer]
+        indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
+        inside = [state.index(statement, index, place) for index in indices]
+        return place, address(place, inside, state.digits)
+
+    def _leaf(self, statement: ConcreteStatement) -> None:
+        """Print a statement where all of its loops are known."""
+        state, emitter = self.state, self.state.emitter
+        place, at = self._target(statement)
+        pairs = [(statement.axes.get(axis, Linear()), n) for axis, n in statement.guards.items()]
+        if place.kind == "argument":
+            forms = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
+            pairs += zip(forms, place.shape, strict=True)
+        scalar, mask = self._conditions(pairs)
+        self._ask_early(statement)
+        with self._when(scalar):
+            value = self._stored(statement, place, at, mask)
+            value = emitter.cast(value, place.dtype)
+            store(state, place, at, value, mask, self._streams(statement, place))
+
+    def _ask_early(self, statement: ConcreteStatement) -> None:
+        """Ask for what the next iteration of a loop reads, once for each vector."""
+        digits = self.state.digits
+        for operand, loop in statement.early:
+            place = self.state.places[operand]
+            body = statement.body or Load(operand, ())
+            for read in {it for it in loads(body) if it.tensor == operand}:
+                indices = [digits.of_expression(index, statement.axes) for index in read.indices]
+                with digits.at(self.state.lane[0], 0) if self.state.lane else nullcontext():
+                    at = address(place, indices, digits)
+                    moved = digits.resolved(at) + at.coefficient(loop)
+                    self.state.emitter.prefetch(place, moved)
+
+    def _when(self, condition: Value | None) -> AbstractContextManager[Any]:
+        if condition is None:
+            return nullcontext()
+        stack = ExitStack()
+        stack.enter_context(self.state.forgetting())
+        stack.enter_context(self.state.emitter.when(condition))
+        return stack
+
+    def _streams(self, statement: ConcreteStatement, place: Place) -> bool:
+        return statement.streams and place.kind == "argument"
+
+    def _conditions(self, pairs: list[tuple[Linear, int]]) -> tuple[Value | None, Value | None]:
+        """What has to hold for all lanes, and for each of them, for forms to be below bounds."""
+        found: dict[bool, Value] = {}
+        for condition in all_below(pairs, self.state.digits):
+            value = below(self.state, condition)
+            masks = value.lanes > 1
+            both = self.state.emitter.binary
+            found[masks] = both("and", found[masks], value) if masks in found else value
+        return found.get(False), found.get(True)
+
+    def _stored(
+        self, statement: ConcreteStatement, place: Place, at: Linear, mask: Value | None
+    ) -> Value:
+        """What a statement writes."""
+        state, emitter, source = self.state, self.state.emitter, statement.source
+        stage = self.nest.workload.stage(source.stage)
+        if source.role == "init":
+            return emitter.constant(stage.identity(), place.dtype)
+        if statement.body is None:
+            return self._copied(statement)
+        if source.role == "pack":
+            return self._packed(statement, statement.body, place)
+        value = computed(state, statement, statement.body, mask)
+        if source.role != "compute" or stage.combiner is None:
+            return value
+        if stage.scan_axis is None:
+            old = load(state, place, at)
+        else:
+            old = self._before(statement, place)
+        return emitter.binary(stage.combiner, emitter.cast(value, old.dtype), old)
+
+    def _copied(self, statement: ConcreteStatement) -> Value:
+        access = next(access for access in statement.source.accesses if not access.write)
+        indices = [self.state.digits.of_form(form, statement.axes) for form in access.forms]
+        return loaded_at(self.state, statement, access.buffer, indices)
+
+    def _packed(self, statement: ConcreteStatement, body: ScalarExpr, place: Place) -> Value:
+        """A part of an operand, with zeros beyond its own extent."""
+        state, emitter = self.state, self.state.emitter
+        operand = statement.name.split(".", 1)[0]
+        shape = self.nest.workload.tensors[operand].shape
+        pairs = [
+            (statement.axes.get(f"d{dim}", Linear()), extent) for dim, extent in enumerate(shape)
+        ]
+        scalar, mask = self._conditions(pairs)
+        zero = emitter.wide(emitter.constant(0, place.dtype), state.lanes)
+
+        def inside() -> Value:
+            value = computed(state, statement, body, mask)
+            value = emitter.wide(emitter.cast(value, place.dtype), state.lanes)
+            return value if mask is None else emitter.select(mask, value, zero)
+
+        def chosen() -> Value:
+            with state.aside():
+                return inside()
+
+        return inside() if scalar is None else emitter.choose(scalar, chosen, lambda: zero)
+
+    def _before(self, statement: ConcreteStatement, place: Place) -> Value:
+        """What a scan continues: the result before this one, or the identity."""
+        state, emitter = self.state, self.state.emitter
+        stage = self.nest.workload.stage(statement.source.stage)
+        along = [axis.kind for axis in stage.spatial_axes].index("scan")
+        indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
+        inside = [state.index(statement, index, place) for index in indices]
+        identity = emitter.wide(emitter.constant(stage.identity(), place.dtype), state.lanes)
+        at = state.digits.resolved(inside[along])
+        inside[along] = inside[along] - 1
+        before = address(place, inside, state.digits)
+        if not at.terms:
+            return identity if at.constant == 0 else load(state, place, before)
+
+        def earlier() -> Value:
+            with state.aside():
+                return emitter.wide(load(state, place, before), state.lanes)
+
+        return emitter.choose(emitter.below(at - 1), lambda: identity, earlier)
+
+
+def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:
+    """The first statements that share their loop at ``depth``; one without loops is alone."""
+    first = statements[0]
+    if depth == len(first.loops):
+        return [first]
+    name, found = first.loops[depth].name, [first]
+    for other in statements[1:]:
+        if depth >= len(other.loops) or other.loops[depth].name != name:
+            break
+        found.append(other)
+    return found

@@ -1,0 +1,109 @@
+"""Forms over digits mean what they say, and their ranges hold every value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import IntExpr, const, less, maximum, minimum, var
+from autotune.ir.expressions.integer import evaluate
+from autotune.lower.linear import Digits, Linear
+
+EXTENTS = {"i": 5, "j": 4, "k": 3}
+COEFFICIENTS = st.integers(-6, 6)
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> IntExpr:
+    """Index expressions over three axes: sums of multiples, quotients, remainders and extrema."""
+    kinds = ["axis", "constant"] + ["sum", "scaled", "div", "mod", "min", "max"] * (depth > 0)
+    kind = draw(st.sampled_from(kinds))
+    if kind == "axis":
+        return var(draw(st.sampled_from(sorted(EXTENTS))))
+    if kind == "constant":
+        return const(draw(COEFFICIENTS))
+    left = draw(expressions(depth - 1))
+    if kind == "scaled":
+        return left * draw(COEFFICIENTS)
+    if kind in ("div", "mod"):
+        divisor = draw(st.integers(1, 7))
+        return left // divisor if kind == "div" else left % divisor
+    right = draw(expressions(depth - 1))
+    combine: dict[str, Callable[[IntExpr, IntExpr], IntExpr]] = {
+        "sum": lambda a, b: a + b,
+        "min": minimum,
+        "max": maximum,
+    }
+    return combine[kind](left, right)
+
+
+def points() -> Iterator[dict[str, int]]:
+    for values in product(*map(range, EXTENTS.values())):
+        yield dict(zip(EXTENTS, values, strict=True))
+
+
+def counters() -> tuple[Digits, dict[str, Linear]]:
+    digits = Digits()
+    return digits, {name: digits.counter(name, extent) for name, extent in EXTENTS.items()}
+
+
+@given(expressions())
+def test_a_form_has_the_values_of_its_expression_and_no_other(expression: IntExpr) -> None:
+    digits, axes = counters()
+    form = digits.of_expression(expression, axes)
+    low, high = digits.bounds(form)
+    for point in points():
+        digits.fixed.update(point)
+        found = digits.resolved(form)
+        assert found.terms == ()
+        assert found.constant == evaluate(expression, point)
+        assert low <= found.constant <= high
+
+
+@given(expressions(), st.sampled_from(sorted(EXTENTS)))
+def test_a_form_depends_on_what_changes_it(expression: IntExpr, axis: str) -> None:
+    digits, axes = counters()
+    form = digits.of_expression(expression, axes)
+    if digits.depends(form, axis):
+        return
+    for point in points():
+        others = {evaluate(expression, {**point, axis: it}) for it in range(EXTENTS[axis])}
+        assert len(others) == 1
+
+
+@given(expressions(), st.sampled_from(sorted(EXTENTS)), st.integers(0, 2))
+def test_some_digits_may_be_known(expression: IntExpr, axis: str, value: int) -> None:
+    digits, axes = counters()
+    form = digits.of_expression(expression, axes)
+    with digits.at(axis, value):
+        part = digits.resolved(form)
+        assert not digits.depends(part, axis) or part.coefficient(axis) == 0
+    for point in points():
+        digits.fixed = {**point, axis: value}
+        assert digits.resolved(part).constant == evaluate(expression, {**point, axis: value})
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9))
+def test_blocks_and_what_is_in_them_are_digits_of_their_own(
+    blocks: int, block: int, divisor: int
+) -> None:
+    """Where a divisor is the extent of the inner loop, nothing is left to divide."""
+    digits = Digits()
+    outer, inner = digits.counter("outer", blocks), digits.counter("inner", block)
+    whole = outer * block + inner
+    assert digits.quotient(whole, block) == outer
+    assert digits.remainder(whole, block) == inner
+    assert not digits.derived
+    assert digits.quotient(whole * divisor, block * divisor) == outer
+
+
+def test_products_of_axes_are_refused() -> None:
+    digits, axes = counters()
+    for expression in (var("i") * var("j"), less(var("i"), var("j"))):
+        with pytest.raises(UnsupportedWorkload, match="multipl"):
+            digits.of_expression(expression, axes)
