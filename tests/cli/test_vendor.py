@@ -11,7 +11,7 @@ import pytest
 from autotune.cli import machine, vendor
 from autotune.cli.machine import busy_cores
 from autotune.cli.vendor import compare
-from autotune.ir.workloads import gemm
+from autotune.ir.workloads import gemm, softmax
 from autotune.store.records import Outcome
 from autotune.targets import preset
 
@@ -113,6 +113,32 @@ def test_what_is_disturbed_is_timed_again_before_it_is_not_comparable(
     assert timing is not None and len(list(left)) == len(timings) - timed
     assert timing.outcome.latency == 1e-3 * min(milliseconds)
     assert caveat in timing.caveat and bool(caveat) == bool(timing.caveat)
+
+
+@pytest.mark.parametrize(
+    ("workload", "installed", "name"),
+    [
+        (gemm(m=8, n=8, k=8), True, "numpy (BLAS)"),
+        (softmax(m=8, n=8), True, "torch (oneDNN)"),
+        (softmax(m=8, n=8), False, None),
+    ],
+)
+def test_on_cpus_torch_is_asked_for_what_blas_lacks(
+    workload: Any, installed: bool, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result: Any = SimpleNamespace(
+        target=preset("zen3"),
+        workload=workload,
+        threads=1,
+        best=None,
+        database=":memory:",
+        from_records=False,
+    )
+    monkeypatch.setattr(vendor, "find_spec", lambda _: object() if installed else None)
+    monkeypatch.setattr(vendor, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(vendor, "torch_latency", lambda *_: Outcome("ok", 1e-3))
+    timing = vendor.time_vendor(result)
+    assert (None if timing is None else timing.name) == name
 
 
 def test_on_cuda_devices_the_library_is_torch(monkeypatch: pytest.MonkeyPatch) -> None:

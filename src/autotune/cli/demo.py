@@ -51,7 +51,7 @@ def command(
 
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.cli.vendor import VENDOR_NAME, time_vendor
+    from autotune.cli.vendor import time_vendor
     from autotune.plugins.workload_names import make_workload
     from autotune.report import comparison_table
     from autotune.tuning.api import run_tasks
@@ -65,9 +65,8 @@ def command(
             (result,) = run_tasks([make_workload(name, shape)], asked)
         timing = time_vendor(result)
         results.append((result, timing))
-        caveat = timing.caveat if timing else ""
-        outcome = timing.outcome if timing else None
-        tables.append(comparison_table(result, outcome, VENDOR_NAME, caveat))
+        compared = (timing.outcome, timing.name, timing.caveat) if timing else ()
+        tables.append(comparison_table(result, *compared))
     for table in tables:
         output.say()
         output.table(table)

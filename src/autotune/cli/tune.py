@@ -66,7 +66,7 @@ that can be named here.
     "--vendor",
     is_flag=True,
     help="Also time the vendor library, where it has a routine for the workload: numpy's BLAS, or "
-    "on CUDA devices torch.",
+    "torch, if it is installed, on CUDA devices and for what BLAS lacks.",
 )
 @progress_options
 @json_option
@@ -135,14 +135,14 @@ def _report(result: Result, output: Output, vendor: bool) -> int:
     from autotune.report import comparison_table
 
     if vendor:
-        from autotune.cli.vendor import time_vendor, vendor_name
+        from autotune.cli.vendor import time_vendor
 
         timing = time_vendor(result)
         output.json({**result.to_json(), "vendor": timing.to_json() if timing else None})
         table = comparison_table(
             result,
             timing.outcome if timing else None,
-            vendor_name(result.target),
+            timing.name if timing else "",
             timing.caveat if timing else "",
         )
     else:

@@ -1,6 +1,7 @@
 """The vendor's library beside a result, and whether the two can be compared at all.
 
-On CPUs that is numpy's BLAS; on CUDA devices torch, with cuBLAS and cuDNN.
+On CPUs that is numpy's BLAS for matrix products, and torch with oneDNN for what else it has where
+it is installed; on CUDA devices torch, with cuBLAS and cuDNN.
 
 BLAS libraries wait for their threads at barriers: where another program wants the same cores,
 a call of one millisecond takes a whole scheduler quantum, and every sample of a process agrees
@@ -14,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -21,18 +23,18 @@ from attrs import evolve, frozen
 
 from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
 from autotune.measure import MeasureProtocol
-from autotune.measure.vendor import vendor_latency
+from autotune.measure.vendor import matrix_product, vendor_latency
 from autotune.measure.vendor_torch import torch_latency
 from autotune.store.database import RecordFilter
 from autotune.store.records import Baseline, MeasureKey, Outcome
 from autotune.store.sqlite import open_database
-from autotune.targets import Target
 from autotune.tuning.result import Result
 
-__all__ = ["TORCH_NAME", "VENDOR_NAME", "VendorTiming", "compare", "time_vendor", "vendor_name"]
+__all__ = ["ONEDNN_NAME", "TORCH_NAME", "VENDOR_NAME", "VendorTiming", "compare", "time_vendor"]
 
 VENDOR_NAME = "numpy (BLAS)"
 TORCH_NAME = "torch (cuBLAS, cuDNN)"
+ONEDNN_NAME = "torch (oneDNN)"
 REPEATS = 3
 MOST_REPEATS = 9
 """Where the fastest repetitions do not agree, there are more, up to this many."""
@@ -63,9 +65,12 @@ class VendorTiming:
         }
 
 
-def vendor_name(target: Target) -> str:
-    """What the library is called that programs of a target are compared with."""
-    return TORCH_NAME if target.kind == "cuda" else VENDOR_NAME
+def _library(result: Result) -> str:
+    """What the library is called that a result is compared with."""
+    if result.target.kind == "cuda":
+        return TORCH_NAME
+    is_product = matrix_product(result.workload) is not None
+    return VENDOR_NAME if is_product or find_spec("torch") is None else ONEDNN_NAME
 
 
 def time_vendor(result: Result) -> VendorTiming | None:
@@ -74,8 +79,8 @@ def time_vendor(result: Result) -> VendorTiming | None:
     The timing is kept beside the baselines. A result that comes from records is compared
     with what was timed then.
     """
-    name = vendor_name(result.target)
-    key = _vendor_key(result)
+    name = _library(result)
+    key = _vendor_key(result, name)
     if key is not None and result.from_records:
         with closing(open_database(result.database, read_only=True)) as database:
             alike = RecordFilter(workload=result.workload.digest, key=key)
@@ -88,12 +93,12 @@ def time_vendor(result: Result) -> VendorTiming | None:
         len(outcomes) < MOST_REPEATS and _spread(outcomes) > MOST_SPREAD
     ):
         busy.append(busy_cores() if on_cpu else 0.0)
-        outcome = _timed(result)
+        outcome = _timed(result, name)
         if outcome is None:
             return None
         outcomes.append(outcome)
-        if outcome.latency is None and not on_cpu:
-            # Torch without the device is so in every process.
+        if outcome.latency is None and name != VENDOR_NAME:
+            # Torch without the device, or the routine, is so in every process.
             break
     timing = evolve(compare(outcomes, busy, result.from_records), name=name)
     if key is not None and timing.outcome.latency is not None:
@@ -104,18 +109,18 @@ def time_vendor(result: Result) -> VendorTiming | None:
     return timing
 
 
-def _timed(result: Result) -> Outcome | None:
+def _timed(result: Result, name: str) -> Outcome | None:
     protocol = MeasureProtocol()
-    if result.target.kind == "cuda":
+    if name != VENDOR_NAME:
         return torch_latency(result.workload, result.target, protocol)
     return vendor_latency(result.workload, result.threads, protocol)
 
 
-def _vendor_key(result: Result) -> MeasureKey | None:
+def _vendor_key(result: Result, name: str) -> MeasureKey | None:
     """The key of the library's timing; None where the result is incomplete."""
     if result.best is None or result.database == ":memory:":
         return None
-    if result.target.kind == "cuda":
+    if name != VENDOR_NAME:
         version = _torch_version()
         return evolve(
             result.best.key,

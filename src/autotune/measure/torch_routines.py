@@ -146,7 +146,7 @@ class _DeviceTimer:
 
 @define(eq=False)
 class _HostTimer:
-    """Times a call of torch on a CPU, where tests have no other device."""
+    """Times a call of torch on a CPU."""
 
     call: Call
 
@@ -243,17 +243,18 @@ def answer(question: Message, calls: CallsOf = torch_calls) -> Message:
     """Answer :func:`~autotune.measure.vendor_torch.ask_torch` on the device that it means.
 
     Raises:
-        InvalidValueError: torch is not installed here, or finds no CUDA device.
+        InvalidValueError: torch is not installed here, or finds no CUDA device where one is meant.
     """
     try:
         import torch
     except ImportError as error:
         raise InvalidValueError(f"torch is not installed here ({error})") from error
-    if not torch.cuda.is_available():
-        raise InvalidValueError(f"torch {torch.__version__} finds no CUDA device")
-    target = Target.from_json(question["target"])
-    device = f"cuda:{matching_device(target, load_driver()).index}"
-    torch.cuda.set_device(device)
+    target, device = Target.from_json(question["target"]), "cpu"
+    if target.kind == "cuda":
+        if not torch.cuda.is_available():
+            raise InvalidValueError(f"torch {torch.__version__} finds no CUDA device")
+        device = f"cuda:{matching_device(target, load_driver()).index}"
+        torch.cuda.set_device(device)
     workload = Workload.from_json(question["workload"])
     protocol = MeasureProtocol.from_json(question["protocol"])
     seed, compiled = question["seed"], question["compiled"]

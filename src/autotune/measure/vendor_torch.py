@@ -1,4 +1,4 @@
-"""Torch as a yardstick on CUDA devices: cuBLAS, cuDNN, and its own kernels.
+"""Torch as a yardstick: cuBLAS, cuDNN, oneDNN, and its own kernels.
 
 It runs in a process of its own, :mod:`autotune.measure.torch_routines`, which alone imports torch.
 """
@@ -62,13 +62,13 @@ def torch_latency(
     *,
     compiled: bool = False,
 ) -> Outcome | None:
-    """Time torch on a workload on a CUDA device, by the same protocol as a candidate.
+    """Time torch on a workload, by the same protocol as a candidate.
 
     Of the ways that torch has, such as orders of the channels of images, the fastest counts.
 
     Args:
         workload: What torch computes.
-        target: The device, and whether TF32 is allowed.
+        target: The CUDA device, and whether TF32 is allowed; or the CPU, and its cores.
         protocol: How to time.
         seed: Of the inputs.
         compiled: Whether each way is compiled by Inductor, which then tunes its own kernels.
@@ -113,7 +113,7 @@ def ask_torch(
     }
     seconds = sum(protocol.deadlines.values()) + (_COMPILING_SECONDS if compiled else 0.0)
     # Nothing else is measured meanwhile, and the reference of a large product takes a while.
-    threads = len(os.sched_getaffinity(0))
+    threads = len(os.sched_getaffinity(0)) if target.kind == "cuda" else target.cores
     try:
         answer = ask_once(module, question, threads, seconds)
     except TimeoutError:
