@@ -217,7 +217,7 @@ def one_node(kind: str, opset: int, constants: dict[str, Any], **attributes: Any
 
 
 HALF = np.array(0.5, np.float32)
-STATISTICS = {name: weights(3) for name in ("scale", "b", "mean", "variance")}
+STATISTICS = {name: np.abs(weights(3)) for name in ("scale", "b", "mean", "variance")}
 DROPPED = {"ratio": HALF, "training": np.array(True)}
 
 

@@ -157,7 +157,7 @@ def test_an_input_without_elements_is_refused_by_name(target: Target) -> None:
 def test_example_inputs_are_those_of_the_network() -> None:
     with pytest.raises(InvalidValueError, match="'x0' is float64"):
         read_source(small_network(), [np.zeros((1, 3, 12, 12))])
-    with pytest.raises(InvalidValueError, match="0 example inputs; the network takes x0"):
+    with pytest.raises(InvalidValueError, match="0 example inputs; network takes x0"):
         read_source(small_network(), [])
 
 
