@@ -246,7 +246,7 @@ def test_the_command_adds_what_is_missing_and_says_what_is_left_out(
     assert {it.key.target for it in records} == {MACHINE.fingerprint}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_tvm_has_tuned_now_is_taken_written_taken_again_and_used(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
