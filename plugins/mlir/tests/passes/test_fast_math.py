@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from single_precision import ARGUMENTS, SPECIAL, check_errors
 
 from autotune.backends import BuildRequest
-from autotune.lower.elementary import MAX_ERRORS
 from autotune.ir.expressions import Load, Unary, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.lower.elementary import MAX_ERRORS
 from autotune.targets import Target, preset
 from autotune.testing.programs import run_executable
 

@@ -22,8 +22,8 @@ from thinning import thinned
 from tvm import te, tirx
 from tvm_programs import machine_code, one_of_each, samples
 
-from autotune.lower.elementary import ELEMENTARY
 from autotune.ir.workloads import softmax
+from autotune.lower.elementary import ELEMENTARY
 from autotune.targets import Target, detect_cpu
 
 LIBRARY = re.compile(r"\b(?:exp|log|tanh|erf|pow)f?\b@?")
