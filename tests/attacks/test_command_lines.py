@@ -65,6 +65,11 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--network": ("nope", "", "\x1b[2J"),
     "--size": ("layers", "layers=x", "=", f"layers={HUGE}"),
     "--frontend": PARTS,
+    "--dim": ("batch", "batch=x", "batch=-1", "nope=1", "=", f"batch={HUGE}", "\x1b[2J=1", "=1"),
+    "--input": (
+        *("A", "A=", "=1", "A=x", "A=0,16", "A=-1,16", "A=16", "A=nan", "nope=16,16"),
+        *("A=binary", "A=missing.npy", f"A={LONG}.npy", f"A={HUGE},16", "\x1b[2J=1", ""),
+    ),
     "--precision": ("float32", "half", "", "\x1b[2J"),
     "--objective": ("x", "nope:nope", "x=", "=1", "x=y", "x=-1", "x=nan", "\x1b[2J=1"),
     "--pass": ("x", "x=", "=off", "x=on", "\x1b[2J=off", "nope=off", "check=nope:nope"),

@@ -175,7 +175,7 @@ def loaded(name: str, value: object) -> object:
         return value
     try:
         found = np.load(value, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise InvalidValueError(
             f"input {name!r}: {str(value)!r} cannot be read as an array: {error}"
         ) from error
