@@ -115,8 +115,10 @@ def test_fine_tuning_goes_through_so_many_programs(n: int, epochs: int) -> None:
 
 
 def test_fine_tuning_ends_when_nothing_improves() -> None:
-    network = PublishedNetwork(3, 8)
-    assert len(fine_tune(network, data(BATCH), 100 * BATCH, 0.0, 0)) <= 1 + 20 + 5
+    """For a fifth of the epochs; at a rate of nothing, losses differ by rounding only."""
+    torch.manual_seed(0)
+    losses = fine_tune(PublishedNetwork(3, 8), data(BATCH), 100 * BATCH, 0.0, 0)
+    assert len(losses) == losses.index(min(losses)) + 1 + 20 < 100
 
 
 def test_a_training_beforehand_keeps_the_best_weights() -> None:
