@@ -63,7 +63,8 @@ BUILDERS: dict[str, st.SearchStrategy[Workload]] = {
     "softmax": st.builds(softmax, m=SHORT, n=LONG, dtype=FLOATS),
     "elementwise": st.builds(elementwise, m=SHORT, n=LONG, dtype=FLOATS),
     "cumsum": st.builds(cumsum, m=SHORT, n=LONG),
-    "attention": st.builds(attention, h=SHORT, n=SHORT, m=SHORT, d=SHORT, causal=FLAG),
+    "attention": st.builds(attention, h=SHORT, n=SHORT, m=SHORT, d=SHORT),
+    "causal": st.builds(attention, h=SHORT, n=SHORT, d=SHORT, causal=st.just(1)),
 }
 
 # Vectors of 4, 8 and 16 floats: this machine need not have them for their programs to run on it.
