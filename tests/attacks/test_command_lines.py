@@ -284,7 +284,7 @@ AIMED = {
     "a deep target": ((*TUNED, "--target", DEEP), "'deep.json' is not a JSON file"),
     "a model without end": ((*TUNED, "--load-cost-model", "/dev/zero"), "no regular file"),
     "a deep configuration": (("explain", "gemm", "--config", DEEP), "'deep.json' is not of the f"),
-    "deep tasks": (("train", "record", "--tasks", DEEP), "'deep.json' is no task list"),
+    "deep tasks": (("train", "record", "--tasks", DEEP), "'deep.json' is no JSON"),
     "a loop of links": (("best", "--database", "loop.db"), "there is no such file|Too many lev"),
     "a long name of a database": (("best", "--database", LONG), "File name too long"),
     "a long name of a report": (("best", "--json", LONG), "File name too long"),

@@ -58,7 +58,7 @@ def exists(name: str) -> bool:
             break
         except ModuleNotFoundError as error:
             if error.name is not None and not error.name.startswith("autotune"):
-                return is_written(module, attributes)
+                return is_written(name)
             module, _, last = module.rpartition(".")
             attributes.insert(0, last)
     for attribute in attributes:
@@ -66,10 +66,13 @@ def exists(name: str) -> bool:
     return found is not None or name in LOGGERS
 
 
-def is_written(module: str, attributes: list[str]) -> bool:
+def is_written(name: str) -> bool:
     """Whether a module that needs a package which is not here defines a name."""
-    text = (ROOT / "src" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-    return all(re.search(rf"^(def|class) {name}\b", text, re.MULTILINE) for name in attributes)
+    file, left = ROOT / "src", name.split(".")
+    while left and not file.with_suffix(".py").is_file():
+        file /= left.pop(0)
+    text = file.with_suffix(".py").read_text(encoding="utf-8")
+    return all(re.search(rf"^(def|class) {it}\b", text, re.MULTILINE) for it in left)
 
 
 def test_no_index_is_asked_for_what_is_in_none() -> None:
