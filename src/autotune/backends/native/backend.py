@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -21,8 +20,7 @@ from autotune.errors import (
 )
 from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES, Candidate, Sketch, is_default
 from autotune.sketches.limits import ScheduleLimits
-from autotune.targets import Target, detect_cpu
-from autotune.targets.processors import missing_features
+from autotune.targets import Target, check_runs_here
 
 __all__ = ["NativeBackend"]
 
@@ -66,12 +64,7 @@ class NativeBackend(Backend):
     def check_measuring(self, target: Target, threads: int = 1) -> None:
         """Raises UnsupportedTarget where this machine lacks a feature of the target."""
         self.check_target(target)
-        lacking = missing_features(target.features, _host_features())
-        if lacking:
-            raise UnsupportedTarget(
-                "backend 'native' runs programs on this machine, which lacks "
-                f"{', '.join(lacking)} of target {target.name!r}"
-            )
+        check_runs_here(target, self.name)
 
     def limits(self, target: Target) -> ScheduleLimits:
         """What is printed: all that the loop nest has, but no tensor instructions.
@@ -174,8 +167,3 @@ def _candidate(request: BuildRequest) -> Candidate:
     if is_default(request.candidate):
         raise InvalidSchedule("backend 'native' has no default schedule")
     return request.candidate
-
-
-@lru_cache(maxsize=1)
-def _host_features() -> frozenset[str]:
-    return frozenset(detect_cpu().features)
