@@ -10,7 +10,7 @@ from autotune.targets.cuda_detection import (
     matching_device,
 )
 from autotune.targets.cuda_driver import CudaDriver, CudaError, load_driver, version_text
-from autotune.targets.detection import check_runs_here, detect_cpu
+from autotune.targets.detection import check_is_x86_64, check_runs_here, detect_cpu
 from autotune.targets.presets import preset, preset_names
 from autotune.targets.rates import (
     BANDWIDTH_PATTERNS,
@@ -38,6 +38,7 @@ __all__ = [
     "CudaError",
     "Target",
     "allows_tf32",
+    "check_is_x86_64",
     "check_runs_here",
     "compute_capability",
     "cuda_devices",

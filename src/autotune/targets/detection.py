@@ -19,7 +19,9 @@ from autotune.targets import processors
 from autotune.targets.target import Cache, Target
 from autotune.targets.topology import CPU_FOLDER, parse_cpu_list, physical_cores
 
-__all__ = ["check_runs_here", "detect_cpu"]
+__all__ = ["check_is_x86_64", "check_runs_here", "detect_cpu"]
+
+_X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -72,6 +74,24 @@ def detect_cpu(
         vector_registers=processors.vector_registers_of(info.features),
         fma_units=processor.fma_units,
     )
+
+
+def check_is_x86_64(target: Target, backend: str) -> None:
+    """Refuses a CPU of another architecture.
+
+    Args:
+        target: The CPU that programs are made for.
+        backend: Name of what would compile them, for the message.
+
+    Raises:
+        UnsupportedTarget: Neither its processor nor any feature is of x86-64.
+    """
+    known = target.processor.startswith("x86-64")
+    if not known and not set(target.features) & set(_X86_FEATURES):
+        raise UnsupportedTarget(
+            f"backend {backend!r} compiles for x86-64 only; target {target.name!r} has processor "
+            f"{target.processor!r} and no x86-64 feature (such as {', '.join(_X86_FEATURES[:2])})"
+        )
 
 
 def check_runs_here(target: Target, backend: str) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autotune.errors import UnsupportedTarget
-from autotune.targets import Target, check_runs_here, detect_cpu
+from autotune.targets import Target, check_is_x86_64, check_runs_here, detect_cpu
 from autotune_mlir import openmp
 from autotune_mlir.passes.vector_instructions import VectorInstructions
 
 __all__ = ["check_measuring", "check_target", "disabled_features", "vector_instructions"]
-
-_X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
 
 
 def check_target(target: Target) -> None:
@@ -24,12 +22,7 @@ def check_target(target: Target) -> None:
         raise UnsupportedTarget(
             f"backend 'mlir' compiles for CPUs; target {target.name!r} is of kind {target.kind!r}"
         )
-    known = target.processor.startswith("x86-64")
-    if not known and not set(target.features) & set(_X86_FEATURES):
-        raise UnsupportedTarget(
-            f"backend 'mlir' compiles for x86-64 only; target {target.name!r} has processor "
-            f"{target.processor!r} and no x86-64 feature (such as {', '.join(_X86_FEATURES[:2])})"
-        )
+    check_is_x86_64(target, "mlir")
 
 
 def check_measuring(target: Target, threads: int) -> None:

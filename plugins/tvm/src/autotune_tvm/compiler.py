@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.backends import BuildFailed
 from autotune.errors import UnsupportedTarget
-from autotune.targets import Target
+from autotune.targets import Target, check_is_x86_64
 from autotune_tvm import runtime
 from autotune_tvm.digests import code_digest
 from autotune_tvm.lowering import tir_pipeline
@@ -33,7 +33,6 @@ _MESSAGE_LIMIT = 480
 _RICHEST = ("diamondrapids", "graniterapids", "sapphirerapids", "znver5")
 # The oldest architecture that CUDA toolkits still compile for.
 _OLDEST_CUDA = 75
-_X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
 
 
 def compiler_version() -> str:
@@ -57,12 +56,7 @@ def check_target(target: Target) -> None:
     if target.kind == "cuda":
         _check_cuda(target)
         return
-    known = target.processor.startswith("x86-64")
-    if not known and not set(target.features) & set(_X86_FEATURES):
-        raise UnsupportedTarget(
-            f"backend 'tvm' compiles for x86-64 only; target {target.name!r} has processor "
-            f"{target.processor!r} and no x86-64 feature (such as {', '.join(_X86_FEATURES[:2])})"
-        )
+    check_is_x86_64(target, "tvm")
 
 
 def _check_cuda(target: Target) -> None:

@@ -20,7 +20,7 @@ from autotune.errors import (
 )
 from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES, Candidate, Sketch, is_default
 from autotune.sketches.limits import ScheduleLimits
-from autotune.targets import Target, check_runs_here
+from autotune.targets import Target, check_is_x86_64, check_runs_here
 
 __all__ = ["NativeBackend"]
 
@@ -29,8 +29,6 @@ _TILE_BYTES = 1 << 16
 
 # Of fully unrolled code: what LLVM compiles within a second.
 _UNROLLED_STATEMENTS = 512
-
-_X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
 
 _MISSING = frozenset({*GPU_STEP_NAMES, "tensorize"})
 _FLOAT_BYTES = 4
@@ -53,13 +51,7 @@ class NativeBackend(Backend):
                 f"backend 'native' compiles for CPUs; target {target.name!r} is of kind "
                 f"{target.kind!r}"
             )
-        known = target.processor.startswith("x86-64")
-        if not known and not set(target.features) & set(_X86_FEATURES):
-            raise UnsupportedTarget(
-                f"backend 'native' compiles for x86-64 only; target {target.name!r} has "
-                f"processor {target.processor!r} and no x86-64 feature (such as "
-                f"{', '.join(_X86_FEATURES[:2])})"
-            )
+        check_is_x86_64(target, self.name)
 
     def check_measuring(self, target: Target, threads: int = 1) -> None:
         """Raises UnsupportedTarget where this machine lacks a feature of the target."""
