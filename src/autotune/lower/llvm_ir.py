@@ -19,7 +19,8 @@ from attrs import define, field
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.lower.elementary import ELEMENTARY, Arithmetic, Comparison
+from autotune.lower.arithmetic import EmittedArithmetic
+from autotune.lower.elementary import ELEMENTARY, BitOperation
 from autotune.lower.emitter import Emitter, Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place
@@ -654,6 +655,9 @@ class LLVMEmitter(Emitter):
             return self._operation({"add": "or", "mul": "and", "sub": "xor"}[op], left, right)
         return self._operation(_ARITHMETIC[op], left, right)
 
+    def _bitwise(self, operation: BitOperation, left: Value, right: Value) -> Value:
+        return self._operation("ashr" if operation == "shr" else operation, left, right)
+
     def _compared(self, op: str, left: Value, right: Value) -> Value:
         if _is_float(left.dtype):
             return self._operation(f"fcmp {'u' if op == 'ne' else 'o'}{op}", left, right, "bool")
@@ -696,7 +700,7 @@ class LLVMEmitter(Emitter):
         if op == "erf" and dtype == "float64":
             return self._by_library("erf", operand)
         if dtype == "float32" and op in ELEMENTARY:
-            result: Value = ELEMENTARY[op](_Arithmetic(self, operand.lanes), operand)
+            result: Value = ELEMENTARY[op](EmittedArithmetic(self, self._bitwise), operand)
             return result
         if op == "rsqrt":
             one = self.constant(1.0, dtype)
@@ -834,40 +838,3 @@ def _suffix(kind: str, lanes: int) -> str:
     element = kind if lanes == 1 else kind.split(" x ")[1].removesuffix(">")
     name = _SUFFIXES.get(element, element)
     return name if lanes == 1 else f"v{lanes}{name}"
-
-
-class _Arithmetic(Arithmetic):
-    """Elementary functions on the values of a printer."""
-
-    def __init__(self, emitter: LLVMEmitter, lanes: int) -> None:
-        self._emitter, self._lanes = emitter, lanes
-
-    def _float(self, value: Any) -> Value:
-        given = isinstance(value, (int, float))
-        return self._emitter.constant(value, "float32") if given else value
-
-    def _bits(self, value: Any) -> Value:
-        given = isinstance(value, (int, float))
-        return self._emitter.constant(int(value), "int32") if given else value
-
-    def floats(self, operation: str, left: Any, right: Any) -> Value:
-        return self._emitter.binary(operation, self._float(left), self._float(right))
-
-    def integers(self, operation: str, left: Any, right: Any) -> Value:
-        name = "ashr" if operation == "shr" else operation
-        return self._emitter._operation(name, self._bits(left), self._bits(right))
-
-    def where(self, comparison: Comparison, left: Any, right: Any, yes: Any, no: Any) -> Value:
-        condition = self._emitter.binary(comparison, self._float(left), self._float(right))
-        return self._emitter.select(condition, self._float(yes), self._float(no))
-
-    def bits(self, value: Any) -> Value:
-        given = self._float(value)
-        return self._emitter.bitcast(given, "int32", given.lanes)
-
-    def of_bits(self, value: Any) -> Value:
-        given = self._bits(value)
-        return self._emitter.bitcast(given, "float32", given.lanes)
-
-    def converted(self, value: Any) -> Value:
-        return self._emitter.cast(self._bits(value), "float32")
