@@ -829,7 +829,7 @@ class CEmitter(Emitter):
         for number in range(lanes):
             texts = [_scalar(self.lane(it, number) if lanes > 1 else it) for it in given]
             call = f"{name}({', '.join(texts)})"
-            found.append(self._value(lambda *_, call=call: call, dtype))  # type: ignore[misc]
+            found.append(self._value(lambda *_, call=call: call, dtype))
         return found[0] if lanes == 1 else self.gathered(found)
 
     def cast(self, value: Value, dtype: str) -> Value:
