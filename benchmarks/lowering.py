@@ -224,9 +224,7 @@ def told(trial: Trial) -> str:
     )
 
 
-def in_this_process(
-    row: Row, against: str, threads: int, turns: int, sketches: int
-) -> list[Seen]:
+def in_this_process(row: Row, against: str, threads: int, turns: int, sketches: int) -> list[Seen]:
     """Compare a candidate of each sketch of a workload."""
     from autotune.plugins.parts import create_part
     from autotune.targets import detect_cpu
@@ -265,9 +263,7 @@ def chosen(pair: Sequence[Any], workload: Any, target: Any, sketches: int) -> li
     return [candidate for _, candidate in first]
 
 
-def compared(
-    pair: Sequence[Any], candidate: Any, target: Any, threads: int, turns: int
-) -> Seen:
+def compared(pair: Sequence[Any], candidate: Any, target: Any, threads: int, turns: int) -> Seen:
     """Build a candidate with both backends and run the programs in turns."""
     from autotune.backends import bind_copies
     from autotune.backends.backend import BuildFailed, InvalidSchedule

@@ -26,6 +26,8 @@ from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed
 from autotune.lower.state import State, Tile
+from autotune.lower.sums import with_lanes_combined
+from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
 from autotune.sketches import Candidate
 
@@ -38,7 +40,6 @@ MOST_EXPANDED = 256
 """Iterations, at most, of a loop that is expanded."""
 
 _MOST_EXPANDED_UNASKED = 8
-_LEAST_REDUCED_LANES = 4
 
 
 @frozen(eq=False)
@@ -80,6 +81,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
+    statements = with_lanes_combined(statements, nest.workload, digits)
     arguments = {
         name: (tensor.dtype, tensor.shape)
         for name, tensor in workload.tensors.items()
@@ -138,16 +140,44 @@ class _Walk:
         elif len(group) == 1 and first.lane == loop.name:
             with self.state.in_lanes((loop.name, loop.extent)):
                 self._leaf(first)
-        elif len(group) == 1 and (body := self._lanes_of_register(first, depth)) is not None:
-            self._reduced_lanes(first, loop, body)
         elif self._is_expanded(group, depth):
             for value in range(loop.extent):
                 with self.state.digits.at(loop.name, value):
                     self._inside(group, depth + 1)
+        elif (whole := self._unmasked(group, depth)) is not None:
+            self._part(group, depth, 0, whole)
+            self._part(group, depth, whole, loop.extent)
         else:
             begin, end = limits(first, depth, self.state.digits)
             with self._loop(loop, begin, end):
                 self._inside(group, depth + 1)
+
+    def _unmasked(self, group: Sequence[ConcreteStatement], depth: int) -> int | None:
+        """First iterations of the loop at ``depth`` that are worth printing without masks."""
+        loop, state = group[0].loops[depth], self.state
+        if loop.bound is not None or loop.kind == "parallel":
+            return None
+        if sum(self._copies(statement, depth + 1) for statement in group) > MOST_STATEMENTS:
+            return None
+        found = (
+            unmasked_iterations(statement, loop.name, state.places, state.digits)
+            for statement in group
+        )
+        first = min((count for count in found if count is not None), default=loop.extent)
+        return first if first < loop.extent else None
+
+    def _part(self, group: Sequence[ConcreteStatement], depth: int, begin: int, end: int) -> None:
+        """Print some iterations of the loop at ``depth``."""
+        loop, digits = group[0].loops[depth], self.state.digits
+        if end - begin == 1:
+            with digits.at(loop.name, begin):
+                self._inside(group, depth + 1)
+            return
+        whole = digits.ranges[loop.name]
+        digits.ranges[loop.name] = (begin, end - 1)
+        with self._loop(loop, Linear((), begin), Linear((), end)):
+            self._inside(group, depth + 1)
+        digits.ranges[loop.name] = whole
 
     def _loop(
         self, loop: ConcreteLoop, begin: Linear, end: Linear
@@ -275,37 +305,6 @@ class _Walk:
         combines = stage.combiner is not None or stage.scan_axis is not None
         return statement.source.role == "compute" and combines
 
-    def _lanes_of_register(self, statement: ConcreteStatement, depth: int) -> Load | None:
-        """What a loop reads that combines the lanes of one register; None if it does not."""
-        loop, body = statement.loops[depth], statement.body
-        if depth != len(statement.loops) - 1 or not isinstance(body, Load) or statement.guards:
-            return None
-        if not self._has_order(statement) or loop.extent < _LEAST_REDUCED_LANES:
-            return None
-        place = self.state.places[statement.source.sources.get(body.tensor, body.tensor)]
-        if place.kind != "registers" or place.lanes != loop.extent:
-            return None
-        digits = self.state.digits
-        last = digits.of_expression(body.indices[place.order[-1]], statement.axes)
-        written = [digits.of_form(form, statement.axes) for form in statement.write.forms]
-        moved = any(digits.depends(form, loop.name) for form in written)
-        return body if last == Linear(((loop.name, 1),)) and not moved else None
-
-    def _reduced_lanes(self, statement: ConcreteStatement, loop: ConcreteLoop, body: Load) -> None:
-        """Print one addition of all lanes of a register, in halves."""
-        state, emitter = self.state, self.state.emitter
-        combiner = str(self.nest.workload.stage(statement.source.stage).combiner)
-        source = state.places[statement.source.sources.get(body.tensor, body.tensor)]
-        with state.digits.at(loop.name, 0):
-            place, at = self._target(statement)
-            indices = [state.digits.of_expression(it, statement.axes) for it in body.indices]
-            inside = [state.index(statement, index, source) for index in indices]
-            number = state.digits.resolved(address(source, inside, state.digits))
-            vector = emitter.register(source, number.constant // source.lanes)
-            old = load(state, place, at)
-            value = emitter.cast(emitter.reduced(combiner, vector), old.dtype)
-            store(state, place, at, emitter.binary(combiner, value, old), None, False)
-
     def _target(self, statement: ConcreteStatement) -> tuple[Place, Linear]:
         """Where a statement writes."""
         state, place = self.state, self.state.places[statement.write.buffer]
@@ -326,7 +325,8 @@ class _Walk:
         with self._when(scalar):
             value = self._stored(statement, place, at, mask)
             value = emitter.cast(value, place.dtype)
-            store(state, place, at, value, mask, self._streams(statement, place))
+            with state.in_lanes(None) if statement.combines_lanes else nullcontext():
+                store(state, place, at, value, mask, self._streams(statement, place))
 
     def _ask_early(self, statement: ConcreteStatement) -> None:
         """Ask for what the next iteration of a loop reads, once for each vector."""
@@ -377,6 +377,8 @@ class _Walk:
         value = computed(state, statement, statement.body, mask)
         if source.role != "compute" or stage.combiner is None:
             return value
+        if statement.combines_lanes:
+            value = emitter.reduced(stage.combiner, emitter.wide(value, state.lanes))
         if stage.scan_axis is None:
             old = load(state, place, at)
         else:
