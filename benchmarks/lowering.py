@@ -110,7 +110,8 @@ class Seen:
         ours: Median seconds of a call of ours.
         theirs: Median seconds of a call of theirs.
         ratio: Median over the turns of ours over theirs.
-        builds: Processor seconds of building ours and theirs.
+        quick: Median over the turns of ours as a race builds it over ours.
+        builds: Processor seconds of building ours for a race, ours at length, and theirs.
         failed: Why there are no times.
     """
 
@@ -118,7 +119,8 @@ class Seen:
     ours: float | None = None
     theirs: float | None = None
     ratio: float | None = None
-    builds: tuple[float, float] | None = None
+    quick: float | None = None
+    builds: tuple[float, float, float] | None = None
     failed: str | None = None
 
 
@@ -151,9 +153,15 @@ class Trial:
 
     @property
     def builds(self) -> float | None:
-        """Processor time of building ours over that of building theirs."""
+        """Processor time of building ours for a race over that of building theirs."""
         known = [seen.builds for seen in self.seen if seen.builds is not None]
-        return statistics.median(ours / theirs for ours, theirs in known) if known else None
+        return statistics.median(quick / theirs for quick, _, theirs in known) if known else None
+
+    @property
+    def quick(self) -> float | None:
+        """Time of ours as a race builds it over ours, median over the processes."""
+        known = [seen.quick for seen in self.seen if seen.quick is not None]
+        return statistics.median(known) if known else None
 
     @property
     def failed(self) -> str | None:
@@ -217,10 +225,10 @@ def told(trial: Trial) -> str:
     if trial.ratio is None:
         return f"{trial.sketch:<28} {trial.failed}"
     ratios = " ".join(f"{seen.ratio:.2f}" for seen in trial.seen if seen.ratio is not None)
-    built = trial.seen[0].builds or (0.0, 0.0)
+    costs = [f"{cost * 1e3:.0f}" for cost in trial.seen[0].builds or ()]
     return (
-        f"{trial.sketch:<28} {trial.ratio:.3f} ({ratios}), ours {trial.ours * 1e6:.0f} us; "
-        f"building {built[0] * 1e3:.0f} / {built[1] * 1e3:.0f} ms = {trial.builds:.2f}"
+        f"{trial.sketch:<28} {trial.ratio:.3f} ({ratios}), ours {trial.ours * 1e6:.0f} us, "
+        f"quick {trial.quick:.2f}; building {', '.join(costs)} ms, {trial.builds:.2f}"
     )
 
 
@@ -265,6 +273,8 @@ def chosen(pair: Sequence[Any], workload: Any, target: Any, sketches: int) -> li
 
 def compared(pair: Sequence[Any], candidate: Any, target: Any, threads: int, turns: int) -> Seen:
     """Build a candidate with both backends and run the programs in turns."""
+    from attrs import evolve
+
     from autotune.backends import bind_copies
     from autotune.backends.backend import BuildFailed, InvalidSchedule
     from autotune.ir.workloads import draw_example
@@ -272,27 +282,30 @@ def compared(pair: Sequence[Any], candidate: Any, target: Any, threads: int, tur
 
     workload, name = candidate.sketch.workload, candidate.sketch.name
     request = request_for(candidate, target, threads)
+    jobs = [(pair[0], evolve(request, quick=True)), (pair[0], request), (pair[1], request)]
     try:
-        built = [backend.build(request) for backend in pair]
+        built = [backend.build(job) for backend, job in jobs]
     except (BuildFailed, InvalidSchedule) as error:
         return Seen(name, failed=str(error)[:120])
     inputs, _ = draw_example(workload, np.random.default_rng(0))
-    check_executable(built[0], workload, inputs, about=name)
+    for executable in built[:2]:
+        check_executable(executable, workload, inputs, about=name)
     given = [inputs[tensor.name] for tensor in workload.inputs]
     calls = [bind_copies(executable, workload, given) for executable in built]
     clock = time.thread_time if threads == 1 else time.perf_counter
-    once = min(calls[1].time(1) for _ in range(3))
+    once = min(calls[2].time(1) for _ in range(3))
     number = max(1, int(_SECONDS_OF_A_TURN / once))
-    times = np.empty((turns, 2))
+    times = np.empty((turns, 3))
     for turn in range(turns):
-        for which in (0, 1) if turn % 2 else (1, 0):
+        for which in (0, 1, 2) if turn % 2 else (2, 1, 0):
             begun = clock()
             calls[which].time(number)
             times[turn, which] = (clock() - begun) / number
-    ours, theirs = np.median(times, axis=0)
-    ratio = float(np.median(times[:, 0] / times[:, 1]))
-    costs = (building(pair[0], request), building(pair[1], request))
-    return Seen(name, float(ours), float(theirs), ratio, costs)
+    _, ours, theirs = np.median(times, axis=0)
+    ratio = float(np.median(times[:, 1] / times[:, 2]))
+    quick = float(np.median(times[:, 0] / times[:, 1]))
+    costs = [building(backend, job) for backend, job in jobs]
+    return Seen(name, float(ours), float(theirs), ratio, quick, (costs[0], costs[1], costs[2]))
 
 
 def building(backend: Any, request: Any) -> float:
@@ -317,7 +330,7 @@ def fastest(trials: Sequence[Trial]) -> set[int]:
 
 def print_table(trials: Sequence[Trial]) -> None:
     """A line for each family, and the candidates that are slow."""
-    print("\nfamily               threads  candidates  time   worst  building")
+    print("\nfamily               threads  candidates  time   worst  quick  building")
     for family, threads in dict.fromkeys((it.family, it.threads) for it in trials):
         own = [it for it in trials if (it.family, it.threads) == (family, threads)]
         known = [it for it in own if it.ratio is not None]
@@ -327,6 +340,7 @@ def print_table(trials: Sequence[Trial]) -> None:
         print(
             f"{family:<20} {threads:>7}  {len(known):>10}  {geometric_mean(ratios):.3f}  "
             f"{max(it.ratio or 0 for it in known):.2f}   "
+            f"{geometric_mean([it.quick for it in known]):.2f}   "
             f"{geometric_mean([it.builds for it in known]):.2f}"
         )
     winners = fastest(trials)
