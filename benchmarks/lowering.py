@@ -234,9 +234,10 @@ def told(trial: Trial) -> str:
 
 def in_this_process(row: Row, against: str, threads: int, turns: int, sketches: int) -> list[Seen]:
     """Compare a candidate of each sketch of a workload."""
+    from backend_workloads import made
+
     from autotune.plugins.parts import create_part
     from autotune.targets import detect_cpu
-    from backend_workloads import made
 
     workload, target = made(row.name, row.shape, row.dtype), detect_cpu()
     pair = create_part("backend", OURS), create_part("backend", against)

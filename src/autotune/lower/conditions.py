@@ -144,6 +144,6 @@ def uniform(
 
 
 def all_below(pairs: list[tuple[Linear, int]], digits: Digits) -> list[Below]:
-    """The conditions that forms are below bounds, without those that always hold."""
+    """The conditions that forms are below bounds, without those that hold in all copies."""
     found = [Below(form - bound) for form, bound in pairs]
-    return [below for below in found if below.decided(digits) is not True]
+    return [below for below in found if digits.bounds(below.form)[1] >= 0]

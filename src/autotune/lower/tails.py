@@ -19,7 +19,7 @@ __all__ = ["unmasked_iterations"]
 def unmasked_iterations(
     statement: ConcreteStatement, loop: str, places: Mapping[str, Place], digits: Digits
 ) -> int | None:
-    """How many first iterations of a loop decide a mask that further ones need; None if none do."""
+    """First iterations of a loop that decide a mask which further ones need; None if none do."""
     found = [
         decided
         for below in _conditions(statement, places, digits)
