@@ -18,9 +18,8 @@ from attrs import define, field, frozen
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.lower.arithmetic import EmittedArithmetic
-from autotune.lower.elementary import ELEMENTARY, BitOperation
-from autotune.lower.emitter import Emitter, Value
+from autotune.lower.arithmetic import ArithmeticEmitter
+from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place
 
@@ -46,15 +45,26 @@ _FLOATS = ("float32", "float64")
 _ALIGNMENT = 64
 _INT32 = range(-(1 << 31), 1 << 31)
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
-_BITWISE = {"and": "&", "or": "|", "shl": "<<", "shr": ">>"}
-_FUNCTIONS = {
-    **{name: name for name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "pow")},
-    "floor": "floor",
-    "ceil": "ceil",
-    "round": "rint",
-    "mod": "fmod",
+_SIGNS = {
+    "fadd": "+",
+    "fsub": "-",
+    "fmul": "*",
+    "fdiv": "/",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "sdiv": "/",
+    "udiv": "/",
+    "srem": "%",
+    "urem": "%",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "lshr": ">>",
+    "ashr": ">>",
 }
+_FUNCTIONS = {"round": "rint", "mod": "fmod"}
 
 _PRELUDE = """\
 #pragma GCC diagnostic ignored "-Wunused-variable"
@@ -141,7 +151,7 @@ class _Function:
 
 
 @define(eq=False)
-class CEmitter(Emitter):
+class CEmitter(ArithmeticEmitter):
     """Prints C.
 
     Every entry of the program is a function ``static void PREFIX_ENTRY(void *const *arrays,
@@ -357,10 +367,6 @@ class CEmitter(Emitter):
             kind = self._kind(dtype, width, size)
             self._line(f"const {kind} {names[-1]} = {form(number, width)};")
         return Value(_Parts(tuple(names), size), dtype, lanes)
-
-    def _same(self, *values: Value) -> list[Value]:
-        lanes = max(value.lanes for value in values)
-        return [self.wide(value, lanes) for value in values]
 
     def _of_size(self, mask: Value, size: int) -> Value:
         """A mask of elements of another size."""
@@ -656,7 +662,7 @@ class CEmitter(Emitter):
     # Operations
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
-        yes, no = self._same(yes, no)
+        yes, no = self.same(yes, no)
         if yes.dtype == "bool":
             no = self._of_size(no, yes.handle.bytes)
         size, dtype = yes.handle.bytes, yes.dtype
@@ -667,7 +673,7 @@ class CEmitter(Emitter):
                 lambda part, _: f"{test} ? {texts[0][part]} : {texts[1][part]}",
                 *(dtype, yes.lanes, size),
             )
-        condition, yes, no = self._same(condition, yes, no)
+        condition, yes, no = self.same(condition, yes, no)
         masks, texts = (
             self._of_size(condition, size).handle.texts,
             (
@@ -685,62 +691,37 @@ class CEmitter(Emitter):
 
         return self._value(part, dtype, yes.lanes, size)
 
-    def _operation(self, sign: str, left: Value, right: Value) -> Value:
-        """An operation of C; integers wrap around."""
-        left, right = self._same(left, right)
-        dtype, size = left.dtype, left.handle.bytes
-        texts = left.handle.texts, right.handle.texts
-        wraps = dtype not in _FLOATS and sign in ("+", "-", "*", "<<")
+    def operation(self, name: str, left: Value, right: Value, dtype: str = "") -> Value:
+        left, right = self.same(left, right)
+        kind, _, sign = name.removesuffix(" contract").partition(" ")
+        if sign:
+            return self._comparison(sign[1:] if kind == "fcmp" else sign.lstrip("us"), left, right)
+        if left.dtype == "bool":
+            right = self._of_size(right, left.handle.bytes)
+        if name == "frem":
+            return self.called("mod", left, right)
+        texts, size, dtype = (left.handle.texts, right.handle.texts), left.handle.bytes, left.dtype
+        sign = _SIGNS[kind]
 
         def part(number: int, width: int) -> str:
             first, second = texts[0][number], texts[1][number]
             kind = self._kind(dtype, width, size)
-            if not wraps:
+            if dtype in (*_FLOATS, "bool") or name in ("sdiv", "srem", "ashr"):
                 text = f"{first} {sign} {second}"
-                return f"({kind})({text})" if width == 1 and dtype not in _FLOATS else text
+                return text if dtype in (*_FLOATS, "bool") else f"({kind})({text})"
+            # Signed numbers may not overflow in C.
             own = f"uint{8 * size if width > 1 else max(32, 8 * size)}"
             other = self._kind(own, width, size)
             return f"({kind})(({other}){first} {sign} ({other}){second})"
 
         return self._value(part, dtype, left.lanes, size)
 
-    def _bools(self, sign: str, left: Value, right: Value) -> Value:
-        left, right = self._same(left, right)
-        right = self._of_size(right, left.handle.bytes)
-        texts = left.handle.texts, right.handle.texts
-        return self._value(
-            lambda part, _: f"{texts[0][part]} {sign} {texts[1][part]}",
-            *("bool", left.lanes, left.handle.bytes),
-        )
-
-    def binary(self, op: str, left: Value, right: Value) -> Value:
-        dtype = left.dtype
-        if dtype in _NARROW:
-            parts = (self.cast(value, "float32") for value in (left, right))
-            result = self.binary(op, *parts)
-            return result if result.dtype == "bool" else self.cast(result, dtype)
-        if op in _COMPARISONS:
-            return self._compared(op, left, right)
-        if op in ("max", "min"):
-            return self._extreme(op, left, right)
-        if dtype == "bool":
-            signs = {"and": "&", "or": "|", "add": "|", "mul": "&", "sub": "^"}
-            return self._bools(signs[op], left, right)
-        if op in ("and", "or"):
-            return self._operation(_BITWISE[op], left, right)
-        if op == "pow" and dtype not in _FLOATS:
-            parts = (self.cast(value, "float64") for value in (left, right))
-            return self.cast(self.binary(op, *parts), dtype)
-        if op == "pow":
-            return self._called("pow", left, right)
-        if op == "mod":
-            return self._modulo(left, right)
-        return self._operation(_ARITHMETIC[op], left, right)
-
-    def _compared(self, op: str, left: Value, right: Value) -> Value:
+    def _comparison(self, op: str, left: Value, right: Value) -> Value:
+        """A comparison; the type of what is compared says whether it has a sign."""
         if left.dtype == "bool":
             left, right = self.cast(left, "uint8"), self.cast(right, "uint8")
-        left, right = self._same(left, right)
+        if op == "no":  # fcmp uno: is one of both no number
+            return self.operation("or", *(self._comparison("ne", it, it) for it in (left, right)))
         texts, size = (left.handle.texts, right.handle.texts), left.handle.bytes
 
         def part(number: int, width: int) -> str:
@@ -749,109 +730,69 @@ class CEmitter(Emitter):
 
         return self._value(part, "bool", left.lanes, size)
 
-    def _extreme(self, op: str, left: Value, right: Value) -> Value:
-        """The larger or smaller, NaN if either is: ``right`` waits for one comparison only."""
-        chosen = self.select(
-            self._compared("gt" if op == "max" else "lt", left, right), left, right
-        )
-        if left.dtype not in _FLOATS:
-            return chosen
-        return self.select(self._compared("ne", left, left), left, chosen)
-
-    def _modulo(self, left: Value, right: Value) -> Value:
-        """The remainder with the sign of the divisor, as in Python."""
-        dtype = left.dtype
-        if dtype in _FLOATS:
-            rest = self._called("mod", left, right)
-        else:
-            rest = self._operation("%", left, right)
-        if dtype.startswith("u"):
-            return rest
-        zero = self.constant(0, dtype)
-        signs = self._compared("lt", rest, zero), self._compared("lt", right, zero)
-        moved = self._bools("&", self._bools("^", *signs), self._compared("ne", rest, zero))
-        return self.select(moved, self.binary("add", rest, right), rest)
-
-    def bitwise(self, operation: BitOperation, left: Value, right: Value) -> Value:
-        """An operation on the bits of two integers; a shift to the right keeps the sign."""
-        return self._operation(_BITWISE[operation], left, right)
+    def binary(self, op: str, left: Value, right: Value) -> Value:
+        if left.dtype != "float16":
+            return super().binary(op, left, right)
+        parts = (self.cast(value, "float32") for value in (left, right))
+        result = super().binary(op, *parts)
+        return result if result.dtype == "bool" else self.cast(result, "float16")
 
     def unary(self, op: str, operand: Value) -> Value:
-        dtype = operand.dtype
-        if op == "not":
-            texts = operand.handle.texts
-            return self._value(
-                lambda part, width: f"{'!' if width == 1 else '~'}{texts[part]}",
-                *("bool", operand.lanes, operand.handle.bytes),
-            )
-        if dtype in _NARROW:
-            return self.cast(self.unary(op, self.cast(operand, "float32")), dtype)
-        if dtype not in _FLOATS:
-            return self._of_integer(op, operand)
-        if op == "neg":
-            texts = operand.handle.texts
-            return self._value(lambda part, _: f"-{texts[part]}", dtype, operand.lanes)
-        if op == "abs":
-            whole = "int32" if dtype == "float32" else "int64"
-            rest = self.constant((1 << 8 * _size(whole) - 1) - 1, whole)
-            bits = self.bitwise("and", self.bitcast(operand, whole, operand.lanes), rest)
-            return self.bitcast(bits, dtype, bits.lanes)
-        if dtype == "float32" and op in ELEMENTARY:
-            result: Value = ELEMENTARY[op](EmittedArithmetic(self, self.bitwise), operand)
-            return result
-        one = self.constant(1.0, dtype)
-        if op == "rsqrt":
-            return self.binary("div", one, self._called("sqrt", operand))
-        if op == "sigmoid":
-            grown = self._called("exp", self.unary("neg", operand))
-            return self.binary("div", one, self.binary("add", one, grown))
-        if op not in _FUNCTIONS:
-            raise UnsupportedWorkload(f"{op} of {dtype} is not printed as C")
-        return self._called(op, operand)
+        if operand.dtype != "float16":
+            return super().unary(op, operand)
+        return self.cast(super().unary(op, self.cast(operand, "float32")), "float16")
 
-    def _of_integer(self, op: str, operand: Value) -> Value:
-        zero = self.constant(0, operand.dtype)
-        if op == "neg":
-            return self.binary("sub", zero, operand)
-        if op == "abs" and not operand.dtype.startswith("u"):
-            negative = self._compared("lt", operand, zero)
-            return self.select(negative, self.binary("sub", zero, operand), operand)
-        if op in ("abs", "floor", "ceil", "round"):
-            return operand
-        return self.unary(op, self.cast(operand, "float32"))
+    def negative(self, operand: Value) -> Value:
+        texts = operand.handle.texts
+        return self._value(lambda part, _: f"-{texts[part]}", operand.dtype, operand.lanes)
 
-    def _called(self, op: str, *operands: Value) -> Value:
-        """A function of the C library, lane by lane."""
-        given = self._same(*operands)
+    def by_library(self, name: str, operand: Value) -> Value:
+        return self.called(name, operand)
+
+    def called(self, name: str, *operands: Value) -> Value:
+        given = self.same(*operands)
         dtype, lanes = given[0].dtype, given[0].lanes
-        name = f"__builtin_{_FUNCTIONS[op]}{'f' if dtype == 'float32' else ''}"
+        if name == "abs":
+            return self._magnitude(given[0])
+        function = f"__builtin_{_FUNCTIONS.get(name, name)}{'f' if dtype == 'float32' else ''}"
         found = []
         for number in range(lanes):
             texts = [_scalar(self.lane(it, number) if lanes > 1 else it) for it in given]
-            call = f"{name}({', '.join(texts)})"
+            call = f"{function}({', '.join(texts)})"
             found.append(self._value(lambda *_, call=call: call, dtype))
         return found[0] if lanes == 1 else self.gathered(found)
 
+    def _magnitude(self, operand: Value) -> Value:
+        whole, lanes = f"int{8 * operand.handle.bytes}", operand.lanes
+        rest = self.constant((1 << 8 * operand.handle.bytes - 1) - 1, whole)
+        bits = self.operation("and", self.bitcast(operand, whole, lanes), rest)
+        return self.bitcast(bits, operand.dtype, lanes)
+
     def cast(self, value: Value, dtype: str) -> Value:
-        source, lanes, texts = value.dtype, value.lanes, value.handle.texts
+        source, narrow = value.dtype, "float16"
         if source == dtype:
             return value
-        if source in _NARROW:
+        if source == narrow:
             return self.cast(self._widened(value), dtype)
-        if dtype in _NARROW:
-            return self._narrowed(self.cast(value, "float32"), dtype)
-        if dtype == "bool":
-            return self._compared("ne", value, self.constant(0, source))
-        if source == "bool":
+        if dtype == narrow:
+            return self._narrowed(self.cast(value, "float32"))
+        whole = not {source, dtype} & {"bool", "bfloat16", *_FLOATS}
+        if whole and _size(source) == _size(dtype):
+            return self.converted("bitcast", value, dtype)
+        return super().cast(value, dtype)
+
+    def converted(self, name: str, value: Value, dtype: str) -> Value:
+        if value.dtype == "bool":
             return self._counted_mask(value, dtype)
+        texts = value.handle.texts
 
         def part(number: int, width: int) -> str:
             kind = self._kind(dtype, width, 0)
-            if width == 1:
+            if width == 1 or name == "bitcast":
                 return f"({kind}){texts[number]}"
             return f"__builtin_convertvector({texts[number]}, {kind})"
 
-        return self._value(part, dtype, lanes)
+        return self._value(part, dtype, value.lanes)
 
     def _counted_mask(self, value: Value, dtype: str) -> Value:
         """Ones and zeros of a mask."""
@@ -876,8 +817,7 @@ class CEmitter(Emitter):
             kind = self._kind(dtype, width, 0)
             if width > 1 or (source not in _FLOATS and dtype not in _FLOATS):
                 return f"({kind}){texts[number]}"
-            name = f"{dtype}_of_{source}".upper()
-            return f"{name}({texts[number]})"
+            return f"{f'{dtype}_of_{source}'.upper()}({texts[number]})"
 
         return self._value(part, dtype, lanes)
 
@@ -896,64 +836,49 @@ class CEmitter(Emitter):
     def execute(self, name: str, arguments: Sequence[Value]) -> None:
         raise UnsupportedWorkload(f"instruction {name} is not printed as C")
 
-    # Floats of 16 bits
+    # Half precision
 
     def _widened(self, value: Value) -> Value:
         """In single precision, exactly."""
-        number = self.constant
-        bits = self.cast(Value(value.handle, "uint16", value.lanes), "int32")
-        if value.dtype == "bfloat16":
-            shifted = self.bitwise("shl", bits, number(16, "int32"))
-            return self.bitcast(shifted, "float32", bits.lanes)
-        rest = self.bitwise("and", bits, number(0x7FFF, "int32"))
-        rest = self.bitwise("shl", rest, number(13, "int32"))
-        found = self.binary(
-            "mul", self.bitcast(rest, "float32", rest.lanes), number(2.0**112, "float32")
-        )
-        is_whole = self._compared("lt", found, number(65536.0, "float32"))
-        rest = self.bitcast(found, "int32", found.lanes)
-        special = self.bitwise("or", rest, number(0x7F800000, "int32"))
-        sign = self.bitwise("and", bits, number(0x8000, "int32"))
-        sign = self.bitwise("shl", sign, number(16, "int32"))
-        whole = self.bitwise("or", self.select(is_whole, rest, special), sign)
-        return self.bitcast(whole, "float32", whole.lanes)
+        number, lanes = self.constant, value.lanes
+        bits = self.converted("zext", value, "int32")
+        rest = self.operation("and", bits, number(0x7FFF, "int32"))
+        rest = self.bitcast(self.operation("shl", rest, number(13, "int32")), "float32", lanes)
+        found = self.binary("mul", rest, number(2.0**112, "float32"))
+        is_usual = self.binary("lt", found, number(65536.0, "float32"))
+        rest = self.bitcast(found, "int32", lanes)
+        special = self.operation("or", rest, number(0x7F800000, "int32"))
+        sign = self.operation("and", bits, number(0x8000, "int32"))
+        sign = self.operation("shl", sign, number(16, "int32"))
+        whole = self.operation("or", self.select(is_usual, rest, special), sign)
+        return self.bitcast(whole, "float32", lanes)
 
-    def _narrowed(self, value: Value, dtype: str) -> Value:
+    def _narrowed(self, value: Value) -> Value:
         """Rounded to the nearest, halfway to even; NaN stays NaN."""
-        bits = self.bitcast(value, "int32", value.lanes)
-        found = self._rounded_half(bits) if dtype == "float16" else self._rounded_brain(bits)
-        quiet = self.constant(0x7E00 if dtype == "float16" else 0x7FC0, "int32")
-        found = self.select(self._compared("ne", value, value), quiet, found)
-        result = self.cast(found, "uint16")
-        return Value(result.handle, dtype, value.lanes)
-
-    def _to_even(self, bits: Value, shift: int, more: int) -> Value:
-        """Bits without the last ``shift`` ones, rounded, with ``more`` added before."""
-        number, dtype = self.constant, "int32"
-        high = self.bitwise("shr", bits, number(shift, dtype))
-        odd = self.bitwise("and", high, number(1, dtype))
-        nearest = self.binary("add", bits, number((1 << shift - 1) - 1 + more, dtype))
-        return self.bitwise("shr", self.binary("add", nearest, odd), number(shift, dtype))
-
-    def _rounded_brain(self, bits: Value) -> Value:
-        return self.bitwise("and", self._to_even(bits, 16, 0), self.constant(0xFFFF, "int32"))
-
-    def _rounded_half(self, bits: Value) -> Value:
-        number = self.constant
-        rest = self.bitwise("and", bits, number(0x7FFFFFFF, "int32"))
-        usual = self._to_even(rest, 13, -(112 << 23))
-        # Added to one half, what is below the normal numbers is rounded by the addition.
-        half = number(0.5, "float32")
-        tiny = self.binary("add", self.bitcast(rest, "float32", rest.lanes), half)
-        tiny = self.binary(
-            "sub", self.bitcast(tiny, "int32", tiny.lanes), number(0x3F000000, "int32")
-        )
-        found = self.select(self._compared("lt", rest, number(0x38800000, "int32")), tiny, usual)
-        large = self._compared("ge", rest, number(0x47800000, "int32"))
+        number, bits = self.constant, self.bitcast(value, "int32", value.lanes)
+        rest = self.operation("and", bits, number(0x7FFFFFFF, "int32"))
+        found = self._rounded(rest)
+        large = self.binary("ge", rest, number(0x47800000, "int32"))
         found = self.select(large, number(0x7C00, "int32"), found)
-        sign = self.bitwise("shr", bits, number(16, "int32"))
-        sign = self.bitwise("and", sign, number(0x8000, "int32"))
-        return self.bitwise("or", found, sign)
+        none = self.binary("gt", rest, number(0x7F800000, "int32"))
+        found = self.select(none, number(0x7E00, "int32"), found)
+        sign = self.operation("lshr", bits, number(16, "int32"))
+        sign = self.operation("and", sign, number(0x8000, "int32"))
+        return self.converted("trunc", self.operation("or", found, sign), "float16")
+
+    def _rounded(self, rest: Value) -> Value:
+        """The bits of a number that is neither negative nor too large."""
+        number = self.constant
+        odd = self.operation("lshr", rest, number(13, "int32"))
+        odd = self.operation("and", odd, number(1, "int32"))
+        usual = self.binary("add", rest, number(0xFFF - (112 << 23), "int32"))
+        usual = self.operation("lshr", self.binary("add", usual, odd), number(13, "int32"))
+        # Added to one half, what is below the normal numbers is rounded by the addition.
+        tiny = self.bitcast(rest, "float32", rest.lanes)
+        tiny = self.binary("add", tiny, number(0.5, "float32"))
+        tiny = self.bitcast(tiny, "int32", rest.lanes)
+        tiny = self.binary("sub", tiny, number(0x3F000000, "int32"))
+        return self.select(self.binary("lt", rest, number(0x38800000, "int32")), tiny, usual)
 
 
 def _scalar(value: Value) -> str:

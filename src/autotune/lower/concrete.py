@@ -72,6 +72,7 @@ class ConcreteStatement:
         body: As ``source.body``, or the part of it that is chosen where this runs.
         tile: Counters of the rows and columns of the square that its two innermost loops go
             through, where it transposes.
+        combines_lanes: Whether its lanes are combined, and the result is one number.
         streams: Whether it writes past the caches.
         early: What it asks for early: operands, and the loops whose next iteration reads them.
     """
@@ -82,6 +83,7 @@ class ConcreteStatement:
     guards: Mapping[str, int]
     body: ScalarExpr | None
     tile: tuple[str, str] | None = None
+    combines_lanes: bool = False
     streams: bool = False
     early: tuple[tuple[str, str], ...] = ()
 

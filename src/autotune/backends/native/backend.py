@@ -126,7 +126,8 @@ class NativeBackend(Backend):
 
         request, program = lowered.request, lowered.program
         layout = Layout.of(program, request.workload)
-        code = load_object(compile_text(program.text, request.target), layout.entries)
+        made = compile_text(program.text, request.target, quick=request.quick)
+        code = load_object(made, layout.entries)
         return NativeExecutable(code, layout, request.workload, request.threads)
 
     def load_program(self, request: BuildRequest, path: Path) -> Executable:
