@@ -1,0 +1,21 @@
+"""Kernels as files for other programs: C, objects, shared libraries, libraries of TVM-FFI."""
+
+from autotune.backends.native.exports.files import FORMATS, export_kernel
+from autotune.backends.native.exports.kernel import Kernel, kernel_of
+from autotune.backends.native.exports.machines import (
+    Machine,
+    is_triple,
+    machine_of,
+    machine_of_triple,
+)
+
+__all__ = [
+    "FORMATS",
+    "Kernel",
+    "Machine",
+    "export_kernel",
+    "is_triple",
+    "kernel_of",
+    "machine_of",
+    "machine_of_triple",
+]
