@@ -76,7 +76,8 @@ def header(kernel: Kernel) -> str:
         ]
     )
     return (
-        f"/* {kernel.name}: {plain(kernel.workload.name)}, tuned by autotune, for {made}.\n\n{arrays}\n"
+        f"/* {kernel.name}: {plain(kernel.workload.name)}, tuned by autotune, for {made}.\n\n"
+        f"{arrays}\n"
         f"{_NOTES}*/\n#ifndef {guard}\n#define {guard}\n\n{_COMMON}\n"
         '#ifdef __cplusplus\nextern "C" {\n#endif\n\n'
         f"/* The target whose code runs on this processor; null where there is none. */\n"

@@ -34,7 +34,7 @@ _TRIPLE = re.compile(r"(?P<arch>\w+?)-(?:(?!linux-)\w+-)?(?P<system>linux-\w+|\w
 
 def plain(text: str) -> str:
     """Text that stands in comments and strings of any language."""
-    return re.sub(r"[^\w.+ -]", "_", text, flags=re.ASCII)
+    return re.sub(r"[^\w.+: -]", "_", text, flags=re.ASCII)
 
 
 @frozen
