@@ -721,7 +721,8 @@ class CEmitter(ArithmeticEmitter):
         if left.dtype == "bool":
             left, right = self.cast(left, "uint8"), self.cast(right, "uint8")
         if op == "no":  # fcmp uno: is one of both no number
-            return self.operation("or", *(self._comparison("ne", it, it) for it in (left, right)))
+            first, second = (self._comparison("ne", it, it) for it in (left, right))
+            return self.operation("or", first, second)
         texts, size = (left.handle.texts, right.handle.texts), left.handle.bytes
 
         def part(number: int, width: int) -> str:
