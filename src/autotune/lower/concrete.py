@@ -15,6 +15,7 @@ from autotune.lower.linear import Digits, Linear
 from autotune.nest import Loop, LoopNest, Statement
 from autotune.nest.loop_nest import Access
 from autotune.sketches import Candidate, FuseProducer, PadExtent, Tile
+from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 
 __all__ = [
     "ConcreteBound",
@@ -75,6 +76,7 @@ class ConcreteStatement:
         combines_lanes: Whether its lanes are combined, and the result is one number.
         streams: Whether it writes past the caches.
         early: What it asks for early: operands, and the loops whose next iteration reads them.
+        intrinsic: The instruction that its innermost loops are a call of.
     """
 
     source: Statement
@@ -86,6 +88,12 @@ class ConcreteStatement:
     combines_lanes: bool = False
     streams: bool = False
     early: tuple[tuple[str, str], ...] = ()
+    intrinsic: Intrinsic | None = None
+
+    @property
+    def body_depth(self) -> int:
+        """Number of loops around what is printed at once: a point, lanes, or a call."""
+        return len(self.loops) - (len(self.intrinsic.axes) if self.intrinsic else 0)
 
     @property
     def name(self) -> str:
@@ -167,6 +175,7 @@ def concrete_statements(
             statement.body,
             streams=bool(number(statement.streams)),
             early=tuple((it.operand, it.loop) for it in statement.early if number(it.choice)),
+            intrinsic=find_intrinsic(statement.intrinsic) if statement.intrinsic else None,
         )
 
     return [concrete(it) for it in nest.packing], [concrete(it) for it in nest.statements]
