@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from itertools import groupby
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -34,6 +35,7 @@ from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed
 from autotune.lower.state import State, Tile
 from autotune.nest import LoopNest, derive_nest
+from autotune.nest.corrections import with_corrections
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
@@ -58,8 +60,8 @@ class Program:
         outputs: Those that it writes.
         scratch: Memory that the caller gives beside them; of one with a ``depth``, every thread
             has its own.
-        packed: Which of it holds a constant that is packed before, by the entry of this name:
-            the entry, the constant, and the place.
+        packed: Which of it holds what is made of a constant before: the entry that does it, the
+            constant, and the place. An entry writes all places that come with it.
         uses_tiles: Whether its process has to ask for the tile registers of AMX before it runs.
     """
 
@@ -83,7 +85,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         InvalidValueError: its values give no nest.
         UnsupportedWorkload: its nest has what is not printed, which is named.
     """
-    nest, workload = derive_nest(candidate.sketch), candidate.sketch.workload
+    nest, workload = with_corrections(derive_nest(candidate.sketch)), candidate.sketch.workload
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
@@ -106,11 +108,13 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     scratch = tuple(place for place in places.values() if place.kind == "scratch")
     emitter.begin(digits, inputs, outputs, scratch)
     walk, packed = _Walk(state, nest), []
-    for number, statement in enumerate(both[: len(packing)]):
-        operand = statement.name.split(".", 1)[0]
-        packed.append((f"pack{number}", operand, places[statement.write.buffer]))
+    by_operand = groupby(both[: len(packing)], lambda it: it.name.split(".", 1)[0])
+    for number, (operand, group) in enumerate(by_operand):
+        copies = [*group]
+        made = dict.fromkeys(places[it.write.buffer] for it in copies)
+        packed += [(f"pack{number}", operand, place) for place in made]
         with emitter.entry(f"pack{number}"), state.forgetting():
-            walk.run([statement], 0)
+            walk.run(copies, 0)
     with emitter.entry("run"), state.forgetting():
         walk.run(both[len(packing) :], 0)
     uses_tiles = any(instruction.tile_rows for _, instruction in walk.calls.values())
@@ -429,7 +433,7 @@ class _Walk:
         """What a statement writes."""
         state, emitter, source = self.state, self.state.emitter, statement.source
         stage = self.nest.workload.stage(source.stage)
-        if source.role == "init":
+        if source.role == "init" and statement.body is None:
             return emitter.constant(stage.identity(), place.dtype)
         if statement.body is None:
             return self._copied(statement)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from attrs import frozen
 
 from autotune.lower.emitter import Value
-from autotune.lower.instructions.call import SHIFT, Call, known
+from autotune.lower.instructions.call import Call, known
 from autotune.lower.instructions.instruction import Instruction
 from autotune.lower.linear import Linear
 from autotune.lower.memory import load, store
 from autotune.lower.state import State
+from autotune.nest.corrections import SHIFT
 from autotune.sketches.intrinsics import Intrinsic
 
 __all__ = ["DotProduct", "bfloat16_256", "bfloat16_512", "vnni_256", "vnni_512"]
