@@ -73,6 +73,8 @@ class ConcreteStatement:
         body: As ``source.body``, or the part of it that is chosen where this runs.
         tile: Counters of the rows and columns of the square that its two innermost loops go
             through, where it transposes.
+        interleaves: Whether its two innermost loops go through the rows of a group and their
+            elements, which it writes in turn.
         streams: Whether it writes past the caches.
         early: What it asks for early: operands, and the loops whose next iteration reads them.
         intrinsic: The instruction that its innermost loops are a call of.
@@ -84,6 +86,7 @@ class ConcreteStatement:
     guards: Mapping[str, int]
     body: ScalarExpr | None
     tile: tuple[str, str] | None = None
+    interleaves: bool = False
     streams: bool = False
     early: tuple[tuple[str, str], ...] = ()
     intrinsic: Intrinsic | None = None

@@ -151,6 +151,8 @@ class _Walk:
             self._pipelined(group, depth, late[1])
         elif first.tile is not None and depth == len(first.loops) - 2:
             self._tile(first, *first.tile)
+        elif first.interleaves and depth == len(first.loops) - 2:
+            self._interleaved(first)
         elif len(group) == 1 and first.lane == loop.name:
             with self.state.in_lanes((loop.name, loop.extent)):
                 self._leaf(first)
@@ -269,6 +271,20 @@ class _Walk:
                 with self.state.digits.at(row, number):
                     self._leaf(statement)
         self.state.tile = None
+
+    def _interleaved(self, statement: ConcreteStatement) -> None:
+        """Print the copy of a group of rows."""
+        state, (rows, lanes) = self.state, statement.loops[-2:]
+        place, body = self.state.places[statement.write.buffer], statement.body
+        assert body is not None
+        found = []
+        with state.in_lanes((lanes.name, lanes.extent)):
+            for number in range(rows.extent):
+                with state.digits.at(rows.name, number):
+                    found.append(self._packed(statement, body, place))
+        with state.digits.at(rows.name, 0), state.digits.at(lanes.name, 0):
+            _, at = self._target(statement)
+            store(state, place, at, _in_turn(state.emitter, found), None, stream=False)
 
     def _pipelined(self, group: Sequence[ConcreteStatement], depth: int, host: str) -> None:
         """Iterations of which the last statement runs late, just before ``host``.
@@ -494,6 +510,13 @@ class _Walk:
                 return emitter.wide(load(state, place, before), state.lanes)
 
         return emitter.choose(emitter.below(at - 1), lambda: identity, earlier)
+
+
+def _in_turn(emitter: Emitter, rows: Sequence[Value]) -> Value:
+    """The elements of a power of two of vectors: the first ones, then the second ones."""
+    if len(rows) == 1:
+        return rows[0]
+    return emitter.interleaved(_in_turn(emitter, rows[::2]), _in_turn(emitter, rows[1::2]))
 
 
 def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:
