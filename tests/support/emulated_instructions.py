@@ -13,11 +13,12 @@ from tile_machine import INTRINSICS, TileMachine
 
 from autotune.backends import Executable
 from autotune.backends.native import NativeBackend
+from autotune.backends.native.machine_code import llvm
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import request_for
 
-__all__ = ["emulated", "emulated_text"]
+__all__ = ["assembly", "emulated", "emulated_text"]
 
 _TYPES = {"c_ubyte": "i8", "c_long": "i64", "c_void_p": "ptr"}
 _DECLARED = re.compile(r"^declare .* @(llvm\.x86\.[\w.]+)\(.*\)$", re.MULTILINE)
@@ -41,6 +42,20 @@ def emulated(
     program = evolve(lowered.program, text=text, uses_tiles=False)
     here = evolve(request, target=detect_cpu())
     return backend.compile(evolve(lowered, request=here, program=program))
+
+
+def assembly(text: str, target: Target) -> str:
+    """The instructions of a target that a program becomes, in AT&T syntax."""
+    binding = llvm()
+    machine = binding.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(
+        cpu=target.processor, features=",".join(f"+{it}" for it in target.features), opt=2
+    )
+    module = binding.parse_assembly(text)
+    options = binding.create_pipeline_tuning_options(2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return str(machine.emit_assembly(module))
 
 
 def emulated_text(text: str, machine: TileMachine) -> str:

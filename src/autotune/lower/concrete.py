@@ -74,6 +74,8 @@ class ConcreteStatement:
         tile: Counters of the rows and columns of the square that its two innermost loops go
             through, where it transposes.
         combines_lanes: Whether its lanes are combined, and the result is one number.
+        interleaves: Whether its two innermost loops go through the rows of a group and their
+            elements, which it writes in turn.
         streams: Whether it writes past the caches.
         early: What it asks for early: operands, and the loops whose next iteration reads them.
         intrinsic: The instruction that its innermost loops are a call of.
@@ -86,6 +88,7 @@ class ConcreteStatement:
     body: ScalarExpr | None
     tile: tuple[str, str] | None = None
     combines_lanes: bool = False
+    interleaves: bool = False
     streams: bool = False
     early: tuple[tuple[str, str], ...] = ()
     intrinsic: Intrinsic | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from itertools import groupby
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -37,6 +38,7 @@ from autotune.lower.sums import with_lanes_combined
 from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
 from autotune.nest.loop_nest import Access
+from autotune.nest.corrections import with_corrections
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
@@ -60,8 +62,8 @@ class Program:
         outputs: Those that it writes.
         scratch: Memory that the caller gives beside them; of one with a ``depth``, every thread
             has its own.
-        packed: Which of it holds a constant that is packed before, by the entry of this name:
-            the entry, the constant, and the place.
+        packed: Which of it holds what is made of a constant before: the entry that does it, the
+            constant, and the place. An entry writes all places that come with it.
         uses_tiles: Whether its process has to ask for the tile registers of AMX before it runs.
     """
 
@@ -85,7 +87,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         InvalidValueError: its values give no nest.
         UnsupportedWorkload: its nest has what is not printed, which is named.
     """
-    nest, workload = derive_nest(candidate.sketch), candidate.sketch.workload
+    nest, workload = with_corrections(derive_nest(candidate.sketch)), candidate.sketch.workload
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
@@ -109,11 +111,13 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     scratch = tuple(place for place in places.values() if place.kind == "scratch")
     emitter.begin(digits, inputs, outputs, scratch)
     walk, packed = _Walk(state, nest), []
-    for number, statement in enumerate(both[: len(packing)]):
-        operand = statement.name.split(".", 1)[0]
-        packed.append((f"pack{number}", operand, places[statement.write.buffer]))
+    by_operand = groupby(both[: len(packing)], lambda it: it.name.split(".", 1)[0])
+    for number, (operand, group) in enumerate(by_operand):
+        copies = [*group]
+        made = dict.fromkeys(places[it.write.buffer] for it in copies)
+        packed += [(f"pack{number}", operand, place) for place in made]
         with emitter.entry(f"pack{number}"), state.forgetting():
-            walk.run([statement], 0)
+            walk.run(copies, 0)
     with emitter.entry("run"), state.forgetting():
         walk.run(both[len(packing) :], 0)
     uses_tiles = any(instruction.tile_rows for _, instruction in walk.calls.values())
@@ -150,6 +154,8 @@ class _Walk:
             self._pipelined(group, depth, late[1])
         elif first.tile is not None and depth == len(first.loops) - 2:
             self._tile(first, *first.tile)
+        elif first.interleaves and depth == len(first.loops) - 2:
+            self._interleaved(first)
         elif len(group) == 1 and first.lane == loop.name:
             with self.state.in_lanes((loop.name, loop.extent)):
                 self._leaf(first)
@@ -294,6 +300,20 @@ class _Walk:
                 with self.state.digits.at(row, number):
                     self._leaf(statement)
         self.state.tile = None
+
+    def _interleaved(self, statement: ConcreteStatement) -> None:
+        """Print the copy of a group of rows."""
+        state, (rows, lanes) = self.state, statement.loops[-2:]
+        place, body = self.state.places[statement.write.buffer], statement.body
+        assert body is not None
+        found = []
+        with state.in_lanes((lanes.name, lanes.extent)):
+            for number in range(rows.extent):
+                with state.digits.at(rows.name, number):
+                    found.append(self._packed(statement, body, place))
+        with state.digits.at(rows.name, 0), state.digits.at(lanes.name, 0):
+            _, at = self._target(statement)
+            store(state, place, at, _in_turn(state.emitter, found), None, stream=False)
 
     def _pipelined(self, group: Sequence[ConcreteStatement], depth: int, host: str) -> None:
         """Iterations of which the last statement runs late, just before ``host``.
@@ -440,7 +460,7 @@ class _Walk:
         """What a statement writes."""
         state, emitter, source = self.state, self.state.emitter, statement.source
         stage = self.nest.workload.stage(source.stage)
-        if source.role == "init":
+        if source.role == "init" and statement.body is None:
             return emitter.constant(stage.identity(), place.dtype)
         if statement.body is None:
             return self._copied(statement)
@@ -503,6 +523,13 @@ class _Walk:
                 return emitter.wide(load(state, place, before), state.lanes)
 
         return emitter.choose(emitter.below(at - 1), lambda: identity, earlier)
+
+
+def _in_turn(emitter: Emitter, rows: Sequence[Value]) -> Value:
+    """The elements of a power of two of vectors: the first ones, then the second ones."""
+    if len(rows) == 1:
+        return rows[0]
+    return emitter.interleaved(_in_turn(emitter, rows[::2]), _in_turn(emitter, rows[1::2]))
 
 
 def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:

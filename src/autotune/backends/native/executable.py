@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,12 @@ class Scratch:
 
 @frozen
 class Packed:
-    """A constant that is packed when a program is bound.
+    """What is made of a constant when a program is bound.
 
     Attributes:
-        entry: The function that packs it.
+        entry: The function that makes it; one makes all of a constant.
         position: Of the constant among the inputs.
-        scratch: Number of the scratch memory that it is packed into.
+        scratch: Number of the scratch memory that holds it.
     """
 
     entry: str
@@ -115,7 +116,7 @@ class Layout:
     @property
     def entries(self) -> list[str]:
         """Names of the functions that are called."""
-        return [*(packed.entry for packed in self.packed), "run"]
+        return [*dict.fromkeys(packed.entry for packed in self.packed), "run"]
 
 
 class NativeExecutable(Executable):
@@ -148,10 +149,12 @@ class NativeExecutable(Executable):
             _ask_for_tiles()
         scratch, memory = self._memory()
         given, copies = [*inputs, *outputs], []
-        for packed in self._layout.packed:
-            made = self._pack(packed, given, scratch)
-            scratch[packed.scratch] = made.ctypes.data
-            copies.append(made)
+        for entry, group in groupby(self._layout.packed, lambda it: it.entry):
+            packed = [*group]
+            made = self._pack(entry, packed, given, scratch)
+            for item, array in zip(packed, made, strict=True):
+                scratch[item.scratch] = array.ctypes.data
+            copies += made
         call = self._call("run", given, scratch, (memory, copies))
         return NativeBoundCall(call, outputs, copies)
 
@@ -171,19 +174,21 @@ class NativeExecutable(Executable):
             at += size + ALIGNMENT
         return addresses, memory
 
-    def _pack(self, packed: Packed, given: list[Array], scratch: list[int]) -> Array:
-        wanted = self._layout.scratch[packed.scratch]
-        dtype = element_type(wanted.dtype).dtype
+    def _pack(
+        self, entry: str, packed: Sequence[Packed], given: list[Array], scratch: list[int]
+    ) -> list[Array]:
+        """What an entry makes of a constant."""
 
         def pack(made: list[Array]) -> None:
             addresses = list(scratch)
-            addresses[packed.scratch] = made[0].ctypes.data
-            time_native_call(self._call(packed.entry, given, addresses, made), 1)
+            for item, array in zip(packed, made, strict=True):
+                addresses[item.scratch] = array.ctypes.data
+            time_native_call(self._call(entry, given, addresses, made), 1)
 
-        constant = given[packed.position]
-        arrays = [(wanted.shape, dtype)]
-        (found,) = self._constants.packed(packed.position, constant, arrays, pack)
-        return found
+        wanted = [self._layout.scratch[item.scratch] for item in packed]
+        arrays = [(it.shape, element_type(it.dtype).dtype) for it in wanted]
+        position = packed[0].position
+        return self._constants.packed(position, given[position], arrays, pack)
 
     def _call(
         self, entry: str, arrays: list[Array], scratch: list[int], keeps: object

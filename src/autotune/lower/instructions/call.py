@@ -14,12 +14,10 @@ from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place, address
 from autotune.lower.state import State
+from autotune.nest.corrections import SHIFT
 from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand
 
 __all__ = ["Call", "Operand", "call_of"]
-
-SHIFT = 128
-"""What makes an unsigned byte of a signed one."""
 
 
 @frozen(eq=False)

@@ -9,14 +9,17 @@ from __future__ import annotations
 from attrs import frozen
 
 from autotune.lower.emitter import Value
-from autotune.lower.instructions.call import SHIFT, Call, known
+from autotune.lower.instructions.call import Call, known
 from autotune.lower.instructions.instruction import Instruction
 from autotune.lower.linear import Linear
 from autotune.lower.memory import load, store
 from autotune.lower.state import State
+from autotune.nest.corrections import SHIFT
 from autotune.sketches.intrinsics import Intrinsic
 
 __all__ = ["DotProduct", "bfloat16_256", "bfloat16_512", "vnni_256", "vnni_512"]
+
+_SIGNS = -0x7F7F7F80  # the highest bits of four bytes
 
 
 @frozen
@@ -87,11 +90,22 @@ class DotProduct(Instruction):
         group = emitter.bitcast(emitter.load(call.left.place, at, size), "int32", 1)
         data = emitter.bitcast(emitter.wide(group, lanes // size), dtype, lanes)
         if dtype != self.dtype:
-            # As bytes: LLVM would make an operation on integers one before the broadcast, and a
-            # move from a scalar register of what can be read from memory.
-            data = emitter.binary("add", data, emitter.constant(-SHIFT, dtype))
+            data = emitter.binary("add", data, self._hidden_shifts(state, call, lanes))
             data = emitter.bitcast(data, self.dtype, lanes)
         return data
+
+    def _hidden_shifts(self, state: State, call: Call, lanes: int) -> Value:
+        """``SHIFT`` in signed bytes, behind zero products more that LLVM does not look through.
+
+        It would make an operation on scalars of the addition of a known number, and a move
+        between registers of a broadcast from memory.
+        """
+        emitter, sums = state.emitter, call.intrinsic.result
+        none = emitter.wide(emitter.constant(0, self.dtype), lanes)
+        nothing = emitter.bitcast(none, call.right.place.dtype, lanes)
+        signs = emitter.wide(emitter.constant(_SIGNS, sums.dtype), sums.elements)
+        hidden = self._call(state, signs, none, nothing)
+        return emitter.bitcast(hidden, call.intrinsic.left.dtype, lanes)
 
     def _shifts(self, state: State, lanes: int) -> Value:
         return state.emitter.wide(state.emitter.constant(SHIFT, self.dtype), lanes)
