@@ -37,8 +37,8 @@ from autotune.lower.state import State, Tile
 from autotune.lower.sums import with_lanes_combined
 from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
-from autotune.nest.loop_nest import Access
 from autotune.nest.corrections import with_corrections
+from autotune.nest.loop_nest import Access
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
