@@ -5,6 +5,10 @@ Here their own loops, in which any order of points is as good, are split and ord
 
     for i, j: B[i, j] = A[i, j]  ->  for i, j.outer: B[i, j.outer*8 : +8] = A[...]
     for i, j: B[i, j] = A[j, i]  ->  for i.outer, j.outer: an 8 x 8 tile, transposed in registers
+
+Copies whose innermost index counts groups of rows are made of all rows of a group at once:
+
+    for g < 4, j < 16: B[j, g] = A[g, j]  ->  four vectors, interleaved
 """
 
 from __future__ import annotations
@@ -69,10 +73,31 @@ def in_vectors(
         while first and shared[statement.loops[first - 1].name] == 1:
             first -= 1
         own = statement.loops[first:]
+        if _interleaves(statement, own, places, digits):
+            return evolve(statement, interleaves=True)
         found = _along_lanes(statement, own, places, width, digits)
         return found or _in_tiles(statement, own, places, width, digits) or statement
 
     return [revised(statement) for statement in statements]
+
+
+def _interleaves(
+    statement: ConcreteStatement,
+    own: Sequence[ConcreteLoop],
+    places: Mapping[str, Place],
+    digits: Digits,
+) -> bool:
+    """Whether the innermost loops go through a group of rows, whose elements lie in turn."""
+    place = places[statement.write.buffer]
+    if place.group_dim is None or len(own) < 2 or statement.lane is None:
+        return False
+    *_, rows, lanes = own
+    movement, size = _movement(statement, places, digits), place.shape[-1]
+    if movement is None or rows.extent != size or size.bit_count() != 1:
+        return False
+    steps = movement.write.coefficient(rows.name), movement.write.coefficient(lanes.name)
+    along = all(read.coefficient(lanes.name) in (0, 1) for read in movement.reads)
+    return steps == (1, size) and along
 
 
 def _is_free_of_order(statement: ConcreteStatement, workload: Workload) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -46,6 +46,8 @@ class State:
         loaded: Values of loads that are still what memory holds, by place, index and lane.
         tile: The square that is printed, where it is one.
         known: What is found once for all copies of a statement, whose digits differ.
+        has_tiles: Whether tile registers are configured.
+        holds_sums: Whether an instruction has begun with the sums that it adds to.
     """
 
     emitter: Emitter
@@ -57,6 +59,8 @@ class State:
     loaded: dict[tuple[str, Linear, str | None], Value] = field(factory=dict)
     tile: Tile | None = None
     known: dict[tuple[ConcreteStatement, int], Any] = field(factory=dict)
+    has_tiles: bool = False
+    holds_sums: bool = False
 
     @property
     def lanes(self) -> int:
@@ -69,6 +73,14 @@ class State:
         before, self.lane = self.lane, lane
         yield
         self.lane = before
+
+    @contextmanager
+    def with_tiles(self, configured: AbstractContextManager[None]) -> Iterator[None]:
+        """Print where tile registers are configured."""
+        with configured:
+            self.has_tiles = True
+            yield
+            self.has_tiles = False
 
     def forget(self) -> None:
         """Forget what is loaded."""

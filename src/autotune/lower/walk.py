@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from itertools import groupby
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
@@ -22,6 +23,13 @@ from autotune.lower.concrete import (
 from autotune.lower.conditions import Below, Uniform, all_below, decided, uniform
 from autotune.lower.copies import in_vectors
 from autotune.lower.emitter import Emitter, Value
+from autotune.lower.instructions import (
+    Call,
+    Instruction,
+    call_of,
+    configured,
+    instruction_of,
+)
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed
@@ -29,6 +37,7 @@ from autotune.lower.state import State, Tile
 from autotune.lower.sums import with_lanes_combined
 from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
+from autotune.nest.corrections import with_corrections
 from autotune.nest.loop_nest import Access
 from autotune.sketches import Candidate
 
@@ -53,8 +62,8 @@ class Program:
         outputs: Those that it writes.
         scratch: Memory that the caller gives beside them; of one with a ``depth``, every thread
             has its own.
-        packed: Which of it holds a constant that is packed before, by the entry of this name:
-            the entry, the constant, and the place.
+        packed: Which of it holds what is made of a constant before: the entry that does it, the
+            constant, and the place. An entry writes all places that come with it.
         uses_tiles: Whether its process has to ask for the tile registers of AMX before it runs.
     """
 
@@ -78,7 +87,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         InvalidValueError: its values give no nest.
         UnsupportedWorkload: its nest has what is not printed, which is named.
     """
-    nest, workload = derive_nest(candidate.sketch), candidate.sketch.workload
+    nest, workload = with_corrections(derive_nest(candidate.sketch)), candidate.sketch.workload
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
@@ -102,20 +111,24 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     scratch = tuple(place for place in places.values() if place.kind == "scratch")
     emitter.begin(digits, inputs, outputs, scratch)
     walk, packed = _Walk(state, nest), []
-    for number, statement in enumerate(both[: len(packing)]):
-        operand = statement.name.split(".", 1)[0]
-        packed.append((f"pack{number}", operand, places[statement.write.buffer]))
+    by_operand = groupby(both[: len(packing)], lambda it: it.name.split(".", 1)[0])
+    for number, (operand, group) in enumerate(by_operand):
+        copies = [*group]
+        made = dict.fromkeys(places[it.write.buffer] for it in copies)
+        packed += [(f"pack{number}", operand, place) for place in made]
         with emitter.entry(f"pack{number}"), state.forgetting():
-            walk.run([statement], 0)
+            walk.run(copies, 0)
     with emitter.entry("run"), state.forgetting():
         walk.run(both[len(packing) :], 0)
-    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed))
+    uses_tiles = any(instruction.tile_rows for _, instruction in walk.calls.values())
+    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed), uses_tiles)
 
 
 @frozen(eq=False)
 class _Walk:
     state: State
     nest: LoopNest
+    calls: dict[str, tuple[Call, Instruction]] = field(factory=dict)
 
     def run(self, statements: Sequence[ConcreteStatement], depth: int) -> None:
         """Print statements that share their first ``depth`` loops."""
@@ -123,10 +136,11 @@ class _Walk:
         while position < len(statements):
             group = _sharing(statements[position:], depth)
             position += len(group)
-            if depth == len(group[0].loops):
-                self._leaf(group[0])
-            else:
-                self._group(group, depth)
+            with self._tiles(group, depth):
+                if depth == group[0].body_depth:
+                    self._point(group[0])
+                else:
+                    self._group(group, depth)
 
     def _group(self, group: Sequence[ConcreteStatement], depth: int) -> None:
         """Print the loop at ``depth``, which all of a group share."""
@@ -134,10 +148,14 @@ class _Walk:
         late = group[-1].source.pipelined
         if len(group) == 1 and self._choice_outside(first, depth):
             return
-        if late is not None and late[0] == loop.name:
+        if len(group) == 1 and self._adds_to_same_sums(first, depth):
+            self._sums(first, lambda: self._group(group, depth))
+        elif late is not None and late[0] == loop.name:
             self._pipelined(group, depth, late[1])
         elif first.tile is not None and depth == len(first.loops) - 2:
             self._tile(first, *first.tile)
+        elif first.interleaves and depth == len(first.loops) - 2:
+            self._interleaved(first)
         elif len(group) == 1 and first.lane == loop.name:
             with self.state.in_lanes((loop.name, loop.extent)):
                 self._leaf(first)
@@ -177,6 +195,55 @@ class _Walk:
         span = Linear((), begin), Linear((), end)
         with self.state.within(loop.name, begin, end), self._loop(loop, *span):
             self._inside(group, depth + 1)
+
+    def _tiles(
+        self, group: Sequence[ConcreteStatement], depth: int
+    ) -> AbstractContextManager[None]:
+        """Tile registers as all instructions in a group take them, unless they are so by now.
+
+        They belong to a thread: what runs in parallel loops is configured in each iteration.
+        """
+        wanted = {self._call(it)[1].tile_rows for it in group if it.intrinsic} - {0}
+        parallel = any(
+            loop.kind == "parallel" for it in group if it.intrinsic for loop in it.loops[depth:]
+        )
+        if self.state.has_tiles or parallel or len(wanted) != 1:
+            return nullcontext()
+        return self.state.with_tiles(configured(self.state.emitter, wanted.pop()))
+
+    def _call(self, statement: ConcreteStatement) -> tuple[Call, Instruction]:
+        """What a statement calls, and how."""
+        if statement.name not in self.calls:
+            call = call_of(self.state, statement)
+            self.calls[statement.name] = call, instruction_of(call.intrinsic)
+        return self.calls[statement.name]
+
+    def _adds_to_same_sums(self, statement: ConcreteStatement, depth: int) -> bool:
+        """Whether the calls of all loops from a depth on add to the same sums."""
+        if statement.intrinsic is None or self.state.holds_sums:
+            return False
+        index = self.state.digits.resolved(self._call(statement)[0].sums.index)
+        inner = statement.loops[depth : statement.body_depth]
+        return not any(self.state.digits.depends(index, loop.name) for loop in inner)
+
+    def _sums(self, statement: ConcreteStatement, calls: Callable[[], None]) -> None:
+        """Print calls behind what begins their sums, and before what finishes them."""
+        call, instruction = self._call(statement)
+        instruction.begin(self.state, call)
+        self.state.holds_sums = True
+        calls()
+        self.state.holds_sums = False
+        instruction.finish(self.state, call)
+
+    def _point(self, statement: ConcreteStatement) -> None:
+        """Print a statement where all loops around its body are known."""
+        if statement.intrinsic is None:
+            self._leaf(statement)
+        elif self.state.holds_sums:
+            call, instruction = self._call(statement)
+            instruction.print(self.state, call)
+        else:
+            self._sums(statement, lambda: self._point(statement))
 
     def _loop(
         self, loop: ConcreteLoop, begin: Linear, end: Linear
@@ -218,7 +285,7 @@ class _Walk:
     def _copies(self, statement: ConcreteStatement, depth: int) -> float:
         """Vector statements, if all loops from ``depth`` on were expanded."""
         result = 1.0
-        for loop in statement.loops[depth:]:
+        for loop in statement.loops[depth : statement.body_depth]:
             if loop.bound is not None:
                 return float("inf")
             lanes = self.state.width if loop.name == statement.lane else 1
@@ -233,6 +300,20 @@ class _Walk:
                 with self.state.digits.at(row, number):
                     self._leaf(statement)
         self.state.tile = None
+
+    def _interleaved(self, statement: ConcreteStatement) -> None:
+        """Print the copy of a group of rows."""
+        state, (rows, lanes) = self.state, statement.loops[-2:]
+        place, body = self.state.places[statement.write.buffer], statement.body
+        assert body is not None
+        found = []
+        with state.in_lanes((lanes.name, lanes.extent)):
+            for number in range(rows.extent):
+                with state.digits.at(rows.name, number):
+                    found.append(self._packed(statement, body, place))
+        with state.digits.at(rows.name, 0), state.digits.at(lanes.name, 0):
+            _, at = self._target(statement)
+            store(state, place, at, _in_turn(state.emitter, found), None, stream=False)
 
     def _pipelined(self, group: Sequence[ConcreteStatement], depth: int, host: str) -> None:
         """Iterations of which the last statement runs late, just before ``host``.
@@ -379,7 +460,7 @@ class _Walk:
         """What a statement writes."""
         state, emitter, source = self.state, self.state.emitter, statement.source
         stage = self.nest.workload.stage(source.stage)
-        if source.role == "init":
+        if source.role == "init" and statement.body is None:
             return emitter.constant(stage.identity(), place.dtype)
         if statement.body is None:
             return self._copied(statement)
@@ -444,10 +525,17 @@ class _Walk:
         return emitter.choose(emitter.below(at - 1), lambda: identity, earlier)
 
 
+def _in_turn(emitter: Emitter, rows: Sequence[Value]) -> Value:
+    """The elements of a power of two of vectors: the first ones, then the second ones."""
+    if len(rows) == 1:
+        return rows[0]
+    return emitter.interleaved(_in_turn(emitter, rows[::2]), _in_turn(emitter, rows[1::2]))
+
+
 def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:
     """The first statements that share their loop at ``depth``; one without loops is alone."""
     first = statements[0]
-    if depth == len(first.loops):
+    if depth == first.body_depth:
         return [first]
     name, found = first.loops[depth].name, [first]
     for other in statements[1:]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from autotune.backends.backend import BoundCall, BuildFailed, Executable
 from autotune.backends.native.machine_code import LoadedCode, digest_of, load_object
 from autotune.backends.native.threads import launch_on
 from autotune.backends.native_bound_call import NativeBoundCall
-from autotune.backends.native_call import NativeCall, time_native_call
+from autotune.backends.native_call import NativeCall, NativeCallFailed, time_native_call
 from autotune.backends.packed_constants import PackedConstants
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.lower import Program
+from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 
 __all__ = ["Layout", "NativeExecutable", "Packed", "Scratch", "read_program"]
 
@@ -52,12 +54,12 @@ class Scratch:
 
 @frozen
 class Packed:
-    """A constant that is packed when a program is bound.
+    """What is made of a constant when a program is bound.
 
     Attributes:
-        entry: The function that packs it.
+        entry: The function that makes it; one makes all of a constant.
         position: Of the constant among the inputs.
-        scratch: Number of the scratch memory that it is packed into.
+        scratch: Number of the scratch memory that holds it.
     """
 
     entry: str
@@ -67,10 +69,17 @@ class Packed:
 
 @frozen
 class Layout:
-    """The arrays of a program beside its inputs and outputs."""
+    """What a program needs beside its inputs and outputs.
+
+    Attributes:
+        scratch: Memory.
+        packed: What of it holds packed constants.
+        uses_tiles: Whether its process has to ask for the tile registers of AMX.
+    """
 
     scratch: tuple[Scratch, ...]
     packed: tuple[Packed, ...]
+    uses_tiles: bool
 
     @staticmethod
     def of(program: Program, workload: Workload) -> Layout:
@@ -83,6 +92,7 @@ class Layout:
                 Packed(entry, inputs.index(operand), names.index(place.name))
                 for entry, operand, place in program.packed
             ),
+            program.uses_tiles,
         )
 
     @staticmethod
@@ -96,7 +106,8 @@ class Layout:
             Scratch(tuple(item["shape"]), item["dtype"], item["private"])
             for item in data["scratch"]
         )
-        return Layout(scratch, tuple(Packed(**item) for item in data["packed"]))
+        packed = tuple(Packed(**item) for item in data["packed"])
+        return Layout(scratch, packed, bool(data["uses_tiles"]))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
@@ -105,7 +116,7 @@ class Layout:
     @property
     def entries(self) -> list[str]:
         """Names of the functions that are called."""
-        return [*(packed.entry for packed in self.packed), "run"]
+        return [*dict.fromkeys(packed.entry for packed in self.packed), "run"]
 
 
 class NativeExecutable(Executable):
@@ -131,14 +142,19 @@ class NativeExecutable(Executable):
 
         Raises:
             InvalidValueError: the arrays are not those of the workload, or not aligned.
+            NativeCallFailed: it uses tile registers, and the system does not give them.
         """
         check_arguments(self._workload, inputs, outputs)
+        if self._layout.uses_tiles:
+            _ask_for_tiles()
         scratch, memory = self._memory()
         given, copies = [*inputs, *outputs], []
-        for packed in self._layout.packed:
-            made = self._pack(packed, given, scratch)
-            scratch[packed.scratch] = made.ctypes.data
-            copies.append(made)
+        for entry, group in groupby(self._layout.packed, lambda it: it.entry):
+            packed = [*group]
+            made = self._pack(entry, packed, given, scratch)
+            for item, array in zip(packed, made, strict=True):
+                scratch[item.scratch] = array.ctypes.data
+            copies += made
         call = self._call("run", given, scratch, (memory, copies))
         return NativeBoundCall(call, outputs, copies)
 
@@ -158,19 +174,21 @@ class NativeExecutable(Executable):
             at += size + ALIGNMENT
         return addresses, memory
 
-    def _pack(self, packed: Packed, given: list[Array], scratch: list[int]) -> Array:
-        wanted = self._layout.scratch[packed.scratch]
-        dtype = element_type(wanted.dtype).dtype
+    def _pack(
+        self, entry: str, packed: Sequence[Packed], given: list[Array], scratch: list[int]
+    ) -> list[Array]:
+        """What an entry makes of a constant."""
 
         def pack(made: list[Array]) -> None:
             addresses = list(scratch)
-            addresses[packed.scratch] = made[0].ctypes.data
-            time_native_call(self._call(packed.entry, given, addresses, made), 1)
+            for item, array in zip(packed, made, strict=True):
+                addresses[item.scratch] = array.ctypes.data
+            time_native_call(self._call(entry, given, addresses, made), 1)
 
-        constant = given[packed.position]
-        arrays = [(wanted.shape, dtype)]
-        (found,) = self._constants.packed(packed.position, constant, arrays, pack)
-        return found
+        wanted = [self._layout.scratch[item.scratch] for item in packed]
+        arrays = [(it.shape, element_type(it.dtype).dtype) for it in wanted]
+        position = packed[0].position
+        return self._constants.packed(position, given[position], arrays, pack)
 
     def _call(
         self, entry: str, arrays: list[Array], scratch: list[int], keeps: object
@@ -195,6 +213,18 @@ class NativeExecutable(Executable):
             path.write_bytes(b"%b%b\n%b" % (_MAGIC, head, self._code.object))
         except OSError as error:
             raise BuildFailed(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _ask_for_tiles() -> None:
+    """Ask Linux for the tile registers, without which it kills who uses them.
+
+    Threads and forked processes inherit the permission.
+
+    Raises:
+        NativeCallFailed: it does not give them.
+    """
+    if ctypes.CDLL(None).syscall(*map(ctypes.c_long, REQUEST)) != 0:
+        raise NativeCallFailed(REFUSED)
 
 
 def read_program(path: Path, workload: Workload, threads: int) -> NativeExecutable:

@@ -1,0 +1,165 @@
+"""Sketches with instructions, printed for processors that have them and run on this one."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+from attrs import evolve
+from emulated_instructions import assembly, emulated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tile_machine import TileMachine
+
+from autotune.backends import InvalidSchedule
+from autotune.backends.native import NativeBackend
+from autotune.ir.workloads import Workload, batch_matmul, conv2d, gemm
+from autotune.lower import LLVMEmitter, print_candidate
+from autotune.sketches import Candidate, Interleave, Tensorize
+from autotune.spaces import SketchSpace
+from autotune.targets import Target, preset
+from autotune.testing.programs import check_executable, request_for
+
+BACKEND = NativeBackend()
+
+# What a processor has instructions for.
+PRODUCTS = {
+    "cascadelake-1core": ("int8", "u8s8s32"),
+    "alderlake-1core": ("u8s8s32",),
+    "sapphirerapids-1core": ("int8", "u8s8s32", "bfloat16"),
+}
+
+# Rows and depths that calls fill, and others.
+ROWS = st.sampled_from((1, 7, 9, 14, 28, 32, 33))
+COLUMNS = st.sampled_from((8, 16, 21, 32, 40))
+DEPTH = st.sampled_from((6, 32, 64, 67, 128))
+FLAG = st.integers(0, 1)
+
+
+def models(dtypes: tuple[str, ...]) -> st.SearchStrategy[Workload]:
+    """Products, some of them of constants, which are packed before the first call."""
+    dtype = st.sampled_from(dtypes)
+    workloads = st.one_of(
+        st.builds(gemm, m=ROWS, n=COLUMNS, k=DEPTH, dtype=dtype),
+        st.builds(batch_matmul, b=st.just(2), m=ROWS, n=COLUMNS, k=DEPTH, dtype=dtype),
+        st.builds(
+            conv2d,
+            h=st.integers(3, 7),
+            w=st.sampled_from((7, 14, 16)),
+            ci=st.sampled_from((4, 32, 64)),
+            co=COLUMNS,
+            pad=FLAG,
+            stride=st.integers(1, 2),
+            bias=FLAG,
+            relu=FLAG,
+            dtype=dtype,
+        ),
+    )
+    return st.builds(
+        lambda workload, constant: (
+            workload.with_constants(workload.inputs[1].name) if constant else workload
+        ),
+        workloads,
+        FLAG,
+    )
+
+
+def candidates_of(workload: Workload, target: Target, seed: int = 0) -> list[Candidate]:
+    """One of each sketch, whatever this machine is."""
+    space = SketchSpace(workload, target, BACKEND.limits(target))
+    found = space.sample(2 * len(space.sketches()), np.random.default_rng(seed))
+    return list({it.sketch.digest: it for it in found}.values())
+
+
+def calls_of(candidate: Candidate) -> list[str]:
+    """Names of the instructions that its steps call."""
+    return [step.intrinsic for step in candidate.sketch.steps if isinstance(step, Tensorize)]
+
+
+def printed(candidate: Candidate, target: Target) -> str:
+    """Its program as LLVM IR."""
+    return str(print_candidate(candidate, LLVMEmitter(), target.vector_bytes // 4).text)
+
+
+def check(candidate: Candidate, target: Target, threads: int = 1) -> TileMachine:
+    """Check what a candidate computes between guarded pages; returns what its tiles did."""
+    machine = TileMachine()
+    machine.functions["syscall"](0, 0, 0)
+    made = emulated(candidate, target, machine, threads)
+    check_executable(made, candidate.sketch.workload, about=str(candidate.config))
+    assert machine.faults == []
+    assert machine.counts["ldtilecfg"] == machine.counts["tilerelease"]
+    return machine
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_every_sketch_computes_what_the_reference_does(name: str) -> None:
+    target, called = preset(name), set()
+
+    @settings(max_examples=max(2, settings().max_examples // 12))
+    @given(models(PRODUCTS[name]), st.integers(1, 2), st.integers(0, 2**16))
+    def run(workload: Workload, threads: int, seed: int) -> None:
+        for candidate in candidates_of(workload, target, seed):
+            check(candidate, target, threads)
+            called.update(calls_of(candidate))
+
+    run()
+    assert called
+
+
+SINGLE = (
+    ("cascadelake-1core", gemm(m=32, n=64, k=64, dtype="u8s8s32"), "vpdpbusd"),
+    ("alderlake-1core", gemm(m=32, n=64, k=64, dtype="u8s8s32"), "vpdpbusd"),
+    ("sapphirerapids-1core", gemm(m=40, n=64, k=64, dtype="bfloat16"), "vdpbf16ps"),
+)
+
+
+@pytest.mark.parametrize(("machine", "workload", "instruction"), SINGLE)
+def test_a_vector_of_sums_is_one_instruction_in_each_step(
+    machine: str, workload: Workload, instruction: str
+) -> None:
+    target = preset(machine)
+    for candidate in candidates_of(workload, target):
+        step = math.prod(n for it, n in candidate.config.items() if it in ("C.i.2", "C.j.2"))
+        text = printed(candidate, target)
+        calls = len(re.findall(rf"= call .*{instruction[1:]}", text))
+        assert calls >= step and calls % step == 0
+        assert len(re.findall(rf"\b{instruction}\b", assembly(text, target))) >= step
+
+
+def test_groups_are_broadcast_from_memory() -> None:
+    """Not from registers, by the unit that moves lanes, after their signs are changed."""
+    target, workload = preset("cascadelake-1core"), gemm(m=32, n=64, k=64, dtype="int8")
+    for candidate in candidates_of(workload, target):
+        found = assembly(printed(candidate, target), target)
+        assert re.search(r"vpbroadcastd\s[^%]*\(%", found)
+        assert not re.search(r"vpbroadcastd\s+%[xyze]\w+, %zmm", found)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "product", "depth"),
+    [("u8s8s32", "tdpbusd", 64), ("int8", "tdpbssd", 64), ("bfloat16", "tdpbf16ps", 32)],
+)
+def test_sums_stay_in_tile_registers_over_a_whole_reduction(
+    dtype: str, product: str, depth: int
+) -> None:
+    target, workload = preset("sapphirerapids-1core"), gemm(m=32, n=32, k=8 * depth, dtype=dtype)
+    loops = 0
+    for candidate in candidates_of(workload, target):
+        config, machine = candidate.config, check(candidate, target)
+        if config["C.i.2"] == config["C.j.2"] == 1:
+            assert machine.counts[product] == 8 * machine.counts["tilestored64"] > 0
+            loops += config["C.k.0"] * config["C.k.1"] > 1
+    assert loops
+
+
+def test_operands_that_lie_otherwise_are_refused() -> None:
+    """The instruction would read other elements, and nothing would fail."""
+    target, workload = preset("cascadelake-1core"), gemm(m=32, n=64, k=64, dtype="u8s8s32")
+    candidate = candidates_of(workload, target)[0]
+    steps = tuple(it for it in candidate.sketch.steps if not isinstance(it, Interleave))
+    wrong = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
+    with pytest.raises(InvalidSchedule, match="'B.pack' has elements .* apart along 'k'"):
+        BACKEND.lower(request_for(wrong, target))
