@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from c_programs import compiled
 
+from autotune.backends.backend import Array
 from autotune.backends.native import NativeBackend
 from autotune.backends.native.exports import machine_of
 from autotune.ir.expressions import Cast, Load, var
@@ -100,11 +101,12 @@ def test_half_precision_is_converted_as_by_the_standard(compiler: str, tmp_path:
         cast("float32", "float16", singles.size),
     ]
     made = compiled(candidates, machine_of(preset("haswell")), compiler, tmp_path)
-    for candidate, executable, given, wanted in zip(
-        candidates, made, (halves, singles), (wide, narrow), strict=True
+    wanted: tuple[Array, ...] = (wide, narrow)
+    for candidate, executable, given, expected in zip(
+        candidates, made, (halves, singles), wanted, strict=True
     ):
-        (found,) = run_executable(executable, candidate.sketch.workload, {"X": given})
-        np.testing.assert_array_equal(found, wanted)
+        (found,) = run_executable(executable, candidate.sketch.workload, {"X": np.asarray(given)})
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_vectors_are_no_wider_than_registers() -> None:

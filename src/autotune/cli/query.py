@@ -59,22 +59,19 @@ def record_options(command: Command) -> Command:
 
 
 def _record_options(command: Command, *more: Callable[[Command], Command]) -> Command:
-    for decorate in reversed(
-        (
-            click.argument("workload", required=False),
-            shape_option,
-            click.option("--dtype", help="Element type."),
-            program_options,
-            *more,
-            click.option("--backend", help="Name of the backend."),
-            click.option(
-                "--threads",
-                type=click.IntRange(1, MOST_THREADS),
-                help="Threads the program ran on.",
-            ),
-            existing_database_option,
-        )
-    ):
+    options: tuple[Callable[[Command], Command], ...] = (
+        click.argument("workload", required=False),
+        shape_option,
+        click.option("--dtype", help="Element type."),
+        program_options,
+        *more,
+        click.option("--backend", help="Name of the backend."),
+        click.option(
+            "--threads", type=click.IntRange(1, MOST_THREADS), help="Threads the program ran on."
+        ),
+        existing_database_option,
+    )
+    for decorate in reversed(options):
         command = decorate(command)
     return command
 

@@ -812,7 +812,7 @@ class CEmitter(ArithmeticEmitter):
     def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
         texts, source = value.handle.texts, value.dtype
         if lanes != value.lanes:
-            raise UnsupportedWorkload(f"{source} is not taken for {dtype} in C")
+            raise _no_instruction()
 
         def part(number: int, width: int) -> str:
             kind = self._kind(dtype, width, 0)
@@ -832,10 +832,10 @@ class CEmitter(ArithmeticEmitter):
         return Value(_Parts((f"&{self._element(place, at, 0)}",), 8), "pointer")
 
     def intrinsic(self, name: str, dtype: str, lanes: int, arguments: Sequence[Value]) -> Value:
-        raise UnsupportedWorkload(f"instruction {name} is not printed as C")
+        raise _no_instruction()
 
     def execute(self, name: str, arguments: Sequence[Value]) -> None:
-        raise UnsupportedWorkload(f"instruction {name} is not printed as C")
+        raise _no_instruction()
 
     # Half precision
 
@@ -880,6 +880,14 @@ class CEmitter(ArithmeticEmitter):
         tiny = self.bitcast(tiny, "int32", rest.lanes)
         tiny = self.binary("sub", tiny, number(0x3F000000, "int32"))
         return self.select(self.binary("lt", rest, number(0x38800000, "int32")), tiny, usual)
+
+
+def _no_instruction() -> UnsupportedWorkload:
+    """What is raised where a candidate has an instruction, which is made of other lanes."""
+    return UnsupportedWorkload(
+        "the schedule computes with tensor instructions, which are not printed as C: they are in "
+        "objects and libraries"
+    )
 
 
 def _scalar(value: Value) -> str:

@@ -26,9 +26,15 @@ from autotune.backends.native.exports import (
     machine_of,
     machine_of_triple,
 )
-from autotune.backends.native.exports.features import CODE_FEATURES, detector
+from autotune.backends.native.exports.features import CODE_FEATURES, TILES, detector
 from autotune.backends.native.machine_code import compile_library, load_object
-from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.errors import (
+    AutotuneError,
+    InvalidValueError,
+    UnknownNameError,
+    UnsupportedTarget,
+    UnsupportedWorkload,
+)
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu, preset
@@ -128,7 +134,6 @@ Task = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p], *[ctypes.c_int64] * 3)
 Launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
-@Launch
 def launch(_: int, task: int, arrays: int, count: int) -> None:
     """Three parts at once, each by a thread."""
     ends = [count * part // 3 for part in range(4)]
@@ -164,11 +169,13 @@ def test_nothing_beside_the_arrays_is_touched(
     np.copyto(given, inputs["X"])
     scratch = guarded_empty((size,), np.uint8, at_end=at_end)
 
+    started = Launch(launch)
+
     def call(size: int, threads: int, offset: int = 0) -> int:
         arrays = (given.ctypes.data, output.ctypes.data, scratch.ctypes.data + offset)
         addresses = [ctypes.c_void_p(address) for address in arrays]
         numbers = ctypes.c_size_t(size), ctypes.c_int64(threads)
-        return int(library.rows(*addresses, *numbers, launch, None))
+        return int(library.rows(*addresses, *numbers, started, None))
 
     assert call(size, 3) == OK
     np.testing.assert_allclose(output, wanted(ROWS, inputs), rtol=1e-4, atol=1e-6)
@@ -191,7 +198,7 @@ def chosen(kernel: Kernel, folder: Path) -> tuple[str | None, int]:
 
 def lacking() -> Machine:
     """A processor with an extension that this one does not have."""
-    missing = set(CODE_FEATURES) - set(detect_cpu().features)
+    missing = {*CODE_FEATURES} - TILES - {*detect_cpu().features}
     if not missing:
         skip_here("it has all extensions of its architecture")
     features = (*detect_cpu().features, min(missing))
@@ -404,3 +411,37 @@ def test_it_needs_the_c_library_alone(tmp_path: Path) -> None:
     )
     needed = {line.split()[1] for line in done.stdout.splitlines() if "NEEDED" in line}
     assert needed <= {"libc.so.6"}
+
+
+# Instructions
+
+SERVERS = {
+    "cascadelake-2core": "avx512vnni",
+    "sapphirerapids-2core": "amx-int8, amx-tile, avx512vbmi",
+}
+
+
+@cache
+def with_instructions(name: str) -> Candidate:
+    """A product of integers by the instructions of a processor."""
+    workload = gemm(m=32, n=64, k=64, dtype="u8s8s32")
+    return candidate_of(workload, "packed-root", preset(name))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_target_without_an_instruction_is_refused(name: str) -> None:
+    machine = machine_of(preset("x86-64-v4"))
+    with pytest.raises(UnsupportedTarget, match=f"'x86-64-v4-4core' lacks {SERVERS[name]}, which"):
+        kernel_of("product", [(with_instructions(name), preset(name), machine)])
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_instructions_are_in_objects(name: str, tmp_path: Path) -> None:
+    """Tile registers are asked for where they are used only."""
+    choice = with_instructions(name), preset(name), machine_of(preset(name))
+    kernel = kernel_of("product", [choice])
+    (variant,) = kernel.variants
+    assert variant.uses_tiles == bool(TILES & {*variant.features}) == ("amx" in SERVERS[name])
+    exported(kernel, "object", tmp_path)
+    with pytest.raises(UnsupportedWorkload, match="instructions, which are not printed as C"):
+        exported(kernel, "c", tmp_path)

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-__all__ = ["CODE_FEATURES", "detector"]
+from autotune.sketches.intrinsics.tile_registers import REQUEST
+
+__all__ = ["CODE_FEATURES", "TILES", "detector"]
 
 
 @frozen
@@ -69,6 +71,9 @@ _BITS: Mapping[str, _Bit] = {
     "amx-fp16": _Bit(_MOST, 0, 21, _TILES),
 }
 
+TILES = frozenset(name for name in _BITS if name.startswith("amx"))
+"""Those of tile registers, which a process has to ask Linux for."""
+
 CODE_FEATURES = tuple(_BITS)
 """Those that compilers use by themselves, and instructions of candidates; by LLVM's names."""
 
@@ -81,6 +86,12 @@ _XGETBV = (
     '"={eax},={edx},{ecx},~{dirflag},~{fpsr},~{flags}"(i32 0)'
 )
 _OSXSAVE = 27
+# Registers that a system call overwrites are named; what it returns is 0 where tiles are given.
+_ASK_FOR_TILES = (
+    'call i64 asm sideeffect "syscall", '
+    '"={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory},~{dirflag},~{fpsr},~{flags}"'
+    f"(i64 {REQUEST[0]}, i64 {REQUEST[1]}, i64 {REQUEST[2]})"
+)
 
 
 def detector(name: str, wanted: Sequence[Sequence[str]]) -> str:
@@ -112,6 +123,8 @@ def detector(name: str, wanted: Sequence[Sequence[str]]) -> str:
         "asked:",
         "  %state = phi i32 [ 0, %ask ], [ %kept, %saved ]",
     ]
+    if any(TILES & {*names} for names in wanted):
+        lines += [f"  %answer = {_ASK_FOR_TILES}", "  %tiles = icmp eq i64 %answer, 0"]
     chosen = "-1"
     for number in reversed(range(len(wanted))):
         found, more = _all_here(wanted[number], f"w{number}")
@@ -166,7 +179,7 @@ def _all_here(names: Sequence[str], prefix: str) -> tuple[str, list[str]]:
         masks[key] = masks.get(key, 0) | 1 << bit.bit
         if bit.state:
             masks["%state"] = masks.get("%state", 0) | bit.state
-    found, lines = "true", []
+    found, lines = "%tiles" if TILES & {*names} else "true", []
     for number, (value, mask) in enumerate(masks.items()):
         own = f"%{prefix}.{number}"
         signed = mask - (1 << 32) if mask >> 31 else mask

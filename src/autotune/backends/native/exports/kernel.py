@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from attrs import frozen
 
 from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.native.executable import Layout, Scratch
+from autotune.backends.native.exports.features import TILES
 from autotune.backends.native.exports.machines import Machine
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload
 from autotune.lower import CEmitter, LLVMEmitter, print_candidate
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, Tensorize
+from autotune.sketches.intrinsics import find_intrinsic
 from autotune.targets import Target
 
-__all__ = ["MOST_THREADS", "Argument", "Call", "Kernel", "Part", "Size", "Variant", "kernel_of"]
+__all__ = [
+    "MOST_THREADS",
+    "Argument",
+    "Call",
+    "Kernel",
+    "Part",
+    "Size",
+    "Variant",
+    "kernel_of",
+    "missing_extensions",
+]
 
 _C_WORDS = frozenset(
     """
@@ -109,6 +122,7 @@ class Variant:
         arrays: Number of arrays of the program.
         calls: Functions that run something, that of the kernel last.
         sizes: Functions that say how much memory those take.
+        uses_tiles: Whether the program uses the tile registers of AMX.
     """
 
     machine: Machine
@@ -116,12 +130,19 @@ class Variant:
     arrays: int
     calls: tuple[Call, ...]
     sizes: tuple[Size, ...]
+    uses_tiles: bool = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the processor is asked for; no compiler uses tile registers by itself."""
+        found = self.machine.features
+        return found if self.uses_tiles else tuple(it for it in found if it not in TILES)
 
     def printed(self, prefix: str) -> str:
         """The program as LLVM IR, whose names begin with ``prefix``."""
         attributes = ""
-        if self.machine.features:
-            wanted = ",".join(f"+{name}" for name in self.machine.features)
+        if self.features:
+            wanted = ",".join(f"+{name}" for name in self.features)
             attributes = f' "target-features"="{wanted}"'
         if self.machine.tuned_for != "generic":
             attributes += f' "tune-cpu"="{self.machine.tuned_for}"'
@@ -168,8 +189,8 @@ def kernel_of(name: str, choices: Sequence[tuple[Candidate, Target, Machine]]) -
 
     Raises:
         InvalidValueError: the name is none of C, or the candidates pack different constants.
-        UnsupportedTarget: a machine has too few vector registers for its candidate, the machines
-            have several architectures, or there are several that cannot be told apart.
+        UnsupportedTarget: a machine has too few vector registers for its candidate, or lacks
+            instructions of it; the machines have several architectures, or cannot be told apart.
         UnsupportedWorkload: a candidate cannot be printed.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _C_WORDS:
@@ -183,7 +204,8 @@ def kernel_of(name: str, choices: Sequence[tuple[Candidate, Target, Machine]]) -
         _check_registers(candidate, found_for, machine)
         variants.append(_variant(name, candidate, machine))
     # The greatest needs first: what has them has those of the others, too.
-    variants.sort(key=lambda it: -len(it.machine.features))
+    variants.sort(key=lambda it: -len(it.features))
+    _check_distinct(variants)
     functions = {tuple(call.name for call in variant.calls) for variant in variants}
     if len(functions) > 1:
         raise InvalidValueError(
@@ -206,18 +228,33 @@ def _check_machines(machines: Sequence[Machine]) -> None:
                 f"several targets need a processor that says what it has, as x86-64 does: export "
                 f"{first.name!r} and {other.name!r} by themselves"
             )
-    seen: dict[tuple[str, ...], Machine] = {}
-    for machine in machines if others else ():
-        same = seen.setdefault(machine.features, machine)
-        if same is not machine:
+
+
+def _check_distinct(variants: Sequence[Variant]) -> None:
+    for first, other in pairwise(variants):
+        if first.features == other.features:
             raise UnsupportedTarget(
-                f"targets {same.name!r} and {machine.name!r} have the same extensions: no program "
-                "can choose between them"
+                f"targets {first.machine.name!r} and {other.machine.name!r} have the same "
+                "extensions: no program can choose between them"
             )
 
 
+def missing_extensions(candidate: Candidate, machine: Machine) -> list[str]:
+    """Extensions that instructions of a candidate need, and a machine lacks."""
+    steps = [step for step in candidate.sketch.core_steps if isinstance(step, Tensorize)]
+    needed = {name for step in steps for name in find_intrinsic(step.intrinsic).features}
+    return sorted(needed - {*machine.features})
+
+
 def _check_registers(candidate: Candidate, found_for: Target, machine: Machine) -> None:
-    """Refuse a machine whose registers hold less than those that a schedule was made for."""
+    """Refuse a machine that lacks instructions of a schedule, or whose registers hold less."""
+    missing = missing_extensions(candidate, machine)
+    if missing:
+        raise UnsupportedTarget(
+            f"target {machine.name!r} lacks {', '.join(missing)}, which the schedule of sketch "
+            f"{candidate.sketch.name!r} computes with: tune for {machine.name!r}, or name a "
+            "target that has them"
+        )
     needed = found_for.vector_bytes * found_for.vector_registers
     given = machine.target.vector_bytes * machine.target.vector_registers
     if given < needed:
@@ -260,7 +297,8 @@ def _variant(name: str, candidate: Candidate, machine: Machine) -> Variant:
         (parts, size),
     )
     calls = (*packs, run)
-    return Variant(machine, candidate, first + len(layout.scratch), calls, (*sizes, size))
+    arrays = first + len(layout.scratch)
+    return Variant(machine, candidate, arrays, calls, (*sizes, size), layout.uses_tiles)
 
 
 def _read(memory: Argument) -> Argument:

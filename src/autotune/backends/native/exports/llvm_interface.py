@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.native.exports.features import detector
-from autotune.backends.native.exports.kernel import MOST_THREADS, Call, Kernel, Size, Variant
+from autotune.backends.native.exports.kernel import (
+    MOST_THREADS,
+    Call,
+    Kernel,
+    Part,
+    Size,
+    Variant,
+)
 
 __all__ = ["exported_names", "interface", "prefix_of"]
 
@@ -17,8 +24,8 @@ _NO_PROCESSOR, _NO_SCRATCH = -1, -2
 
 def exported_names(kernel: Kernel) -> frozenset[str]:
     """Functions that others call."""
-    names = [it.name for it in (*kernel.calls, *kernel.sizes)]
-    return frozenset([f"{kernel.name}_variant", *names])
+    calls, sizes = (it.name for it in kernel.calls), (it.name for it in kernel.sizes)
+    return frozenset([f"{kernel.name}_variant", *calls, *sizes])
 
 
 def prefix_of(number: int) -> str:
@@ -49,7 +56,7 @@ def _chosen(kernel: Kernel) -> str:
     """What chooses a variant, and says which."""
     machines = [variant.machine for variant in kernel.variants]
     if machines[0].is_x86:
-        chooses = detector("chosen", [machine.features for machine in machines])
+        chooses = detector("chosen", [variant.features for variant in kernel.variants])
     else:
         chooses = "define internal i32 @chosen() {\n  ret i32 0\n}"
     names = []
@@ -94,7 +101,8 @@ def _parameters(call: Call) -> tuple[str, ...]:
 
 def _size(size: Size, number: int) -> str:
     given = "" if size.each is None else "i64 %threads"
-    lines, result = [], str(size.fixed)
+    lines: list[str] = []
+    result = str(size.fixed)
     if size.each:
         lines = [
             f"  %each = mul i64 %threads, {size.each}",
@@ -145,9 +153,7 @@ def _placed(position: int, value: str) -> list[str]:
 
 def _checked(call: Call) -> tuple[list[str], str]:
     """The number of the first array that is null or unaligned, or what scratch memory lacks."""
-    lines, wrong = [], "0"
-    if call.scratch is not None:
-        lines, wrong = _checked_scratch(*call.scratch)
+    lines, wrong = ([], "0") if call.scratch is None else _checked_scratch(*call.scratch)
     for index in reversed(range(len(call.arguments))):
         lines += [
             *_unaligned(f"%a{index}"),
@@ -167,7 +173,7 @@ def _unaligned(value: str) -> list[str]:
     ]
 
 
-def _checked_scratch(parts: tuple[object, ...], size: Size) -> tuple[list[str], str]:
+def _checked_scratch(parts: tuple[Part, ...], size: Size) -> tuple[list[str], str]:
     lines = [
         "  %others = sub i64 %threads, 1",
         f"  %idle = icmp uge i64 %others, {MOST_THREADS}",
