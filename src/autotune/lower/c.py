@@ -39,7 +39,12 @@ _SIZES = {
     "long long": 8,
     **{f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-_SHORT = {"float": "f32", "double": "f64", "long long": "ll"}
+_SHORT = {
+    "float": "f32",
+    "double": "f64",
+    "long long": "ll",
+    **{f"{s}int{bits}_t": f"{s or 'i'}{bits}" for s in ("", "u") for bits in (8, 16, 32, 64)},
+}
 _NARROW = ("float16", "bfloat16")
 _FLOATS = ("float32", "float64")
 _ALIGNMENT = 64
@@ -330,21 +335,16 @@ class CEmitter(ArithmeticEmitter):
 
     def _vector(self, kind: str, lanes: int) -> str:
         """The name of a type of vectors; ``..a`` are those of aligned memory, ``..u`` of any."""
-        short = _SHORT.get(kind) or kind.replace("uint", "u").replace("int", "i").removesuffix(
-            "_t"
-        )
-        name = f"{short}x{lanes}"
+        name = f"{_SHORT[kind]}x{lanes}"
         if name not in self._types:
             size = lanes * _SIZES[kind]
-            own = f"vector_size({size})"
-            item = ", ".join("x" for _ in range(lanes))
-            alone = size // lanes
-            self._types[name] = (
-                f"typedef {kind} {name} __attribute__(({own}));\n"
-                f"typedef {kind} {name}a __attribute__(({own}, may_alias));\n"
-                f"typedef {kind} {name}u __attribute__(({own}, may_alias, aligned({alone})));\n"
-                f"#define {name}_(x) (({name}){{{item}}})"
-            )
+            own, item = f"vector_size({size})", ", ".join("x" for _ in range(lanes))
+            forms = [f"typedef {kind} {name} __attribute__(({own}));"]
+            for letter, aligned in (("a", min(size, _ALIGNMENT)), ("u", _SIZES[kind])):
+                more = f"{own}, may_alias, aligned({aligned})"
+                forms.append(f"typedef {kind} {name}{letter} __attribute__(({more}));")
+            forms.append(f"#define {name}_(x) (({name}){{{item}}})")
+            self._types[name] = "\n".join(forms)
         return name
 
     def _kind(self, dtype: str, lanes: int, size: int) -> str:
@@ -525,8 +525,7 @@ class CEmitter(ArithmeticEmitter):
         """A load of the lanes of a mask, or a store of ``stored`` to them."""
         kind, size = c_type(place.dtype), _size(place.dtype)
         vector, what = self._vector(kind, lanes), "store" if stored else "load"
-        offset, _, index = self._element(place, at, 0, more).partition("[")
-        address = f"({offset} + {index.removesuffix(']')})"
+        address = f"(&{self._element(place, at, 0, more)})"
         wide = {16: "", 32: "256"}.get(size * lanes)
         if size not in (4, 8) or wide is None or "avx" not in self.features:
             if stored:

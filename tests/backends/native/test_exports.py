@@ -400,6 +400,42 @@ def test_tvm_ffi_loads_it_without_tvm(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted(PRODUCT, inputs), rtol=1e-4, atol=1e-4)
 
 
+SCRATCH = """
+import sys, threading
+sys.modules.update(tvm=None, torch=None)
+import numpy as np
+import tvm_ffi
+from autotune.backends.arrays import aligned_copy
+
+module = tvm_ffi.load_module(sys.argv[1])
+given, wanted = (aligned_copy(np.load(path)) for path in sys.argv[2:])
+wrong = []
+
+def work():
+    output = aligned_copy(np.zeros_like(given))
+    for _ in range(20):
+        output.fill(0)
+        module.rows(tvm_ffi.from_dlpack(given), tvm_ffi.from_dlpack(output))
+        if not np.allclose(output, wanted, rtol=1e-4, atol=1e-6):
+            wrong.append(output)
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+work()
+assert not wrong
+"""
+
+
+@pytest.mark.needs("gcc", "tvm")
+def test_threads_of_tvm_ffi_have_scratch_memory_each(tmp_path: Path) -> None:
+    library = exported(rows(LEAST, machine_of(detect_cpu())), "tvm-ffi", tmp_path)
+    inputs = random_inputs(ROWS, np.random.default_rng(0))
+    for name, array in (("X", inputs["X"]), ("Y", wanted(ROWS, inputs))):
+        np.save(tmp_path / f"{name}.npy", array)
+    run_python("-c", SCRATCH, *map(str, (library, tmp_path / "X.npy", tmp_path / "Y.npy")))
+
+
 @pytest.mark.needs("gcc")
 def test_it_needs_the_c_library_alone(tmp_path: Path) -> None:
     """Also where nothing has loaded TVM-FFI: all symbols are found."""

@@ -128,7 +128,7 @@ def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
             added = Path(folder, "added.c")
             added.write_text(source, encoding="utf-8")
             given = [str(added), *given]
-        options = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-o", str(result)]
+        options = ["-O2", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden", "-o", str(result)]
         _run([*compiler, *options, *given, "-Wl,--as-needed", "-lm"])
         return result.read_bytes()
 

@@ -16,6 +16,7 @@ __all__ = ["ffi_file"]
 _KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
 _SUPPORT = r"""
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,6 +108,38 @@ static int taken(const char *function, int number, const any *given, const expec
   return 0;
 }
 
+/* Scratch memory of a thread, which keeps it until it ends. */
+typedef struct { size_t size; void *memory; } room;
+
+static pthread_key_t key;
+
+static void freed(void *held) {
+  free(((room *)held)->memory);
+  free(held);
+}
+
+__attribute__((constructor)) static void begin(void) { pthread_key_create(&key, freed); }
+
+__attribute__((destructor)) static void end(void) {
+  room *held = pthread_getspecific(key);
+  if (held) freed(held);
+  pthread_key_delete(key);
+}
+
+static void *scratch_of(size_t size) {
+  room *held = pthread_getspecific(key);
+  if (!held && !((held = calloc(1, sizeof *held)) && !pthread_setspecific(key, held))) {
+    free(held);
+    return 0;
+  }
+  if (held->size < size) {
+    free(held->memory);
+    held->memory = aligned_alloc(64, (size + 63) / 64 * 64);
+    held->size = held->memory ? size : 0;
+  }
+  return held->memory;
+}
+
 static int finished(const char *function, int result) {
   if (result == AUTOTUNE_OK) return 0;
   if (result == AUTOTUNE_NO_PROCESSOR)
@@ -155,18 +188,17 @@ def _called(call: Call, kernel: str) -> str:
     for number, argument in enumerate(call.arguments):
         lines += _checked(call.name, number, argument, kernel)
     given = [f"arrays[{number}]" for number in range(count)]
-    before, after = [], []
+    before = []
     if call.scratch is not None:
         _, size = call.scratch
         given += ["scratch", "bytes", "1", "0", "0"]
         before = [
             f"  size_t bytes = {size.name}(1);",
-            "  void *scratch = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : 0;",
+            "  void *scratch = bytes ? scratch_of(bytes) : 0;",
             f'  if (bytes && !scratch) return error("MemoryError", "{call.name}: %zu bytes of '
             'scratch memory cannot be had", bytes);',
         ]
-        after = ["  free(scratch);"]
-    lines += [*before, f"  int status = {call.name}({', '.join(given)});", *after]
+    lines += [*before, f"  int status = {call.name}({', '.join(given)});"]
     lines += [
         "  result->type = NONE;",
         "  result->padding = 0;",
