@@ -102,6 +102,7 @@ def command(
     kernel = kernel_of(
         _identifier(workload.name) if name is None else name,
         [(record.candidate, _target_of(record), machine) for record, machine in chosen],
+        max(record.key.threads for record, _ in chosen),
     )
     files = [str(file) for file in export_kernel(kernel, format_name, Path(path))]
     output.json(

@@ -401,39 +401,52 @@ def test_tvm_ffi_loads_it_without_tvm(tmp_path: Path) -> None:
 
 
 SCRATCH = """
-import sys, threading
-sys.modules.update(tvm=None, torch=None)
+import ctypes, sys, threading
+if not sys.argv[4:]:
+    sys.modules.update(tvm=None, torch=None)
+else:
+    import tvm
 import numpy as np
 import tvm_ffi
 from autotune.backends.arrays import aligned_copy
 
 module = tvm_ffi.load_module(sys.argv[1])
-given, wanted = (aligned_copy(np.load(path)) for path in sys.argv[2:])
+given, wanted = (aligned_copy(np.load(path)) for path in sys.argv[2:4])
 wrong = []
 
 def work():
     output = aligned_copy(np.zeros_like(given))
-    for _ in range(20):
+    for _ in range(3):
         output.fill(0)
         module.rows(tvm_ffi.from_dlpack(given), tvm_ffi.from_dlpack(output))
         if not np.allclose(output, wanted, rtol=1e-4, atol=1e-6):
             wrong.append(output)
 
-threads = [threading.Thread(target=work) for _ in range(4)]
+threads = [threading.Thread(target=work) for _ in range(0 if sys.argv[4:] else 4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 work()
 assert not wrong
+pool = ctypes.c_void_p.in_dll(ctypes.CDLL(sys.argv[1]), "__TVMBackendParallelLaunch")
+assert (pool.value is not None) == bool(sys.argv[4:])
 """
 
 
 @pytest.mark.needs("gcc", "tvm")
-def test_threads_of_tvm_ffi_have_scratch_memory_each(tmp_path: Path) -> None:
-    library = exported(rows(LEAST, machine_of(detect_cpu())), "tvm-ffi", tmp_path)
+@pytest.mark.parametrize(
+    "runtime", [(), pytest.param(("tvm",), marks=pytest.mark.slow)], ids=["alone", "tvm"]
+)
+def test_threads_of_tvm_ffi_have_scratch_memory_each(
+    runtime: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Beside TVM's runtime on its threads, and without it."""
+    kernel = evolve(rows(LEAST, machine_of(detect_cpu())), threads=2)
+    library = exported(kernel, "tvm-ffi", tmp_path)
     inputs = random_inputs(ROWS, np.random.default_rng(0))
     for name, array in (("X", inputs["X"]), ("Y", wanted(ROWS, inputs))):
         np.save(tmp_path / f"{name}.npy", array)
-    run_python("-c", SCRATCH, *map(str, (library, tmp_path / "X.npy", tmp_path / "Y.npy")))
+    arguments = [library, tmp_path / "X.npy", tmp_path / "Y.npy", *runtime]
+    run_python("-c", SCRATCH, *map(str, arguments), TVM_NUM_THREADS="2")
 
 
 @pytest.mark.needs("gcc")

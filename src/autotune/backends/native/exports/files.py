@@ -22,7 +22,7 @@ from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, one_line
 from autotune.store.jsonl import replacing
 
-__all__ = ["FORMATS", "export_kernel"]
+__all__ = ["FORMATS", "export_kernel", "object_of"]
 
 _MARK = b"tuned by autotune"
 _HEAD_BYTES = 1 << 10
@@ -86,7 +86,7 @@ def _as_c(kernel: Kernel, stem: str) -> Files:
 
 
 def _as_object(kernel: Kernel, _: str) -> Files:
-    return {".o": _object(kernel), ".h": header(kernel).encode()}
+    return {".o": object_of(kernel), ".h": header(kernel).encode()}
 
 
 def _as_shared(kernel: Kernel, _: str) -> Files:
@@ -108,7 +108,12 @@ FORMATS: Mapping[str, tuple[str, Callable[[Kernel, str], Files]]] = MappingProxy
 """What a kernel can be written as: descriptions, and what makes the files."""
 
 
-def _object(kernel: Kernel) -> bytes:
+def object_of(kernel: Kernel) -> bytes:
+    """The object file of a kernel.
+
+    Raises:
+        BuildFailed: LLVM rejects it.
+    """
     machine = kernel.variants[0].machine
     texts = [interface(kernel)]
     texts += [variant.printed(prefix_of(it)) for it, variant in enumerate(kernel.variants)]
@@ -122,7 +127,7 @@ def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
     compiler = _compiler(machine, format_name)
     with tempfile.TemporaryDirectory() as folder:
         whole, result = Path(folder, "kernel.o"), Path(folder, "kernel.so")
-        whole.write_bytes(_object(kernel))
+        whole.write_bytes(object_of(kernel))
         given = [str(whole)]
         if source:
             added = Path(folder, "added.c")

@@ -163,11 +163,13 @@ class Kernel:
         name: Of the function that runs it.
         workload: What it computes.
         variants: Its programs, the first that a processor can run being the one it should.
+        threads: How many it was tuned for.
     """
 
     name: str
     workload: Workload
     variants: tuple[Variant, ...]
+    threads: int = 1
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -180,12 +182,15 @@ class Kernel:
         return self.variants[0].sizes
 
 
-def kernel_of(name: str, choices: Sequence[tuple[Candidate, Target, Machine]]) -> Kernel:
+def kernel_of(
+    name: str, choices: Sequence[tuple[Candidate, Target, Machine]], threads: int = 1
+) -> Kernel:
     """The kernel of candidates of one workload, for as many machines.
 
     Args:
         name: What its function is called.
         choices: Candidates, what they were found for, and what they are exported for.
+        threads: How many they were tuned for.
 
     Raises:
         InvalidValueError: the name is none of C, or the candidates pack different constants.
@@ -212,7 +217,7 @@ def kernel_of(name: str, choices: Sequence[tuple[Candidate, Target, Machine]]) -
             "the schedules pack different constants, and their functions differ: export each "
             "target by itself"
         )
-    return Kernel(name, choices[0][0].sketch.workload, tuple(variants))
+    return Kernel(name, choices[0][0].sketch.workload, tuple(variants), threads)
 
 
 def _check_machines(machines: Sequence[Machine]) -> None:

@@ -2,10 +2,14 @@
 
 The text needs no header of TVM-FFI: its binary interface, and DLPack's, are declared here. The
 one function of its library that is called makes an error; a program that loads this library has
-it, and its symbol is weak.
+it, and its symbol is weak. Where TVM's runtime loads the library, it fills in the function that
+starts tasks on its threads, which stays null elsewhere.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from autotune.backends.native.exports.c_interface import header
 from autotune.backends.native.exports.kernel import Argument, Call, Kernel, Size
@@ -140,6 +144,26 @@ static void *scratch_of(size_t size) {
   return held->memory;
 }
 
+/* Parallel loops on the threads of TVM's runtime, as many as there are and at most THREADS. */
+typedef struct { void *sync; int32_t count; } group;
+typedef struct { autotune_task *task; void *const *arrays; int64_t count; } work;
+
+EXPORTED int (*__TVMBackendParallelLaunch)(int (*)(int, group *, void *), void *, int);
+
+static int part(int number, group *all, void *data) {
+  const work *own = data;
+  int64_t parts = all->count < THREADS ? all->count : THREADS;
+  int64_t begin = own->count * number / parts, end = own->count * (number + 1) / parts;
+  if (number < parts) own->task(own->arrays, begin, end, number);
+  return 0;
+}
+
+static void launched(void *pool, autotune_task *task, void *const *arrays, int64_t count) {
+  work all = {task, arrays, count};
+  (void)pool;
+  if (__TVMBackendParallelLaunch(part, &all, 0)) task(arrays, 0, count, 0);
+}
+
 static int finished(const char *function, int result) {
   if (result == AUTOTUNE_OK) return 0;
   if (result == AUTOTUNE_NO_PROCESSOR)
@@ -150,17 +174,25 @@ static int finished(const char *function, int result) {
 """
 
 
-def ffi_file(kernel: Kernel) -> str:
-    """A source file of C that defines the functions of a kernel as TVM-FFI looks them up."""
+def ffi_file(kernel: Kernel, others: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A source file of C that defines the functions of a kernel as TVM-FFI looks them up.
+
+    Args:
+        kernel: The kernel.
+        others: Other names that functions have, too, beside ``main`` of what runs it.
+    """
     texts = [_sized(size) for size in kernel.sizes if size.each is None]
     texts += [_called(call, kernel.name) for call in kernel.calls]
-    main = kernel.calls[-1].name
-    alias = (
-        f"EXPORTED int __tvm_ffi_main(void *self, const any *given, int32_t count, any *result) "
-        f"{{\n  return __tvm_ffi_{main}(self, given, count, result);\n}}\n"
+    names = {"main": kernel.calls[-1].name, **others}
+    texts += [
+        f"{_head(other)}  return __tvm_ffi_{name}(self, given, count, result);\n}}\n"
+        for other, name in names.items()
+    ]
+    constants = (
+        '#define EXPORTED __attribute__((visibility("default")))\n'
+        f"enum {{ THREADS = {kernel.threads} }};\n"
     )
-    exported = '#define EXPORTED __attribute__((visibility("default")))\n'
-    return "\n".join([header(kernel), _SUPPORT, exported, *texts, alias])
+    return "\n".join([header(kernel), constants, _SUPPORT, *texts])
 
 
 def _head(name: str) -> str:
@@ -191,9 +223,11 @@ def _called(call: Call, kernel: str) -> str:
     before = []
     if call.scratch is not None:
         _, size = call.scratch
-        given += ["scratch", "bytes", "1", "0", "0"]
+        given += ["scratch", "bytes", "THREADS", "launch", "0"]
+        has_pool = "THREADS > 1 && __TVMBackendParallelLaunch"
         before = [
-            f"  size_t bytes = {size.name}(1);",
+            f"  autotune_launch *launch = {has_pool} ? launched : 0;",
+            f"  size_t bytes = {size.name}(THREADS);",
             "  void *scratch = bytes ? scratch_of(bytes) : 0;",
             f'  if (bytes && !scratch) return error("MemoryError", "{call.name}: %zu bytes of '
             'scratch memory cannot be had", bytes);',
