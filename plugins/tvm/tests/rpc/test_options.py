@@ -61,7 +61,7 @@ def context(**others: Any) -> Context:
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        ({"backend": "mlir"}, "programs of backend 'tvm' .* not those of 'mlir'"),
+        ({"backend": "mlir"}, "programs of backends 'tvm' and 'native' .* not those of 'mlir'"),
         ({"protocol": MeasureProtocol(cold=True)}, "does not empty the caches of servers"),
         ({"observers": ("perf",)}, r"observers \(perf\) read counters of this machine"),
         ({"options": {**GIVEN, "cc": "no-such-cc"}}, "'no-such-cc' is not on the PATH"),
