@@ -23,6 +23,7 @@ from autotune.lower.emitter import Value
 from autotune.lower.linear import Linear
 from autotune.lower.memory import load, load_chosen
 from autotune.lower.places import Place
+from autotune.lower.quotients import divided
 from autotune.lower.state import State
 
 __all__ = ["below", "computed"]
@@ -62,7 +63,10 @@ def computed(
         return _selected(state, statement, node, mask)
     left, right = part(node.left), part(node.right)
     common = _common(left.dtype, right.dtype)
-    return emitter.binary(node.op, emitter.cast(left, common), emitter.cast(right, common))
+    left, right = emitter.cast(left, common), emitter.cast(right, common)
+    if node.op == "div":
+        return divided(emitter, left, right)
+    return emitter.binary(node.op, left, right)
 
 
 def _common(left: str, right: str) -> str:
