@@ -118,6 +118,12 @@ def test_parallel_loops_run_as_tasks(threads: int) -> None:
             check_candidate(BACKEND, candidate, target, threads=threads)
 
 
+def test_bounded_loops_of_one_iteration() -> None:
+    """Their counters are no digits of what they bound."""
+    for candidate in drawn(attention(h=1, n=4, d=4, causal=1), preset("haswell-2core"), 0, each=2):
+        check_candidate(BACKEND, candidate, detect_cpu())
+
+
 def text_of(candidate: Candidate, width: int = 8) -> str:
     return str(print_candidate(candidate, LLVMEmitter(), width).text)
 

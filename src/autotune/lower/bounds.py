@@ -31,7 +31,8 @@ def limits(statement: ConcreteStatement, depth: int, digits: Digits) -> tuple[Li
         return Linear(tuple(kept), constant)
 
     own, other = statement.axes[loop.axes[0]], statement.axes.get(bound.axis, Linear())
-    step = own.coefficient(loop.name) * bound.scale
+    # A loop of one iteration has no digit: whether it runs is then the same for every step.
+    step = own.coefficient(loop.name) * bound.scale or 1
     falls = bound.stride < 0
     lowest = at_end(own, False).without(loop.name) * bound.scale
     lowest = lowest + at_end(other, falls) * bound.stride
