@@ -36,6 +36,7 @@ from autotune.lower.places import Place, address, expanded_loops, placed
 from autotune.lower.state import State, Tile
 from autotune.nest import LoopNest, derive_nest
 from autotune.nest.corrections import with_corrections
+from autotune.nest.wide_copies import with_wide_copies
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
@@ -85,7 +86,8 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         InvalidValueError: its values give no nest.
         UnsupportedWorkload: its nest has what is not printed, which is named.
     """
-    nest, workload = with_corrections(derive_nest(candidate.sketch)), candidate.sketch.workload
+    nest = with_wide_copies(with_corrections(derive_nest(candidate.sketch)))
+    workload = candidate.sketch.workload
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
