@@ -12,6 +12,8 @@ TORCH_INDEX ?=
 ALL_PLUGINS := $(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml))
 # Without the one that needs torch: it is large, and see VENV_TORCH below.
 PLUGINS := $(filter-out ./plugins/pruner,$(ALL_PLUGINS))
+# What the demonstration installs beside the core, which compiles for this machine itself: no compiler, no torch.
+SMALL_PLUGINS := $(filter-out ./plugins/pruner ./plugins/tvm ./plugins/mlir,$(ALL_PLUGINS))
 PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
@@ -70,7 +72,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS
 	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2
 	$(VENV_MODELS)/bin/python benchmarks/models.py --quick --check
 
-venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository that needs no torch
+venv: $(VENV)/.installed ## Create .venv with the core and the plugins in this repository that need no compiler and no torch
 
 all: $(VENV_ALL)/.installed ## Create .venv-all with everything: all plugins, torch, ONNX, reports; TORCH_INDEX=URL chooses the build of torch
 
@@ -90,7 +92,7 @@ $(VENV)/.created: $(PROJECT_FILES) scripts/check_system.sh
 
 # One command for all, from local paths: a project given by path is the only candidate for its name.
 $(VENV)/.installed: $(VENV)/.created $(SOURCES)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '.[report]' $(PLUGINS)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '.[report]' $(SMALL_PLUGINS)
 	@touch $@
 
 $(VENV_TOX)/.installed: scripts/check_system.sh

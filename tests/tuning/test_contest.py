@@ -9,19 +9,16 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from backend_with_gaps import BackendWithoutImports
 from rival_backends import BREAKING, QUICK, SLOW, UNABLE
 
 import autotune
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import gemm
-from autotune.plugins import manager as plugins
 from autotune.process.interrupts import TuningInterrupted
 from autotune.store.database import RecordFilter
 from autotune.store.records import Comparison, Contest, Outcome
 from autotune.store.sqlite import open_database
-from autotune.testing.reference_backend import ReferenceBackend, ReferenceProgram
-from autotune.tuning import programs
+from autotune.testing.reference_backend import ReferenceProgram
 from autotune.tuning.events import (
     BackendsCompared,
     Event,
@@ -30,7 +27,6 @@ from autotune.tuning.events import (
     WarningRaised,
 )
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.programs import backend_for, default_backend
 
 SQUARE = gemm(m=8, n=8, k=8)
 BOTH = [SLOW, QUICK]
@@ -253,31 +249,3 @@ def test_a_contest_round_trips_through_json() -> None:
     assert Contest.from_json(json.loads(json.dumps(contest.to_json()))) == contest
     with pytest.raises(InvalidValueError, match="not a contest"):
         Contest.from_json({"winner": "a"})
-
-
-@pytest.mark.parametrize(
-    ("installed", "default"),
-    [
-        (["native"], "native"),
-        (["native", "tvm"], "tvm"),
-        (["mlir", "native"], "mlir"),
-        (["mlir", "native", "tvm"], "tvm"),
-        (["another", "native"], "native"),
-    ],
-)
-def test_the_default_backend(
-    installed: list[str], default: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(programs, "compiling_backends", lambda: tuple(installed))
-    assert default_backend() == default
-
-
-def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {"tvm": BackendWithoutImports(), "other": ReferenceBackend()}
-    monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(made))
-    monkeypatch.setattr(programs, "compiling_backends", lambda: tuple(made))
-    monkeypatch.setattr(programs, "create_held_part", lambda kind, name: made[name])
-    program = ReferenceProgram(SQUARE)
-    assert backend_for([SQUARE]) == "tvm"
-    assert backend_for([SQUARE, program]) == "other"
-    assert backend_for(["nobody's"]) == "tvm"

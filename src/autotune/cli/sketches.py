@@ -131,8 +131,8 @@ def asked_space(
     from autotune.errors import InvalidValueError
     from autotune.plugins import Context
     from autotune.plugins.held import create_held_part
+    from autotune.tuning.default_backend import default_backend
     from autotune.tuning.options import described_target
-    from autotune.tuning.programs import default_backend
 
     program = asked_program(workload, shape, dtype, mlir_path, function)
     if program is not None:
@@ -143,7 +143,7 @@ def asked_space(
     else:
         raise InvalidValueError("--sketch needs a workload, such as gemm")
     machine = described_target(target or "cpu", threads)
-    replayer: Backend = create_held_part("backend", backend or default_backend())
+    replayer: Backend = create_held_part("backend", backend or default_backend(machine))
     replayer.check_workload(made)
     context = Context(
         workload=made,

@@ -73,6 +73,7 @@ class ConcreteStatement:
         body: As ``source.body``, or the part of it that is chosen where this runs.
         tile: Counters of the rows and columns of the square that its two innermost loops go
             through, where it transposes.
+        combines_lanes: Whether its lanes are combined, and the result is one number.
         interleaves: Whether its two innermost loops go through the rows of a group and their
             elements, which it writes in turn.
         streams: Whether it writes past the caches.
@@ -86,6 +87,7 @@ class ConcreteStatement:
     guards: Mapping[str, int]
     body: ScalarExpr | None
     tile: tuple[str, str] | None = None
+    combines_lanes: bool = False
     interleaves: bool = False
     streams: bool = False
     early: tuple[tuple[str, str], ...] = ()

@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import AffineForm, IntExpr
 
-__all__ = ["Derived", "Digits", "Linear"]
+__all__ = ["Derived", "DerivedOp", "Digits", "Linear"]
 
 DerivedOp = Literal["div", "mod", "at_most_0", "at_least_0"]
 

@@ -8,21 +8,20 @@ LLVM's first pass makes values of.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from attrs import define, field
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.lower.elementary import ELEMENTARY, Arithmetic, Comparison
-from autotune.lower.emitter import Emitter, Value
-from autotune.lower.linear import Digits, Linear
+from autotune.lower.arithmetic import ArithmeticEmitter, is_float
+from autotune.lower.emitter import Value
+from autotune.lower.linear import DerivedOp, Linear
 from autotune.lower.places import Place
+from autotune.lower.scopes import ALIGNMENT, Function, Scope, ScopedEmitter
 
 __all__ = ["LLVMEmitter"]
 
@@ -35,10 +34,7 @@ _TYPES = {
     "pointer": "ptr",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-_ALIGNMENT = 64  # of arrays and scratch memory, in bytes
 _SUFFIXES = {"half": "f16", "float": "f32", "double": "f64"}
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
 _FUNCTIONS = {
     "exp": "exp",
     "log": "log",
@@ -51,8 +47,6 @@ _FUNCTIONS = {
     "round": "rint",
     "abs": "fabs",
 }
-_EXACT = ("sqrt", "floor", "ceil", "round", "abs")
-
 _TAIL = """
 attributes #0 = { nounwind noinline "no-builtins" }
 !0 = distinct !{!0, !1}
@@ -77,16 +71,12 @@ def _as_argument(dtype: str, lanes: int) -> str:
     return _of(dtype, lanes).replace("i16", "bfloat") if dtype == "bfloat16" else _of(dtype, lanes)
 
 
-def _is_float(dtype: str) -> bool:
-    return dtype in ("float16", "float32", "float64")
-
-
 def _literal(value: float | int | bool, dtype: str) -> str:
     if dtype == "bool":
         return "true" if value else "false"
     if dtype == "bfloat16":
         return str(int(element_type(dtype).stored(np.asarray(value, np.float32))))
-    if not _is_float(dtype):
+    if not is_float(dtype):
         return str(int(value))
     with np.errstate(over="ignore"):
         rounded = float(np.dtype(dtype).type(value))
@@ -96,60 +86,7 @@ def _literal(value: float | int | bool, dtype: str) -> str:
 
 
 @define(eq=False)
-class _Scope:
-    """The body of a loop, or of a function.
-
-    Attributes:
-        depth: Number of scopes around it.
-        head: Its label and counter.
-        prologue: What is computed where it begins.
-        lines: What it does.
-        known: Integers and addresses that its prologue has.
-    """
-
-    depth: int
-    head: list[str] = field(factory=list)
-    prologue: list[str] = field(factory=list)
-    lines: list[str | _Scope] = field(factory=list)
-    known: dict[Any, str] = field(factory=dict)
-
-    def text(self) -> Iterator[str]:
-        yield from self.head
-        yield from self.prologue
-        for line in self.lines:
-            if isinstance(line, _Scope):
-                yield from line.text()
-            else:
-                yield line
-
-
-@define(eq=False)
-class _Function:
-    """A function that is printed.
-
-    Attributes:
-        allocations: What it allocates.
-        scopes: The scopes that are open, the outermost first.
-        block: Label of the block that lines are added to.
-        bases: Address of each place.
-        registers: Addresses of the registers of each place.
-        counters: Scope and value of each digit.
-    """
-
-    allocations: list[str] = field(factory=list)
-    scopes: list[_Scope] = field(factory=lambda: [_Scope(0)])
-    block: str = "entry"
-    bases: dict[str, str] = field(factory=dict)
-    registers: dict[str, list[str]] = field(factory=dict)
-    counters: dict[str, tuple[_Scope, str]] = field(factory=dict)
-
-    @property
-    def scope(self) -> _Scope:
-        return self.scopes[-1]
-
-
-@define(eq=False)
-class LLVMEmitter(Emitter):
+class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
     """Prints LLVM IR.
 
     Every entry of the program is a function ``int ENTRY(ptr arrays, ptr launch, ptr pool)``, which
@@ -159,29 +96,14 @@ class LLVMEmitter(Emitter):
     ``launch`` is null, the caller's thread runs them.
     """
 
-    _digits: Digits = field(factory=Digits)
-    _places: list[Place] = field(factory=list)
-    _inputs: int = 0
-    _names: int = 0
-    _functions: list[_Function] = field(factory=list)
     _declared: set[str] = field(factory=set)
-    _texts: list[str] = field(factory=list)
 
     # Structure
 
-    def begin(
-        self,
-        digits: Digits,
-        inputs: Sequence[Place],
-        outputs: Sequence[Place],
-        scratch: Sequence[Place],
-    ) -> None:
-        self._digits, self._places = digits, [*inputs, *outputs, *scratch]
-        self._inputs = len(inputs)
-
     @contextmanager
     def entry(self, name: str) -> Iterator[None]:
-        self._functions = [self._function("0")]
+        self._functions = []
+        self._open("")
         yield
         pool = "ptr %launch, ptr %pool"
         self._define(f"{name}.body", pool, self._functions.pop())
@@ -194,25 +116,10 @@ class LLVMEmitter(Emitter):
     def finish(self) -> str:
         return "\n".join([*self._texts, *sorted(self._declared), _TAIL])
 
-    def _function(self, thread: str) -> _Function:
-        """A function whose scratch memory is that of a thread."""
-        function = _Function()
-        for number, place in enumerate(self._places):
-            base = f"%array{number}"
-            if place.kind == "scratch" and place.depth and thread != "0":
-                size = -(-place.bytes // _ALIGNMENT) * _ALIGNMENT
-                function.allocations += [
-                    f"  {base}.offset = mul nuw nsw i64 {thread}, {size}",
-                    f"  {base}.own = getelementptr i8, ptr {base}, i64 {base}.offset",
-                ]
-                base = f"{base}.own"
-            function.bases[place.name] = base
-        return function
-
-    def _define(self, name: str, others: str, function: _Function) -> None:
+    def _define(self, name: str, others: str, function: Function) -> None:
         """Add a function of all arrays, which do not overlap, and of other parameters."""
         arrays = [
-            f"ptr noalias align {_ALIGNMENT} "
+            f"ptr noalias align {ALIGNMENT} "
             + ("readonly " if number < self._inputs else "")
             + f"%array{number}"
             for number in range(len(self._places))
@@ -234,25 +141,9 @@ class LLVMEmitter(Emitter):
         call = f"  call void @{name}({', '.join([*arrays, others])})"
         return "\n".join([*lines, call, f"  {leave}", ""])
 
-    @property
-    def _at(self) -> _Function:
-        return self._functions[-1]
-
-    def _name(self, prefix: str = "v") -> str:
-        self._names += 1
-        return f"%{prefix}{self._names}"
-
-    def _line(self, text: str) -> None:
-        self._at.scope.lines.append(f"  {text}")
-
     def _label(self, label: str) -> None:
         self._at.scope.lines.append(f"{label}:")
         self._at.block = label
-
-    def _value(self, text: str, dtype: str, lanes: int = 1) -> Value:
-        name = self._name()
-        self._line(f"{name} = {text}")
-        return Value(name, dtype, lanes)
 
     @contextmanager
     def loop(self, counter: str, begin: Linear, end: Linear, kind: str) -> Iterator[None]:
@@ -269,7 +160,7 @@ class LLVMEmitter(Emitter):
         else:
             runs = self._value(f"icmp slt i64 {begin}, {end}", "bool")
             self._line(f"br i1 {runs.handle}, label %{head}, label %{done}")
-        scope = _Scope(len(function.scopes))
+        scope = Scope(len(function.scopes))
         scope.head = [
             f"{head}:",
             f"  {value} = phi i64 [ {begin}, %{function.block} ], [ {value}.next, %{back} ]",
@@ -291,7 +182,7 @@ class LLVMEmitter(Emitter):
     def _tasks(self, counter: str, count: int) -> Iterator[None]:
         """A loop whose body is a function that a pool calls."""
         name = f"task{len(self._texts)}"
-        self._functions.append(self._function("%thread"))
+        self._open("%thread")
         yield from self._counted(counter, "%begin", "%end", "serial")
         own = "i64 %begin, i64 %end, i64 %thread"
         self._define(f"{name}.body", own, self._functions.pop())
@@ -337,93 +228,24 @@ class LLVMEmitter(Emitter):
 
     # Addresses
 
-    def _digit(self, digit: str) -> tuple[_Scope, str]:
-        """The scope in which a digit is known, and its value."""
-        function = self._at
-        if digit in function.counters:
-            return function.counters[digit]
-        derived = self._digits.derived[digit]
-        operand = self._digits.resolved(derived.operand)
-        scope = self._scope(operand)
-        key = (digit, operand)
-        if key not in scope.known:
-            value = self._sum(operand)
-            if derived.op in ("div", "mod"):
-                name = "udiv" if derived.op == "div" else "urem"
-                text = f"{name} i64 {value}, {derived.divisor}"
-            else:
-                name = "smin" if derived.op == "at_most_0" else "smax"
-                self._declare(f"declare i64 @llvm.{name}.i64(i64, i64)")
-                text = f"call i64 @llvm.{name}.i64(i64 {value}, i64 0)"
-            scope.known[key] = self._early(scope, text)
-        return scope, scope.known[key]
+    def number(self, value: int) -> str:
+        return str(value)
 
-    def _scope(self, linear: Linear) -> _Scope:
-        scopes = [self._digit(digit)[0] for digit in linear.digits]
-        return max(scopes, key=lambda scope: scope.depth, default=self._at.scopes[0])
+    def product(self, value: str, factor: int) -> str:
+        return f"mul nsw i64 {value}, {factor}"
 
-    def _early(self, scope: _Scope, text: str) -> str:
-        name = self._name("a")
-        scope.prologue.append(f"  {name} = {text}")
-        return name
+    def total(self, left: str, right: str) -> str:
+        return f"add nsw i64 {left}, {right}"
 
-    def _terms(self, linear: Linear) -> list[tuple[_Scope, int, str]]:
-        """Scope, factor and value of each term, the outermost first."""
-        found = []
-        for digit, factor in linear.terms:
-            scope, value = self._digit(digit)
-            found.append((scope, factor, value))
-        return sorted(found, key=lambda term: term[0].depth)
+    def derived(self, op: DerivedOp, value: str, divisor: int) -> str:
+        if op in ("div", "mod"):
+            return f"{'udiv' if op == 'div' else 'urem'} i64 {value}, {divisor}"
+        name = "smin" if op == "at_most_0" else "smax"
+        self._declare(f"declare i64 @llvm.{name}.i64(i64, i64)")
+        return f"call i64 @llvm.{name}.i64(i64 {value}, i64 0)"
 
-    def _sum(self, linear: Linear) -> str:
-        """A form as an integer, computed in the prologues of scopes."""
-        total, scope = "", self._at.scopes[0]
-        key: tuple[object, ...] = ()
-        for scope, factor, value in self._terms(linear):
-            key = (*key, factor, value)
-            if ("sum", key) not in scope.known:
-                part = value
-                if factor != 1:
-                    part = self._early(scope, f"mul nsw i64 {value}, {factor}")
-                if total:
-                    part = self._early(scope, f"add nsw i64 {total}, {part}")
-                scope.known["sum", key] = part
-            total = scope.known["sum", key]
-        if not total:
-            return str(linear.constant)
-        if linear.constant:
-            whole = ("sum", key, linear.constant)
-            if whole not in scope.known:
-                scope.known[whole] = self._early(scope, f"add nsw i64 {total}, {linear.constant}")
-            total = scope.known[whole]
-        return total
-
-    def _integer(self, linear: Linear) -> str:
-        return self._sum(self._digits.resolved(linear))
-
-    def _pointer(self, place: Place, at: Linear) -> tuple[str, int]:
-        """The address of an element, and what it is aligned to in bytes."""
-        kind = _in_memory(place.dtype)
-        key: tuple[object, ...] = ("at", place.name)
-        found, scope = self._at.bases[place.name], self._at.scopes[0]
-        for scope, factor, value in self._terms(at):
-            key = (*key, factor, value)
-            if key not in scope.known:
-                step = value
-                if factor != 1:
-                    step = self._early(scope, f"mul nsw i64 {value}, {factor}")
-                text = f"getelementptr {kind}, ptr {found}, i64 {step}"
-                scope.known[key] = self._early(scope, text)
-            found = scope.known[key]
-        if at.constant:
-            whole = (*key, at.constant)
-            if whole not in scope.known:
-                text = f"getelementptr {kind}, ptr {found}, i64 {at.constant}"
-                scope.known[whole] = self._early(scope, text)
-            found = scope.known[whole]
-        size = element_type(place.dtype).bytes
-        apart = math.gcd(at.constant, *(factor for _, factor in at.terms)) * size
-        return found, math.gcd(apart, _ALIGNMENT) if apart else _ALIGNMENT
+    def step(self, dtype: str, base: str, by: str) -> str:
+        return f"getelementptr {_in_memory(dtype)}, ptr {base}, i64 {by}"
 
     # Memory
 
@@ -432,11 +254,11 @@ class LLVMEmitter(Emitter):
         if place.kind == "registers" and place.name not in function.registers:
             kind = _of(place.dtype, place.lanes)
             names = [self._name("r") for _ in range(place.elements // place.lanes)]
-            function.allocations += [f"  {it} = alloca {kind}, align {_ALIGNMENT}" for it in names]
+            function.allocations += [f"  {it} = alloca {kind}, align {ALIGNMENT}" for it in names]
             function.registers[place.name] = names
         elif place.kind == "stack" and place.name not in function.bases:
             name, kind = self._name("stack"), _in_memory(place.dtype)
-            text = f"  {name} = alloca [{place.elements} x {kind}], align {_ALIGNMENT}"
+            text = f"  {name} = alloca [{place.elements} x {kind}], align {ALIGNMENT}"
             function.allocations.append(text)
             function.bases[place.name] = name
 
@@ -506,7 +328,7 @@ class LLVMEmitter(Emitter):
             self._line(f"call void @{name}{text}")
             return
         whole = 1 << (size * lanes).bit_length() - 1
-        past = ", !nontemporal !2" if stream and aligned >= min(whole, _ALIGNMENT) else ""
+        past = ", !nontemporal !2" if stream and aligned >= min(whole, ALIGNMENT) else ""
         text = f"store {kind} {value.handle}, ptr {pointer}, align {min(aligned, whole)}{past}"
         self._line(text)
 
@@ -607,121 +429,22 @@ class LLVMEmitter(Emitter):
             bit *= 2
         return found
 
-    def _same(self, *values: Value) -> list[Value]:
-        lanes = max(value.lanes for value in values)
-        return [self.wide(value, lanes) for value in values]
-
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         if condition.lanes > 1:
-            condition, yes, no = self._same(condition, yes, no)
+            condition, yes, no = self.same(condition, yes, no)
         else:
-            yes, no = self._same(yes, no)
+            yes, no = self.same(yes, no)
         kind = _of(yes.dtype, yes.lanes)
         text = f"select {_of('bool', condition.lanes)} {condition.handle}, {kind} {yes.handle}, "
         return self._value(f"{text}{kind} {no.handle}", yes.dtype, yes.lanes)
 
-    def _operation(self, text: str, left: Value, right: Value, dtype: str = "") -> Value:
-        left, right = self._same(left, right)
+    def operation(self, name: str, left: Value, right: Value, dtype: str = "") -> Value:
+        left, right = self.same(left, right)
         kind = _of(left.dtype, left.lanes)
-        found = f"{text} {kind} {left.handle}, {right.handle}"
+        found = f"{name} {kind} {left.handle}, {right.handle}"
         return self._value(found, dtype or left.dtype, left.lanes)
 
-    def binary(self, op: str, left: Value, right: Value) -> Value:
-        dtype = left.dtype
-        if dtype == "bfloat16" or (dtype == "float16" and op in ("pow", "mod")):
-            parts = (self.cast(value, "float32") for value in (left, right))
-            result = self.binary(op, *parts)
-            return result if result.dtype == "bool" else self.cast(result, dtype)
-        if op in ("and", "or"):
-            return self._operation(op, left, right)
-        if op in _COMPARISONS:
-            return self._compared(op, left, right)
-        if op in ("max", "min"):
-            return self._extreme(op, left, right)
-        if op == "pow" and not _is_float(dtype):
-            parts = (self.cast(value, "float64") for value in (left, right))
-            return self.cast(self.binary(op, *parts), dtype)
-        if op == "pow":
-            return self._called("pow", *self._same(left, right))
-        if op == "mod":
-            return self._modulo(left, right)
-        if _is_float(dtype):
-            flags = " contract" if op != "div" else ""
-            return self._operation(f"f{op}{flags}", left, right)
-        if op == "div":
-            return self._operation("udiv" if dtype.startswith("u") else "sdiv", left, right)
-        if dtype == "bool":
-            return self._operation({"add": "or", "mul": "and", "sub": "xor"}[op], left, right)
-        return self._operation(_ARITHMETIC[op], left, right)
-
-    def _compared(self, op: str, left: Value, right: Value) -> Value:
-        if _is_float(left.dtype):
-            return self._operation(f"fcmp {'u' if op == 'ne' else 'o'}{op}", left, right, "bool")
-        unsigned = left.dtype.startswith("u") or left.dtype == "bool"
-        sign = "" if op in ("eq", "ne") else "u" if unsigned else "s"
-        return self._operation(f"icmp {sign}{op}", left, right, "bool")
-
-    def _extreme(self, op: str, left: Value, right: Value) -> Value:
-        """The larger or smaller, NaN if either is: ``right`` waits for one comparison only."""
-        chosen = self.select(
-            self._compared("gt" if op == "max" else "lt", left, right), left, right
-        )
-        if not _is_float(left.dtype):
-            return chosen
-        return self.select(self._operation("fcmp uno", left, left, "bool"), left, chosen)
-
-    def _modulo(self, left: Value, right: Value) -> Value:
-        """The remainder with the sign of the divisor, as in Python."""
-        dtype = left.dtype
-        if dtype.startswith("u"):
-            return self._operation("urem", left, right)
-        rest = self._operation("frem" if _is_float(dtype) else "srem", left, right)
-        zero = self.constant(0, dtype)
-        apart = self._operation(
-            "xor", self._compared("lt", rest, zero), self._compared("lt", right, zero)
-        )
-        moved = self.binary("and", apart, self._compared("ne", rest, zero))
-        return self.select(moved, self.binary("add", rest, right), rest)
-
-    def unary(self, op: str, operand: Value) -> Value:
-        dtype, kind = operand.dtype, _of(operand.dtype, operand.lanes)
-        if op == "not":
-            return self._operation("xor", operand, self.constant(True, "bool"))
-        if dtype == "bfloat16" or (dtype == "float16" and op not in ("neg", *_EXACT)):
-            return self.cast(self.unary(op, self.cast(operand, "float32")), dtype)
-        if not _is_float(dtype):
-            return self._of_integer(op, operand)
-        if op == "neg":
-            return self._value(f"fneg {kind} {operand.handle}", dtype, operand.lanes)
-        if op == "erf" and dtype == "float64":
-            return self._by_library("erf", operand)
-        if dtype == "float32" and op in ELEMENTARY:
-            result: Value = ELEMENTARY[op](_Arithmetic(self, operand.lanes), operand)
-            return result
-        if op == "rsqrt":
-            one = self.constant(1.0, dtype)
-            return self.binary("div", one, self._called("sqrt", operand))
-        if op == "sigmoid":
-            one = self.constant(1.0, dtype)
-            grown = self._called("exp", self.unary("neg", operand))
-            return self.binary("div", one, self.binary("add", one, grown))
-        if op not in _FUNCTIONS:
-            raise UnsupportedWorkload(f"{op} of {dtype} is not printed")
-        return self._called(_FUNCTIONS[op], operand)
-
-    def _of_integer(self, op: str, operand: Value) -> Value:
-        zero = self.constant(0, operand.dtype)
-        if op == "neg":
-            return self.binary("sub", zero, operand)
-        if op == "abs" and not operand.dtype.startswith("u"):
-            negative = self._compared("lt", operand, zero)
-            return self.select(negative, self.binary("sub", zero, operand), operand)
-        if op in ("abs", "floor", "ceil", "round"):
-            return operand
-        return self.unary(op, self.cast(operand, "float32"))
-
-    def _by_library(self, name: str, operand: Value) -> Value:
-        """A function of the C library on doubles, lane by lane."""
+    def by_library(self, name: str, operand: Value) -> Value:
         self._declare(f"declare double @{name}(double)")
         lanes = [
             self._value(f"call double @{name}(double {self.lane(operand, it).handle})", "float64")
@@ -731,63 +454,23 @@ class LLVMEmitter(Emitter):
         ]
         return self.gathered(lanes) if operand.lanes > 1 else lanes[0]
 
-    def _called(self, name: str, *operands: Value) -> Value:
+    def called(self, name: str, *operands: Value) -> Value:
         """A function of LLVM's, which calls the C library where the processor has none."""
         first = operands[0]
         kind = _of(first.dtype, first.lanes)
-        full = f"llvm.{name}.{_suffix(kind, first.lanes)}"
+        full = f"llvm.{_FUNCTIONS.get(name, name)}.{_suffix(kind, first.lanes)}"
         self._declare(f"declare {kind} @{full}({', '.join([kind] * len(operands))})")
         arguments = ", ".join(f"{kind} {operand.handle}" for operand in operands)
         return self._value(f"call {kind} @{full}({arguments})", first.dtype, first.lanes)
 
-    def cast(self, value: Value, dtype: str) -> Value:
-        source, lanes = value.dtype, value.lanes
-        if source == dtype:
-            return value
-        if source == "bfloat16":
-            return self.cast(self._of_bfloat16(value), dtype)
-        if dtype == "bfloat16":
-            return self._to_bfloat16(self.cast(value, "float32"))
-        if dtype == "bool":
-            return self._compared("ne", value, self.constant(0, source))
-        unsigned = source.startswith("u") or source == "bool"
-        sizes = element_type(source).bytes, element_type(dtype).bytes
-        if _is_float(source) and _is_float(dtype):
-            name = "fpext" if sizes[1] > sizes[0] else "fptrunc"
-        elif _is_float(source):
-            name = "fptoui" if dtype.startswith("u") else "fptosi"
-        elif _is_float(dtype):
-            name = "uitofp" if unsigned else "sitofp"
-        elif source != "bool" and sizes[0] == sizes[1]:
-            return Value(value.handle, dtype, lanes)
-        elif source != "bool" and sizes[1] < sizes[0]:
-            name = "trunc"
-        else:
-            name = "zext" if unsigned else "sext"
-        text = f"{name} {_of(source, lanes)} {value.handle} to {_of(dtype, lanes)}"
-        return self._value(text, dtype, lanes)
+    def negative(self, operand: Value) -> Value:
+        kind = _of(operand.dtype, operand.lanes)
+        return self._value(f"fneg {kind} {operand.handle}", operand.dtype, operand.lanes)
 
-    def _of_bfloat16(self, value: Value) -> Value:
+    def converted(self, name: str, value: Value, dtype: str) -> Value:
         lanes = value.lanes
-        text = f"zext {_of('int16', lanes)} {value.handle} to {_of('int32', lanes)}"
-        bits = self._operation(
-            "shl", self._value(text, "int32", lanes), self.constant(16, "int32")
-        )
-        return self.bitcast(bits, "float32", lanes)
-
-    def _to_bfloat16(self, value: Value) -> Value:
-        """Rounded to the nearest, halfway to even; NaN stays NaN."""
-        bits, number = self.bitcast(value, "int32", value.lanes), self.constant
-        high = self._operation("lshr", bits, number(16, "int32"))
-        odd = self._operation("and", high, number(1, "int32"))
-        nearest = self._operation("add", bits, number(0x7FFF, "int32"))
-        rounded = self._operation("add", nearest, odd)
-        result = self._operation("lshr", rounded, number(16, "int32"))
-        is_nan = self._operation("fcmp uno", value, value, "bool")
-        result = self.select(is_nan, number(0x7FC0, "int32"), result)
-        kind = _of("int16", value.lanes)
-        text = f"trunc {_of('int32', value.lanes)} {result.handle} to {kind}"
-        return self._value(text, "bfloat16", value.lanes)
+        text = f"{name} {_of(value.dtype, lanes)} {value.handle} to {_of(dtype, lanes)}"
+        return self._value(text, dtype, lanes)
 
     def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
         kinds = _of(value.dtype, value.lanes), _of(dtype, lanes)
@@ -834,40 +517,3 @@ def _suffix(kind: str, lanes: int) -> str:
     element = kind if lanes == 1 else kind.split(" x ")[1].removesuffix(">")
     name = _SUFFIXES.get(element, element)
     return name if lanes == 1 else f"v{lanes}{name}"
-
-
-class _Arithmetic(Arithmetic):
-    """Elementary functions on the values of a printer."""
-
-    def __init__(self, emitter: LLVMEmitter, lanes: int) -> None:
-        self._emitter, self._lanes = emitter, lanes
-
-    def _float(self, value: Any) -> Value:
-        given = isinstance(value, (int, float))
-        return self._emitter.constant(value, "float32") if given else value
-
-    def _bits(self, value: Any) -> Value:
-        given = isinstance(value, (int, float))
-        return self._emitter.constant(int(value), "int32") if given else value
-
-    def floats(self, operation: str, left: Any, right: Any) -> Value:
-        return self._emitter.binary(operation, self._float(left), self._float(right))
-
-    def integers(self, operation: str, left: Any, right: Any) -> Value:
-        name = "ashr" if operation == "shr" else operation
-        return self._emitter._operation(name, self._bits(left), self._bits(right))
-
-    def where(self, comparison: Comparison, left: Any, right: Any, yes: Any, no: Any) -> Value:
-        condition = self._emitter.binary(comparison, self._float(left), self._float(right))
-        return self._emitter.select(condition, self._float(yes), self._float(no))
-
-    def bits(self, value: Any) -> Value:
-        given = self._float(value)
-        return self._emitter.bitcast(given, "int32", given.lanes)
-
-    def of_bits(self, value: Any) -> Value:
-        given = self._bits(value)
-        return self._emitter.bitcast(given, "float32", given.lanes)
-
-    def converted(self, value: Any) -> Value:
-        return self._emitter.cast(self._bits(value), "float32")

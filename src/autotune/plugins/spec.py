@@ -109,6 +109,8 @@ class PluginSpec:
         spaces: Of a model: the search spaces whose candidates it can score; empty for all.
         compiles: Of a backend: whether it makes programs of workloads. One that takes programs
             of its own kind alone is used where it is named, or given one.
+        backend: Of a search space or a runner: the one backend that it works with, which is then
+            used where none is named; empty for any.
         trained: Of a strategy or a cost model: whether it is meant for a model that was trained
             beforehand. A run of it that loads none says so.
         renamed: Earlier names of options by their present ones. They are still read, and runs are
@@ -127,6 +129,7 @@ class PluginSpec:
     spaces: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
     compiles: bool = True
+    backend: str = ""
     trained: bool = False
 
     def problem(self) -> str | None:
@@ -155,6 +158,8 @@ class PluginSpec:
             return f"whether {self.name!r} reads or has loop nests is true or false"
         if not isinstance(self.compiles, bool):
             return f"whether {self.name!r} compiles is true or false"
+        if not isinstance(self.backend, str):
+            return f"the backend of {self.name!r} is not a name"
         if not isinstance(self.trained, bool):
             return f"whether {self.name!r} is meant for a trained model is true or false"
         if not isinstance(self.spaces, tuple) or not all(

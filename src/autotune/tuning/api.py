@@ -18,9 +18,10 @@ from autotune.process.call_watch import CallWatch
 from autotune.process.interrupts import InterruptGuard
 from autotune.process.stopwatch import Clock
 from autotune.store.sqlite import open_database
+from autotune.tuning.default_backend import backend_for
 from autotune.tuning.events import EventListener, WarningRaised
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.programs import Task, backend_for
+from autotune.tuning.programs import Task
 from autotune.tuning.resolve import resolve_run
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import Budget, Reserve
@@ -137,7 +138,7 @@ def run_tasks(
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
     if not given:
         raise InvalidValueError("there is no task to tune")
-    backend = options.backend or backend_for([task.program for task in given])
+    backend = options.backend or backend_for([task.program for task in given], options)
     options = evolve(options, backend=backend)
     # Entered first: a signal that comes while the database is opened must not be lost. Models get
     # ready in the background, from here on at the latest.

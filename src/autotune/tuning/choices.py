@@ -13,7 +13,7 @@ from autotune.errors import InvalidValueError, UnknownNameError
 if TYPE_CHECKING:
     from autotune.plugins import PluginSpec
 
-__all__ = ["KINDS", "NONE", "Choice", "chosen_parts", "unused_by"]
+__all__ = ["KINDS", "NONE", "Choice", "chosen_parts", "spec_of", "unused_by"]
 
 NONE = "none"
 """In place of a part's name: there is none."""
@@ -137,7 +137,7 @@ def _choice(
 
 def _default(kind: str, strategy: str, space: str) -> str:
     """The default of a kind, which for models the space or the strategy may choose."""
-    own, asking = _spec("search_space", space), _spec("strategy", strategy)
+    own, asking = spec_of("search_space", space), spec_of("strategy", strategy)
     if kind == "cost_model":
         for spec in (own, asking):
             if spec is not None and spec.default_cost_model:
@@ -147,7 +147,7 @@ def _default(kind: str, strategy: str, space: str) -> str:
     return KINDS[kind]
 
 
-def _spec(kind: str, name: str) -> PluginSpec | None:
+def spec_of(kind: str, name: str) -> PluginSpec | None:
     """What is registered of a part; None for one that is named by import string."""
     from autotune.plugins.manager import manager
 
@@ -160,12 +160,12 @@ def _check_space(found: Mapping[str, Choice]) -> None:
     from autotune.plugins.manager import manager
 
     space = found["search_space"].name
-    own = _spec("search_space", space)
+    own = spec_of("search_space", space)
     if own is None:
         return
     for kind in ("strategy", "cost_model", "pruning_model"):
         choice = found[kind]
-        part = None if choice.is_none else _spec(kind, choice.name)
+        part = None if choice.is_none else spec_of(kind, choice.name)
         reason = None if part is None else _mismatch(part, own)
         if reason:
             known = [manager().get(kind, name) for name in manager().names(kind)]

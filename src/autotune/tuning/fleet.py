@@ -14,9 +14,9 @@ from autotune.measure.engines import ArtefactStore, Machine, MeasureEngine
 from autotune.measure.engines.racers import choose_fingerprint
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.private_folder import make_private_folder
+from autotune.tuning.default_backend import backend_for
 from autotune.tuning.machines import make_engine
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.programs import default_backend
 
 __all__ = ["Fleet", "MachineState", "look_at_fleet"]
 
@@ -95,7 +95,7 @@ def look_at_fleet(options: TuneOptions, clock: Callable[[], float] = time.monoto
     Raises:
         WorkerStartFailed: no machine joins within the deadline ``start`` of the protocol.
     """
-    backend = options.backend[0] if options.backend else default_backend()
+    backend = options.backend[0] if options.backend else backend_for((), options)
     folder = make_private_folder()
     try:
         artefacts = Path(folder.path) / "artefacts"

@@ -160,9 +160,9 @@ class TuneOptions:
         target: The machine to tune for: ``cpu`` for this one, ``cuda`` or ``cuda:1`` for a GPU in
             it, a preset by name, or a JSON file.
         threads: Threads that the program runs on; by default one per core of the target.
-        backend: The compiler that builds and runs candidates; by default the installed one, of
-            several the one that imports the program, or ``tvm``. Several, such as ``tvm,mlir``,
-            compete within one budget.
+        backend: What builds and runs candidates; by default what imports the program or has tuned
+            it before, else ``native`` on x86-64 CPUs, and ``tvm`` elsewhere. Several, such as
+            ``native,tvm``, compete within one budget.
         preset: A published tuner by name: its parts, their options and the size of a round at
             once. Options given as well take precedence.
         parts: The parts that decide, by kind: a name, options, a name with options, or None for no

@@ -20,23 +20,18 @@ from autotune.spaces import EmptySpace, SearchSpace
 from autotune.spaces.problems import ContradictoryConstraints
 from autotune.store.records import MeasureKey
 from autotune.tuning.choices import Choice
+from autotune.tuning.default_backend import compiling_backends
 from autotune.tuning.foreign_programs import import_file
 from autotune.tuning.options import TuneOptions
 
 __all__ = [
     "Task",
     "TaskOnBackend",
-    "backend_for",
-    "compiling_backends",
-    "default_backend",
     "import_on_each",
     "no_backend_error",
     "tasks_on_backends",
     "usable_backends",
 ]
-
-# The default: the first of these that is installed. The core has the last one.
-_USUAL_BACKENDS = ("tvm", "mlir", "native")
 
 
 @frozen(eq=False)
@@ -397,32 +392,6 @@ def _make_space(
     )
     space: SearchSpace = create_held_part("search_space", chosen.name, context)
     return space
-
-
-def compiling_backends() -> tuple[str, ...]:
-    """Names of the installed backends that make programs of workloads."""
-    known = manager()
-    return tuple(it for it in known.names("backend") if known.get("backend", it).compiles)
-
-
-def default_backend() -> str:
-    """The backend that is used where none is named: ``tvm``, ``mlir`` or ``native``.
-
-    The first of these that is installed, which the last one always is.
-    """
-    installed = compiling_backends()
-    return next(name for name in _USUAL_BACKENDS if name in installed)
-
-
-def backend_for(programs: Sequence[object]) -> str:
-    """The backend where none is named: the default one, or the first that imports the programs."""
-    imported = [program for program in programs if not isinstance(program, Workload)]
-    if imported:
-        for name in (default_backend(), *manager().names("backend")):
-            backend: Backend = create_held_part("backend", name)
-            if all(backend.imports(program) for program in imported):
-                return name
-    return default_backend()
 
 
 def import_on_each(

@@ -32,7 +32,7 @@ from autotune.ir.workloads import (
     reference_outputs,
     softmax,
 )
-from autotune.sketches import baseline_candidate
+from autotune.sketches import Tensorize, baseline_candidate
 from autotune.sketches.intrinsics.tile_registers import REFUSED
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import request_for, run_executable, sample_candidates
@@ -219,3 +219,14 @@ def test_softmax_of_one_column() -> None:
     inputs = random_inputs(workload, np.random.default_rng(0))
     (found,) = run_executable(BACKEND.build(request_of(workload)), workload, inputs)
     np.testing.assert_array_equal(found, np.ones_like(found))
+
+
+def test_instructions_that_a_processor_lacks_are_refused() -> None:
+    """LLVM would end the process."""
+    workload = gemm(m=16, n=64, k=64, dtype="u8s8s32")
+    candidates = sample_candidates(BACKEND, workload, preset("sapphirerapids-2core"))
+    chosen = [it for it in candidates if any(isinstance(s, Tensorize) for s in it.sketch.steps)]
+    assert chosen
+    for candidate in chosen:
+        with pytest.raises(InvalidSchedule, match=r"needs .*, which 'haswell-2core' lacks"):
+            BACKEND.lower(request_for(candidate, preset("haswell-2core")))

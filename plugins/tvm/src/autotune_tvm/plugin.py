@@ -23,6 +23,7 @@ def autotune_parts() -> list[PluginSpec]:
             "rpc",
             "autotune_tvm.rpc.engine:make_rpc_engine",
             "Machines that run only TVM's RPC server, which a tracker gives out",
+            backend="tvm",
         ),
         PluginSpec(
             "search_space",
@@ -31,6 +32,7 @@ def autotune_parts() -> list[PluginSpec]:
             "Schedules of TVM's own rules, with their sampling decisions as parameters",
             default_cost_model="lowered",
             has_nest=False,
+            backend="tvm",
         ),
         PluginSpec(
             "step",

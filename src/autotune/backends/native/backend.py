@@ -18,7 +18,15 @@ from autotune.errors import (
     UnsupportedTarget,
     UnsupportedWorkload,
 )
-from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES, Candidate, Sketch, is_default
+from autotune.sketches import (
+    GPU_STEP_NAMES,
+    STEP_TYPES,
+    Candidate,
+    Sketch,
+    Tensorize,
+    is_default,
+)
+from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target, check_is_x86_64, check_runs_here
 
@@ -106,6 +114,7 @@ class NativeBackend(Backend):
 
         self.check_target(request.target)
         candidate = _candidate(request)
+        _check_instructions(candidate, request.target)
         width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
         try:
             program = print_candidate(candidate, LLVMEmitter(), width)
@@ -125,7 +134,8 @@ class NativeBackend(Backend):
 
         request, program = lowered.request, lowered.program
         layout = Layout.of(program, request.workload)
-        code = load_object(compile_text(program.text, request.target), layout.entries)
+        made = compile_text(program.text, request.target, quick=request.quick)
+        code = load_object(made, layout.entries)
         return NativeExecutable(code, layout, request.workload, request.threads)
 
     def load_program(self, request: BuildRequest, path: Path) -> Executable:
@@ -145,6 +155,22 @@ class NativeBackend(Backend):
             InvalidSchedule: it cannot be printed.
         """
         return str(self.lower(request).program.text)
+
+
+def _check_instructions(candidate: Candidate, target: Target) -> None:
+    """Check that a processor has what a candidate calls: LLVM ends the process where it has not.
+
+    Raises:
+        InvalidSchedule: an instruction is missing.
+    """
+    for step in candidate.sketch.core_steps:
+        if isinstance(step, Tensorize):
+            intrinsic = find_intrinsic(step.intrinsic)
+            if not intrinsic.supported_by(target):
+                needed = ", ".join(intrinsic.features)
+                raise InvalidSchedule(
+                    f"instruction {step.intrinsic!r} needs {needed}, which {target.name!r} lacks"
+                )
 
 
 def _candidate(request: BuildRequest) -> Candidate:

@@ -156,7 +156,7 @@ def _operand(
     state: State, statement: ConcreteStatement, buffer: str, indices: Sequence[Linear]
 ) -> Operand:
     place = state.places[buffer]
-    inside = [state.index(statement, index, place) for index in indices]
+    inside = [statement.inside(index, place.depth, state.digits) for index in indices]
     return Operand(place, address(place, inside, state.digits))
 
 
