@@ -39,6 +39,7 @@ from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
 from autotune.nest.corrections import with_corrections
 from autotune.nest.loop_nest import Access
+from autotune.nest.wide_copies import with_wide_copies
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
@@ -87,7 +88,8 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         InvalidValueError: its values give no nest.
         UnsupportedWorkload: its nest has what is not printed, which is named.
     """
-    nest, workload = with_corrections(derive_nest(candidate.sketch)), candidate.sketch.workload
+    nest = with_wide_copies(with_corrections(derive_nest(candidate.sketch)))
+    workload = candidate.sketch.workload
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
