@@ -292,7 +292,7 @@ class _Walk:
                 return float("inf")
             lanes = self.state.width if loop.name == statement.lane else 1
             result *= max(1, loop.extent // lanes)
-        return result / 4 if statement.tile else result
+        return result
 
     def _tile(self, statement: ConcreteStatement, row: str, column: str) -> None:
         width = statement.loops[-1].extent
