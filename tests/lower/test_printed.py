@@ -8,11 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from attrs import evolve
+from divided_reductions import grouped_convolution, shared_factor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.backends.native import NativeBackend
+from autotune.ir.expressions import Binary, IntExpr, Load, var
 from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -25,6 +30,7 @@ from autotune.ir.workloads import (
     elementwise,
     gemm,
     random_inputs,
+    reference_outputs,
     softmax,
 )
 from autotune.lower import LLVMEmitter, print_candidate
@@ -111,6 +117,46 @@ def test_programs_agree_with_the_interpreter_of_the_nest(workload: Workload) -> 
             if name in workload.outputs:
                 assert meant[name].shape == tensor.shape
         check_candidate(BACKEND, candidate, detect_cpu(), inputs)
+
+
+ROW, SUM = var("i"), var("k")
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [(ROW + 3, SUM), (ROW, SUM + 5), (15 - ROW, SUM), (ROW, 11 - SUM), (17 - ROW, 13 - SUM)],
+    ids=["rows", "columns", "rows down", "columns down", "both down"],
+)
+def test_copies_of_parts_begin_where_they_are_read(indices: tuple[IntExpr, IntExpr]) -> None:
+    """Not where the loops do: a window of an operand, or one that is read backwards."""
+    axes = (Axis("i", 16), Axis("j", 24), Axis("k", 12, "reduce"))
+    product = Binary("mul", Load("A", indices), Load("B", (SUM, var("j"))))
+    given = (Tensor("A", (19, 17), "float32"), Tensor("B", (12, 24), "float32"))
+    stage = Stage(Tensor("C", (16, 24), "float32"), axes, product, "add")
+    workload = Workload("window", given, (stage,), ("C",))
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    wanted = reference_outputs(workload, inputs)["C"]
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=2):
+        np.testing.assert_allclose(run_candidate(candidate, inputs)["C"], wanted, atol=1e-4)
+        check_candidate(BACKEND, candidate, detect_cpu(), inputs)
+
+
+def test_axes_of_a_stage_may_have_any_names() -> None:
+    """Readers of other languages number them, as copies number the dimensions that they copy."""
+    axes = (Axis("d0", 16), Axis("d1", 32), Axis("d2", 12, "reduce"))
+    left, right = Load("A", (var("d0"), var("d2"))), Load("B", (var("d2"), var("d1")))
+    given = (Tensor("A", (16, 12), "float32"), Tensor("B", (12, 32), "float32"))
+    stage = Stage(Tensor("C", (16, 32), "float32"), axes, Binary("mul", left, right), "add")
+    workload = Workload("numbered", given, (stage,), ("C",))
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=2):
+        check_candidate(BACKEND, candidate, detect_cpu())
+
+
+@pytest.mark.parametrize("workload", [grouped_convolution(), shared_factor()])
+def test_quotients_of_expanded_loops_are_told_apart(workload: Workload) -> None:
+    """What is loaded for one copy of a statement is not taken for what another one reads."""
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=4):
+        check_candidate(BACKEND, candidate, detect_cpu())
 
 
 @pytest.mark.parametrize("threads", [2, 3])

@@ -56,7 +56,7 @@ def computed(
     if isinstance(node, IndexValue):
         return _number(state, statement, node.index)
     if isinstance(node, Cast):
-        return emitter.cast(part(node.operand), node.dtype)
+        return _converted(state, part(node.operand), node.dtype)
     if isinstance(node, Unary):
         return emitter.unary(node.op, part(node.operand))
     if isinstance(node, Select):
@@ -79,6 +79,17 @@ def reads_square(state: State, statement: ConcreteStatement, node: ScalarExpr) -
 
 def _found(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
     return state.once(statement, node, lambda: _address(state, statement, node))
+
+
+def _converted(state: State, value: Value, dtype: str) -> Value:
+    """A value converted; a ``float16`` that all lanes use is converted in all of them.
+
+    Processors broadcast 16 bits from memory, but read a single half into a part of a register,
+    and wait for what was in the rest of it.
+    """
+    if value.dtype == "float16" and state.lanes > 1:
+        value = state.emitter.wide(value, state.lanes)
+    return state.emitter.cast(value, dtype)
 
 
 def _common(left: str, right: str) -> str:
