@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -137,3 +138,16 @@ def test_registers_of_a_tile_are_written_to_memory_once() -> None:
         products = count(text, lambda line: "fmul contract <" in line)
         assert products > 0, candidate.sketch.name
         assert count(text, lambda line: "fmul contract float" in line) == 0, candidate.sketch.name
+
+
+@pytest.mark.parametrize("workload", [dense(m=64, n=100, k=64), dense(m=64, n=1000, k=512)])
+def test_copies_transpose_squares_where_they_are_padded_too(workload: Workload) -> None:
+    """What rows beyond an operand would hold is not read, and not element by element either."""
+    transposing = 0
+    for candidate in drawn(workload, preset("haswell-2core"), 1):
+        if "packed" in candidate.sketch.name:
+            text = text_of(candidate)
+            copies = re.findall(r"store float [^\n]*", text)
+            assert not copies, candidate.config
+            transposing += "shufflevector <8 x float>" in text
+    assert transposing

@@ -21,12 +21,12 @@ from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.conditions import Below, comparison, decided, is_negated
 from autotune.lower.emitter import Value
 from autotune.lower.linear import Linear
-from autotune.lower.memory import load, load_chosen
+from autotune.lower.memory import is_square, load, load_chosen
 from autotune.lower.places import Place
 from autotune.lower.quotients import divided
 from autotune.lower.state import State
 
-__all__ = ["below", "computed"]
+__all__ = ["below", "computed", "reads_square"]
 
 
 def computed(
@@ -45,7 +45,7 @@ def computed(
     if isinstance(node, Constant):
         return emitter.constant(node.value, node.dtype)
     if isinstance(node, Load):
-        at = state.once(statement, node, lambda: _address(state, statement, node))
+        at = _found(state, statement, node)
         if at is not None:
             return load(state, _place(state, statement, node.tensor), at, mask)
         return _gathered(
@@ -67,6 +67,18 @@ def computed(
     if node.op == "div":
         return divided(emitter, left, right)
     return emitter.binary(node.op, left, right)
+
+
+def reads_square(state: State, statement: ConcreteStatement, node: ScalarExpr) -> bool:
+    """Whether a body is an element of a square that can be read wherever the place ends."""
+    if not isinstance(node, Load):
+        return False
+    at = _found(state, statement, node)
+    return at is not None and is_square(state, _place(state, statement, node.tensor), at)
+
+
+def _found(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
+    return state.once(statement, node, lambda: _address(state, statement, node))
 
 
 def _converted(state: State, value: Value, dtype: str) -> Value:

@@ -8,6 +8,7 @@ conditions are decided here, before anything is printed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
@@ -133,6 +134,9 @@ class Digits:
         low, high = self.bounds(rest)
         if low // divisor == high // divisor:
             return whole + low // divisor
+        if (parts := self._grouped(rest, divisor)) is not None:
+            groups, _, size = parts
+            return whole + self.quotient(groups, divisor // size)
         shift = -(low // divisor) if low < 0 else 0
         return whole + self._derive(Derived("div", rest + shift * divisor, divisor)) - shift
 
@@ -142,6 +146,9 @@ class Digits:
         low, high = self.bounds(rest)
         if low // divisor == high // divisor:
             return rest - low // divisor * divisor
+        if (parts := self._grouped(rest, divisor)) is not None:
+            groups, within, size = parts
+            return self.remainder(groups, divisor // size) * size + within
         shift = -(low // divisor) if low < 0 else 0
         return self._derive(Derived("mod", rest + shift * divisor, divisor))
 
@@ -165,6 +172,22 @@ class Digits:
         rest = {name: value for name, value in linear.terms if value % divisor}
         constant, remainder = divmod(linear.constant, divisor)
         return _linear(whole, constant), _linear(rest, remainder)
+
+    def _grouped(self, linear: Linear, divisor: int) -> tuple[Linear, Linear, int] | None:
+        """Number of a group and place in it, where groups of one size divide the divisor.
+
+        ``8 * i + j`` with ``j`` below 8 is place ``j`` of group ``i``: three of them make 24.
+        """
+        sizes = {math.gcd(divisor, value) for _, value in linear.terms} - {1, divisor}
+        for size in sorted(sizes, reverse=True):
+            groups = {name: value // size for name, value in linear.terms if value % size == 0}
+            places = {name: value for name, value in linear.terms if value % size}
+            number, first = divmod(linear.constant, size)
+            within = _linear(places, first)
+            low, high = self.bounds(within)
+            if low >= 0 and high < size:
+                return _linear(groups, number), within, size
+        return None
 
     def _derive(self, derived: Derived) -> Linear:
         # Ranges are narrower where some iterations of a loop are printed apart.

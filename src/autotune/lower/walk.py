@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import loads
-from autotune.lower.bodies import below, computed
+from autotune.lower.bodies import below, computed, reads_square
 from autotune.lower.bounds import limits
 from autotune.lower.concrete import (
     ConcreteLoop,
@@ -507,7 +507,11 @@ class _Walk:
             with state.aside():
                 return inside()
 
-        return inside() if scalar is None else emitter.choose(scalar, chosen, lambda: zero)
+        if scalar is None:
+            return inside()
+        if reads_square(state, statement, body):
+            return emitter.select(scalar, inside(), zero)
+        return emitter.choose(scalar, chosen, lambda: zero)
 
     def _before(self, statement: ConcreteStatement, place: Place) -> Value:
         """What a scan continues: the result before this one, or the identity."""
