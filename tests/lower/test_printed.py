@@ -21,6 +21,7 @@ from autotune.ir.workloads import (
     Workload,
     attention,
     conv2d,
+    dense,
     gemm,
     random_inputs,
     reference_outputs,
