@@ -2,13 +2,14 @@
 
     python benchmarks/lowering.py [--quick] [--json FILE] [--check] [--against BACKEND]
                                   [--threads N ...] [--only FAMILY ...] [--processes N]
-                                  [--turns N] [--sketches N]
+                                  [--turns N] [--sketches N] [--walls N]
 
 Of every workload of a family, the candidate of each sketch that the draft ranks first among a few
 random ones is built by ``native`` and by the other backend. Both programs run in turns on arrays
 that are equally aligned, in several fresh processes, because where memory lies decides much. A
 ratio is ours over theirs: below 1, ours is the faster. On one thread, the processor's time of the
-calling thread is compared; on several, the time that passes.
+calling thread is compared; on several, the time that passes. ``--walls`` also tunes two
+operators with each backend in turns, from empty databases, and compares the whole commands.
 """
 
 from __future__ import annotations
@@ -16,20 +17,24 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from common import Bar, basic_parser, cores, finish_with, geometric_mean, machine
+from common import Bar, basic_parser, cores, finish_with, geometric_mean, machine, tune
 
 OURS = "native"
 
 # The bars of a family, and of all families together.
 TIME, BUILD_ANY, BUILD_ALL = 1.02, 0.9, 0.5
+# Of the time that a command takes with the other backend.
+WALL = 0.8
 # A candidate above this is named, and holds the family back if it is the fastest of its workload.
 TIME_OF_ONE = 1.10
 
@@ -99,6 +104,35 @@ FAMILIES: Mapping[str, tuple[Row, ...]] = MappingProxyType(
         "int8": (Row("gemm", {"m": 256, "n": 256, "k": 256}, "int8", quick=True),),
     }
 )
+
+
+TUNED = (
+    Row("gemm", {"m": 512, "n": 512, "k": 512}),
+    Row("conv2d", {"h": 14, "w": 14, "ci": 256, "co": 256, "pad": 1}),
+)
+TRIALS = 64
+
+
+@dataclass
+class Wall:
+    """Tuning with both backends, in turns.
+
+    Attributes:
+        row: What was tuned.
+        ours: Seconds of each command with ours.
+        theirs: Seconds of each command with theirs.
+        winners: Latencies in seconds that each command found, ours and theirs.
+    """
+
+    row: str
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    winners: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Median over the turns."""
+        return statistics.median(a / b for a, b in zip(self.ours, self.theirs, strict=True))
 
 
 @dataclass
@@ -182,8 +216,13 @@ def main() -> int:
                 if row.quick or not options.quick:
                     trials += run_row(options, family, row, threads)
     print_table(trials)
-    data = {"machine": described, "trials": [asdict(trial) for trial in trials]}
-    return finish_with(options, data, bars_of(trials))
+    walls = [run_wall(row, options.against, options.walls) for row in TUNED if options.walls]
+    data = {
+        "machine": described,
+        "trials": [asdict(trial) for trial in trials],
+        "walls": [asdict(wall) for wall in walls],
+    }
+    return finish_with(options, data, [*bars_of(trials), *wall_bars(walls)])
 
 
 def parsed_options() -> argparse.Namespace:
@@ -195,11 +234,38 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, metavar="N", help="5, or 2 with --quick")
     parser.add_argument("--turns", type=int, default=21, metavar="N")
     parser.add_argument("--sketches", type=int, metavar="N", help="of each workload at most")
+    parser.add_argument("--walls", type=int, default=0, metavar="N", help="turns of whole runs")
     options = parser.parse_args()
     options.threads = options.threads or sorted({1, cores()})
     options.processes = options.processes or (2 if options.quick else 5)
     options.sketches = options.sketches or (4 if options.quick else 12)
     return options
+
+
+def run_wall(row: Row, against: str, turns: int) -> Wall:
+    """Tune a workload with both backends in turns, printed as they end."""
+    wall = Wall(str(row))
+    for turn in range(turns):
+        found = {}
+        for backend in (OURS, against) if turn % 2 else (against, OURS):
+            with tempfile.TemporaryDirectory() as folder:
+                database = Path(folder) / "records.db"
+                data, seconds = tune(row.name, row.shape, TRIALS, turn, database, backend=backend)
+            found[backend] = seconds, data["best"]["latency"]
+        wall.ours.append(found[OURS][0])
+        wall.theirs.append(found[against][0])
+        wall.winners.append((found[OURS][1], found[against][1]))
+        print(
+            f"{row}, {TRIALS} trials: {wall.ours[-1]:.1f} / {wall.theirs[-1]:.1f} s, winners "
+            f"{wall.winners[-1][0] * 1e6:.0f} / {wall.winners[-1][1] * 1e6:.0f} us",
+            flush=True,
+        )
+    return wall
+
+
+def wall_bars(walls: Sequence[Wall]) -> list[Bar]:
+    """What whole runs promise."""
+    return [Bar(f"{it.row}: whole run", it.ratio, WALL, at_most=True) for it in walls]
 
 
 def run_row(options: argparse.Namespace, family: str, row: Row, threads: int) -> list[Trial]:

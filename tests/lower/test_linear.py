@@ -31,7 +31,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> IntExpr:
     if kind == "scaled":
         return left * draw(COEFFICIENTS)
     if kind in ("div", "mod"):
-        divisor = draw(st.integers(1, 7))
+        divisor = draw(st.sampled_from((1, 2, 3, 4, 5, 6, 7, 8, 12, 24)))
         return left // divisor if kind == "div" else left % divisor
     right = draw(expressions(depth - 1))
     combine: dict[str, Callable[[IntExpr, IntExpr], IntExpr]] = {
@@ -100,6 +100,27 @@ def test_blocks_and_what_is_in_them_are_digits_of_their_own(
     assert digits.remainder(whole, block) == inner
     assert not digits.derived
     assert digits.quotient(whole * divisor, block * divisor) == outer
+
+
+@given(st.integers(1, 6), st.integers(2, 8), st.integers(2, 9))
+def test_vectors_lie_together_in_blocks_of_several(count: int, lanes: int, blocks: int) -> None:
+    """Whatever number of them a block has."""
+    digits = Digits()
+    vector = digits.counter("vector", count * blocks)
+    index = vector * lanes + digits.counter("lane", lanes)
+    place, block = digits.remainder(index, lanes * count), digits.quotient(index, lanes * count)
+    assert place.coefficient("lane") == 1
+    assert digits.is_apart(place, "lane") and not digits.depends(block, "lane")
+
+
+def test_ranges_are_those_of_now() -> None:
+    """Part of a loop may have been printed before the whole of it."""
+    digits = Digits()
+    index = digits.counter("i", 10)
+    digits.ranges["i"] = (0, 4)
+    assert digits.bounds(digits.quotient(index, 3)) == (0, 1)
+    digits.ranges["i"] = (0, 9)
+    assert digits.bounds(digits.quotient(index, 3)) == (0, 3)
 
 
 def test_products_of_axes_are_refused() -> None:

@@ -5,6 +5,7 @@ Names of operations are LLVM's: ``fadd contract``, ``icmp slt``, ``lshr``.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any
 
@@ -93,13 +94,18 @@ class ArithmeticEmitter(Emitter):
         return self.operation(f"icmp {sign}{op}", left, right, "bool")
 
     def _extreme(self, op: str, left: Value, right: Value) -> Value:
-        """The larger or smaller, NaN if either is: ``right`` waits for one comparison only."""
+        """The larger or smaller, NaN if either is: ``right`` waits for two instructions only.
+
+        Which NaN it is does not matter. A choice of ``left`` would be joined with the other one:
+        a comparison more, where processors have an instruction for the larger of two numbers.
+        """
         chosen = self.select(
             self._compared("gt" if op == "max" else "lt", left, right), left, right
         )
         if not is_float(left.dtype):
             return chosen
-        return self.select(self.operation("fcmp uno", left, left, "bool"), left, chosen)
+        is_nan = self.operation("fcmp uno", left, left, "bool")
+        return self.select(is_nan, self.constant(math.nan, left.dtype), chosen)
 
     def _modulo(self, left: Value, right: Value) -> Value:
         """The remainder with the sign of the divisor, as in Python."""

@@ -21,11 +21,12 @@ from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.conditions import Below, comparison, decided, is_negated
 from autotune.lower.emitter import Value
 from autotune.lower.linear import Linear
-from autotune.lower.memory import load, load_chosen
+from autotune.lower.memory import is_square, load, load_chosen
 from autotune.lower.places import Place
+from autotune.lower.quotients import divided
 from autotune.lower.state import State
 
-__all__ = ["below", "computed"]
+__all__ = ["below", "computed", "reads_square"]
 
 
 def computed(
@@ -44,7 +45,7 @@ def computed(
     if isinstance(node, Constant):
         return emitter.constant(node.value, node.dtype)
     if isinstance(node, Load):
-        at = state.once(statement, node, lambda: _address(state, statement, node))
+        at = _found(state, statement, node)
         if at is not None:
             return load(state, _place(state, statement, node.tensor), at, mask)
         return _gathered(
@@ -55,14 +56,40 @@ def computed(
     if isinstance(node, IndexValue):
         return _number(state, statement, node.index)
     if isinstance(node, Cast):
-        return emitter.cast(part(node.operand), node.dtype)
+        return _converted(state, part(node.operand), node.dtype)
     if isinstance(node, Unary):
         return emitter.unary(node.op, part(node.operand))
     if isinstance(node, Select):
         return _selected(state, statement, node, mask)
     left, right = part(node.left), part(node.right)
     common = _common(left.dtype, right.dtype)
-    return emitter.binary(node.op, emitter.cast(left, common), emitter.cast(right, common))
+    left, right = emitter.cast(left, common), emitter.cast(right, common)
+    if node.op == "div":
+        return divided(emitter, left, right)
+    return emitter.binary(node.op, left, right)
+
+
+def reads_square(state: State, statement: ConcreteStatement, node: ScalarExpr) -> bool:
+    """Whether a body is an element of a square that can be read wherever the place ends."""
+    if not isinstance(node, Load):
+        return False
+    at = _found(state, statement, node)
+    return at is not None and is_square(state, _place(state, statement, node.tensor), at)
+
+
+def _found(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
+    return state.once(statement, node, lambda: _address(state, statement, node))
+
+
+def _converted(state: State, value: Value, dtype: str) -> Value:
+    """A value converted; a ``float16`` that all lanes use is converted in all of them.
+
+    Processors broadcast 16 bits from memory, but read a single half into a part of a register,
+    and wait for what was in the rest of it.
+    """
+    if value.dtype == "float16" and state.lanes > 1:
+        value = state.emitter.wide(value, state.lanes)
+    return state.emitter.cast(value, dtype)
 
 
 def _common(left: str, right: str) -> str:

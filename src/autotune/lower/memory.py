@@ -8,7 +8,7 @@ from autotune.lower.linear import Linear
 from autotune.lower.places import Place
 from autotune.lower.state import State, Tile
 
-__all__ = ["load", "load_chosen", "store"]
+__all__ = ["is_square", "load", "load_chosen", "store"]
 
 
 def load(state: State, place: Place, index: Linear, mask: Value | None = None) -> Value:
@@ -57,7 +57,7 @@ def _from_memory(
         return state.emitter.gathered(_lane_by_lane(state, place, at))
     if step == 1:
         return state.emitter.load(place, rest, lanes, mask)
-    if state.tile is not None and mask is None and _is_whole(state, state.tile, place, index):
+    if state.tile is not None and is_square(state, place, index):
         return _from_tile(state, state.tile, place, at)
     return state.emitter.load_strided(place, rest, step, lanes, mask)
 
@@ -72,26 +72,33 @@ def _lane_by_lane(state: State, place: Place, at: Linear) -> list[Value]:
     return values
 
 
-def _is_whole(state: State, tile: Tile, place: Place, index: Linear) -> bool:
-    """Whether rows lie along the tile's, and all of it is in the place, whatever is chosen."""
-    if index.coefficient(tile.row) != 1 or not state.digits.is_apart(index, tile.row):
+def is_square(state: State, place: Place, index: Linear) -> bool:
+    """Whether the lanes of all rows of the tile are read as a square, whose rows lie along them.
+
+    All of it is read then, wherever it ends: rows that begin outside the place are moved into it,
+    and hold anything.
+    """
+    tile, digits = state.tile, state.digits
+    if tile is None or state.lane is None or digits.shifts or place.kind == "registers":
         return False
-    value = state.digits.fixed.pop(tile.row)
-    low, high = state.digits.bounds(state.digits.resolved(index))
-    state.digits.fixed[tile.row] = value
-    return low >= 0 and high < place.elements
+    lane, lanes = state.lane
+    if not all(digits.is_apart(index, digit) for digit in (lane, tile.row)):
+        return False
+    steps = index.coefficient(tile.row), index.coefficient(lane)
+    return steps[0] == 1 and steps[1] not in (0, 1) and place.elements >= lanes
 
 
 def _from_tile(state: State, tile: Tile, place: Place, at: Linear) -> Value:
     """A row of what is written: a column of a square that is read in rows and transposed once."""
     lane, lanes = state.lane or ("", 1)
-    row = state.digits.fixed[tile.row]
+    row, digits = state.digits.fixed[tile.row], state.digits
     corner = at.without(lane) - row
     if (place.name, corner) not in tile.columns:
-        step = at.coefficient(lane)
-        rows = [
-            state.emitter.load(place, corner + step * number, lanes) for number in range(lanes)
-        ]
+        step, last = at.coefficient(lane), Linear((), place.elements - lanes)
+        rows = []
+        for number in range(lanes):
+            begin = digits.smaller(corner + step * number, last)
+            rows.append(state.emitter.load(place, digits.larger(begin, Linear()), lanes))
         tile.columns[place.name, corner] = state.emitter.transposed(rows)
     return tile.columns[place.name, corner][row]
 

@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import loads
-from autotune.lower.bodies import below, computed
+from autotune.lower.bodies import below, computed, reads_square
 from autotune.lower.bounds import limits
 from autotune.lower.concrete import (
     ConcreteLoop,
@@ -32,13 +32,14 @@ from autotune.lower.instructions import (
 )
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
-from autotune.lower.places import Place, address, expanded_loops, placed
+from autotune.lower.places import Place, address, expanded_loops, placed, within
 from autotune.lower.state import State, Tile
 from autotune.lower.sums import with_lanes_combined
 from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
 from autotune.nest.corrections import with_corrections
-from autotune.nest.loop_nest import Access
+from autotune.nest.loop_nest import Access, copy_axis
+from autotune.nest.wide_copies import with_wide_copies
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
@@ -87,7 +88,8 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         InvalidValueError: its values give no nest.
         UnsupportedWorkload: its nest has what is not printed, which is named.
     """
-    nest, workload = with_corrections(derive_nest(candidate.sketch)), candidate.sketch.workload
+    nest = with_wide_copies(with_corrections(derive_nest(candidate.sketch)))
+    workload = candidate.sketch.workload
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
@@ -290,7 +292,7 @@ class _Walk:
                 return float("inf")
             lanes = self.state.width if loop.name == statement.lane else 1
             result *= max(1, loop.extent // lanes)
-        return result / 4 if statement.tile else result
+        return result
 
     def _tile(self, statement: ConcreteStatement, row: str, column: str) -> None:
         width = statement.loops[-1].extent
@@ -488,8 +490,11 @@ class _Walk:
         operand = statement.name.split(".", 1)[0]
         shape = self.nest.workload.tensors[operand].shape
         pairs = [
-            (statement.axes.get(f"d{dim}", Linear()), extent) for dim, extent in enumerate(shape)
+            (statement.axes.get(copy_axis(dim), Linear()), extent)
+            for dim, extent in enumerate(shape)
         ]
+        if statement.source.starts or statement.source.falling:
+            pairs += [(index * -1, 1) for index, _ in pairs]
         scalar, mask = self._conditions(all_below(pairs, state.digits))
         zero = emitter.wide(emitter.constant(0, place.dtype), state.lanes)
 
@@ -502,7 +507,11 @@ class _Walk:
             with state.aside():
                 return inside()
 
-        return inside() if scalar is None else emitter.choose(scalar, chosen, lambda: zero)
+        if scalar is None:
+            return inside()
+        if reads_square(state, statement, body):
+            return emitter.select(scalar, inside(), zero)
+        return emitter.choose(scalar, chosen, lambda: zero)
 
     def _before(self, statement: ConcreteStatement, place: Place) -> Value:
         """What a scan continues: the result before this one, or the identity."""
@@ -510,7 +519,7 @@ class _Walk:
         stage = self.nest.workload.stage(statement.source.stage)
         along = [axis.kind for axis in stage.spatial_axes].index("scan")
         indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
-        inside = [statement.inside(index, place.depth, state.digits) for index in indices]
+        inside = [within(statement, index, place, state.digits) for index in indices]
         identity = emitter.wide(emitter.constant(stage.identity(), place.dtype), state.lanes)
         at = state.digits.resolved(inside[along])
         inside[along] = inside[along] - 1
