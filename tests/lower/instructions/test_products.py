@@ -27,7 +27,7 @@ BACKEND = NativeBackend()
 # What a processor has instructions for.
 PRODUCTS = {
     "cascadelake-1core": ("int8", "u8s8s32"),
-    "alderlake-1core": ("u8s8s32",),
+    "alderlake-1core": ("int8", "u8s8s32"),
     "sapphirerapids-1core": ("int8", "u8s8s32", "bfloat16"),
 }
 
