@@ -119,6 +119,10 @@ PACKAGES: Mapping[str, Callable[[], bool]] = {
 """What an environment of tox has or has not, as it says by ``--has``."""
 
 MACHINE: Mapping[str, tuple[Callable[[], bool], str]] = {
+    **{
+        tool: (lambda tool=tool: shutil.which(tool) is not None, f"there is no {tool}")
+        for tool in ("gcc", "clang", "aarch64-linux-gnu-gcc", "qemu-aarch64")
+    },
     "2 CPUs": (lambda: len(os.sched_getaffinity(0)) > 1, "there is one CPU"),
     "Python 3.11": (lambda: sys.version_info >= (3, 11), "this Python is older than 3.11"),
     "chromium": (

@@ -39,6 +39,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "compare": "Compare strategies, live, with intervals.",
         "best": "Show the fastest records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
+        "export": "Write a recorded schedule as C, an object or a library.",
         "explain": "Explain what would make a schedule faster.",
         "replay": "Compare strategies on recorded spaces, without a device.",
         "report": "Write a page about a database, with plots.",

@@ -338,6 +338,10 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
             "library of a network",
             lambda _, head: head.startswith((b"\x7fELF", b"// Schedules that autotune found")),
         ),
+        "kernel": (
+            "exported kernel",
+            lambda _, head: head.startswith(b"\x7fELF") or b"tuned by autotune" in head,
+        ),
         "page": ("report page of autotune", _is_page),
         "plot": ("SVG", lambda _, head: head.startswith((b"<svg ", _SVG_OF_MATPLOTLIB))),
         "table": (

@@ -25,6 +25,7 @@ __all__ = [
     "open_for_reading",
     "query_options",
     "record_json",
+    "record_options",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -46,26 +47,31 @@ def open_for_reading(database: str) -> Database:
 
 def query_options(command: Command) -> Command:
     """Add the options; the command receives their values as keyword arguments of `Query.read`."""
-    for decorate in reversed(
-        (
-            click.argument("workload", required=False),
-            shape_option,
-            click.option("--dtype", help="Element type."),
-            program_options,
-            click.option(
-                "--target",
-                type=InputFile(),
-                help="cpu for this machine, a preset, or a JSON file.",
-            ),
-            click.option("--backend", help="Name of the backend."),
-            click.option(
-                "--threads",
-                type=click.IntRange(1, MOST_THREADS),
-                help="Threads the program ran on.",
-            ),
-            existing_database_option,
-        )
-    ):
+    target = click.option(
+        "--target", type=InputFile(), help="cpu for this machine, a preset, or a JSON file."
+    )
+    return _record_options(command, target)
+
+
+def record_options(command: Command) -> Command:
+    """Add all options of :func:`query_options` but ``--target``."""
+    return _record_options(command)
+
+
+def _record_options(command: Command, *more: Callable[[Command], Command]) -> Command:
+    options: tuple[Callable[[Command], Command], ...] = (
+        click.argument("workload", required=False),
+        shape_option,
+        click.option("--dtype", help="Element type."),
+        program_options,
+        *more,
+        click.option("--backend", help="Name of the backend."),
+        click.option(
+            "--threads", type=click.IntRange(1, MOST_THREADS), help="Threads the program ran on."
+        ),
+        existing_database_option,
+    )
+    for decorate in reversed(options):
         command = decorate(command)
     return command
 

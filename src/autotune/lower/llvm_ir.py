@@ -48,7 +48,6 @@ _FUNCTIONS = {
     "abs": "fabs",
 }
 _TAIL = """
-attributes #0 = { nounwind noinline "no-builtins" }
 !0 = distinct !{!0, !1}
 !1 = !{!"llvm.loop.unroll.disable"}
 !2 = !{i32 1}
@@ -94,8 +93,14 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
     parallel loop are started by ``launch(pool, task, arrays, count)``, which calls ``task(arrays,
     begin, end, thread)`` for parts of ``range(count)``, and returns when all have run; where
     ``launch`` is null, the caller's thread runs them.
+
+    Attributes:
+        prefix: What names of functions begin with.
+        attributes: LLVM's attributes of functions that compute, each behind a blank.
     """
 
+    prefix: str = field(default="", kw_only=True)
+    attributes: str = field(default="", kw_only=True)
     _declared: set[str] = field(factory=set)
 
     # Structure
@@ -105,6 +110,7 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         self._functions = []
         self._open("")
         yield
+        name = f"{self.prefix}{name}"
         pool = "ptr %launch, ptr %pool"
         self._define(f"{name}.body", pool, self._functions.pop())
         self._texts.append(
@@ -114,7 +120,8 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         )
 
     def finish(self) -> str:
-        return "\n".join([*self._texts, *sorted(self._declared), _TAIL])
+        own = f'attributes #0 = {{ nounwind noinline "no-builtins"{self.attributes} }}'
+        return "\n".join([*self._texts, *sorted(self._declared), own, _TAIL])
 
     def _define(self, name: str, others: str, function: Function) -> None:
         """Add a function of all arrays, which do not overlap, and of other parameters."""
@@ -181,7 +188,7 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
 
     def _tasks(self, counter: str, count: int) -> Iterator[None]:
         """A loop whose body is a function that a pool calls."""
-        name = f"task{len(self._texts)}"
+        name = f"{self.prefix}task{len(self._texts)}"
         self._open("%thread")
         yield from self._counted(counter, "%begin", "%end", "serial")
         own = "i64 %begin, i64 %end, i64 %thread"

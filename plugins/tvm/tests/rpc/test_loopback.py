@@ -14,12 +14,14 @@ from autotune.store.sqlite import open_database
 
 
 @pytest.mark.slow
-def test_a_program_is_tuned_on_servers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["tvm", "native"])
+def test_a_program_is_tuned_on_servers(backend: str, tmp_path: Path) -> None:
+    """Constants are packed there, once."""
     database = str(tmp_path / "records.db")
     with RPCFleet(tmp_path, servers=1) as fleet:
         result = autotune.tune(
-            gemm(m=128, n=128, k=128),
-            backend="tvm",
+            gemm(m=128, n=128, k=128).with_constants("B"),
+            backend=backend,
             trials=6,
             threads=1,
             database=database,
@@ -31,6 +33,7 @@ def test_a_program_is_tuned_on_servers(tmp_path: Path) -> None:
     with open_database(database, read_only=True) as opened:
         records = list(opened.records())
     outcomes = [record.outcome for record in records]
+    assert {record.key.backend for record in records} == {backend}
     assert len(outcomes) >= 6 and all(outcome.ok for outcome in outcomes)
     # Records of other machines than this one are told apart.
     assert all("+machine-" in record.key.protocol for record in records)

@@ -30,7 +30,7 @@ from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target, check_is_x86_64, check_runs_here
 
-__all__ = ["NativeBackend"]
+__all__ = ["NativeBackend", "candidate_of"]
 
 # Tiles on the stack are vectors in registers, or spilled from them.
 _TILE_BYTES = 1 << 16
@@ -113,7 +113,7 @@ class NativeBackend(Backend):
         from autotune.lower import LLVMEmitter, print_candidate
 
         self.check_target(request.target)
-        candidate = _candidate(request)
+        candidate = candidate_of(request)
         _check_instructions(candidate, request.target)
         width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
         try:
@@ -173,7 +173,7 @@ def _check_instructions(candidate: Candidate, target: Target) -> None:
                 )
 
 
-def _candidate(request: BuildRequest) -> Candidate:
+def candidate_of(request: BuildRequest) -> Candidate:
     """The schedule of a request; without one, loops over the axes as the workload has them.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -18,7 +18,14 @@ from autotune.backends.backend import BuildFailed
 from autotune.targets import Target
 from autotune.targets.processors import PROCESSORS
 
-__all__ = ["LoadedCode", "compile_text", "digest_of", "llvm", "load_object"]
+__all__ = [
+    "LoadedCode",
+    "compile_library",
+    "compile_text",
+    "digest_of",
+    "llvm",
+    "load_object",
+]
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
 _OPTIMISATION = 2
@@ -91,14 +98,51 @@ def compile_text(text: str, target: Target, *, quick: bool = False) -> bytes:
     try:
         module = binding.parse_assembly(text)
         module.verify()
-        module.triple, module.data_layout = _TRIPLE, str(machine.target_data)
-        options = binding.create_pipeline_tuning_options(_OPTIMISATION)
-        options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-        builder = binding.create_pass_builder(machine, options)
-        _passes(builder, quick=quick).run(module, builder)
-        found: bytes = machine.emit_object(module)
+        return _emitted(module, machine, _TRIPLE, quick=quick)
     except RuntimeError as error:
         raise BuildFailed(_brief(error)) from error
+
+
+def compile_library(
+    texts: Sequence[str], triple: str, processor: str, exported: Collection[str]
+) -> bytes:
+    """One object file of several texts of LLVM IR, for other programs.
+
+    Args:
+        texts: The texts; functions of one may be declared in others.
+        triple: The architecture and system.
+        processor: By LLVM's name; functions may ask for more by attributes.
+        exported: Names of the functions that others call.
+
+    Raises:
+        BuildFailed: LLVM rejected a text.
+    """
+    binding = llvm()
+    binding.initialize_native_asmparser()
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    try:
+        module, *others = (binding.parse_assembly(text) for text in texts)
+        for other in others:
+            module.link_in(other)
+        module.verify()
+        for function in module.functions:
+            if not function.is_declaration and function.name not in exported:
+                function.linkage = "internal"
+        return _emitted(module, _new_machine(processor, (), triple), triple, quick=False)
+    except RuntimeError as error:
+        raise BuildFailed(_brief(error)) from error
+
+
+def _emitted(module: Any, machine: Any, triple: str, *, quick: bool) -> bytes:
+    """An object file of a module, which has passed LLVM's passes."""
+    binding = llvm()
+    module.triple, module.data_layout = triple, str(machine.target_data)
+    options = binding.create_pipeline_tuning_options(_OPTIMISATION)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = binding.create_pass_builder(machine, options)
+    _passes(builder, quick=quick).run(module, builder)
+    found: bytes = machine.emit_object(module)
     return found
 
 
@@ -143,11 +187,11 @@ def _machine(cpu: str, features: tuple[str, ...]) -> Any:
     return _new_machine(cpu, features)
 
 
-def _new_machine(cpu: str, features: tuple[str, ...]) -> Any:
+def _new_machine(cpu: str, features: tuple[str, ...], triple: str = _TRIPLE) -> Any:
     """What compiles for a processor."""
     made = (
         llvm()
-        .Target.from_triple(_TRIPLE)
+        .Target.from_triple(triple)
         .create_target_machine(
             cpu=cpu,
             features=",".join(f"+{feature}" for feature in features),

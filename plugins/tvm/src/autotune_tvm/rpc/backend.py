@@ -1,4 +1,4 @@
-"""TVM's backend for programs that run on RPC servers: builds for them, and sends what is built."""
+"""Backends for programs that run on RPC servers: build for them, and send what is built."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from attrs import define, field
 
 from autotune.backends import (
+    Backend,
     BoundCall,
     BuildRequest,
     Executable,
@@ -25,18 +26,17 @@ from autotune_tvm.rpc.program import RemoteArrays, RemoteProgram
 from autotune_tvm.rpc.session import Session
 from autotune_tvm.rpc.toolchain import Toolchain, sha256_of
 
-__all__ = ["RPCBackend"]
+__all__ = ["Linkable", "RPCBackend", "ServedBackend"]
 
 
-class RPCBackend(TVMBackend):
-    """The backend ``tvm`` of worker processes that the runner ``rpc`` starts.
+class ServedBackend(Backend):
+    """A backend of worker processes that the runner ``rpc`` starts.
 
     What it compiles runs nowhere in its process: it is linked for the servers' machines. What it
     loads runs on a server.
     """
 
-    def __init__(self, context: Any = None) -> None:
-        super().__init__(context)
+    def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="rpc-"))
         self._options = read_environment(os.environ)
         self._toolchain = Toolchain(self._options.cc)
@@ -52,19 +52,6 @@ class RPCBackend(TVMBackend):
 
     def park(self) -> None:
         """Nothing of a program runs in this process."""
-
-    def compile(self, lowered: LoweredProgram) -> Executable:
-        """Generate code, for :meth:`Executable.export`.
-
-        Raises:
-            BuildFailed: LLVM rejected the program.
-        """
-        request, made = lowered.request, lowered.program
-        built, digest = compiler.generate_code(
-            made.module, request.target, request.threads, runs_here=False
-        )
-        stored = artefact.StoredProgram(argument_names_of(request), digest, made.packed)
-        return _Linkable(built, stored, self._toolchain, digest)
 
     def load_program(self, request: BuildRequest, path: Path) -> Executable:
         """A program on its way to the server.
@@ -94,13 +81,34 @@ class RPCBackend(TVMBackend):
         return self._arrays[digest]
 
 
+class RPCBackend(ServedBackend, TVMBackend):
+    """The backend ``tvm`` of such processes."""
+
+    def __init__(self, context: Any = None) -> None:
+        TVMBackend.__init__(self, context)
+        ServedBackend.__init__(self)
+
+    def compile(self, lowered: LoweredProgram) -> Executable:
+        """Generate code, for :meth:`Executable.export`.
+
+        Raises:
+            BuildFailed: LLVM rejected the program.
+        """
+        request, made = lowered.request, lowered.program
+        built, digest = compiler.generate_code(
+            made.module, request.target, request.threads, runs_here=False
+        )
+        stored = artefact.StoredProgram(argument_names_of(request), digest, made.packed)
+        return Linkable(built, stored, self._toolchain.link, digest)
+
+
 @define(eq=False)
-class _Linkable(Executable):
+class Linkable(Executable):
     """A program that can be exported and not run."""
 
     module: Any
     stored: artefact.StoredProgram
-    toolchain: Toolchain
+    link: artefact.Link
     digest: str = field(default="")
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
@@ -114,4 +122,4 @@ class _Linkable(Executable):
             BuildFailed: it cannot be linked.
             InvalidValueError: there is no compiler for them.
         """
-        artefact.write_program(path, self.module, self.stored, self.toolchain.link)
+        artefact.write_program(path, self.module, self.stored, self.link)

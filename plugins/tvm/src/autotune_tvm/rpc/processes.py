@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from autotune.backends.native import NativeBackend
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.engines import ArtefactStore
 from autotune.measure.pool import WorkerPool
@@ -18,7 +19,10 @@ from autotune_tvm.rpc.options import RPCOptions
 
 __all__ = ["boot_of_this_host", "check_context", "worker_pool"]
 
-_BACKEND = "autotune_tvm.rpc.backend:RPCBackend"
+_BACKENDS = {
+    TVMBackend.name: "autotune_tvm.rpc.backend:RPCBackend",
+    NativeBackend.name: "autotune_tvm.rpc.native:NativeRPCBackend",
+}
 _BUILDER, _HOLDER = "autotune.measure.worker", "autotune_tvm.rpc.worker"
 
 
@@ -47,7 +51,7 @@ def worker_pool(
     memory = context.protocol.memory_bytes
     environment = TVMBackend().worker_environment(context.threads)
     return WorkerPool(
-        _BACKEND,
+        _BACKENDS[context.backend],
         context.threads,
         {**environment, **options.environment()},
         workers=workers,
@@ -67,17 +71,18 @@ def check_context(context: Context) -> None:
         InvalidValueError: says what that is.
         UnsupportedTarget: nothing can be built for the target.
     """
-    if context.backend != TVMBackend.name:
+    if context.backend not in _BACKENDS:
         raise InvalidValueError(
-            f"runner 'rpc' sends programs of backend 'tvm' to TVM's servers, not those of "
-            f"{context.backend!r}"
+            f"runner 'rpc' sends programs of backends {' and '.join(map(repr, _BACKENDS))} to "
+            f"TVM's servers, not those of {context.backend!r}"
         )
     if context.target.kind != "cpu":
         raise UnsupportedTarget(
             f"runner 'rpc' runs programs on CPUs only so far; target {context.target.name!r} is "
             f"of kind {context.target.kind!r}"
         )
-    TVMBackend().check_target(context.target)
+    backend = TVMBackend() if context.backend == TVMBackend.name else NativeBackend()
+    backend.check_target(context.target)
     if context.protocol.cold:
         raise InvalidValueError(
             "runner 'rpc' does not empty the caches of servers: measure warm, without cold=true"

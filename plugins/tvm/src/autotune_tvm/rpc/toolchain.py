@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,30 @@ class Toolchain:
             self._link([part, helper], path)
         finally:
             part.unlink(missing_ok=True)
+        return sha256_of(path)
+
+    def link_parts(self, parts: Mapping[str, bytes], path: Path) -> str:
+        """Make a shared library of object files and source files of C, by their names.
+
+        Args:
+            parts: Contents; one of them defines the function ``main``.
+            path: Where to.
+
+        Returns:
+            The SHA-256 of what is in the file.
+
+        Raises:
+            BuildFailed: the compiler or the linker refused.
+        """
+        made = [self._compiled_helper(path.parent)]
+        for name, content in parts.items():
+            part = path.with_name(name)
+            part.write_bytes(content)
+            if part.suffix == ".c":
+                source, part = part, part.with_suffix(".c.o")
+                self._run(self.check(), ["-O2", "-fPIC", "-c", "-o", str(part), str(source)])
+            made.append(part)
+        self._link(made, path)
         return sha256_of(path)
 
     def probe(self, folder: Path) -> Path:

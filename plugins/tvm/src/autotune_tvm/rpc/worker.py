@@ -12,7 +12,7 @@ from autotune.measure.engines import same_speed
 from autotune.measure.worker import Worker
 from autotune.process.channel import Message
 from autotune.process.child import Connection, Handler, connect, serve
-from autotune_tvm.rpc.backend import RPCBackend
+from autotune_tvm.rpc.backend import ServedBackend
 from autotune_tvm.rpc.machine import RemoteMachine, ask_machine, use_threads
 from autotune_tvm.rpc.session import OtherMachine, Session
 
@@ -27,7 +27,7 @@ class RPCWorker(Worker):
     """Does what one host asks for on one server.
 
     Args:
-        backend: Import string of :class:`~autotune_tvm.rpc.backend.RPCBackend`.
+        backend: Import string of :class:`~autotune_tvm.rpc.backend.ServedBackend`.
         connection: Where phases are announced.
     """
 
@@ -105,7 +105,7 @@ class RPCWorker(Worker):
     @property
     def _session(self) -> Session:
         backend = self.backend
-        if not isinstance(backend, RPCBackend):
+        if not isinstance(backend, ServedBackend):
             raise RuntimeError("a job came before hello")
         return backend.session
 

@@ -1,0 +1,25 @@
+"""Kernels as files for other programs: C, objects, shared libraries, libraries of TVM-FFI."""
+
+from autotune.backends.native.exports.files import FORMATS, export_kernel, object_of
+from autotune.backends.native.exports.kernel import Kernel, kernel_of, missing_extensions
+from autotune.backends.native.exports.machines import (
+    Machine,
+    is_triple,
+    machine_of,
+    machine_of_triple,
+)
+from autotune.backends.native.exports.tvm_ffi import ffi_file
+
+__all__ = [
+    "FORMATS",
+    "Kernel",
+    "Machine",
+    "export_kernel",
+    "ffi_file",
+    "is_triple",
+    "kernel_of",
+    "machine_of",
+    "machine_of_triple",
+    "missing_extensions",
+    "object_of",
+]

@@ -1,0 +1,192 @@
+"""Extensions of x86-64: what a program asks the processor and the system it runs on for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from autotune.sketches.intrinsics.tile_registers import REQUEST
+
+__all__ = ["CODE_FEATURES", "TILES", "detector"]
+
+
+@frozen
+class _Bit:
+    """Where the processor says that it has an extension.
+
+    Attributes:
+        leaf: What CPUID is asked for: a name of one of its answers.
+        register: Number of the register of the answer, in the order a, b, c, d.
+        bit: Number of the bit.
+        state: Bits of XCR0: registers that the system has to keep.
+    """
+
+    leaf: str
+    register: int
+    bit: int
+    state: int = 0
+
+
+_YMM, _ZMM, _TILES = 0x6, 0xE6, 0x60000
+_BASIC, _MORE, _MOST, _OTHER = "basic", "more", "most", "other"
+_LEAVES: Mapping[str, tuple[int, int]] = {
+    _BASIC: (1, 0),
+    _MORE: (7, 0),
+    _MOST: (7, 1),
+    _OTHER: (0x80000001, 0),
+}
+
+_BITS: Mapping[str, _Bit] = {
+    "sse2": _Bit(_BASIC, 3, 26),
+    "sse4.1": _Bit(_BASIC, 2, 19),
+    "sse4.2": _Bit(_BASIC, 2, 20),
+    "popcnt": _Bit(_BASIC, 2, 23),
+    "movbe": _Bit(_BASIC, 2, 22),
+    "avx": _Bit(_BASIC, 2, 28, _YMM),
+    "f16c": _Bit(_BASIC, 2, 29, _YMM),
+    "fma": _Bit(_BASIC, 2, 12, _YMM),
+    "lzcnt": _Bit(_OTHER, 2, 5),
+    "bmi": _Bit(_MORE, 1, 3),
+    "bmi2": _Bit(_MORE, 1, 8),
+    "avx2": _Bit(_MORE, 1, 5, _YMM),
+    "gfni": _Bit(_MORE, 2, 8),
+    "avxvnni": _Bit(_MOST, 0, 4, _YMM),
+    "avx512f": _Bit(_MORE, 1, 16, _ZMM),
+    "avx512dq": _Bit(_MORE, 1, 17, _ZMM),
+    "avx512ifma": _Bit(_MORE, 1, 21, _ZMM),
+    "avx512cd": _Bit(_MORE, 1, 28, _ZMM),
+    "avx512bw": _Bit(_MORE, 1, 30, _ZMM),
+    "avx512vl": _Bit(_MORE, 1, 31, _ZMM),
+    "avx512vbmi": _Bit(_MORE, 2, 1, _ZMM),
+    "avx512vbmi2": _Bit(_MORE, 2, 6, _ZMM),
+    "avx512vnni": _Bit(_MORE, 2, 11, _ZMM),
+    "avx512bitalg": _Bit(_MORE, 2, 12, _ZMM),
+    "avx512vpopcntdq": _Bit(_MORE, 2, 14, _ZMM),
+    "avx512fp16": _Bit(_MORE, 3, 23, _ZMM),
+    "avx512bf16": _Bit(_MOST, 0, 5, _ZMM),
+    "amx-tile": _Bit(_MORE, 3, 24, _TILES),
+    "amx-int8": _Bit(_MORE, 3, 25, _TILES),
+    "amx-bf16": _Bit(_MORE, 3, 22, _TILES),
+    "amx-fp16": _Bit(_MOST, 0, 21, _TILES),
+}
+
+TILES = frozenset(name for name in _BITS if name.startswith("amx"))
+"""Those of tile registers, which a process has to ask Linux for."""
+
+CODE_FEATURES = tuple(_BITS)
+"""Those that compilers use by themselves, and instructions of candidates; by LLVM's names."""
+
+_CPUID = (
+    'call { i32, i32, i32, i32 } asm sideeffect "cpuid", '
+    '"={eax},={ebx},={ecx},={edx},{eax},{ecx},~{dirflag},~{fpsr},~{flags}"'
+)
+_XGETBV = (
+    'call { i32, i32 } asm sideeffect "xgetbv", '
+    '"={eax},={edx},{ecx},~{dirflag},~{fpsr},~{flags}"(i32 0)'
+)
+_OSXSAVE = 27
+# Registers that a system call overwrites are named; what it returns is 0 where tiles are given.
+_ASK_FOR_TILES = (
+    'call i64 asm sideeffect "syscall", '
+    '"={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory},~{dirflag},~{fpsr},~{flags}"'
+    f"(i64 {REQUEST[0]}, i64 {REQUEST[1]}, i64 {REQUEST[2]})"
+)
+
+
+def detector(name: str, wanted: Sequence[Sequence[str]]) -> str:
+    """LLVM IR of ``i32 NAME()``: which of several lists of extensions are all here.
+
+    Args:
+        name: The function's name.
+        wanted: The lists, the best first.
+
+    Returns:
+        A function that returns the number of the first, -1 where there is none. The processor is
+        asked once.
+    """
+    lines = [
+        f"@{name}.known = internal global i32 -2",
+        f"define internal i32 @{name}() {{",
+        f"  %known = load atomic i32, ptr @{name}.known monotonic, align 4",
+        "  %fresh = icmp eq i32 %known, -2",
+        "  br i1 %fresh, label %ask, label %told",
+        "told:",
+        "  ret i32 %known",
+        "ask:",
+        *_questions(),
+        "  br i1 %keeps, label %saved, label %asked",
+        "saved:",
+        f"  %xcr = {_XGETBV}",
+        "  %kept = extractvalue { i32, i32 } %xcr, 0",
+        "  br label %asked",
+        "asked:",
+        "  %state = phi i32 [ 0, %ask ], [ %kept, %saved ]",
+    ]
+    if any(TILES & {*names} for names in wanted):
+        lines += [f"  %answer = {_ASK_FOR_TILES}", "  %tiles = icmp eq i64 %answer, 0"]
+    chosen = "-1"
+    for number in reversed(range(len(wanted))):
+        found, more = _all_here(wanted[number], f"w{number}")
+        lines += [*more, f"  %c{number} = select i1 {found}, i32 {number}, i32 {chosen}"]
+        chosen = f"%c{number}"
+    lines += [
+        f"  store atomic i32 {chosen}, ptr @{name}.known monotonic, align 4",
+        f"  ret i32 {chosen}",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _questions() -> list[str]:
+    """What CPUID answers, by leaf and register; zeros for leaves that it does not have."""
+    lines = [
+        f"  %first = {_CPUID}(i32 0, i32 0)",
+        "  %last = extractvalue { i32, i32, i32, i32 } %first, 0",
+        f"  %beyond = {_CPUID}(i32 -2147483648, i32 0)",
+        "  %lastbeyond = extractvalue { i32, i32, i32, i32 } %beyond, 0",
+        "  %has.basic = icmp uge i32 %last, 1",
+        "  %has.more = icmp uge i32 %last, 7",
+        "  %has.other = icmp uge i32 %lastbeyond, -2147483647",
+    ]
+    for leaf, (number, part) in _LEAVES.items():
+        if leaf == _MOST:
+            lines += [
+                "  %parts = icmp uge i32 %more.0, 1",
+                "  %has.most = and i1 %has.more, %parts",
+            ]
+        signed = number - (1 << 32) if number >> 31 else number
+        lines.append(f"  %{leaf} = {_CPUID}(i32 {signed}, i32 {part})")
+        for register in range(4):
+            lines += [
+                f"  %{leaf}.raw{register} = extractvalue {{ i32, i32, i32, i32 }} %{leaf}, "
+                f"{register}",
+                f"  %{leaf}.{register} = select i1 %has.{leaf}, i32 %{leaf}.raw{register}, i32 0",
+            ]
+    return [
+        *lines,
+        f"  %saves = and i32 %basic.2, {1 << _OSXSAVE}",
+        "  %keeps = icmp ne i32 %saves, 0",
+    ]
+
+
+def _all_here(names: Sequence[str], prefix: str) -> tuple[str, list[str]]:
+    """Whether all bits of some extensions are set, and what computes it."""
+    masks: dict[str, int] = {}
+    for name in names:
+        bit = _BITS[name]
+        key = f"%{bit.leaf}.{bit.register}"
+        masks[key] = masks.get(key, 0) | 1 << bit.bit
+        if bit.state:
+            masks["%state"] = masks.get("%state", 0) | bit.state
+    found, lines = "%tiles" if TILES & {*names} else "true", []
+    for number, (value, mask) in enumerate(masks.items()):
+        own = f"%{prefix}.{number}"
+        signed = mask - (1 << 32) if mask >> 31 else mask
+        lines += [
+            f"  {own}.bits = and i32 {value}, {signed}",
+            f"  {own}.all = icmp eq i32 {own}.bits, {signed}",
+            f"  {own} = and i1 {found}, {own}.all",
+        ]
+        found = own
+    return found, lines

@@ -1,0 +1,165 @@
+"""Kernels in files: what is written, and the C compiler that links it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from autotune.backends.backend import BuildFailed
+from autotune.backends.native.exports.c_interface import c_file, header
+from autotune.backends.native.exports.kernel import Kernel
+from autotune.backends.native.exports.llvm_interface import exported_names, interface, prefix_of
+from autotune.backends.native.exports.machines import Machine
+from autotune.backends.native.exports.tvm_ffi import ffi_file
+from autotune.backends.native.machine_code import compile_library
+from autotune.errors import InvalidValueError, UnknownNameError, one_line
+from autotune.store.jsonl import replacing
+
+__all__ = ["FORMATS", "export_kernel", "object_of"]
+
+_MARK = b"tuned by autotune"
+_HEAD_BYTES = 1 << 10
+_MESSAGE_LIMIT = 400
+
+Files = Mapping[str, bytes]
+
+
+def export_kernel(kernel: Kernel, format_name: str, path: Path) -> tuple[Path, ...]:
+    """Write a kernel for other programs.
+
+    Args:
+        kernel: What is written.
+        format_name: One of :data:`FORMATS`.
+        path: The file, with the ending of its kind; a header goes beside it, with the ending
+            ``.h``.
+
+    Returns:
+        The files.
+
+    Raises:
+        UnknownNameError: there is no such format.
+        InvalidValueError: the format is for one target, the file has another ending or cannot be
+            written, or the header would replace one that was written by hand.
+        UnsupportedWorkload: the kernel has instructions that are not printed as C.
+        BuildFailed: LLVM or the C compiler rejects it, or there is no such compiler.
+    """
+    if format_name not in FORMATS:
+        raise UnknownNameError("export format", format_name, FORMATS)
+    _, make = FORMATS[format_name]
+    header_path = path.with_suffix(".h")
+    files = make(kernel, path.stem)
+    ending = next(iter(files))
+    if path.suffix != ending:
+        raise InvalidValueError(
+            f"a file of format {format_name} ends in {ending}, and {str(path)!r} does not"
+        )
+    written = [header_path if suffix == ".h" else path for suffix in files]
+    if header_path in written and header_path.exists() and not _is_ours(header_path):
+        raise InvalidValueError(
+            f"{str(header_path)!r} exists and is no header of an export: it is kept; export to a "
+            "file of another name"
+        )
+    for target, data in zip(written, files.values(), strict=True):
+        with replacing(target) as stream:
+            stream.write(data)
+    return tuple(written)
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
+    return not head or _MARK in head
+
+
+def _as_c(kernel: Kernel, stem: str) -> Files:
+    if len(kernel.variants) > 1:
+        names = ", ".join(variant.machine.name for variant in kernel.variants)
+        raise InvalidValueError(f"format c is for one target, not for several ({names})")
+    return {".c": c_file(kernel, f"{stem}.h").encode(), ".h": header(kernel).encode()}
+
+
+def _as_object(kernel: Kernel, _: str) -> Files:
+    return {".o": object_of(kernel), ".h": header(kernel).encode()}
+
+
+def _as_shared(kernel: Kernel, _: str) -> Files:
+    return {".so": _linked(kernel, "shared"), ".h": header(kernel).encode()}
+
+
+def _as_tvm_ffi(kernel: Kernel, _: str) -> Files:
+    return {".so": _linked(kernel, "tvm-ffi", ffi_file(kernel))}
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[Kernel, str], Files]]] = MappingProxyType(
+    {
+        "c": ("a source file of C and its header", _as_c),
+        "object": ("an object file and its header", _as_object),
+        "shared": ("a shared library and its header", _as_shared),
+        "tvm-ffi": ("a shared library that TVM-FFI loads", _as_tvm_ffi),
+    }
+)
+"""What a kernel can be written as: descriptions, and what makes the files."""
+
+
+def object_of(kernel: Kernel) -> bytes:
+    """The object file of a kernel.
+
+    Raises:
+        BuildFailed: LLVM rejects it.
+    """
+    machine = kernel.variants[0].machine
+    texts = [interface(kernel)]
+    texts += [variant.printed(prefix_of(it)) for it, variant in enumerate(kernel.variants)]
+    processor = "x86-64" if machine.is_x86 else machine.tuned_for
+    return compile_library(texts, machine.triple, processor, exported_names(kernel))
+
+
+def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
+    """A shared library of a kernel and what a source file adds to it."""
+    machine = kernel.variants[0].machine
+    compiler = _compiler(machine, format_name)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, result = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        whole.write_bytes(object_of(kernel))
+        given = [str(whole)]
+        if source:
+            added = Path(folder, "added.c")
+            added.write_text(source, encoding="utf-8")
+            given = [str(added), *given]
+        options = ["-O2", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden", "-o", str(result)]
+        _run([*compiler, *options, *given, "-Wl,--as-needed", "-lm"])
+        return result.read_bytes()
+
+
+def _compiler(machine: Machine, format_name: str) -> Sequence[str]:
+    """The command of a C compiler that links for a machine.
+
+    Raises:
+        BuildFailed: there is none.
+    """
+    arch, _, system = machine.triple.split("-", 2)
+    here = platform.machine() == machine.architecture and system == "linux-gnu"
+    names = ("cc", "gcc", "clang") if here else (f"{arch}-{system}-gcc",)
+    command = shlex.split(os.environ.get("CC", "")) or [
+        next(filter(shutil.which, names), names[0])
+    ]
+    if shutil.which(command[0]) is None:
+        raise BuildFailed(
+            f"format {format_name} is linked by a C compiler, and there is no {command[0]!r}: "
+            "install it, name another one by CC, or export as object or c"
+        )
+    return command
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        said = one_line(done.stderr or done.stdout, _MESSAGE_LIMIT)
+        raise BuildFailed(f"{command[0]} failed with status {done.returncode}: {said}")

@@ -1,0 +1,348 @@
+"""A kernel: the functions that an export declares, and the candidates that they run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+from autotune.backends.arrays import ALIGNMENT
+from autotune.backends.native.executable import Layout, Scratch
+from autotune.backends.native.exports.features import TILES
+from autotune.backends.native.exports.machines import Machine
+from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.ir.workloads import Workload
+from autotune.lower import CEmitter, LLVMEmitter, print_candidate
+from autotune.sketches import Candidate, Tensorize
+from autotune.sketches.intrinsics import find_intrinsic
+from autotune.targets import Target
+
+__all__ = [
+    "MOST_THREADS",
+    "Argument",
+    "Call",
+    "Kernel",
+    "Part",
+    "Size",
+    "Variant",
+    "kernel_of",
+    "missing_extensions",
+]
+
+_C_WORDS = frozenset(
+    """
+    auto break case char const continue default do double else enum extern float for goto if inline
+    int long register restrict return short signed sizeof static struct switch typedef union
+    unsigned void volatile while class new delete this template operator namespace private public
+    protected virtual friend using throw try catch bool true false typename main
+    """.split()  # noqa: SIM905
+)
+MOST_THREADS = 1 << 16
+"""Threads, at most, that a call is told of."""
+
+_PARAMETERS = ("scratch", "scratch_bytes", "threads", "launch", "pool", "arrays")
+
+
+@frozen
+class Argument:
+    """An array that a function takes.
+
+    Attributes:
+        name: Its name in C.
+        dtype: Element type; "" of memory without one.
+        shape: Its extents.
+        is_output: Whether it is written.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    is_output: bool
+
+
+@frozen
+class Part:
+    """Where a buffer lies in scratch memory: at ``fixed + each * threads`` bytes.
+
+    Attributes:
+        position: Of the buffer among the arrays of the program.
+        fixed: Bytes.
+        each: Bytes.
+    """
+
+    position: int
+    fixed: int
+    each: int
+
+
+@frozen
+class Size:
+    """A function that returns ``fixed + each * threads`` bytes, and takes ``threads`` or nothing.
+
+    Attributes:
+        name: Its name.
+        fixed: Bytes.
+        each: Bytes for each thread; None where it takes nothing.
+    """
+
+    name: str
+    fixed: int
+    each: int | None = None
+
+
+@frozen
+class Call:
+    """A function that checks the arrays that it is given, and runs an entry of the program.
+
+    Attributes:
+        name: Its name.
+        entry: The entry.
+        arguments: What it takes; memory of packed constants among it.
+        positions: Of each argument, among the arrays of the program.
+        scratch: Where buffers lie in the scratch memory, and its size; None where the function
+            takes neither scratch memory nor threads.
+    """
+
+    name: str
+    entry: str
+    arguments: tuple[Argument, ...]
+    positions: tuple[int, ...]
+    scratch: tuple[tuple[Part, ...], Size] | None = None
+
+
+@frozen(eq=False)
+class Variant:
+    """The functions for one machine.
+
+    Attributes:
+        machine: The machine.
+        candidate: What is printed for it.
+        arrays: Number of arrays of the program.
+        calls: Functions that run something, that of the kernel last.
+        sizes: Functions that say how much memory those take.
+        uses_tiles: Whether the program uses the tile registers of AMX.
+    """
+
+    machine: Machine
+    candidate: Candidate
+    arrays: int
+    calls: tuple[Call, ...]
+    sizes: tuple[Size, ...]
+    uses_tiles: bool = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the processor is asked for; no compiler uses tile registers by itself."""
+        found = self.machine.features
+        return found if self.uses_tiles else tuple(it for it in found if it not in TILES)
+
+    def printed(self, prefix: str) -> str:
+        """The program as LLVM IR, whose names begin with ``prefix``."""
+        attributes = ""
+        if self.features:
+            wanted = ",".join(f"+{name}" for name in self.features)
+            attributes = f' "target-features"="{wanted}"'
+        if self.machine.tuned_for != "generic":
+            attributes += f' "tune-cpu"="{self.machine.tuned_for}"'
+        emitter = LLVMEmitter(prefix=prefix, attributes=attributes)
+        return str(print_candidate(self.candidate, emitter, self.machine.width).text)
+
+    def printed_as_c(self, prefix: str) -> str:
+        """The program as C, whose names begin with ``prefix``."""
+        emitter = CEmitter(prefix, self.machine.width, self.machine.c_features)
+        return str(print_candidate(self.candidate, emitter, self.machine.width).text)
+
+
+@frozen(eq=False)
+class Kernel:
+    """A kernel of a workload.
+
+    Attributes:
+        name: Of the function that runs it.
+        workload: What it computes.
+        variants: Its programs, the first that a processor can run being the one it should.
+        threads: How many it was tuned for.
+    """
+
+    name: str
+    workload: Workload
+    variants: tuple[Variant, ...]
+    threads: int = 1
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """What can be called; all variants have the same functions."""
+        return self.variants[0].calls
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """What says how much memory calls take."""
+        return self.variants[0].sizes
+
+
+def kernel_of(
+    name: str, choices: Sequence[tuple[Candidate, Target, Machine]], threads: int = 1
+) -> Kernel:
+    """The kernel of candidates of one workload, for as many machines.
+
+    Args:
+        name: What its function is called.
+        choices: Candidates, what they were found for, and what they are exported for.
+        threads: How many they were tuned for.
+
+    Raises:
+        InvalidValueError: the name is none of C, or the candidates pack different constants.
+        UnsupportedTarget: a machine has too few vector registers for its candidate, or lacks
+            instructions of it; the machines have several architectures, or cannot be told apart.
+        UnsupportedWorkload: a candidate cannot be printed.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _C_WORDS:
+        raise InvalidValueError(
+            f"{name!r} is no name of a function in C: letters, digits and underscores, no digit "
+            "first, no word of the language"
+        )
+    _check_machines([machine for _, _, machine in choices])
+    variants = []
+    for candidate, found_for, machine in choices:
+        _check_registers(candidate, found_for, machine)
+        variants.append(_variant(name, candidate, machine))
+    # The greatest needs first: what has them has those of the others, too.
+    variants.sort(key=lambda it: -len(it.features))
+    _check_distinct(variants)
+    functions = {tuple(call.name for call in variant.calls) for variant in variants}
+    if len(functions) > 1:
+        raise InvalidValueError(
+            "the schedules pack different constants, and their functions differ: export each "
+            "target by itself"
+        )
+    return Kernel(name, choices[0][0].sketch.workload, tuple(variants), threads)
+
+
+def _check_machines(machines: Sequence[Machine]) -> None:
+    first, *others = machines
+    for other in others:
+        if other.triple != first.triple:
+            raise UnsupportedTarget(
+                f"one file is for one kind of machine: {first.triple} ({first.name!r}) or "
+                f"{other.triple} ({other.name!r})"
+            )
+        if not first.is_x86:
+            raise UnsupportedTarget(
+                f"several targets need a processor that says what it has, as x86-64 does: export "
+                f"{first.name!r} and {other.name!r} by themselves"
+            )
+
+
+def _check_distinct(variants: Sequence[Variant]) -> None:
+    for first, other in pairwise(variants):
+        if first.features == other.features:
+            raise UnsupportedTarget(
+                f"targets {first.machine.name!r} and {other.machine.name!r} have the same "
+                "extensions: no program can choose between them"
+            )
+
+
+def missing_extensions(candidate: Candidate, machine: Machine) -> list[str]:
+    """Extensions that instructions of a candidate need, and a machine lacks."""
+    steps = [step for step in candidate.sketch.core_steps if isinstance(step, Tensorize)]
+    needed = {name for step in steps for name in find_intrinsic(step.intrinsic).features}
+    return sorted(needed - {*machine.features})
+
+
+def _check_registers(candidate: Candidate, found_for: Target, machine: Machine) -> None:
+    """Refuse a machine that lacks instructions of a schedule, or whose registers hold less."""
+    missing = missing_extensions(candidate, machine)
+    if missing:
+        raise UnsupportedTarget(
+            f"target {machine.name!r} lacks {', '.join(missing)}, which the schedule of sketch "
+            f"{candidate.sketch.name!r} computes with: tune for {machine.name!r}, or name a "
+            "target that has them"
+        )
+    needed = found_for.vector_bytes * found_for.vector_registers
+    given = machine.target.vector_bytes * machine.target.vector_registers
+    if given < needed:
+        raise UnsupportedTarget(
+            f"target {machine.name!r} has {machine.target.vector_registers} vector registers of "
+            f"{machine.target.vector_bytes} bytes; the schedule of sketch "
+            f"{candidate.sketch.name!r} was tuned for {found_for.vector_registers} of "
+            f"{found_for.vector_bytes} ({found_for.name}): tune for {machine.name!r}, or name a "
+            "target with as many"
+        )
+
+
+def _variant(name: str, candidate: Candidate, machine: Machine) -> Variant:
+    workload = candidate.sketch.workload
+    program = print_candidate(candidate, LLVMEmitter(), machine.width)
+    layout = Layout.of(program, workload)
+    given = _arguments(workload)
+    first = len(given)
+    packs, packed, sizes, taken = [], [], [], {argument.name for argument in given}
+    for one in layout.packed:
+        constant = given[one.position]
+        own = _unique(f"packed_{constant.name}", taken)
+        memory = Argument(own, "", (layout.scratch[one.scratch].bytes(1),), True)
+        packed.append((memory, first + one.scratch))
+        sizes.append(Size(f"{name}_{own}_bytes", memory.shape[0]))
+        packs.append(
+            Call(
+                f"{name}_pack{own.removeprefix('packed')}",
+                one.entry,
+                (constant, memory),
+                (one.position, first + one.scratch),
+            )
+        )
+    parts, size = _scratch(name, layout, first)
+    run = Call(
+        name,
+        "run",
+        (*given, *(_read(memory) for memory, _ in packed)),
+        (*range(first), *(position for _, position in packed)),
+        (parts, size),
+    )
+    calls = (*packs, run)
+    arrays = first + len(layout.scratch)
+    return Variant(machine, candidate, arrays, calls, (*sizes, size), layout.uses_tiles)
+
+
+def _read(memory: Argument) -> Argument:
+    return Argument(memory.name, memory.dtype, memory.shape, False)
+
+
+def _arguments(workload: Workload) -> list[Argument]:
+    """Inputs and then outputs, by names that C has."""
+    tensors, taken = workload.tensors, set[str]()
+    outputs = [tensors[name] for name in workload.outputs]
+    return [
+        Argument(_unique(tensor.name, taken), tensor.dtype, tensor.shape, is_output)
+        for group, is_output in ((workload.inputs, False), (outputs, True))
+        for tensor in group
+    ]
+
+
+def _unique(text: str, taken: set[str]) -> str:
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    if not name or name[0].isdigit() or name in (*_C_WORDS, *_PARAMETERS):
+        name = f"array_{name}"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _scratch(name: str, layout: Layout, first: int) -> tuple[tuple[Part, ...], Size]:
+    """Where buffers lie, with a line between two: of equal sizes, they would share cache sets."""
+    own = {packed.scratch for packed in layout.packed}
+    parts, fixed, each = [], 0, 0
+    for number, scratch in enumerate(layout.scratch):
+        if number in own:
+            continue
+        parts.append(Part(first + number, fixed, each))
+        fixed, each = fixed + ALIGNMENT, each + _private(scratch)
+        fixed += 0 if scratch.private else scratch.bytes(1)
+    return tuple(parts), Size(f"{name}_scratch_bytes", fixed, each)
+
+
+def _private(scratch: Scratch) -> int:
+    return scratch.bytes(1) if scratch.private else 0

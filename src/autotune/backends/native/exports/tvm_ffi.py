@@ -1,0 +1,260 @@
+"""The functions of a kernel for TVM-FFI: what checks tensors, and calls them.
+
+The text needs no header of TVM-FFI: its binary interface, and DLPack's, are declared here. The
+one function of its library that is called makes an error; a program that loads this library has
+it, and its symbol is weak. Where TVM's runtime loads the library, it fills in the function that
+starts tasks on its threads, which stays null elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from autotune.backends.native.exports.c_interface import header
+from autotune.backends.native.exports.kernel import Argument, Call, Kernel, Size
+
+__all__ = ["ffi_file"]
+
+# Codes of DLPack.
+_KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+
+_SUPPORT = r"""
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  int32_t type;
+  uint32_t padding;
+  union { int64_t integer; void *pointer; } value;
+} any;
+
+typedef struct { uint8_t code, bits; uint16_t lanes; } data_type;
+
+typedef struct {
+  void *data;
+  struct { int32_t type, id; } device;
+  int32_t rank;
+  data_type type;
+  int64_t *shape, *strides;
+  uint64_t offset;
+} tensor;
+
+typedef struct {
+  const char *name, *type_name;
+  int rank;
+  data_type type;
+  const int64_t *shape;
+} expected;
+
+enum { NONE = 0, INTEGER = 1, TENSOR_POINTER = 7, TENSOR_OBJECT = 70, OBJECT_HEAD = 24, CPU = 1 };
+
+extern void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message)
+    __attribute__((weak));
+
+__attribute__((format(printf, 2, 3))) static int error(const char *kind, const char *text, ...) {
+  char message[512];
+  va_list values;
+  va_start(values, text);
+  vsnprintf(message, sizeof message, text, values);
+  va_end(values);
+  if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);
+  else fprintf(stderr, "%s: %s\n", kind, message);
+  return -1;
+}
+
+static void listed(char *text, size_t size, int rank, const int64_t *shape) {
+  size_t used = 0;
+  text[0] = 0;
+  for (int dim = 0; dim < rank && used < size; ++dim)
+    used += snprintf(text + used, size - used, dim ? ", %lld" : "%lld", (long long)shape[dim]);
+}
+
+static int taken(const char *function, int number, const any *given, const expected *wanted,
+                 void **data) {
+  const tensor *found = given->value.pointer;
+  if (given->type == TENSOR_OBJECT) found = (const tensor *)((const char *)found + OBJECT_HEAD);
+  else if (given->type != TENSOR_POINTER)
+    return error("TypeError", "%s: argument %d (%s) is no tensor", function, number, wanted->name);
+  if (found->device.type != CPU)
+    return error("ValueError", "%s: argument %d (%s) is not in the memory of the CPU", function,
+                 number, wanted->name);
+  if (found->type.code != wanted->type.code || found->type.bits != wanted->type.bits ||
+      found->type.lanes != 1)
+    return error("TypeError", "%s: argument %d (%s) has to be of %s (code %d, %d bits), not of "
+                 "code %d, %d bits, %d lanes", function, number, wanted->name, wanted->type_name,
+                 wanted->type.code, wanted->type.bits, found->type.code, found->type.bits,
+                 found->type.lanes);
+  int same = found->rank == wanted->rank;
+  for (int dim = 0; same && dim < wanted->rank; ++dim)
+    same = found->shape[dim] == wanted->shape[dim];
+  if (!same) {
+    char have[160], want[160];
+    listed(have, sizeof have, found->rank, found->shape);
+    listed(want, sizeof want, wanted->rank, wanted->shape);
+    return error("ValueError", "%s: argument %d (%s) has to have shape [%s], not [%s]", function,
+                 number, wanted->name, want, have);
+  }
+  int64_t stride = 1;
+  for (int dim = wanted->rank - 1; found->strides && dim >= 0; --dim) {
+    if (wanted->shape[dim] != 1 && found->strides[dim] != stride)
+      return error("ValueError", "%s: argument %d (%s) is not contiguous in row-major order",
+                   function, number, wanted->name);
+    stride *= wanted->shape[dim];
+  }
+  *data = (char *)found->data + found->offset;
+  if (!*data || (uintptr_t)*data % 64)
+    return error("ValueError", "%s: argument %d (%s) begins at address %p, which is no multiple "
+                 "of 64", function, number, wanted->name, *data);
+  return 0;
+}
+
+/* Scratch memory of a thread, which keeps it until it ends. */
+typedef struct { size_t size; void *memory; } room;
+
+static pthread_key_t key;
+
+static void freed(void *held) {
+  free(((room *)held)->memory);
+  free(held);
+}
+
+__attribute__((constructor)) static void begin(void) { pthread_key_create(&key, freed); }
+
+__attribute__((destructor)) static void end(void) {
+  room *held = pthread_getspecific(key);
+  if (held) freed(held);
+  pthread_key_delete(key);
+}
+
+static void *scratch_of(size_t size) {
+  room *held = pthread_getspecific(key);
+  if (!held && !((held = calloc(1, sizeof *held)) && !pthread_setspecific(key, held))) {
+    free(held);
+    return 0;
+  }
+  if (held->size < size) {
+    free(held->memory);
+    held->memory = aligned_alloc(64, (size + 63) / 64 * 64);
+    held->size = held->memory ? size : 0;
+  }
+  return held->memory;
+}
+
+/* Parallel loops on the threads of TVM's runtime, as many as there are and at most THREADS. */
+typedef struct { void *sync; int32_t count; } group;
+typedef struct { autotune_task *task; void *const *arrays; int64_t count; } work;
+
+EXPORTED int (*__TVMBackendParallelLaunch)(int (*)(int, group *, void *), void *, int);
+
+static int part(int number, group *all, void *data) {
+  const work *own = data;
+  int64_t parts = all->count < THREADS ? all->count : THREADS;
+  int64_t begin = own->count * number / parts, end = own->count * (number + 1) / parts;
+  if (number < parts) own->task(own->arrays, begin, end, number);
+  return 0;
+}
+
+static void launched(void *pool, autotune_task *task, void *const *arrays, int64_t count) {
+  work all = {task, arrays, count};
+  (void)pool;
+  if (__TVMBackendParallelLaunch(part, &all, 0)) task(arrays, 0, count, 0);
+}
+
+static int finished(const char *function, int result) {
+  if (result == AUTOTUNE_OK) return 0;
+  if (result == AUTOTUNE_NO_PROCESSOR)
+    return error("RuntimeError", "%s: this processor lacks instructions that it was built with",
+                 function);
+  return error("RuntimeError", "%s: failed with status %d", function, result);
+}
+"""
+
+
+def ffi_file(kernel: Kernel, others: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A source file of C that defines the functions of a kernel as TVM-FFI looks them up.
+
+    Args:
+        kernel: The kernel.
+        others: Other names that functions have, too, beside ``main`` of what runs it.
+    """
+    texts = [_sized(size) for size in kernel.sizes if size.each is None]
+    texts += [_called(call, kernel.name) for call in kernel.calls]
+    names = {"main": kernel.calls[-1].name, **others}
+    texts += [
+        f"{_head(other)}  return __tvm_ffi_{name}(self, given, count, result);\n}}\n"
+        for other, name in names.items()
+    ]
+    constants = (
+        '#define EXPORTED __attribute__((visibility("default")))\n'
+        f"enum {{ THREADS = {kernel.threads} }};\n"
+    )
+    return "\n".join([header(kernel), constants, _SUPPORT, *texts])
+
+
+def _head(name: str) -> str:
+    parameters = "void *self, const any *given, int32_t count, any *result"
+    return f"EXPORTED int __tvm_ffi_{name}({parameters}) {{\n  (void)self;\n"
+
+
+def _sized(size: Size) -> str:
+    return (
+        f"{_head(size.name)}  (void)given;\n"
+        f'  if (count) return error("TypeError", "{size.name}: takes no argument");\n'
+        "  result->type = INTEGER;\n  result->padding = 0;\n"
+        f"  result->value.integer = (int64_t){size.name}();\n  return 0;\n}}\n"
+    )
+
+
+def _called(call: Call, kernel: str) -> str:
+    count = len(call.arguments)
+    lines = [
+        f"  if (count != {count})",
+        f'    return error("TypeError", "{call.name}: takes {count} tensors, not %d arguments", '
+        "(int)count);",
+        f"  void *arrays[{count}];",
+    ]
+    for number, argument in enumerate(call.arguments):
+        lines += _checked(call.name, number, argument, kernel)
+    given = [f"arrays[{number}]" for number in range(count)]
+    before = []
+    if call.scratch is not None:
+        _, size = call.scratch
+        given += ["scratch", "bytes", "THREADS", "launch", "0"]
+        has_pool = "THREADS > 1 && __TVMBackendParallelLaunch"
+        before = [
+            f"  autotune_launch *launch = {has_pool} ? launched : 0;",
+            f"  size_t bytes = {size.name}(THREADS);",
+            "  void *scratch = bytes ? scratch_of(bytes) : 0;",
+            f'  if (bytes && !scratch) return error("MemoryError", "{call.name}: %zu bytes of '
+            'scratch memory cannot be had", bytes);',
+        ]
+    lines += [*before, f"  int status = {call.name}({', '.join(given)});"]
+    lines += [
+        "  result->type = NONE;",
+        "  result->padding = 0;",
+        "  result->value.integer = 0;",
+        f'  return finished("{call.name}", status);',
+    ]
+    return _head(call.name) + "\n".join(lines) + "\n}\n"
+
+
+def _checked(function: str, number: int, argument: Argument, kernel: str) -> list[str]:
+    """The check of one tensor; memory without an element type is a row of bytes."""
+    dtype = argument.dtype or "uint8"
+    extents = ", ".join(map(str, argument.shape)) or "1"
+    if not argument.dtype:
+        extents = f"(int64_t){kernel}_{argument.name}_bytes()"
+    kind = dtype.rstrip("0123456789")
+    bits = 8 if dtype == "bool" else int(dtype.removeprefix(kind))
+    own = f"wanted{number}"
+    return [
+        f"  const int64_t shape{number}[] = {{{extents}}};",
+        f'  const expected {own} = {{"{argument.name}", "{dtype}", {len(argument.shape)}, '
+        f"{{{_KINDS[kind]}, {bits}, 1}}, shape{number}}};",
+        f'  if (taken("{function}", {number + 1}, &given[{number}], &{own}, &arrays[{number}]))',
+        "    return -1;",
+    ]
