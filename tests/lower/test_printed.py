@@ -145,7 +145,7 @@ def test_registers_of_a_tile_are_written_to_memory_once() -> None:
 def test_copies_transpose_squares_where_they_are_padded_too(workload: Workload) -> None:
     """What rows beyond an operand would hold is not read, and not element by element either."""
     transposing = 0
-    for candidate in drawn(workload, preset("haswell-2core"), 1):
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 1):
         if "packed" in candidate.sketch.name:
             text = text_of(candidate)
             copies = re.findall(r"store float [^\n]*", text)

@@ -11,23 +11,26 @@ from attrs import evolve
 from emulated_instructions import assembly, emulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import skip_here
+from numpy.typing import NDArray
 from tile_machine import TileMachine
 
 from autotune.backends import InvalidSchedule
 from autotune.backends.native import NativeBackend
-from autotune.ir.workloads import Workload, batch_matmul, conv2d, gemm
+from autotune.errors import UnsupportedTarget
+from autotune.ir.workloads import Workload, batch_matmul, conv2d, gemm, random_inputs
 from autotune.lower import LLVMEmitter, print_candidate
 from autotune.sketches import Candidate, Interleave, Tensorize
 from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
-from autotune.testing.programs import check_executable, request_for
+from autotune.targets import Target, check_runs_here, preset
+from autotune.testing.programs import check_candidate, check_executable, request_for
 
 BACKEND = NativeBackend()
 
 # What a processor has instructions for.
 PRODUCTS = {
     "cascadelake-1core": ("int8", "u8s8s32"),
-    "alderlake-1core": ("u8s8s32",),
+    "alderlake-1core": ("int8", "u8s8s32"),
     "sapphirerapids-1core": ("int8", "u8s8s32", "bfloat16"),
 }
 
@@ -107,6 +110,37 @@ def test_every_sketch_computes_what_the_reference_does(name: str) -> None:
 
     run()
     assert called
+
+
+def extremes(workload: Workload) -> dict[str, NDArray[np.generic]]:
+    """Bytes whose products are the largest, of both signs, among random ones."""
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    for array in inputs.values():
+        bounds = np.iinfo(array.dtype)
+        array[: len(array) // 2] = bounds.max
+        array[len(array) // 2] = bounds.min
+    return inputs
+
+
+@pytest.mark.parametrize("dtype", ["int8", "u8s8s32"])
+def test_sums_are_exact_for_all_bytes(dtype: str) -> None:
+    target, workload = preset("cascadelake-1core"), gemm(m=16, n=20, k=52, dtype=dtype)
+    inputs, machine = extremes(workload), TileMachine()
+    for candidate in candidates_of(workload, target):
+        check_executable(emulated(candidate, target, machine), workload, inputs)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_instructions_of_this_processor_do_what_is_put_in_their_place(name: str) -> None:
+    target = preset(name)
+    try:
+        check_runs_here(target, BACKEND.name)
+    except UnsupportedTarget as error:
+        skip_here(str(error))
+    for dtype in PRODUCTS[name]:
+        workload = gemm(m=32, n=64, k=128, dtype=dtype)
+        for candidate in candidates_of(workload, target):
+            check_candidate(BACKEND, candidate, target)
 
 
 SINGLE = (

@@ -28,10 +28,12 @@ def _dot(
     dtypes: tuple[str, str, str],
     features: tuple[str, ...],
     implementation: str,
+    plugins: tuple[str, ...] = ("tvm", "mlir"),
 ) -> Intrinsic:
     """A vector of sums of products of 32 bits of either factor, the left one broadcast.
 
-    ``dtypes``: of the left factor, of the right one and of the sums.
+    ``dtypes``: of the left factor, of the right one and of the sums; ``plugins``: backends that
+    implement it beside the built-in one.
     """
     left, right, total = dtypes
     group = _GROUP_BYTES // element_type(left).bytes
@@ -46,8 +48,7 @@ def _dot(
         features=features,
         implementations={
             "native": f"{_LOWERED}.dot_products:{implementation.removesuffix('_signed')}",
-            "tvm": f"autotune_tvm.dot_products:{implementation}",
-            "mlir": f"autotune_mlir.dot_products:{implementation}",
+            **{it: f"autotune_{it}.dot_products:{implementation}" for it in plugins},
         },
         # One of the factors of instructions is unsigned.
         corrected=left == "int8",
@@ -197,6 +198,7 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
             _dot("vnni-16x4", 16, _UNSIGNED, _VNNI, "vnni_512"),
             _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512_signed"),
             _dot("vnni-8x4", 8, _UNSIGNED, ("avxvnni",), "vnni_256"),
+            _dot("vnni-8x4-signed", 8, _SIGNED, ("avxvnni",), "vnni_256", plugins=()),
             _dot("bf16-16x2", 16, _BFLOAT16, ("avx512bf16",), "bfloat16_512"),
             _dot("bf16-8x2", 8, _BFLOAT16, ("avx512bf16", "avx512vl"), "bfloat16_256"),
             _product(
