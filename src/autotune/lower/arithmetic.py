@@ -40,10 +40,6 @@ class ArithmeticEmitter(Emitter):
         """A conversion of LLVM."""
 
     @abstractmethod
-    def bitcast(self, value: Value, dtype: str) -> Value:
-        """The same bits as numbers of another type of the same size."""
-
-    @abstractmethod
     def called(self, name: str, *operands: Value) -> Value:
         """A function of floats: one of ``Unary``, or ``pow``."""
 
@@ -186,11 +182,11 @@ class ArithmeticEmitter(Emitter):
     def _of_bfloat16(self, value: Value) -> Value:
         wide = self.converted("zext", value, "int32")
         bits = self.operation("shl", wide, self.constant(16, "int32"))
-        return self.bitcast(bits, "float32")
+        return self.bitcast(bits, "float32", value.lanes)
 
     def _to_bfloat16(self, value: Value) -> Value:
         """Rounded to the nearest, halfway to even; NaN stays NaN."""
-        bits, number = self.bitcast(value, "int32"), self.constant
+        bits, number = self.bitcast(value, "int32", value.lanes), self.constant
         high = self.operation("lshr", bits, number(16, "int32"))
         odd = self.operation("and", high, number(1, "int32"))
         nearest = self.operation("add", bits, number(0x7FFF, "int32"))
@@ -227,10 +223,12 @@ class _Arithmetic(Arithmetic):
         return self._emitter.select(condition, self._float(yes), self._float(no))
 
     def bits(self, value: Any) -> Value:
-        return self._emitter.bitcast(self._float(value), "int32")
+        given = self._float(value)
+        return self._emitter.bitcast(given, "int32", given.lanes)
 
     def of_bits(self, value: Any) -> Value:
-        return self._emitter.bitcast(self._bits(value), "float32")
+        given = self._bits(value)
+        return self._emitter.bitcast(given, "float32", given.lanes)
 
     def converted(self, value: Any) -> Value:
         return self._emitter.cast(self._bits(value), "float32")

@@ -26,7 +26,8 @@ class Value:
 
     Attributes:
         handle: What the printer knows it by.
-        dtype: Its element type; comparisons give ``bool``, indices are ``int64``.
+        dtype: Its element type; comparisons give ``bool``, indices are ``int64``, addresses that
+            are given to instructions ``pointer``.
         lanes: How many numbers it has; 1: a scalar.
     """
 
@@ -146,6 +147,10 @@ class Emitter(ABC):
         """The columns of a square of vectors."""
 
     @abstractmethod
+    def interleaved(self, left: Value, right: Value) -> Value:
+        """The lanes of two vectors of equal length in turn, beginning with ``left``."""
+
+    @abstractmethod
     def halves(self, value: Value) -> tuple[Value, Value]:
         """The lower and the upper half of a vector of an even number of lanes."""
 
@@ -164,6 +169,39 @@ class Emitter(ABC):
     @abstractmethod
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         """``yes`` where the condition holds, lane by lane; both are computed."""
+
+    @abstractmethod
+    def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
+        """The bits of a value as ``lanes`` numbers of another type, as many bits in all."""
+
+    @abstractmethod
+    def pointer(self, place: Place, at: Linear) -> Value:
+        """The address of an element of memory, as an argument of :meth:`execute`."""
+
+    @abstractmethod
+    def intrinsic(self, name: str, dtype: str, lanes: int, arguments: Sequence[Value]) -> Value:
+        """The result of an instruction that has no other effect.
+
+        Args:
+            name: Of LLVM's function that stands for it, such as
+                ``"llvm.x86.avx512.vpdpbusd.512"``.
+            dtype: Element type of the result.
+            lanes: Of the result.
+            arguments: As LLVM's function takes them, in numbers and types: vectors of bytes where
+                it takes such, of its ``bfloat`` those of ``bfloat16``.
+        """
+
+    @abstractmethod
+    def execute(self, name: str, arguments: Sequence[Value]) -> None:
+        """Run an instruction for its effect on memory or on registers that the program names.
+
+        Such instructions stay in their order among each other, and among loads and stores.
+
+        Args:
+            name: As of :meth:`intrinsic`, such as ``"llvm.x86.tileloadd64"``.
+            arguments: As of :meth:`intrinsic`; where LLVM's function takes an immediate number,
+                one of :meth:`constant`, where it takes a pointer, one of :meth:`pointer`.
+        """
 
     def reduced(self, op: str, value: Value) -> Value:
         """All lanes combined in halves: a tree, whose order is the same on every processor."""

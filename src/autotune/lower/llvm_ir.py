@@ -31,6 +31,7 @@ _TYPES = {
     "bfloat16": "i16",  # LLVM calls a library to round to its own type where no instruction does
     "float32": "float",
     "float64": "double",
+    "pointer": "ptr",
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 _SUFFIXES = {"half": "f16", "float": "f32", "double": "f64"}
@@ -63,6 +64,11 @@ def _of(dtype: str, lanes: int = 1) -> str:
 def _in_memory(dtype: str, lanes: int = 1) -> str:
     name = "i8" if dtype == "bool" else _of(dtype)
     return name if lanes == 1 else f"<{lanes} x {name}>"
+
+
+def _as_argument(dtype: str, lanes: int) -> str:
+    """A type as LLVM's functions for instructions take it."""
+    return _of(dtype, lanes).replace("i16", "bfloat") if dtype == "bfloat16" else _of(dtype, lanes)
 
 
 def _literal(value: float | int | bool, dtype: str) -> str:
@@ -396,6 +402,11 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         text = f"shufflevector {kind} {left.handle}, {kind} {right.handle}, "
         return self._value(f"{text}<{len(lanes)} x i32> <{mask}>", left.dtype, len(lanes))
 
+    def interleaved(self, left: Value, right: Value) -> Value:
+        lanes = left.lanes
+        order = [lane + side for lane in range(lanes) for side in (0, lanes)]
+        return self._shuffled(left, right, order)
+
     def halves(self, value: Value) -> tuple[Value, Value]:
         if value.lanes == 2:
             return self.lane(value, 0), self.lane(value, 1)
@@ -461,9 +472,41 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         text = f"{name} {_of(value.dtype, lanes)} {value.handle} to {_of(dtype, lanes)}"
         return self._value(text, dtype, lanes)
 
-    def bitcast(self, value: Value, dtype: str) -> Value:
-        kinds = _of(value.dtype, value.lanes), _of(dtype, value.lanes)
-        return self._value(f"bitcast {kinds[0]} {value.handle} to {kinds[1]}", dtype, value.lanes)
+    def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
+        kinds = _of(value.dtype, value.lanes), _of(dtype, lanes)
+        if kinds[0] == kinds[1]:
+            return Value(value.handle, dtype, lanes)
+        return self._value(f"bitcast {kinds[0]} {value.handle} to {kinds[1]}", dtype, lanes)
+
+    # Instructions
+
+    def pointer(self, place: Place, at: Linear) -> Value:
+        found, _ = self._pointer(place, at)
+        return Value(found, "pointer")
+
+    def intrinsic(self, name: str, dtype: str, lanes: int, arguments: Sequence[Value]) -> Value:
+        kind = _as_argument(dtype, lanes)
+        found = self._value(f"call {kind} {self._given(kind, name, arguments)}", dtype, lanes)
+        return self._with_kind(found, kind, _of(dtype, lanes))
+
+    def execute(self, name: str, arguments: Sequence[Value]) -> None:
+        self._line(f"call void {self._given('void', name, arguments)}")
+
+    def _given(self, result: str, name: str, arguments: Sequence[Value]) -> str:
+        """A function of LLVM with its arguments, in their own types."""
+        kinds = [_as_argument(value.dtype, value.lanes) for value in arguments]
+        self._declare(f"declare {result} @{name}({', '.join(kinds)})")
+        given = [
+            f"{kind} {self._with_kind(value, _of(value.dtype, value.lanes), kind).handle}"
+            for value, kind in zip(arguments, kinds, strict=True)
+        ]
+        return f"@{name}({', '.join(given)})"
+
+    def _with_kind(self, value: Value, before: str, after: str) -> Value:
+        if before == after:
+            return value
+        text = f"bitcast {before} {value.handle} to {after}"
+        return self._value(text, value.dtype, value.lanes)
 
     def _declare(self, text: str) -> None:
         self._declared.add(text)

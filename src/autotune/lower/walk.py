@@ -53,6 +53,7 @@ class Program:
             has its own.
         packed: Which of it holds a constant that is packed before, by the entry of this name:
             the entry, the constant, and the place.
+        uses_tiles: Whether its process has to ask for the tile registers of AMX before it runs.
     """
 
     text: Any
@@ -60,6 +61,7 @@ class Program:
     outputs: tuple[Place, ...]
     scratch: tuple[Place, ...]
     packed: tuple[tuple[str, str, Place], ...] = ()
+    uses_tiles: bool = False
 
 
 def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Program:

@@ -193,9 +193,10 @@ class _Derivation:
         elif isinstance(step, Tensorize):
             self._mark(schedule, step.loops[:-1], "unrolled")
             self._mark(schedule, step.loops[-1:], "vectorized")
+            schedule.intrinsic = step.intrinsic
         elif isinstance(step, WarpTensorize):
             self._mark(schedule, step.loops, "unrolled")
-            schedule.intrinsic = step.intrinsic
+            schedule.intrinsic, schedule.in_fragments = step.intrinsic, True
 
     def _rewrite(self, step: SplitReduction | ChunkReduction | ChunkScan | Im2col) -> None:
         """Go on with a workload of which some stages are others."""

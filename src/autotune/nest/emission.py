@@ -382,7 +382,7 @@ class _Emission:
         name = f"{stage.name}.write"
         inside = schedule.reach_inside(path)
         loops = self._tile_loops(schedule, name, inside, schedule.write_factors)
-        loops = fragment_loops(schedule, name, path, {}) if schedule.intrinsic else loops
+        loops = fragment_loops(schedule, name, path, {}) if schedule.in_fragments else loops
         tile = evolve(self._write_access(schedule, f"{stage.name}.tile"), write=False)
         forms = tile.forms
         shape = tuple(const(extent) for extent in stage.output.shape)
@@ -434,7 +434,7 @@ class _Emission:
         inside = {own: reach[theirs] for theirs, own in names.items()}
         fused.extents = {own: producer.extents[theirs] for theirs, own in names.items()}
         loops = self._tile_loops(fused, fused.stage.name, inside, fused.write_factors)
-        if producer.intrinsic:
+        if producer.in_fragments:
             loops = fragment_loops(producer, fused.stage.name, path, names)
         reads = self._accesses(fused)
         name = fused.stage.name

@@ -151,7 +151,7 @@ class Statement:
         guards: Axes whose loops may pass their extent, with that extent: what lies beyond is
             skipped.
         unroll_limit: Statements that the compiler may make by unrolling loops; 0: unrolls none.
-        intrinsic: The matrix instruction that the threads of a warp run its innermost loops as.
+        intrinsic: The instruction that its innermost loops are calls of, as steps name it.
         pipelined: Name of the loop of which it runs one iteration late, and of the statement in
             whose own loops it does. Buffers that are allocated in this loop and that it reads
             keep what they hold until they are written again.

@@ -46,7 +46,8 @@ class StageSchedule:
         fetch_stages: How many iterations of a loop have what they fetch in memory at once.
         covered: Axes whose loops may pass their extent.
         unroll_limit: Statements that the compiler may make by unrolling.
-        intrinsic: The matrix instruction that warps run the innermost loops as.
+        intrinsic: The instruction that its innermost loops are calls of.
+        in_fragments: Whether the threads of a warp share it, each with a part of the result.
         pipelined: The loop of which it is one iteration late, and the stage in whose loops it is.
         streams: 1 where its result is written past the caches.
         early: What it asks for early.
@@ -73,6 +74,7 @@ class StageSchedule:
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)
     intrinsic: str = ""
+    in_fragments: bool = False
     pipelined: tuple[str, str] | None = None
     streams: IntExpr = const(0)
     early: tuple[EarlyRead, ...] = ()
