@@ -8,79 +8,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from printed_workloads import BUILDERS, TARGETS, drawn, examples
 
 from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import (
     Workload,
     attention,
-    batch_matmul,
-    conv1d,
     conv2d,
-    conv3d,
-    cumsum,
-    dense,
-    depthwise_conv2d,
-    elementwise,
     gemm,
     random_inputs,
     softmax,
 )
 from autotune.lower import LLVMEmitter, print_candidate
 from autotune.sketches import Candidate
-from autotune.spaces import SketchSpace
-from autotune.targets import Target, detect_cpu, preset
+from autotune.targets import detect_cpu, preset
 from autotune.testing.nest_interpreter import run_candidate
 from autotune.testing.programs import check_candidate, sample_candidates
 
 BACKEND = NativeBackend()
-
-# Lengths that vectors and tiles divide, and others: prime, odd, 1, tall and flat.
-SHORT = st.sampled_from((1, 2, 3, 5, 7, 8, 12, 13, 16))
-LONG = st.sampled_from((1, 6, 8, 15, 16, 17, 24, 31, 32, 48, 64))
-IMAGE = st.integers(3, 9)
-FLAG = st.integers(0, 1)
-FLOATS = st.sampled_from(("float32", "float16", "bfloat16", "float64"))
-PRODUCTS = st.sampled_from(("float32", "float16", "bfloat16", "float64", "int8", "u8s8s32"))
-
-BUILDERS: dict[str, st.SearchStrategy[Workload]] = {
-    "gemm": st.builds(gemm, m=SHORT, n=LONG, k=LONG, dtype=PRODUCTS),
-    "batch_matmul": st.builds(batch_matmul, b=SHORT, m=SHORT, n=LONG, k=SHORT),
-    "dense": st.builds(dense, m=SHORT, n=LONG, k=LONG, bias=FLAG, relu=FLAG),
-    "conv1d": st.builds(conv1d, w=IMAGE, ci=SHORT, co=LONG, pad=FLAG),
-    "conv2d": st.builds(
-        conv2d,
-        h=IMAGE,
-        w=IMAGE,
-        ci=SHORT,
-        co=SHORT,
-        pad=FLAG,
-        stride=st.integers(1, 2),
-        bias=FLAG,
-        relu=FLAG,
-    ),
-    "conv3d": st.builds(conv3d, d=IMAGE, h=IMAGE, w=IMAGE, ci=SHORT, co=SHORT, pad=FLAG),
-    "depthwise": st.builds(depthwise_conv2d, h=IMAGE, w=IMAGE, c=LONG, pad=FLAG),
-    "softmax": st.builds(softmax, m=SHORT, n=LONG, dtype=FLOATS),
-    "elementwise": st.builds(elementwise, m=SHORT, n=LONG, dtype=FLOATS),
-    "cumsum": st.builds(cumsum, m=SHORT, n=LONG),
-    "attention": st.builds(attention, h=SHORT, n=SHORT, m=SHORT, d=SHORT),
-    "causal": st.builds(attention, h=SHORT, n=SHORT, d=SHORT, causal=st.just(1)),
-}
-
-# Vectors of 4, 8 and 16 floats: this machine need not have them for their programs to run on it.
-TARGETS = ("haswell-2core", "sapphirerapids-2core")
-
-
-def examples(share: int) -> int:
-    """A share of the examples of other properties: each compiles a program for every sketch."""
-    return max(2, settings().max_examples // share)
-
-
-def drawn(workload: Workload, target: Target, seed: int, each: int = 1) -> list[Candidate]:
-    """Candidates of all sketches for a target, whatever this machine is."""
-    space = SketchSpace(workload, target, BACKEND.limits(target))
-    count = each * len(space.sketches())
-    return list(space.sample(count, np.random.default_rng(seed)))
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -88,7 +33,7 @@ def test_every_sketch_computes_what_the_reference_does(name: str) -> None:
     @settings(max_examples=examples(15))
     @given(BUILDERS[name], st.sampled_from(TARGETS), st.integers(0, 2**16))
     def check(workload: Workload, machine: str, seed: int) -> None:
-        candidates = drawn(workload, preset(machine), seed)
+        candidates = drawn(BACKEND, workload, preset(machine), seed)
         for candidate in {it.sketch.digest: it for it in candidates}.values():
             check_candidate(BACKEND, candidate, detect_cpu())
 
@@ -102,7 +47,7 @@ def test_every_sketch_computes_what_the_reference_does(name: str) -> None:
 def test_programs_agree_with_the_interpreter_of_the_nest(workload: Workload) -> None:
     """The interpreter knows nothing of vectors, registers and addresses."""
     inputs = random_inputs(workload, np.random.default_rng(0))
-    for candidate in drawn(workload, preset("haswell-2core"), 1):
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 1):
         meant = run_candidate(candidate, inputs)
         for name, tensor in workload.tensors.items():
             if name in workload.outputs:
@@ -120,7 +65,9 @@ def test_parallel_loops_run_as_tasks(threads: int) -> None:
 
 def test_bounded_loops_of_one_iteration() -> None:
     """Their counters are no digits of what they bound."""
-    for candidate in drawn(attention(h=1, n=4, d=4, causal=1), preset("haswell-2core"), 0, each=2):
+    for candidate in drawn(
+        BACKEND, attention(h=1, n=4, d=4, causal=1), preset("haswell-2core"), 0, each=2
+    ):
         check_candidate(BACKEND, candidate, detect_cpu())
 
 
@@ -129,7 +76,7 @@ def text_of(candidate: Candidate, width: int = 8) -> str:
 
 
 def test_the_same_candidate_gives_the_same_text() -> None:
-    candidate = drawn(gemm(m=8, n=16, k=8), preset("haswell-2core"), 3)[0]
+    candidate = drawn(BACKEND, gemm(m=8, n=16, k=8), preset("haswell-2core"), 3)[0]
     assert text_of(candidate) == text_of(candidate)
 
 
@@ -139,7 +86,7 @@ def count(text: str, wanted: Callable[[str], bool]) -> int:
 
 def test_registers_of_a_tile_are_written_to_memory_once() -> None:
     """No product is added in memory: the loop over k holds multiplications and loads alone."""
-    for candidate in drawn(gemm(m=24, n=64, k=64), preset("haswell-2core"), 5):
+    for candidate in drawn(BACKEND, gemm(m=24, n=64, k=64), preset("haswell-2core"), 5):
         text = text_of(candidate)
         products = count(text, lambda line: "fmul contract <" in line)
         assert products > 0, candidate.sketch.name

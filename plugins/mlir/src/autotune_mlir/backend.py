@@ -22,10 +22,11 @@ from autotune.sketches import Prepack, is_default, is_prepackable
 from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_mlir import bindings, code_generation, compiler, host, openmp, versions
-from autotune_mlir.limits import limits_of
+from autotune_mlir import code_generation, compiler, host, openmp, versions
+from autotune_mlir.limits import LIMITS
 from autotune_mlir.lowering import DEFAULT_SCHEDULE
 from autotune_mlir.networks.function import ModuleFunction
+from autotune_mlir.printed import Printed, is_printed, lower_printed, print_request
 from autotune_mlir.scripted import program_of, schedule_of, scheduled_text
 
 __all__ = ["MLIRBackend"]
@@ -61,7 +62,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "11"
+    version = "12"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:
@@ -84,14 +85,13 @@ class MLIRBackend(Backend):
         host.check_measuring(target, threads)
 
     def limits(self, target: Target) -> ScheduleLimits:
-        """What can be replayed.
+        """What is printed.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
-            BindingsMissing: no bindings are installed.
         """
         host.check_target(target)
-        return limits_of(bindings.chosen())
+        return LIMITS
 
     def worker_environment(self, threads: int) -> dict[str, str]:
         """The settings that the OpenMP runtime reads when it is loaded."""
@@ -143,15 +143,22 @@ class MLIRBackend(Backend):
             BuildFailed: one of MLIR's passes rejected the scheduled program.
             UnsupportedTarget: this machine cannot run programs for the target.
         """
-        return self._lower(request, _packed_positions(request))
-
-    def _lower_whole(self, request: BuildRequest) -> LoweredProgram:
-        """As :meth:`lower`; the program packs its constants in every call."""
-        return self._lower(request, ())
-
-    def _lower(self, request: BuildRequest, packed: Sequence[int]) -> LoweredProgram:
         host.check_measuring(request.target, request.threads)
-        lowered = compiler.lower(
+        if is_printed(request):
+            printed = print_request(request)
+            return LoweredProgram(request, printed, printed.digest)
+        lowered = self._scripted(request, _packed_positions(request))
+        return LoweredProgram(request, lowered, lowered.digest)
+
+    def _lower_whole(self, request: BuildRequest) -> compiler.Lowered:
+        """As :meth:`lower`; the program packs its constants in every call."""
+        host.check_measuring(request.target, request.threads)
+        if is_printed(request):
+            return lower_printed(print_request(request), whole=True)
+        return self._scripted(request, ())
+
+    def _scripted(self, request: BuildRequest, packed: Sequence[int]) -> compiler.Lowered:
+        return compiler.lower(
             program_of(request.workload, request.program, request.candidate),
             schedule_of(request),
             threads=request.threads,
@@ -160,7 +167,6 @@ class MLIRBackend(Backend):
             packed=packed,
             vectors=host.vector_instructions(request.target),
         )
-        return LoweredProgram(request, lowered, lowered.digest)
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         """Compile with LLVM.
@@ -168,23 +174,31 @@ class MLIRBackend(Backend):
         Raises:
             BuildFailed: LLVM rejected the program.
         """
+        from autotune.backends.native.executable import Layout, NestExecutable
         from autotune_mlir.executable import MLIRExecutable, PackedOperand
 
+        request = lowered.request
+        if isinstance(lowered.program, Printed):
+            code = code_generation.generate(lower_printed(lowered.program))
+            layout = Layout.of(lowered.program.program, request.workload)
+            return NestExecutable(code, layout, request.workload, request.threads)
         made: compiler.Lowered = lowered.program
         packers = [
             PackedOperand(it.position, it.shape, code_generation.generate(it.program))
             for it in made.packers
         ]
-        return MLIRExecutable(code_generation.generate(made), lowered.request.workload, packers)
+        return MLIRExecutable(code_generation.generate(made), request.workload, packers)
 
     def show(self, request: BuildRequest) -> str:
-        """The scheduled program as MLIR's text, before the passes that lower it.
+        """The program as MLIR's text, before the passes that lower it.
 
         Of its default pipeline, which consists of passes, it is the text after the first of them.
 
         Raises:
             InvalidSchedule: a step cannot be applied.
         """
+        if is_printed(request):
+            return print_request(request).text
         return scheduled_text(request)
 
     def diagnose(self) -> list[tuple[str, str, str]]:

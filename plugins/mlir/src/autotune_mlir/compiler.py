@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from autotune.backends import BuildFailed
 from autotune_mlir import bindings
 from autotune_mlir.dot_products import give_types
-from autotune_mlir.entry import Shape, argument_attributes, entry_text
+from autotune_mlir.entry import ENTRY, Shape, argument_attributes, entry_text
 from autotune_mlir.lowering import (
     aliases,
     bufferization,
@@ -34,7 +34,7 @@ from autotune_mlir.passes.vector_instructions import BASIC, VectorInstructions
 from autotune_mlir.tile_products import uses_tiles
 from autotune_mlir.transform_scripts import apply_schedule, apply_until_calls
 
-__all__ = ["Lowered", "Packer", "lower", "needs_openmp"]
+__all__ = ["Lowered", "Packer", "digest_of", "lower", "needs_openmp"]
 
 
 @frozen(eq=False)
@@ -47,6 +47,7 @@ class Lowered:
         digest: Of its text: programs with one digest are one program.
         packers: What packs the constants that it takes packed.
         asks_for_tiles: Whether it asks Linux for the tile registers of AMX.
+        entries: The functions that are called from outside.
     """
 
     module: Any
@@ -54,6 +55,7 @@ class Lowered:
     digest: str
     packers: tuple[Packer, ...] = ()
     asks_for_tiles: bool = False
+    entries: tuple[str, ...] = (ENTRY,)
 
 
 @frozen(eq=False)
@@ -135,7 +137,7 @@ def lower(
     if not packers:
         return made
     digests = "".join([made.digest, *(it.program.digest for it in packers)])
-    return evolve(made, digest=_digest(digests), packers=packers)
+    return evolve(made, digest=digest_of(digests), packers=packers)
 
 
 @frozen
@@ -179,11 +181,12 @@ class _Finisher:
         asks_for_tiles = self.asks_for_tiles or uses_tiles(kernel_of(module))
         _add_entry(ir, module, shapes, asks_for_tiles=asks_for_tiles)
         _disable(ir, module, self.disabled)
-        digest = _digest(str(module))
+        digest = digest_of(str(module))
         return Lowered(module, self.threads, digest, asks_for_tiles=asks_for_tiles)
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Of a program's text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,8 @@
 """The function that is called from outside, and how it hands the arguments on.
 
 What MLIR makes of ``@kernel`` takes every memref as pointers, offset, sizes and strides. Callers
-get ``int autotune_kernel(void **arrays)`` instead: the arrays in the workload's order, and 0 for
-success, as native calls are made.
+get ``int run(void **arrays)`` instead: the arrays in the workload's order, and 0 for success, as
+native calls are made.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from math import prod
 from autotune.backends import ALIGNMENT
 from autotune.backends.tile_registers import REQUEST
 
-__all__ = ["ADDRESS", "ENTRY", "KERNEL", "Shape", "entry_text", "kernel_types"]
+__all__ = ["ADDRESS", "ENTRY", "KERNEL", "Shape", "address_text", "entry_text", "kernel_types"]
 
 KERNEL = "kernel"
 """The function of a program, by the name that it has in the text."""
 
-ENTRY = "autotune_kernel"
-"""``int autotune_kernel(void **arrays)``: 0, or 1 where tile registers are refused."""
+ENTRY = "run"
+"""``int run(void **arrays)``: 0, or 1 where tile registers are refused."""
 
-ADDRESS = "autotune_kernel_address"
-"""``void *autotune_kernel_address()``: the JIT compiler tells addresses of wrappers only."""
+ADDRESS = "_address"
+"""Ends the name of the function that returns the address of an entry: the JIT compiler tells
+addresses of wrappers only."""
 
 Shape = tuple[int, ...]
 
@@ -59,6 +60,15 @@ _ASK = f"""\
   llvm.return %one : i32
 ^run:"""
 _ATTRIBUTES = f"{{llvm.align = {ALIGNMENT} : i64, llvm.noalias, llvm.noundef}}"
+
+
+def address_text(entry: str) -> str:
+    """The function that returns the address of an entry."""
+    return (
+        f"llvm.func @{entry}{ADDRESS}() -> !llvm.ptr {{\n"
+        f"  %address = llvm.mlir.addressof @{entry} : !llvm.ptr\n"
+        "  llvm.return %address : !llvm.ptr\n}"
+    )
 
 
 def kernel_types(shapes: Sequence[Shape]) -> list[str]:
@@ -104,10 +114,7 @@ def entry_text(shapes: Sequence[Shape], *, asks_for_tiles: bool = False) -> str:
             call,
             "  llvm.return %zero : i32",
             "}",
-            f"llvm.func @{ADDRESS}() -> !llvm.ptr {{",
-            f"  %address = llvm.mlir.addressof @{ENTRY} : !llvm.ptr",
-            "  llvm.return %address : !llvm.ptr",
-            "}",
+            address_text(ENTRY),
             "}",
         ]
     )

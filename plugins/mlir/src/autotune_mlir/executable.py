@@ -21,6 +21,7 @@ from autotune.backends import (
 from autotune.backends.tile_registers import REFUSED
 from autotune.ir.workloads import Workload
 from autotune_mlir.code_generation import Generated
+from autotune_mlir.entry import ENTRY
 
 __all__ = ["MLIRExecutable", "PackedOperand", "bound_call"]
 
@@ -87,6 +88,7 @@ def bound_call(
     inputs: Sequence[Array],
     outputs: Sequence[Array],
     copies: Sequence[Array] = (),
+    entry: str = ENTRY,
 ) -> NativeBoundCall:
     """A compiled program with its arguments.
 
@@ -95,15 +97,16 @@ def bound_call(
         inputs: Arrays that it reads.
         outputs: Arrays that it writes.
         copies: Those that it reads which hold packed inputs.
+        entry: What is called.
     """
-    return NativeBoundCall(_call_of(generated, (*inputs, *outputs)), outputs, copies)
+    return NativeBoundCall(_call_of(generated, (*inputs, *outputs), entry), outputs, copies)
 
 
-def _call_of(generated: Generated, arrays: Sequence[Array]) -> NativeCall:
+def _call_of(generated: Generated, arrays: Sequence[Array], entry: str = ENTRY) -> NativeCall:
     """A run of a program on arrays."""
     pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
     return NativeCall(
-        address=generated.address,
+        address=generated.address(entry),
         arguments=(ctypes.addressof(pointers),),
         keeps=(generated, tuple(arrays), pointers),
         explain=(lambda: REFUSED) if generated.asks_for_tiles else None,

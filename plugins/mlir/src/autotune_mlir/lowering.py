@@ -6,6 +6,7 @@ from autotune_mlir.bindings import Distribution
 
 __all__ = [
     "DEFAULT_SCHEDULE",
+    "PRINTED",
     "aliases",
     "bufferization",
     "fusion",
@@ -18,6 +19,9 @@ __all__ = [
 DEFAULT_SCHEDULE = "MLIR's default pipeline"
 """What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
 several threads, make loops parallel that carry nothing, which OpenMP then runs."""
+
+PRINTED = "builtin.module(convert-scf-to-cf,convert-to-llvm)"
+"""From a printed program to LLVM's dialect, as ``PassManager.parse`` takes it."""
 
 _FUSION = ("func.func(linalg-fuse-elementwise-ops)",)
 
