@@ -47,6 +47,8 @@ class BuildRequest:
         candidate: The schedule; None asks for the untuned program.
         target: What it runs on.
         threads: Threads the program may use.
+        quick: Whether the program will only be compared with others that are built like it, so
+            that optimisations may be left out that cost more time than they tell apart.
     """
 
     workload: Workload
@@ -54,6 +56,7 @@ class BuildRequest:
     candidate: Candidate | None
     target: Target
     threads: int
+    quick: bool = False
 
 
 @frozen

@@ -22,10 +22,10 @@ from autotune.lower.conditions import Below, comparison, decided, is_negated
 from autotune.lower.emitter import Value
 from autotune.lower.linear import Linear
 from autotune.lower.memory import load, load_chosen
-from autotune.lower.places import address
+from autotune.lower.places import Place
 from autotune.lower.state import State
 
-__all__ = ["below", "computed", "loaded_at"]
+__all__ = ["below", "computed"]
 
 
 def computed(
@@ -44,10 +44,9 @@ def computed(
     if isinstance(node, Constant):
         return emitter.constant(node.value, node.dtype)
     if isinstance(node, Load):
-        indices = [_linear(state, statement, index) for index in node.indices]
-        known = [index for index in indices if index is not None]
-        if len(known) == len(indices):
-            return loaded_at(state, statement, node.tensor, known, mask)
+        at = state.once(statement, node, lambda: _address(state, statement, node))
+        if at is not None:
+            return load(state, _place(state, statement, node.tensor), at, mask)
         return _gathered(
             state, statement, Gather(node.tensor, tuple(map(IndexValue, node.indices))), mask
         )
@@ -74,17 +73,18 @@ def _common(left: str, right: str) -> str:
     return max(types, key=lambda it: (it.is_float, it.bytes, it.name)).name
 
 
-def loaded_at(
-    state: State,
-    statement: ConcreteStatement,
-    tensor: str,
-    indices: list[Linear],
-    mask: Value | None = None,
-) -> Value:
-    """An element of a tensor, from the buffer that serves the statement's reads of it."""
-    place = state.places[statement.source.sources.get(tensor, tensor)]
-    inside = [state.index(statement, index, place) for index in indices]
-    return load(state, place, address(place, inside, state.digits), mask)
+def _place(state: State, statement: ConcreteStatement, tensor: str) -> Place:
+    """The place that serves a statement's reads of a tensor."""
+    return state.places[statement.source.sources.get(tensor, tensor)]
+
+
+def _address(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
+    """Where an element is; None where an index is no form."""
+    indices = [_linear(state, statement, index) for index in node.indices]
+    known = [index for index in indices if index is not None]
+    if len(known) < len(indices):
+        return None
+    return state.address(statement, _place(state, statement, node.tensor), known)
 
 
 def _linear(state: State, statement: ConcreteStatement, index: IntExpr) -> Linear | None:

@@ -15,6 +15,7 @@ from autotune.lower.linear import Digits, Linear
 from autotune.nest import Loop, LoopNest, Statement
 from autotune.nest.loop_nest import Access
 from autotune.sketches import Candidate, FuseProducer, PadExtent, Tile
+from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 
 __all__ = [
     "ConcreteBound",
@@ -72,8 +73,10 @@ class ConcreteStatement:
         body: As ``source.body``, or the part of it that is chosen where this runs.
         tile: Counters of the rows and columns of the square that its two innermost loops go
             through, where it transposes.
+        combines_lanes: Whether its lanes are combined, and the result is one number.
         streams: Whether it writes past the caches.
         early: What it asks for early: operands, and the loops whose next iteration reads them.
+        intrinsic: The instruction that its innermost loops are a call of.
     """
 
     source: Statement
@@ -82,8 +85,15 @@ class ConcreteStatement:
     guards: Mapping[str, int]
     body: ScalarExpr | None
     tile: tuple[str, str] | None = None
+    combines_lanes: bool = False
     streams: bool = False
     early: tuple[tuple[str, str], ...] = ()
+    intrinsic: Intrinsic | None = None
+
+    @property
+    def body_depth(self) -> int:
+        """Number of loops around what is printed at once: a point, lanes, or a call."""
+        return len(self.loops) - (len(self.intrinsic.axes) if self.intrinsic else 0)
 
     @property
     def name(self) -> str:
@@ -165,6 +175,7 @@ def concrete_statements(
             statement.body,
             streams=bool(number(statement.streams)),
             early=tuple((it.operand, it.loop) for it in statement.early if number(it.choice)),
+            intrinsic=find_intrinsic(statement.intrinsic) if statement.intrinsic else None,
         )
 
     return [concrete(it) for it in nest.packing], [concrete(it) for it in nest.statements]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Binary, IndexValue, ScalarExpr
+from autotune.ir.expressions import Binary, Constant, IndexValue, ScalarExpr
 from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.linear import Digits, Linear
 
@@ -73,15 +73,23 @@ def comparison(node: ScalarExpr, axes: dict[str, Linear], digits: Digits) -> Bel
     """A comparison of two indices as a condition, negated where :func:`is_negated` says so."""
     if not isinstance(node, Binary) or node.op not in ("lt", "le", "gt", "ge"):
         return None
-    if not isinstance(node.left, IndexValue) or not isinstance(node.right, IndexValue):
-        return None
-    try:
-        left = digits.of_expression(node.left.index, axes)
-        right = digits.of_expression(node.right.index, axes)
-    except UnsupportedWorkload:
+    left, right = _index(node.left, axes, digits), _index(node.right, axes, digits)
+    if left is None or right is None:
         return None
     # a <= b is a - b - 1 < 0; a > b is its contrary.
     return Below(left - right - (1 if node.op in ("le", "gt") else 0))
+
+
+def _index(node: ScalarExpr, axes: dict[str, Linear], digits: Digits) -> Linear | None:
+    """An index or a whole number as a form; None if it is anything else."""
+    if isinstance(node, Constant) and node.dtype in ("int32", "int64"):
+        return Linear((), int(node.value))
+    if not isinstance(node, IndexValue):
+        return None
+    try:
+        return digits.of_expression(node.index, axes)
+    except UnsupportedWorkload:
+        return None
 
 
 def is_negated(node: Binary) -> bool:
@@ -136,6 +144,6 @@ def uniform(
 
 
 def all_below(pairs: list[tuple[Linear, int]], digits: Digits) -> list[Below]:
-    """The conditions that forms are below bounds, without those that always hold."""
+    """The conditions that forms are below bounds, without those that hold in all copies."""
     found = [Below(form - bound) for form, bound in pairs]
-    return [below for below in found if below.decided(digits) is not True]
+    return [below for below in found if digits.bounds(below.form)[1] >= 0]

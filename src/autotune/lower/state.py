@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -11,9 +12,11 @@ from autotune.ir.workloads import Workload
 from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.emitter import Emitter, Value
 from autotune.lower.linear import Digits, Linear
-from autotune.lower.places import Place
+from autotune.lower.places import Place, address
 
 __all__ = ["State", "Tile"]
+
+T = TypeVar("T")
 
 
 @frozen(eq=False)
@@ -42,6 +45,9 @@ class State:
         lane: Counter and number of the lanes that are printed at once.
         loaded: Values of loads that are still what memory holds, by place, index and lane.
         tile: The square that is printed, where it is one.
+        known: What is found once for all copies of a statement, whose digits differ.
+        has_tiles: Whether tile registers are configured.
+        holds_sums: Whether an instruction has begun with the sums that it adds to.
     """
 
     emitter: Emitter
@@ -52,6 +58,9 @@ class State:
     lane: tuple[str, int] | None = None
     loaded: dict[tuple[str, Linear, str | None], Value] = field(factory=dict)
     tile: Tile | None = None
+    known: dict[tuple[ConcreteStatement, int], Any] = field(factory=dict)
+    has_tiles: bool = False
+    holds_sums: bool = False
 
     @property
     def lanes(self) -> int:
@@ -64,6 +73,14 @@ class State:
         before, self.lane = self.lane, lane
         yield
         self.lane = before
+
+    @contextmanager
+    def with_tiles(self, configured: AbstractContextManager[None]) -> Iterator[None]:
+        """Print where tile registers are configured."""
+        with configured:
+            self.has_tiles = True
+            yield
+            self.has_tiles = False
 
     def forget(self) -> None:
         """Forget what is loaded."""
@@ -87,6 +104,26 @@ class State:
         yield
         self.loaded, self.tile = loaded, tile
 
-    def index(self, statement: ConcreteStatement, form: Linear, place: Place) -> Linear:
-        """An index within a place's allocation."""
-        return statement.inside(form, place.depth, self.digits)
+    @contextmanager
+    def within(self, loop: str, begin: int, end: int) -> Iterator[None]:
+        """Print some iterations of a loop."""
+        whole, self.digits.ranges[loop] = self.digits.ranges[loop], (begin, end - 1)
+        self.known.clear()
+        yield
+        self.digits.ranges[loop] = whole
+        self.known.clear()
+
+    def once(self, statement: ConcreteStatement, node: object, find: Callable[[], T]) -> T:
+        """What ``find`` gives for a part of a statement, before digits are resolved."""
+        key = statement, id(node)
+        if key not in self.known:
+            self.known[key] = find()
+        found: T = self.known[key]
+        return found
+
+    def address(
+        self, statement: ConcreteStatement, place: Place, indices: Sequence[Linear]
+    ) -> Linear:
+        """Where an element is within a place's allocation."""
+        inside = [statement.inside(index, place.depth, self.digits) for index in indices]
+        return address(place, inside, self.digits)

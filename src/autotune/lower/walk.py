@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import loads
-from autotune.lower.bodies import below, computed, loaded_at
+from autotune.lower.bodies import below, computed
 from autotune.lower.bounds import limits
 from autotune.lower.concrete import (
     ConcreteLoop,
@@ -19,14 +19,24 @@ from autotune.lower.concrete import (
     check_factors,
     concrete_statements,
 )
-from autotune.lower.conditions import Uniform, all_below, decided, uniform
+from autotune.lower.conditions import Below, Uniform, all_below, decided, uniform
 from autotune.lower.copies import in_vectors
 from autotune.lower.emitter import Emitter, Value
+from autotune.lower.instructions import (
+    Call,
+    Instruction,
+    call_of,
+    configured,
+    instruction_of,
+)
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed
 from autotune.lower.state import State, Tile
+from autotune.lower.sums import with_lanes_combined
+from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
+from autotune.nest.loop_nest import Access
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
@@ -38,7 +48,6 @@ MOST_EXPANDED = 256
 """Iterations, at most, of a loop that is expanded."""
 
 _MOST_EXPANDED_UNASKED = 8
-_LEAST_REDUCED_LANES = 4
 
 
 @frozen(eq=False)
@@ -80,6 +89,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
+    statements = with_lanes_combined(statements, nest.workload, digits)
     arguments = {
         name: (tensor.dtype, tensor.shape)
         for name, tensor in workload.tensors.items()
@@ -106,13 +116,15 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
             walk.run([statement], 0)
     with emitter.entry("run"), state.forgetting():
         walk.run(both[len(packing) :], 0)
-    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed))
+    uses_tiles = any(instruction.tile_rows for _, instruction in walk.calls.values())
+    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed), uses_tiles)
 
 
 @frozen(eq=False)
 class _Walk:
     state: State
     nest: LoopNest
+    calls: dict[str, tuple[Call, Instruction]] = field(factory=dict)
 
     def run(self, statements: Sequence[ConcreteStatement], depth: int) -> None:
         """Print statements that share their first ``depth`` loops."""
@@ -120,10 +132,11 @@ class _Walk:
         while position < len(statements):
             group = _sharing(statements[position:], depth)
             position += len(group)
-            if depth == len(group[0].loops):
-                self._leaf(group[0])
-            else:
-                self._group(group, depth)
+            with self._tiles(group, depth):
+                if depth == group[0].body_depth:
+                    self._point(group[0])
+                else:
+                    self._group(group, depth)
 
     def _group(self, group: Sequence[ConcreteStatement], depth: int) -> None:
         """Print the loop at ``depth``, which all of a group share."""
@@ -131,23 +144,100 @@ class _Walk:
         late = group[-1].source.pipelined
         if len(group) == 1 and self._choice_outside(first, depth):
             return
-        if late is not None and late[0] == loop.name:
+        if len(group) == 1 and self._adds_to_same_sums(first, depth):
+            self._sums(first, lambda: self._group(group, depth))
+        elif late is not None and late[0] == loop.name:
             self._pipelined(group, depth, late[1])
         elif first.tile is not None and depth == len(first.loops) - 2:
             self._tile(first, *first.tile)
         elif len(group) == 1 and first.lane == loop.name:
             with self.state.in_lanes((loop.name, loop.extent)):
                 self._leaf(first)
-        elif len(group) == 1 and (body := self._lanes_of_register(first, depth)) is not None:
-            self._reduced_lanes(first, loop, body)
         elif self._is_expanded(group, depth):
             for value in range(loop.extent):
                 with self.state.digits.at(loop.name, value):
                     self._inside(group, depth + 1)
+        elif (whole := self._unmasked(group, depth)) is not None:
+            self._part(group, depth, 0, whole)
+            self._part(group, depth, whole, loop.extent)
         else:
             begin, end = limits(first, depth, self.state.digits)
             with self._loop(loop, begin, end):
                 self._inside(group, depth + 1)
+
+    def _unmasked(self, group: Sequence[ConcreteStatement], depth: int) -> int | None:
+        """First iterations of the loop at ``depth`` that are worth printing without masks."""
+        loop, state = group[0].loops[depth], self.state
+        if loop.bound is not None or loop.kind == "parallel":
+            return None
+        if sum(self._copies(statement, depth + 1) for statement in group) > MOST_STATEMENTS:
+            return None
+        found = (
+            unmasked_iterations(statement, loop.name, state.places, state.digits)
+            for statement in group
+        )
+        first = min((count for count in found if count is not None), default=loop.extent)
+        return first if first < loop.extent else None
+
+    def _part(self, group: Sequence[ConcreteStatement], depth: int, begin: int, end: int) -> None:
+        """Print some iterations of the loop at ``depth``."""
+        loop, digits = group[0].loops[depth], self.state.digits
+        if end - begin == 1:
+            with digits.at(loop.name, begin):
+                self._inside(group, depth + 1)
+            return
+        span = Linear((), begin), Linear((), end)
+        with self.state.within(loop.name, begin, end), self._loop(loop, *span):
+            self._inside(group, depth + 1)
+
+    def _tiles(
+        self, group: Sequence[ConcreteStatement], depth: int
+    ) -> AbstractContextManager[None]:
+        """Tile registers as all instructions in a group take them, unless they are so by now.
+
+        They belong to a thread: what runs in parallel loops is configured in each iteration.
+        """
+        wanted = {self._call(it)[1].tile_rows for it in group if it.intrinsic} - {0}
+        parallel = any(
+            loop.kind == "parallel" for it in group if it.intrinsic for loop in it.loops[depth:]
+        )
+        if self.state.has_tiles or parallel or len(wanted) != 1:
+            return nullcontext()
+        return self.state.with_tiles(configured(self.state.emitter, wanted.pop()))
+
+    def _call(self, statement: ConcreteStatement) -> tuple[Call, Instruction]:
+        """What a statement calls, and how."""
+        if statement.name not in self.calls:
+            call = call_of(self.state, statement)
+            self.calls[statement.name] = call, instruction_of(call.intrinsic)
+        return self.calls[statement.name]
+
+    def _adds_to_same_sums(self, statement: ConcreteStatement, depth: int) -> bool:
+        """Whether the calls of all loops from a depth on add to the same sums."""
+        if statement.intrinsic is None or self.state.holds_sums:
+            return False
+        index = self.state.digits.resolved(self._call(statement)[0].sums.index)
+        inner = statement.loops[depth : statement.body_depth]
+        return not any(self.state.digits.depends(index, loop.name) for loop in inner)
+
+    def _sums(self, statement: ConcreteStatement, calls: Callable[[], None]) -> None:
+        """Print calls behind what begins their sums, and before what finishes them."""
+        call, instruction = self._call(statement)
+        instruction.begin(self.state, call)
+        self.state.holds_sums = True
+        calls()
+        self.state.holds_sums = False
+        instruction.finish(self.state, call)
+
+    def _point(self, statement: ConcreteStatement) -> None:
+        """Print a statement where all loops around its body are known."""
+        if statement.intrinsic is None:
+            self._leaf(statement)
+        elif self.state.holds_sums:
+            call, instruction = self._call(statement)
+            instruction.print(self.state, call)
+        else:
+            self._sums(statement, lambda: self._point(statement))
 
     def _loop(
         self, loop: ConcreteLoop, begin: Linear, end: Linear
@@ -189,7 +279,7 @@ class _Walk:
     def _copies(self, statement: ConcreteStatement, depth: int) -> float:
         """Vector statements, if all loops from ``depth`` on were expanded."""
         result = 1.0
-        for loop in statement.loops[depth:]:
+        for loop in statement.loops[depth : statement.body_depth]:
             if loop.bound is not None:
                 return float("inf")
             lanes = self.state.width if loop.name == statement.lane else 1
@@ -217,13 +307,11 @@ class _Walk:
         with digits.at(loop.name, 0):
             self._inside(others, depth + 1)
         if loop.extent > 1:
-            whole = digits.ranges[loop.name]
-            digits.ranges[loop.name] = (0, loop.extent - 2)
-            with self._loop(loop, Linear(), Linear((), loop.extent - 1)):
+            last, span = loop.extent - 1, (Linear(), Linear((), loop.extent - 1))
+            with self.state.within(loop.name, 0, last), self._loop(loop, *span):
                 self._shifted(others[:at], depth, loop.name)
                 self.run([late], depth + 1)
                 self._shifted(others[at:], depth, loop.name)
-            digits.ranges[loop.name] = whole
         with digits.at(loop.name, loop.extent - 1):
             self.run([late], depth + 1)
 
@@ -275,58 +363,40 @@ class _Walk:
         combines = stage.combiner is not None or stage.scan_axis is not None
         return statement.source.role == "compute" and combines
 
-    def _lanes_of_register(self, statement: ConcreteStatement, depth: int) -> Load | None:
-        """What a loop reads that combines the lanes of one register; None if it does not."""
-        loop, body = statement.loops[depth], statement.body
-        if depth != len(statement.loops) - 1 or not isinstance(body, Load) or statement.guards:
-            return None
-        if not self._has_order(statement) or loop.extent < _LEAST_REDUCED_LANES:
-            return None
-        place = self.state.places[statement.source.sources.get(body.tensor, body.tensor)]
-        if place.kind != "registers" or place.lanes != loop.extent:
-            return None
-        digits = self.state.digits
-        last = digits.of_expression(body.indices[place.order[-1]], statement.axes)
-        written = [digits.of_form(form, statement.axes) for form in statement.write.forms]
-        moved = any(digits.depends(form, loop.name) for form in written)
-        return body if last == Linear(((loop.name, 1),)) and not moved else None
-
-    def _reduced_lanes(self, statement: ConcreteStatement, loop: ConcreteLoop, body: Load) -> None:
-        """Print one addition of all lanes of a register, in halves."""
-        state, emitter = self.state, self.state.emitter
-        combiner = str(self.nest.workload.stage(statement.source.stage).combiner)
-        source = state.places[statement.source.sources.get(body.tensor, body.tensor)]
-        with state.digits.at(loop.name, 0):
-            place, at = self._target(statement)
-            indices = [state.digits.of_expression(it, statement.axes) for it in body.indices]
-            inside = [state.index(statement, index, source) for index in indices]
-            number = state.digits.resolved(address(source, inside, state.digits))
-            vector = emitter.register(source, number.constant // source.lanes)
-            old = load(state, place, at)
-            value = emitter.cast(emitter.reduced(combiner, vector), old.dtype)
-            store(state, place, at, emitter.binary(combiner, value, old), None, False)
-
     def _target(self, statement: ConcreteStatement) -> tuple[Place, Linear]:
         """Where a statement writes."""
-        state, place = self.state, self.state.places[statement.write.buffer]
-        indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
-        inside = [state.index(statement, index, place) for index in indices]
-        return place, address(place, inside, state.digits)
+        return self._at(statement, statement.write)
+
+    def _at(self, statement: ConcreteStatement, access: Access) -> tuple[Place, Linear]:
+        """Where an access of a statement goes to."""
+        state, place = self.state, self.state.places[access.buffer]
+
+        def found() -> Linear:
+            indices = [state.digits.of_form(form, statement.axes) for form in access.forms]
+            return state.address(statement, place, indices)
+
+        return place, state.once(statement, access, found)
 
     def _leaf(self, statement: ConcreteStatement) -> None:
         """Print a statement where all of its loops are known."""
         state, emitter = self.state, self.state.emitter
         place, at = self._target(statement)
-        pairs = [(statement.axes.get(axis, Linear()), n) for axis, n in statement.guards.items()]
-        if place.kind == "argument":
-            forms = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
-            pairs += zip(forms, place.shape, strict=True)
-        scalar, mask = self._conditions(pairs)
+        scalar, mask = self._conditions(state.once(statement, self, lambda: self._ends(statement)))
         self._ask_early(statement)
         with self._when(scalar):
             value = self._stored(statement, place, at, mask)
             value = emitter.cast(value, place.dtype)
-            store(state, place, at, value, mask, self._streams(statement, place))
+            with state.in_lanes(None) if statement.combines_lanes else nullcontext():
+                store(state, place, at, value, mask, self._streams(statement, place))
+
+    def _ends(self, statement: ConcreteStatement) -> list[Below]:
+        """What has to hold so that a statement runs within its axes and what it writes."""
+        place, digits = self.state.places[statement.write.buffer], self.state.digits
+        pairs = [(statement.axes.get(axis, Linear()), n) for axis, n in statement.guards.items()]
+        if place.kind == "argument":
+            forms = [digits.of_form(it, statement.axes) for it in statement.write.forms]
+            pairs += zip(forms, place.shape, strict=True)
+        return all_below(pairs, digits)
 
     def _ask_early(self, statement: ConcreteStatement) -> None:
         """Ask for what the next iteration of a loop reads, once for each vector."""
@@ -352,10 +422,12 @@ class _Walk:
     def _streams(self, statement: ConcreteStatement, place: Place) -> bool:
         return statement.streams and place.kind == "argument"
 
-    def _conditions(self, pairs: list[tuple[Linear, int]]) -> tuple[Value | None, Value | None]:
-        """What has to hold for all lanes, and for each of them, for forms to be below bounds."""
+    def _conditions(self, conditions: Sequence[Below]) -> tuple[Value | None, Value | None]:
+        """What of conditions is to be tested for all lanes, and for each of them."""
         found: dict[bool, Value] = {}
-        for condition in all_below(pairs, self.state.digits):
+        for condition in conditions:
+            if condition.decided(self.state.digits) is True:
+                continue
             value = below(self.state, condition)
             masks = value.lanes > 1
             both = self.state.emitter.binary
@@ -377,6 +449,8 @@ class _Walk:
         value = computed(state, statement, statement.body, mask)
         if source.role != "compute" or stage.combiner is None:
             return value
+        if statement.combines_lanes:
+            value = emitter.reduced(stage.combiner, emitter.wide(value, state.lanes))
         if stage.scan_axis is None:
             old = load(state, place, at)
         else:
@@ -385,8 +459,8 @@ class _Walk:
 
     def _copied(self, statement: ConcreteStatement) -> Value:
         access = next(access for access in statement.source.accesses if not access.write)
-        indices = [self.state.digits.of_form(form, statement.axes) for form in access.forms]
-        return loaded_at(self.state, statement, access.buffer, indices)
+        place, at = self._at(statement, access)
+        return load(self.state, place, at)
 
     def _packed(self, statement: ConcreteStatement, body: ScalarExpr, place: Place) -> Value:
         """A part of an operand, with zeros beyond its own extent."""
@@ -396,7 +470,7 @@ class _Walk:
         pairs = [
             (statement.axes.get(f"d{dim}", Linear()), extent) for dim, extent in enumerate(shape)
         ]
-        scalar, mask = self._conditions(pairs)
+        scalar, mask = self._conditions(all_below(pairs, state.digits))
         zero = emitter.wide(emitter.constant(0, place.dtype), state.lanes)
 
         def inside() -> Value:
@@ -416,7 +490,7 @@ class _Walk:
         stage = self.nest.workload.stage(statement.source.stage)
         along = [axis.kind for axis in stage.spatial_axes].index("scan")
         indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
-        inside = [state.index(statement, index, place) for index in indices]
+        inside = [statement.inside(index, place.depth, state.digits) for index in indices]
         identity = emitter.wide(emitter.constant(stage.identity(), place.dtype), state.lanes)
         at = state.digits.resolved(inside[along])
         inside[along] = inside[along] - 1
@@ -434,7 +508,7 @@ class _Walk:
 def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:
     """The first statements that share their loop at ``depth``; one without loops is alone."""
     first = statements[0]
-    if depth == len(first.loops):
+    if depth == first.body_depth:
         return [first]
     name, found = first.loops[depth].name, [first]
     for other in statements[1:]:

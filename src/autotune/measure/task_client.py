@@ -122,6 +122,7 @@ class TaskClient:
             "cpus": list(self.workers.cpus),
             "protocol": setup.protocol.to_json(),
             "seed": seed,
+            "quick": kind == "search",
             "observers": list(setup.observers),
             **self.workers.publish(files),
         }

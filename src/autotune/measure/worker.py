@@ -78,6 +78,7 @@ class _Task:
         self.program: str | None = message["program"]
         self.target = Target.from_json(message["target"])
         self.threads: int = message["threads"]
+        self.quick: bool = message["quick"]
         # A host that is another machine leaves the choice to this one.
         self.cpus: Sequence[int] = message["cpus"] or timing_cpus(self.threads)[0]
         self.protocol = MeasureProtocol.from_json(message["protocol"])
@@ -123,7 +124,9 @@ class _Task:
     def request(self, candidate: Message | None) -> BuildRequest:
         """The build request of a candidate in its JSON form; None is the untuned program."""
         read = None if candidate is None else Candidate.from_json(candidate, self.workload)
-        return BuildRequest(self.workload, self.program, read, self.target, self.threads)
+        return BuildRequest(
+            self.workload, self.program, read, self.target, self.threads, self.quick
+        )
 
 
 @define

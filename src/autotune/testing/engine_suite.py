@@ -106,6 +106,7 @@ class EngineHost:
             "target": self.context.target.to_json(),
             "threads": self.context.threads,
             "cpus": [],
+            "quick": True,
             "protocol": self.context.protocol.to_json(),
             "seed": 0,
             "observers": [],

@@ -18,7 +18,15 @@ from autotune.errors import (
     UnsupportedTarget,
     UnsupportedWorkload,
 )
-from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES, Candidate, Sketch, is_default
+from autotune.sketches import (
+    GPU_STEP_NAMES,
+    STEP_TYPES,
+    Candidate,
+    Sketch,
+    Tensorize,
+    is_default,
+)
+from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target, check_is_x86_64, check_runs_here
 
@@ -30,7 +38,6 @@ _TILE_BYTES = 1 << 16
 # Of fully unrolled code: what LLVM compiles within a second.
 _UNROLLED_STATEMENTS = 512
 
-_MISSING = frozenset({*GPU_STEP_NAMES, "tensorize"})
 _FLOAT_BYTES = 4
 
 
@@ -59,14 +66,14 @@ class NativeBackend(Backend):
         check_runs_here(target, self.name)
 
     def limits(self, target: Target) -> ScheduleLimits:
-        """What is printed: all that the loop nest has, but no tensor instructions.
+        """What is printed: all that the loop nest of a CPU has.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
         """
         self.check_target(target)
         return ScheduleLimits(
-            steps=frozenset(STEP_TYPES) - _MISSING,
+            steps=frozenset(STEP_TYPES) - GPU_STEP_NAMES,
             stack_bytes=_TILE_BYTES,
             unrolled_statements=_UNROLLED_STATEMENTS,
             source="backend native",
@@ -107,6 +114,7 @@ class NativeBackend(Backend):
 
         self.check_target(request.target)
         candidate = _candidate(request)
+        _check_instructions(candidate, request.target)
         width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
         try:
             program = print_candidate(candidate, LLVMEmitter(), width)
@@ -126,7 +134,8 @@ class NativeBackend(Backend):
 
         request, program = lowered.request, lowered.program
         layout = Layout.of(program, request.workload)
-        code = load_object(compile_text(program.text, request.target), layout.entries)
+        made = compile_text(program.text, request.target, quick=request.quick)
+        code = load_object(made, layout.entries)
         return NativeExecutable(code, layout, request.workload, request.threads)
 
     def load_program(self, request: BuildRequest, path: Path) -> Executable:
@@ -146,6 +155,22 @@ class NativeBackend(Backend):
             InvalidSchedule: it cannot be printed.
         """
         return str(self.lower(request).program.text)
+
+
+def _check_instructions(candidate: Candidate, target: Target) -> None:
+    """Check that a processor has what a candidate calls: LLVM ends the process where it has not.
+
+    Raises:
+        InvalidSchedule: an instruction is missing.
+    """
+    for step in candidate.sketch.core_steps:
+        if isinstance(step, Tensorize):
+            intrinsic = find_intrinsic(step.intrinsic)
+            if not intrinsic.supported_by(target):
+                needed = ", ".join(intrinsic.features)
+                raise InvalidSchedule(
+                    f"instruction {step.intrinsic!r} needs {needed}, which {target.name!r} lacks"
+                )
 
 
 def _candidate(request: BuildRequest) -> Candidate:

@@ -1,0 +1,107 @@
+"""Sums over the lanes of partial sums, a vector at a time.
+
+    for l, i: S[i] += P[i, l]  ->  for i: S[i] += the sum of P[i, 0 : n]
+
+Partial sums lie in lanes where a reduction is split into vectors. The nest adds them one by one;
+here the loop over lanes becomes the innermost one, whose lanes are combined in halves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import Load
+from autotune.ir.workloads import Workload
+from autotune.lower.concrete import MOST_LANES, ConcreteLoop, ConcreteStatement
+from autotune.lower.linear import Digits, Linear
+
+__all__ = ["with_lanes_combined"]
+
+_LEAST_LANES = 4
+
+
+def with_lanes_combined(
+    statements: Sequence[ConcreteStatement], workload: Workload, digits: Digits
+) -> list[ConcreteStatement]:
+    """The statements, those that add up the lanes of another one's partial sums in vectors."""
+    shared = Counter(loop.name for statement in statements for loop in statement.loops)
+
+    def revised(statement: ConcreteStatement) -> ConcreteStatement:
+        if statement.guards or not _combines(statement, workload):
+            return statement
+        for loop in statement.loops:
+            if shared[loop.name] == 1 and _is_plain(loop):
+                partial = _lanes_read(statement, loop, digits)
+                if partial is not None and _is_written_in_lanes(
+                    *partial, loop, statements, digits
+                ):
+                    others = tuple(it for it in statement.loops if it is not loop)
+                    lanes = evolve(loop, kind="vectorized")
+                    return evolve(statement, loops=(*others, lanes), combines_lanes=True)
+        return statement
+
+    return [revised(statement) for statement in statements]
+
+
+def _combines(statement: ConcreteStatement, workload: Workload) -> bool:
+    stage = workload.stage(statement.source.stage)
+    return (
+        statement.source.role == "compute"
+        and stage.combiner is not None
+        and stage.scan_axis is None
+    )
+
+
+def _is_plain(loop: ConcreteLoop) -> bool:
+    return (
+        len(loop.axes) == 1
+        and loop.bound is None
+        and loop.kind in ("serial", "vectorized", "unrolled")
+        and _LEAST_LANES <= loop.extent <= MOST_LANES
+    )
+
+
+def _lanes_read(
+    statement: ConcreteStatement, loop: ConcreteLoop, digits: Digits
+) -> tuple[str, int] | None:
+    """The buffer of which a loop goes through one index, which nothing else moves, and the index.
+
+    None where the loop does anything else, or moves what is written.
+    """
+    body = statement.body
+    if not isinstance(body, Load):
+        return None
+    try:
+        read = [digits.of_expression(index, statement.axes) for index in body.indices]
+        written = [digits.of_form(form, statement.axes) for form in statement.write.forms]
+    except UnsupportedWorkload:
+        return None
+    if any(digits.depends(form, loop.name) for form in written):
+        return None
+    moved = [at for at, form in enumerate(read) if digits.depends(form, loop.name)]
+    if len(moved) != 1 or read[moved[0]] != Linear(((loop.name, 1),)):
+        return None
+    return statement.source.sources.get(body.tensor, body.tensor), moved[0]
+
+
+def _is_written_in_lanes(
+    buffer: str,
+    index: int,
+    loop: ConcreteLoop,
+    statements: Sequence[ConcreteStatement],
+    digits: Digits,
+) -> bool:
+    """Whether all statements that write a buffer do so in vectors along an index, whole ones."""
+    writers = [it for it in statements if it.write.buffer == buffer]
+    for writer in writers:
+        lane, last = writer.lane, writer.loops[-1] if writer.loops else None
+        if lane is None or last is None or last.extent != loop.extent:
+            return False
+        form = digits.of_form(writer.write.forms[index], writer.axes)
+        if form != Linear(((lane, 1),)):
+            return False
+    return bool(writers)
