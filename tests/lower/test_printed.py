@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 from printed_workloads import BUILDERS, TARGETS, drawn, examples
 
 from autotune.backends.native import NativeBackend
+from autotune.ir.expressions import Binary, IntExpr, Load, var
 from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
     Workload,
     attention,
     conv2d,
     gemm,
     random_inputs,
+    reference_outputs,
     softmax,
 )
 from autotune.lower import LLVMEmitter, print_candidate
@@ -52,6 +57,28 @@ def test_programs_agree_with_the_interpreter_of_the_nest(workload: Workload) -> 
         for name, tensor in workload.tensors.items():
             if name in workload.outputs:
                 assert meant[name].shape == tensor.shape
+        check_candidate(BACKEND, candidate, detect_cpu(), inputs)
+
+
+ROW, SUM = var("i"), var("k")
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [(ROW + 3, SUM), (ROW, SUM + 5), (15 - ROW, SUM), (ROW, 11 - SUM), (17 - ROW, 13 - SUM)],
+    ids=["rows", "columns", "rows down", "columns down", "both down"],
+)
+def test_copies_of_parts_begin_where_they_are_read(indices: tuple[IntExpr, IntExpr]) -> None:
+    """Not where the loops do: a window of an operand, or one that is read backwards."""
+    axes = (Axis("i", 16), Axis("j", 24), Axis("k", 12, "reduce"))
+    product = Binary("mul", Load("A", indices), Load("B", (SUM, var("j"))))
+    given = (Tensor("A", (19, 17), "float32"), Tensor("B", (12, 24), "float32"))
+    stage = Stage(Tensor("C", (16, 24), "float32"), axes, product, "add")
+    workload = Workload("window", given, (stage,), ("C",))
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    wanted = reference_outputs(workload, inputs)["C"]
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=2):
+        np.testing.assert_allclose(run_candidate(candidate, inputs)["C"], wanted, atol=1e-4)
         check_candidate(BACKEND, candidate, detect_cpu(), inputs)
 
 

@@ -231,8 +231,11 @@ def _axes(statement: Statement, number: Number, digits: Digits) -> dict[str, Lin
     corners = dict(axes)
     for axis, steps in statement.corners.items():
         for outer, step in steps.items():
-            shift = corners.get(outer, Linear()) * number(step)
+            sign = -1 if (axis, outer) in statement.falling else 1
+            shift = corners.get(outer, Linear()) * (sign * number(step))
             axes[axis] = axes.get(axis, Linear()) + shift
+    for axis, start in statement.starts.items():
+        axes[axis] = axes.get(axis, Linear()) + number(start)
     return axes
 
 

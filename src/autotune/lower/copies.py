@@ -20,7 +20,7 @@ from autotune.ir.expressions.scalar import reads
 from autotune.ir.workloads import Workload
 from autotune.lower.concrete import ConcreteLoop, ConcreteStatement
 from autotune.lower.linear import Digits, Linear
-from autotune.lower.places import Place, address
+from autotune.lower.places import Place, address, within
 
 __all__ = ["in_vectors"]
 
@@ -210,7 +210,7 @@ def _movement(
 
     def moved(buffer: str, indices: Sequence[Linear]) -> Linear:
         place = places[buffer]
-        inside = [statement.inside(index, place.depth, digits) for index in indices]
+        inside = [within(statement, index, place, digits) for index in indices]
         return address(place, inside, digits)
 
     try:
@@ -234,7 +234,7 @@ def _read(
 ) -> Linear:
     place = places[statement.source.sources.get(load.tensor, load.tensor)]
     indices = [digits.of_expression(index, statement.axes) for index in load.indices]
-    inside = [statement.inside(index, place.depth, digits) for index in indices]
+    inside = [within(statement, index, place, digits) for index in indices]
     return address(place, inside, digits)
 
 

@@ -15,7 +15,7 @@ from autotune.lower.linear import Digits, Linear
 from autotune.nest import Buffer, LoopNest
 from autotune.nest.loop_nest import Access
 
-__all__ = ["Place", "PlaceKind", "address", "expanded_loops", "placed"]
+__all__ = ["Place", "PlaceKind", "address", "expanded_loops", "placed", "within"]
 
 PlaceKind = Literal["argument", "scratch", "stack", "registers"]
 
@@ -46,6 +46,7 @@ class Place:
         block_dim: As :class:`~autotune.nest.Buffer`.
         group_dim: As :class:`~autotune.nest.Buffer`.
         lanes: Elements of one register.
+        is_copy: Whether it holds a part of an operand, from the corner of a tile on.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Place:
     block_dim: int | None = None
     group_dim: int | None = None
     lanes: int = 1
+    is_copy: bool = False
 
     @property
     def elements(self) -> int:
@@ -137,7 +139,10 @@ def placed(
     }
     for buffer in nest.buffers:
         place = _in_memory(buffer, number)
-        found[buffer.name] = _with_lanes_last(place, touches.get(buffer.name, []), digits)
+        touching = touches.get(buffer.name, [])
+        filled = any(it.source.role == "pack" and access.write for it, access in touching)
+        place = evolve(place, is_copy=filled and place.depth > 0)
+        found[buffer.name] = _with_lanes_last(place, touching, digits)
     return found
 
 
@@ -189,9 +194,23 @@ def _with_lanes_last(place: Place, touches: Sequence[Touch], digits: Digits) -> 
     return evolve(place, kind="registers", lanes=width)
 
 
+def within(statement: ConcreteStatement, index: Linear, place: Place, digits: Digits) -> Linear:
+    """An index within a place's allocation; in a copy, from its corner on."""
+    linear = statement.inside(index, place.depth, digits)
+    if not place.is_copy:
+        return linear
+    extents = {loop.name: loop.extent for loop in statement.loops}
+    falls = sum(
+        factor * (extents[digit] - 1)
+        for digit, factor in linear.terms
+        if factor < 0 and digit in extents
+    )
+    return linear - (linear.constant + falls)
+
+
 def _inside(statement: ConcreteStatement, form: object, place: Place, digits: Digits) -> Linear:
     index = digits.of_form(form, statement.axes)  # type: ignore[arg-type]
-    return statement.inside(index, place.depth, digits)
+    return within(statement, index, place, digits)
 
 
 def expanded_loops(

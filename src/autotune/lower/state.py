@@ -12,7 +12,7 @@ from autotune.ir.workloads import Workload
 from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.emitter import Emitter, Value
 from autotune.lower.linear import Digits, Linear
-from autotune.lower.places import Place, address
+from autotune.lower.places import Place, address, within
 
 __all__ = ["State", "Tile"]
 
@@ -125,5 +125,5 @@ class State:
         self, statement: ConcreteStatement, place: Place, indices: Sequence[Linear]
     ) -> Linear:
         """Where an element is within a place's allocation."""
-        inside = [statement.inside(index, place.depth, self.digits) for index in indices]
+        inside = [within(statement, index, place, self.digits) for index in indices]
         return address(place, inside, self.digits)

@@ -31,7 +31,7 @@ from autotune.lower.instructions import (
 )
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
-from autotune.lower.places import Place, address, expanded_loops, placed
+from autotune.lower.places import Place, address, expanded_loops, placed, within
 from autotune.lower.state import State, Tile
 from autotune.lower.sums import with_lanes_combined
 from autotune.lower.tails import unmasked_iterations
@@ -470,6 +470,8 @@ class _Walk:
         pairs = [
             (statement.axes.get(f"d{dim}", Linear()), extent) for dim, extent in enumerate(shape)
         ]
+        if statement.source.starts or statement.source.falling:
+            pairs += [(index * -1, 1) for index, _ in pairs]
         scalar, mask = self._conditions(all_below(pairs, state.digits))
         zero = emitter.wide(emitter.constant(0, place.dtype), state.lanes)
 
@@ -490,7 +492,7 @@ class _Walk:
         stage = self.nest.workload.stage(statement.source.stage)
         along = [axis.kind for axis in stage.spatial_axes].index("scan")
         indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
-        inside = [statement.inside(index, place.depth, state.digits) for index in indices]
+        inside = [within(statement, index, place, state.digits) for index in indices]
         identity = emitter.wide(emitter.constant(stage.identity(), place.dtype), state.lanes)
         at = state.digits.resolved(inside[along])
         inside[along] = inside[along] - 1

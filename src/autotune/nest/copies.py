@@ -190,6 +190,29 @@ def corner_steps(
     }
 
 
+def corner_starts(forms: tuple[AffineForm, ...], inside: dict[str, IntExpr]) -> dict[str, IntExpr]:
+    """Where the corner of a copied region is with all loops at 0, where that is not 0."""
+    starts = {}
+    for index, form in enumerate(forms):
+        start = const(form.constant)
+        for axis, coefficient in form.coefficients.items():
+            if coefficient < 0:
+                start = start + (inside[axis] - 1) * coefficient
+        if start.value != 0:
+            starts[f"d{index}"] = start
+    return starts
+
+
+def falling_corners(forms: tuple[AffineForm, ...]) -> frozenset[tuple[str, str]]:
+    """Pairs of a copy's own axes and of axes whose steps move its corner down."""
+    return frozenset(
+        (f"d{index}", axis)
+        for index, form in enumerate(forms)
+        for axis, coefficient in form.coefficients.items()
+        if coefficient < 0
+    )
+
+
 def stays_within(schedule: StageSchedule, form: AffineForm, bound: IntExpr) -> bool:
     """Whether an index never passes its bound; bounds grow with padded axes."""
     whole = hull(form, schedule.extents).value

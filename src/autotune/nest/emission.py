@@ -23,7 +23,9 @@ from autotune.ir.workloads import Workload
 from autotune.nest.copies import (
     body_of_copy,
     cooperative_copy,
+    corner_starts,
     corner_steps,
+    falling_corners,
     fragment_loops,
     laid_out,
     packed_shape,
@@ -294,6 +296,8 @@ class _Emission:
                 body,
                 sources,
                 corners,
+                corner_starts(forms, inside) if pack.at else {},
+                falling_corners(forms) if pack.at else frozenset(),
             )
         )
         dtype = self.workload.tensors[pack.operand].dtype

@@ -143,6 +143,8 @@ class Statement:
         sources: Buffer from which the body's loads of each tensor are served.
         corners: For a copy, whose own axes count from the corner of a tile: how far the corner
             moves along each own axis with each axis of the loops outside.
+        starts: For a copy: where its corner is with all loops at 0, where that is not 0.
+        falling: For a copy: pairs of its own axes and of axes whose steps move the corner down.
         cooperating: For a copy that all threads of a block make together: names of the loops
             over threads and virtual threads around it. They neither multiply its executions nor
             move what it touches.
@@ -168,6 +170,8 @@ class Statement:
     body: ScalarExpr | None = None
     sources: dict[str, str] = field(factory=dict)
     corners: dict[str, dict[str, IntExpr]] = field(factory=dict)
+    starts: dict[str, IntExpr] = field(factory=dict)
+    falling: frozenset[tuple[str, str]] = frozenset()
     cooperating: frozenset[str] = frozenset()
     flattened: tuple[tuple[str, IntExpr], ...] = ()
     guards: dict[str, IntExpr] = field(factory=dict)

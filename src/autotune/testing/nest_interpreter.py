@@ -328,9 +328,11 @@ class _Interpreter:
             rest = rest // size
         for axis, corners in statement.corners.items():
             for outer, step in corners.items():
-                result[axis] = result.get(axis, 0) + result[outer] * int(
-                    evaluate(step, self.config)
-                )
+                sign = -1 if (axis, outer) in statement.falling else 1
+                shift = result[outer] * (sign * int(evaluate(step, self.config)))
+                result[axis] = result.get(axis, 0) + shift
+        for axis, start in statement.starts.items():
+            result[axis] = result.get(axis, 0) + int(evaluate(start, self.config))
         return result
 
     def _value(self, statement: Statement, axes: Mapping[str, Any]) -> Any:
@@ -347,7 +349,7 @@ class _Interpreter:
         shape = self.workload.tensors[operand].shape
         known = np.ones((), dtype=np.bool_)
         for dim, extent in enumerate(shape):
-            known = known & (axes[f"d{dim}"] < extent)
+            known = known & (axes[f"d{dim}"] >= 0) & (axes[f"d{dim}"] < extent)
         return np.where(known, evaluate_body(statement.body, axes, arrays), 0)
 
     def _fetched(self, buffer: str) -> Array:
