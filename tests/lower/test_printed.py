@@ -82,6 +82,17 @@ def test_copies_of_parts_begin_where_they_are_read(indices: tuple[IntExpr, IntEx
         check_candidate(BACKEND, candidate, detect_cpu(), inputs)
 
 
+def test_axes_of_a_stage_may_have_any_names() -> None:
+    """Readers of other languages number them, as copies number the dimensions that they copy."""
+    axes = (Axis("d0", 16), Axis("d1", 32), Axis("d2", 12, "reduce"))
+    left, right = Load("A", (var("d0"), var("d2"))), Load("B", (var("d2"), var("d1")))
+    given = (Tensor("A", (16, 12), "float32"), Tensor("B", (12, 32), "float32"))
+    stage = Stage(Tensor("C", (16, 32), "float32"), axes, Binary("mul", left, right), "add")
+    workload = Workload("numbered", given, (stage,), ("C",))
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=2):
+        check_candidate(BACKEND, candidate, detect_cpu())
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_parallel_loops_run_as_tasks(threads: int) -> None:
     target = detect_cpu()

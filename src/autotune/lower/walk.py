@@ -36,7 +36,7 @@ from autotune.lower.state import State, Tile
 from autotune.lower.sums import with_lanes_combined
 from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
-from autotune.nest.loop_nest import Access
+from autotune.nest.loop_nest import Access, copy_axis
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "print_candidate"]
@@ -468,7 +468,8 @@ class _Walk:
         operand = statement.name.split(".", 1)[0]
         shape = self.nest.workload.tensors[operand].shape
         pairs = [
-            (statement.axes.get(f"d{dim}", Linear()), extent) for dim, extent in enumerate(shape)
+            (statement.axes.get(copy_axis(dim), Linear()), extent)
+            for dim, extent in enumerate(shape)
         ]
         if statement.source.starts or statement.source.falling:
             pairs += [(index * -1, 1) for index, _ in pairs]

@@ -15,14 +15,14 @@ from autotune.ir.expressions import (
     substitute,
     var,
 )
-from autotune.nest.loop_nest import ELEMENT, Loop, hull
+from autotune.nest.loop_nest import ELEMENT, Loop, copy_axis, hull
 from autotune.nest.stage_schedule import StageSchedule
 from autotune.sketches import BulkCopy, CoreMatrices, Interleave, Pack, SharedLayout
 
 
 def body_of_copy(producer: StageSchedule) -> ScalarExpr:
-    """The body of a pointwise stage with its axes called ``d0``, ``d1``, ..."""
-    names = {axis.name: var(f"d{i}") for i, axis in enumerate(producer.stage.spatial_axes)}
+    """The body of a pointwise stage over the axes of a copy of its result."""
+    names = {axis.name: var(copy_axis(i)) for i, axis in enumerate(producer.stage.spatial_axes)}
     return substitute(producer.body, names)
 
 
@@ -90,7 +90,7 @@ def packing_loops(
         group: How it is laid out in groups of vectors, where it is.
     """
     loops = [
-        Loop(f"{label}.{index}", extent, ((f"d{index}", extent),))
+        Loop(f"{label}.{index}", extent, ((copy_axis(index), extent),))
         for index, extent in enumerate(region)
     ]
     if group is None:
@@ -181,7 +181,7 @@ def corner_steps(
     """How far the corner of a copied region moves along each of the copy's own axes."""
     moved = {axis for loop in path for axis, _ in loop.parts}
     return {
-        f"d{index}": {
+        copy_axis(index): {
             axis: inside[axis] * abs(coefficient)
             for axis, coefficient in form.coefficients.items()
             if axis in moved
@@ -199,14 +199,14 @@ def corner_starts(forms: tuple[AffineForm, ...], inside: dict[str, IntExpr]) -> 
             if coefficient < 0:
                 start = start + (inside[axis] - 1) * coefficient
         if start.value != 0:
-            starts[f"d{index}"] = start
+            starts[copy_axis(index)] = start
     return starts
 
 
 def falling_corners(forms: tuple[AffineForm, ...]) -> frozenset[tuple[str, str]]:
     """Pairs of a copy's own axes and of axes whose steps move its corner down."""
     return frozenset(
-        (f"d{index}", axis)
+        (copy_axis(index), axis)
         for index, form in enumerate(forms)
         for axis, coefficient in form.coefficients.items()
         if coefficient < 0

@@ -43,6 +43,7 @@ from autotune.nest.loop_nest import (
     LoopNest,
     Statement,
     clipped_hull,
+    copy_axis,
     hull,
     is_axis,
     scope_inside,
@@ -280,7 +281,7 @@ class _Emission:
         group = schedule.interleaved.get(pack.operand)
         label = self._copy_name(schedule, pack.operand)
         loops = packing_loops(label, region, pack, group)
-        own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
+        own = tuple(AffineForm({copy_axis(index): 1}, 0) for index in range(len(forms)))
         write = Access(label, own, tuple(region), write=True)
         body, reads, sources = self._copied(pack.operand, own)
         corners = corner_steps(forms, inside, path) if pack.at else {}
@@ -330,7 +331,7 @@ class _Emission:
             for form, bound in zip(forms, bounds, strict=True)
         )
         label = self._copy_name(schedule, fetch.operand)
-        own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
+        own = tuple(AffineForm({copy_axis(index): 1}, 0) for index in range(len(forms)))
         body, reads, sources = self._copied(fetch.operand, own)
         dtype = self.workload.tensors[fetch.operand].dtype
         layout = laid_out(region, schedule.layouts.get(fetch.operand))
@@ -355,7 +356,7 @@ class _Emission:
                 sources,
                 corner_steps(forms, inside, grid),
                 cooperating=frozenset(loop.name for loop in path if loop not in grid),
-                flattened=tuple((f"d{index}", extent) for index, extent in enumerate(region)),
+                flattened=tuple((copy_axis(index), extent) for index, extent in enumerate(region)),
                 guards={ELEMENT: elements},
             )
         )
@@ -368,10 +369,10 @@ class _Emission:
         producer = self.schedules.get(operand)
         if producer is None or not producer.inlined:
             whole = tuple(const(extent) for extent in self.workload.tensors[operand].shape)
-            body: ScalarExpr = Load(operand, tuple(var(f"d{i}") for i in range(len(own))))
+            body: ScalarExpr = Load(operand, tuple(var(copy_axis(i)) for i in range(len(own))))
             return body, [Access(operand, own, whole)], {operand: operand}
         names = [axis.name for axis in producer.stage.spatial_axes]
-        dims = {name: f"d{index}" for index, name in enumerate(names)}
+        dims = {name: copy_axis(index) for index, name in enumerate(names)}
         reads = [
             evolve(
                 access,

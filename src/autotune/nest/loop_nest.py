@@ -39,6 +39,11 @@ ELEMENT = "element"
 """Axis of the fused loops of a cooperative copy: it counts the elements of the copied region."""
 
 
+def copy_axis(dimension: int) -> str:
+    """The axis of a copy along a dimension of what it copies; no axis of a stage is called so."""
+    return f"copy.{dimension}"
+
+
 @frozen
 class LoopBound:
     """Which iterations of a loop are run, depending on another axis.

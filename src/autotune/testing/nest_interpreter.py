@@ -22,7 +22,7 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.reference import evaluate_body
 from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
-from autotune.nest.loop_nest import Access, LoopBound
+from autotune.nest.loop_nest import Access, LoopBound, copy_axis
 from autotune.nest.pipelining import kept_buffers
 from autotune.sketches import Candidate
 
@@ -349,7 +349,7 @@ class _Interpreter:
         shape = self.workload.tensors[operand].shape
         known = np.ones((), dtype=np.bool_)
         for dim, extent in enumerate(shape):
-            known = known & (axes[f"d{dim}"] >= 0) & (axes[f"d{dim}"] < extent)
+            known = known & (axes[copy_axis(dim)] >= 0) & (axes[copy_axis(dim)] < extent)
         return np.where(known, evaluate_body(statement.body, axes, arrays), 0)
 
     def _fetched(self, buffer: str) -> Array:
