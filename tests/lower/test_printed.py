@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from divided_reductions import grouped_convolution, shared_factor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_workloads import BUILDERS, TARGETS, drawn, examples
@@ -90,6 +91,13 @@ def test_axes_of_a_stage_may_have_any_names() -> None:
     stage = Stage(Tensor("C", (16, 32), "float32"), axes, Binary("mul", left, right), "add")
     workload = Workload("numbered", given, (stage,), ("C",))
     for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=2):
+        check_candidate(BACKEND, candidate, detect_cpu())
+
+
+@pytest.mark.parametrize("workload", [grouped_convolution(), shared_factor()])
+def test_quotients_of_expanded_loops_are_told_apart(workload: Workload) -> None:
+    """What is loaded for one copy of a statement is not taken for what another one reads."""
+    for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=4):
         check_candidate(BACKEND, candidate, detect_cpu())
 
 

@@ -111,7 +111,7 @@ class Digits:
     derived: dict[str, Derived] = field(factory=dict)
     fixed: dict[str, int] = field(factory=dict)
     shifts: dict[str, int] = field(factory=dict)
-    _names: dict[Derived, str] = field(factory=dict)
+    _names: dict[tuple[Derived, int, int], str] = field(factory=dict)
 
     def counter(self, name: str, extent: int) -> Linear:
         """The counter of a loop that runs ``extent`` times."""
@@ -167,11 +167,12 @@ class Digits:
         return _linear(whole, constant), _linear(rest, remainder)
 
     def _derive(self, derived: Derived) -> Linear:
-        name = self._names.get(derived)
+        # Ranges are narrower where some iterations of a loop are printed apart.
+        low, high = self.bounds(derived.operand)
+        name = self._names.get((derived, low, high))
         if name is None:
             name = f"{derived.op}.{len(self._names)}"
-            low, high = self.bounds(derived.operand)
-            self._names[derived] = name
+            self._names[derived, low, high] = name
             self.derived[name] = derived
             ends = (0, derived.divisor - 1) if derived.op == "mod" else ()
             self.ranges[name] = ends or (derived.of(low), derived.of(high))
@@ -181,24 +182,37 @@ class Digits:
         """The form with the values of all digits that are known, and with counters shifted."""
         if not self.fixed and not self.shifts:
             return linear
-        constant, left = linear.constant, []
-        for name, coefficient in linear.terms:
-            value = self._value(name)
-            if value is None:
-                left.append((name, coefficient))
-                constant += coefficient * self.shifts.get(name, 0)
-            else:
-                constant += coefficient * value
-        return Linear(tuple(left), constant)
+        result = self._settled(linear)
+        shift = sum(value * self.shifts.get(name, 0) for name, value in result.terms)
+        return result + shift if shift else result
 
-    def _value(self, name: str) -> int | None:
-        if name in self.fixed:
-            return self.fixed[name]
-        if name not in self.derived:
-            return None
-        derived = self.derived[name]
-        operand = self.resolved(derived.operand)
-        return None if operand.terms else derived.of(operand.constant)
+    def _settled(self, linear: Linear) -> Linear:
+        """The form with the values of all digits that are known."""
+        if not self.fixed:
+            return linear
+        constant, left, others = linear.constant, [], Linear()
+        for name, coefficient in linear.terms:
+            if name in self.fixed:
+                constant += coefficient * self.fixed[name]
+                continue
+            derived = self.derived.get(name)
+            operand = None if derived is None else self._settled(derived.operand)
+            if derived is None or operand is None or operand == derived.operand:
+                left.append((name, coefficient))
+            else:
+                others = others + self._derived_again(derived, operand) * coefficient
+        return Linear(tuple(left), constant) + others
+
+    def _derived_again(self, derived: Derived, operand: Linear) -> Linear:
+        """A digit that is derived from less, since some of what it follows from is known."""
+        if not operand.terms:
+            return Linear((), derived.of(operand.constant))
+        if derived.op == "div":
+            return self.quotient(operand, derived.divisor)
+        if derived.op == "mod":
+            return self.remainder(operand, derived.divisor)
+        nearer = self.smaller if derived.op == "at_most_0" else self.larger
+        return nearer(operand, Linear())
 
     def depends(self, linear: Linear, digit: str) -> bool:
         """Whether a form depends on a digit, through derived ones, too."""
