@@ -13,7 +13,17 @@ from math import prod
 from autotune.backends import ALIGNMENT
 from autotune.sketches.intrinsics.tile_registers import REQUEST
 
-__all__ = ["ADDRESS", "ENTRY", "KERNEL", "Shape", "address_text", "entry_text", "kernel_types"]
+__all__ = [
+    "ADDRESS",
+    "ENTRY",
+    "KERNEL",
+    "REQUEST_TEXT",
+    "Shape",
+    "address_text",
+    "entry_text",
+    "kernel_types",
+    "request_lines",
+]
 
 KERNEL = "kernel"
 """The function of a program, by the name that it has in the text."""
@@ -32,7 +42,7 @@ _WORDS = "\n".join(
     f"  %word{at} = llvm.mlir.constant({word} : i64) : i64" for at, word in enumerate(REQUEST)
 )
 # Whether the registers are given is known from the first call on.
-_REQUEST_TEXT = f"""\
+REQUEST_TEXT = f"""\
 llvm.mlir.global internal @{_REQUESTING}_granted(0 : i8) : i8
 llvm.func @syscall(i64, ...) -> i64
 llvm.func internal @{_REQUESTING}() -> i1 {{
@@ -52,6 +62,7 @@ llvm.func internal @{_REQUESTING}() -> i1 {{
 ^done(%is: i1):
   llvm.return %is : i1
 }}"""
+"""The function that asks Linux for tile registers, and remembers that they are given."""
 _ASK = f"""\
   %given = llvm.call @{_REQUESTING}() : () -> i1
   llvm.cond_br %given, ^run, ^refused
@@ -71,6 +82,11 @@ def address_text(entry: str) -> str:
     )
 
 
+def request_lines() -> list[str]:
+    """What begins an entry that needs tile registers, beside :data:`REQUEST_TEXT`."""
+    return _ASK.splitlines()
+
+
 def kernel_types(shapes: Sequence[Shape]) -> list[str]:
     """Types of the arguments of ``@kernel`` in LLVM's dialect, for memrefs of these shapes."""
     return [
@@ -88,7 +104,7 @@ def entry_text(shapes: Sequence[Shape], *, asks_for_tiles: bool = False) -> str:
     """
     lines = ["  %zero = llvm.mlir.constant(0 : i32) : i32"]
     if asks_for_tiles:
-        lines += _ASK.splitlines()
+        lines += request_lines()
     numbers = {0, *(extent for shape in shapes for extent in (*shape, *_strides(shape)))}
     lines += [
         f"  %n{number} = llvm.mlir.constant({number} : i64) : i64" for number in sorted(numbers)
@@ -108,7 +124,7 @@ def entry_text(shapes: Sequence[Shape], *, asks_for_tiles: bool = False) -> str:
         [
             "module {",
             f"llvm.func @{KERNEL}({types})",
-            *(_REQUEST_TEXT.splitlines() if asks_for_tiles else ()),
+            *(REQUEST_TEXT.splitlines() if asks_for_tiles else ()),
             f"llvm.func @{ENTRY}(%arrays: !llvm.ptr) -> i32 {{",
             *lines,
             call,

@@ -7,7 +7,6 @@ from autotune_mlir.bindings import Distribution
 __all__ = [
     "DEFAULT_SCHEDULE",
     "PRINTED",
-    "aliases",
     "bufferization",
     "fusion",
     "loops",
@@ -88,11 +87,6 @@ def placement(threads: int) -> str:
     """
     loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
     return f"builtin.module({','.join((*loops, *_PLACES, *_CLEANUP))})"
-
-
-def aliases() -> str:
-    """Reads and writes of views as those of what is viewed, as ``PassManager.parse`` takes it."""
-    return f"builtin.module({','.join(('fold-memref-alias-ops', *_CLEANUP))})"
 
 
 def loops(threads: int, by_default: bool = False) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from attrs import frozen
 
 from autotune.backends import ALIGNMENT, BuildFailed, BuildRequest, InvalidSchedule
+from autotune.backends.native.backend import check_instructions
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.lower import Program, print_candidate
-from autotune.sketches import Tensorize, is_default
+from autotune.sketches import is_default
 from autotune_mlir import bindings, host
 from autotune_mlir.compiler import Lowered, digest_of
-from autotune_mlir.entry import ENTRY, address_text
+from autotune_mlir.entry import ENTRY, REQUEST_TEXT, address_text, request_lines
 from autotune_mlir.lowering import PRINTED
 from autotune_mlir.parsing import brief, here, parse_payload
 from autotune_mlir.printer import MLIREmitter
@@ -19,7 +20,7 @@ __all__ = ["WHOLE", "Printed", "is_printed", "lower_printed", "print_request", "
 
 WHOLE = "whole"
 """``int whole(void **arrays)`` of inputs and outputs alone: it makes scratch memory and packs
-constants in every call, and returns 1 where there is no memory."""
+constants in every call, and returns 1 where there is no memory, or tile registers are refused."""
 
 _FLOAT_BYTES = 4
 
@@ -54,19 +55,18 @@ class Printed:
 
 def is_printed(request: BuildRequest) -> bool:
     """Whether a request's program is printed from its nest."""
-    candidate = request.candidate
-    if candidate is None or is_default(candidate):
-        return False
-    return not any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
+    return not (request.candidate is None or is_default(request.candidate))
 
 
 def print_request(request: BuildRequest) -> Printed:
     """Print the loop nest of a request's candidate.
 
     Raises:
-        InvalidSchedule: its steps or values give no nest that can be printed.
+        InvalidSchedule: its steps or values give no nest that can be printed, or it calls an
+            instruction that the processor lacks.
     """
     assert request.candidate is not None
+    check_instructions(request.candidate, request.target)
     emitter = MLIREmitter(threads=request.threads, disabled=host.disabled_features(request.target))
     width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
     try:
@@ -95,7 +95,8 @@ def lower_printed(printed: Printed, *, whole: bool = False) -> Lowered:
             bindings.load().passmanager.PassManager.parse(PRINTED).run(module.operation)
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
-    return Lowered(module, printed.threads, printed.digest, entries=entries)
+    tiles = whole and printed.program.uses_tiles
+    return Lowered(module, printed.threads, printed.digest, tiles, entries)
 
 
 def whole_text(printed: Printed) -> str:
@@ -109,7 +110,9 @@ def whole_text(printed: Printed) -> str:
         own = -(-place.bytes // ALIGNMENT) * ALIGNMENT
         # A line between two buffers: of equal sizes, they would share all their cache sets.
         size += own * (printed.threads if place.depth else 1) + ALIGNMENT
+    asks = request_lines() if program.uses_tiles else []
     lines = [
+        *asks,
         f"%count = arith.constant {len(places)} : i64",
         f"%line = arith.constant {ALIGNMENT} : i64",
         f"%size = arith.constant {size} : i64",
@@ -145,6 +148,7 @@ def whole_text(printed: Printed) -> str:
     ]
     body = "\n".join(f"  {line}" for line in lines)
     return (
+        f"{REQUEST_TEXT if program.uses_tiles else ''}\n"
         "llvm.func @aligned_alloc(i64, i64) -> !llvm.ptr\n"
         "llvm.func @free(!llvm.ptr)\n"
         f"llvm.func @{WHOLE}(%arrays: !llvm.ptr) -> i32 {{\n{body}\n}}\n"

@@ -47,7 +47,7 @@ def _dot(
         implementations={
             "native": f"{_LOWERED}.dot_products:{implementation.removesuffix('_signed')}",
             "tvm": f"autotune_tvm.dot_products:{implementation}",
-            "mlir": f"autotune_mlir.dot_products:{implementation}",
+            "mlir": f"{_LOWERED}.dot_products:{implementation.removesuffix('_signed')}",
         },
         # One of the factors of instructions is unsigned.
         corrected=left == "int8",
@@ -162,7 +162,7 @@ def _tiles(
         implementations={
             "native": f"{_LOWERED}.tile_products:tiles",
             "tvm": "autotune_tvm.tile_products:tiles",
-            "mlir": "autotune_mlir.tile_products:tiles",
+            "mlir": f"{_LOWERED}.tile_products:tiles",
         },
     )
 

@@ -151,7 +151,7 @@ def _named(unit: Unit) -> _Scheduled:
     function, record = unit.function, unit.record
     assert function.imported is not None and record is not None
     schedule = unit.schedule()
-    program = unit.prepared(function.imported.program)
+    program = function.imported.program
     distinct = f"{program}\0{schedule}"
     digest = hashlib.sha256(distinct.encode()).hexdigest()[:8]
     latency = f"{record.latency:.4g} s, " if record.latency is not None else ""
@@ -223,7 +223,7 @@ def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
     mlir = bindings.load()
     # In a context of their own.
     texts = {
-        it.unit.function.name: it.unit.prepared(it.unit.function.imported.on_tensors)
+        it.unit.function.name: it.unit.function.imported.on_tensors
         for it in scheduled
         if it.unit.function.imported is not None
     }

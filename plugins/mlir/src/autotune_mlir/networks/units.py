@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
-from autotune.sketches import baseline_candidate, is_default
+from autotune.sketches import baseline_candidate
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import bindings, host
@@ -18,7 +18,6 @@ from autotune_mlir.lowering import DEFAULT_SCHEDULE
 from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.linking import kernel_text, unit_symbol
 from autotune_mlir.parsing import brief
-from autotune_mlir.preparation import prepare_program
 from autotune_mlir.printed import WHOLE, is_printed, lower_printed, print_request
 from autotune_mlir.scripted import program_of, schedule_of
 
@@ -54,12 +53,6 @@ class Unit:
         assert script is not None
         return script
 
-    def prepared(self, program: str) -> str:
-        """The function in a form of :class:`ImportedFunction` as the schedule needs it."""
-        assert self.function.imported is not None
-        candidate = None if self.request is None else self.request.candidate
-        return prepare_program(program, self.function.imported.workload, candidate)
-
 
 def compile_unit(
     function: ModuleFunction, module: str, record: Record | None, target: Target, threads: int
@@ -83,22 +76,19 @@ def compile_unit(
     try:
         if function.imported is None:
             text = kernel_text(module, [function], {})
-            lowered = lower(text, None, threads=threads, disabled=disabled, by_default=True)
+            lowered = lower(text, threads=threads, disabled=disabled, by_default=True)
             return Unit(function, None, generate(lowered))
         request = _request(function, record, target, threads)
         if is_printed(request):
             lowered = lower_printed(print_request(request), whole=True)
             return Unit(function, record, generate(lowered), request, WHOLE)
         lowered = lower(
-            program_of(request.workload, request.program, request.candidate),
-            schedule_of(request),
+            program_of(request.workload, request.program),
             threads=threads,
             disabled=disabled,
-            by_default=is_default(request.candidate),
-            vectors=host.vector_instructions(target),
+            by_default=True,
         )
-        tuned = None if is_default(request.candidate) else request
-        return Unit(function, record, generate(lowered), tuned)
+        return Unit(function, record, generate(lowered))
     except (BuildFailed, InvalidSchedule) as error:
         raise type(error)(f"task {function.name!r}: {error}") from error
 
@@ -148,5 +138,5 @@ def compile_kernel(
     }
     # What calls a unit ignores its status.
     tiles = any(unit.generated.asks_for_tiles for unit in units.values())
-    lowered = lower(text, None, threads=threads, by_default=True, asks_for_tiles=tiles)
+    lowered = lower(text, threads=threads, by_default=True, asks_for_tiles=tiles)
     return generate(lowered, addresses)
