@@ -102,6 +102,23 @@ def test_a_program_by_itself_packs_and_allocates(target: Target) -> None:
         assert lower_printed(printed).entries == printed.entries == ("pack0", "run")
 
 
+@pytest.mark.parametrize("dtype", ["u8s8s32", "bfloat16"])
+def test_instructions_are_calls_of_intrinsics(dtype: str) -> None:
+    """They are brought into LLVM's dialect on any machine, also as programs by themselves."""
+    machine, workload = preset("sapphirerapids-2core"), gemm(m=32, n=64, k=64, dtype=dtype)
+    candidates = [
+        candidate
+        for candidate in sample_candidates(BACKEND, workload, machine)
+        if any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
+    ]
+    for candidate in candidates:
+        printed = print_request(request_for(candidate, machine))
+        assert "llvm.call_intrinsic" in printed.text
+        lower_printed(printed)
+        assert lower_printed(printed, whole=True).asks_for_tiles == printed.program.uses_tiles
+    assert candidates
+
+
 def test_the_untuned_program_is_not_printed(target: Target) -> None:
     request = BuildRequest(PRODUCT, None, None, target, 1)
     assert "linalg.generic" in BACKEND.show(request)

@@ -119,7 +119,7 @@ def whole_text(printed: Printed) -> str:
         "%memory = llvm.call @aligned_alloc(%line, %size) : (i64, i64) -> !llvm.ptr",
         "%null = llvm.mlir.zero : !llvm.ptr",
         '%none = llvm.icmp "eq" %memory, %null : !llvm.ptr',
-        "%given = llvm.alloca %count x !llvm.ptr : (i64) -> !llvm.ptr",
+        "%addresses = llvm.alloca %count x !llvm.ptr : (i64) -> !llvm.ptr",
     ]
     at = "(!llvm.ptr) -> !llvm.ptr"
     for number, offset in enumerate(places):
@@ -131,13 +131,13 @@ def whole_text(printed: Printed) -> str:
         else:
             lines.append(f"%a{number} = llvm.getelementptr %memory[{offset}] : {at}, i8")
         lines += [
-            f"%to{number} = llvm.getelementptr %given[{number}] : {at}, !llvm.ptr",
+            f"%to{number} = llvm.getelementptr %addresses[{number}] : {at}, !llvm.ptr",
             f"llvm.store %a{number}, %to{number} : !llvm.ptr, !llvm.ptr",
         ]
-    lines += ["%status = scf.if %none -> (i32) {", "%one = arith.constant 1 : i32"]
-    lines += ["scf.yield %one : i32", "} else {"]
+    lines += ["%status = scf.if %none -> (i32) {", "%lacking = arith.constant 1 : i32"]
+    lines += ["scf.yield %lacking : i32", "} else {"]
     lines += [
-        f"%s{number} = llvm.call @{entry}(%given) : (!llvm.ptr) -> i32"
+        f"%s{number} = llvm.call @{entry}(%addresses) : (!llvm.ptr) -> i32"
         for number, entry in enumerate(printed.entries)
     ]
     lines += [
