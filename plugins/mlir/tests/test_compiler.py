@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotune_mlir.code_generation import Generated, generate
-from autotune_mlir.compiler import lower
+from autotune_mlir.code_generation import generate
+from autotune_mlir.compiler import Lowered, lower
 from autotune_mlir.emit import payload
 from autotune_mlir.entry import entry_text
-from autotune_mlir.executable import MLIRExecutable
+from autotune_mlir.executable import bound_call
+from mlir_schedules import executable_of, scheduled
 from thread_programs import in_fresh_process
 
-from autotune.backends import BuildFailed, InvalidSchedule, NativeCall, time_native_call
+from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.ir.workloads import gemm
 from autotune.testing.programs import check_executable
 
@@ -43,13 +44,13 @@ FORALL = SCRIPT.format(
 )
 
 
-def check(generated: Generated) -> None:
-    check_executable(MLIRExecutable(generated, SMALL), SMALL)
+def lowered(script: str | None, threads: int = 1) -> Lowered:
+    return lower(scheduled(PROGRAM, script), threads=threads)
 
 
 @pytest.mark.parametrize("script", [None, tiled(4), tiled(5), FORALL])
 def test_programs_are_right(script: str | None) -> None:
-    check(generate(lower(PROGRAM, script, threads=1)))
+    check_executable(executable_of(lowered(script), SMALL), SMALL)
 
 
 def test_arrays_without_dimensions() -> None:
@@ -61,10 +62,7 @@ def test_arrays_without_dimensions() -> None:
         }
     """
     arrays = [np.array(3, np.float32), np.array(0, np.float32)]
-    generated = generate(lower(text, None, threads=1))
-    call = MLIRExecutable(generated, SMALL)  # keeps the code alive
-    pointers = np.array([array.ctypes.data for array in arrays], np.uint64)
-    time_native_call(NativeCall(generated.address, (pointers.ctypes.data,), (call, arrays)), 1)
+    bound_call(generate(lower(text, threads=1)), arrays[:1], arrays[1:]).run()
     assert arrays[1] == 3
 
 
@@ -75,8 +73,8 @@ def test_the_entry_says_how_arrays_lie() -> None:
 
 
 def test_digests_are_of_what_is_computed() -> None:
-    plain, again = (lower(PROGRAM, None, threads=1) for _ in range(2))
-    fine, whole = (lower(PROGRAM, tiled(rows), threads=1) for rows in (4, 16))
+    plain, again = (lowered(None) for _ in range(2))
+    fine, whole = (lowered(tiled(rows)) for rows in (4, 16))
     assert plain.digest == again.digest != fine.digest
     # A tile that is all there is leaves nothing behind.
     assert whole.digest == plain.digest
@@ -84,18 +82,18 @@ def test_digests_are_of_what_is_computed() -> None:
 
 
 def test_parallel_loops_of_one_thread_are_loops() -> None:
-    assert "omp." not in str(lower(PROGRAM, FORALL, threads=1).module)
-    assert "omp.parallel num_threads" in str(lower(PROGRAM, FORALL, threads=2).module)
+    assert "omp." not in str(lowered(FORALL).module)
+    assert "omp.parallel num_threads" in str(lowered(FORALL, 2).module)
 
 
 def test_a_program_that_does_not_parse() -> None:
     with pytest.raises(BuildFailed, match=r"does not parse: .*:2:12.*foo\.bar"):
-        lower("func.func @kernel() {\n      %x = foo.bar\n}", None, threads=1)
+        lower("func.func @kernel() {\n      %x = foo.bar\n}", threads=1)
 
 
 def test_a_program_without_the_function() -> None:
     with pytest.raises(BuildFailed, match="no function @kernel"):
-        lower("func.func @other() { return }", None, threads=1)
+        lower("func.func @other() { return }", threads=1)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,7 @@ def test_a_program_without_the_function() -> None:
 )
 def test_schedules_that_cannot_be_applied(script: str, why: str) -> None:
     with pytest.raises(InvalidSchedule, match=why) as caught:
-        lower(PROGRAM, script, threads=1)
+        scheduled(PROGRAM, script)
     assert len(str(caught.value)) < 500
 
 
@@ -130,7 +128,7 @@ def test_a_pass_that_fails() -> None:
         }
     """
     with pytest.raises(BuildFailed, match="tosa.exp|bufferiz") as caught:
-        lower(unknown, None, threads=1)
+        lower(unknown, threads=1)
     assert len(str(caught.value)) < 500
 
 
@@ -143,15 +141,15 @@ def test_a_function_that_nobody_has() -> None:
         }
     """
     with pytest.raises(BuildFailed, match="function"):
-        generate(lower(text, None, threads=1))
+        generate(lower(text, threads=1))
 
 
 def test_features_that_the_target_lacks_are_not_used() -> None:
-    plain = lower(PROGRAM, None, threads=1)
-    less = lower(PROGRAM, None, threads=1, disabled=("avx512f", "avx2", "fma", "avx"))
+    plain = lower(PROGRAM, threads=1)
+    less = lower(PROGRAM, threads=1, disabled=("avx512f", "avx2", "fma", "avx"))
     assert '"-avx512f"' in str(less.module)
     assert less.digest != plain.digest
-    check(generate(less))
+    check_executable(executable_of(less, SMALL), SMALL)
 
 
 def test_nothing_is_printed() -> None:
@@ -160,9 +158,9 @@ def test_nothing_is_printed() -> None:
         os.dup2(1, 2)
         from autotune_mlir import code_generation, compiler
         from autotune.errors import AutotuneError
-        for program, script in {[(PROGRAM, tiled(4)), ("nonsense", None), (PROGRAM, "x")]!r}:
+        for program in {[PROGRAM, "nonsense"]!r}:
             try:
-                code_generation.generate(compiler.lower(program, script, threads=1))
+                code_generation.generate(compiler.lower(program, threads=1))
             except AutotuneError:
                 pass
     """

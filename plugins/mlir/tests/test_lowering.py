@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.lowering import bufferization, placement, simplification
-from mlir_schedules import candidates, scheduled
 from numpy.typing import NDArray
 
 from autotune.ir.workloads import gemm, random_inputs, reference_outputs
@@ -27,39 +24,6 @@ PRODUCT = gemm(m=96, n=128, k=512)
 LITTLE_STACK = 512 << 10
 
 needs_openmp = pytest.mark.needs("openmp")
-
-
-def surroundings(module: Any, threads: int) -> list[list[str]]:
-    """The operations around each one that takes from the stack, up to the end of its scope."""
-    mlir = bindings.load()
-    with module.context, mlir.ir.Location.unknown():
-        for passes in (simplification(), bufferization(), placement(threads)):
-            mlir.passmanager.PassManager.parse(passes).run(module.operation)
-        found: list[list[str]] = []
-
-        def visit(operation: Any) -> Any:
-            if operation.name == ON_THE_STACK:
-                around = [operation.parent]
-                while around[-1].name not in SCOPES:
-                    around.append(around[-1].parent)
-                found.append([outer.name for outer in around])
-            return mlir.ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
-        return found
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_no_loop_takes_from_the_stack_each_time(threads: int, target: Target) -> None:
-    found = [
-        around
-        for candidate in candidates(PRODUCT, target, 3)
-        for around in surroundings(scheduled(candidate), threads)
-    ]
-    assert len(found) > 3
-    assert [around for around in found if len(around) > 1] == []
-    outermost = {around[-1] for around in found}
-    assert outermost <= {"func.func"} if threads == 1 else "scf.forall" in outermost
 
 
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=needs_openmp)])

@@ -7,8 +7,8 @@ from autotune_mlir import bindings, versions
 from autotune_mlir.code_generation import generate
 from autotune_mlir.compiler import lower
 from autotune_mlir.emit import payload
-from autotune_mlir.executable import MLIRExecutable
 from autotune_mlir.versions import OPT_LEVEL_VARIABLE
+from mlir_schedules import executable_of
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
@@ -23,13 +23,13 @@ def test_the_optimisation_level(monkeypatch: pytest.MonkeyPatch) -> None:
     assert versions.opt_level() == 3
     version = versions.compiler_version()
     assert version == bindings.bindings_version()
-    lowered = lower(PROGRAM, None, threads=1)
+    lowered = lower(PROGRAM, threads=1)
     fast = generate(lowered)
     monkeypatch.setenv(OPT_LEVEL_VARIABLE, "0")
     assert versions.compiler_version() == f"{version} -O0"
-    screened = generate(lower(PROGRAM, None, threads=1))
+    screened = executable_of(lower(PROGRAM, threads=1), SMALL)
     assert screened.digest != fast.digest
-    check_executable(MLIRExecutable(screened, SMALL), SMALL)
+    check_executable(screened, SMALL)
     for wrong in ("4", "-1", "fast", ""):
         monkeypatch.setenv(OPT_LEVEL_VARIABLE, wrong)
         with pytest.raises(InvalidValueError, match="from 0 to 3"):

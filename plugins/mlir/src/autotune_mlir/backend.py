@@ -1,8 +1,8 @@
-"""The backend: candidates become scripts of MLIR's Transform dialect, compiled by LLVM."""
+"""The backend: loop nests are printed as MLIR, and compiled by LLVM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,21 +12,21 @@ from autotune.backends import (
     Executable,
     ExportReport,
     ImportedProgram,
-    InvalidSchedule,
     LoweredProgram,
     ProgramFile,
     park_threads,
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
-from autotune.sketches import Prepack, is_default, is_prepackable
+from autotune.sketches import is_default
 from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_mlir import bindings, code_generation, compiler, host, openmp, versions
-from autotune_mlir.limits import limits_of
+from autotune_mlir import code_generation, compiler, host, openmp, versions
+from autotune_mlir.limits import LIMITS
 from autotune_mlir.lowering import DEFAULT_SCHEDULE
 from autotune_mlir.networks.function import ModuleFunction
-from autotune_mlir.scripted import program_of, schedule_of, scheduled_text
+from autotune_mlir.printed import Printed, is_printed, lower_printed, print_request
+from autotune_mlir.scripted import program_of, unscheduled_text
 
 __all__ = ["MLIRBackend"]
 
@@ -53,15 +53,15 @@ func.func @kernel(%in: memref<4xf32>, %out: memref<4xf32>) {
 
 
 class MLIRBackend(Backend):
-    """MLIR's linalg on tensors, scheduled by the Transform dialect, on x86-64 CPUs.
+    """Loops, vectors and arithmetic of MLIR, on x86-64 CPUs.
 
-    A candidate's steps become a script that is applied to the imported program, or to one made
-    from the workload where nothing was imported. LLVM compiles it in this process, for the
-    features of this machine that the target has.
+    A candidate's loop nest is printed. Without a schedule, the imported program, or one of linalg
+    that is made from the workload, is lowered by MLIR's own passes. LLVM compiles either in this
+    process, for the features of this machine that the target has.
     """
 
     name = "mlir"
-    version = "11"
+    version = "12"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:
@@ -84,14 +84,13 @@ class MLIRBackend(Backend):
         host.check_measuring(target, threads)
 
     def limits(self, target: Target) -> ScheduleLimits:
-        """What can be replayed.
+        """What is printed.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
-            BindingsMissing: no bindings are installed.
         """
         host.check_target(target)
-        return limits_of(bindings.chosen())
+        return LIMITS
 
     def worker_environment(self, threads: int) -> dict[str, str]:
         """The settings that the OpenMP runtime reads when it is loaded."""
@@ -103,7 +102,7 @@ class MLIRBackend(Backend):
 
     def warm_up(self) -> None:
         """Import MLIR and compile one small function, which initialises LLVM."""
-        code_generation.generate(compiler.lower(_WARM_UP, None, threads=1))
+        code_generation.generate(compiler.lower(_WARM_UP, threads=1))
 
     def imports(self, program: object) -> bool:
         """Whether ``program`` is MLIR: a file, a module, or a function of one."""
@@ -134,33 +133,34 @@ class MLIRBackend(Backend):
         return ImportedProgram(*import_program(program))
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
-        """Apply the candidate's script and run MLIR's passes.
-
-        What packs constants ahead, as the candidate says, becomes programs of its own.
+        """Print the candidate's loop nest; run MLIR's passes on a program without a schedule.
 
         Raises:
-            InvalidSchedule: a step cannot be applied.
-            BuildFailed: one of MLIR's passes rejected the scheduled program.
+            InvalidSchedule: its steps or values give no nest that can be printed.
+            BuildFailed: one of MLIR's passes rejected the program.
             UnsupportedTarget: this machine cannot run programs for the target.
         """
-        return self._lower(request, _packed_positions(request))
-
-    def _lower_whole(self, request: BuildRequest) -> LoweredProgram:
-        """As :meth:`lower`; the program packs its constants in every call."""
-        return self._lower(request, ())
-
-    def _lower(self, request: BuildRequest, packed: Sequence[int]) -> LoweredProgram:
         host.check_measuring(request.target, request.threads)
-        lowered = compiler.lower(
-            program_of(request.workload, request.program, request.candidate),
-            schedule_of(request),
+        if is_printed(request):
+            printed = print_request(request)
+            return LoweredProgram(request, printed, printed.digest)
+        lowered = self._untuned(request)
+        return LoweredProgram(request, lowered, lowered.digest)
+
+    def _lower_whole(self, request: BuildRequest) -> compiler.Lowered:
+        """As :meth:`lower`; the program packs its constants in every call."""
+        host.check_measuring(request.target, request.threads)
+        if is_printed(request):
+            return lower_printed(print_request(request), whole=True)
+        return self._untuned(request)
+
+    def _untuned(self, request: BuildRequest) -> compiler.Lowered:
+        return compiler.lower(
+            program_of(request.workload, request.program),
             threads=request.threads,
             disabled=host.disabled_features(request.target),
             by_default=is_default(request.candidate),
-            packed=packed,
-            vectors=host.vector_instructions(request.target),
         )
-        return LoweredProgram(request, lowered, lowered.digest)
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         """Compile with LLVM.
@@ -168,24 +168,28 @@ class MLIRBackend(Backend):
         Raises:
             BuildFailed: LLVM rejected the program.
         """
-        from autotune_mlir.executable import MLIRExecutable, PackedOperand
+        from autotune.backends.native.executable import Layout, NestExecutable
 
-        made: compiler.Lowered = lowered.program
-        packers = [
-            PackedOperand(it.position, it.shape, code_generation.generate(it.program))
-            for it in made.packers
-        ]
-        return MLIRExecutable(code_generation.generate(made), lowered.request.workload, packers)
+        request, made = lowered.request, lowered.program
+        if isinstance(made, Printed):
+            layout = Layout.of(made.program, request.workload)
+            made = lower_printed(made)
+        else:
+            layout = Layout((), (), uses_tiles=False)
+        code = code_generation.generate(made)
+        return NestExecutable(code, layout, request.workload, request.threads)
 
     def show(self, request: BuildRequest) -> str:
-        """The scheduled program as MLIR's text, before the passes that lower it.
+        """The program as MLIR's text, before the passes that lower it.
 
         Of its default pipeline, which consists of passes, it is the text after the first of them.
 
         Raises:
-            InvalidSchedule: a step cannot be applied.
+            InvalidSchedule: its nest cannot be printed.
         """
-        return scheduled_text(request)
+        if is_printed(request):
+            return print_request(request).text
+        return unscheduled_text(request)
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the installation: label, status, message."""
@@ -210,23 +214,3 @@ class MLIRBackend(Backend):
         from autotune_mlir.export import export
 
         return export(records, format, path, self._lower_whole)
-
-
-def _packed_positions(request: BuildRequest) -> list[int]:
-    """Positions of the inputs that a candidate's program takes packed.
-
-    Raises:
-        InvalidSchedule: one is no constant that only its stage reads.
-    """
-    workload, candidate = request.workload, request.candidate
-    steps = () if candidate is None else candidate.sketch.core_steps
-    names = [tensor.name for tensor in workload.inputs]
-    positions = []
-    for step in steps:
-        if isinstance(step, Prepack):
-            if not is_prepackable(workload, workload.stage(step.stage), step.operand):
-                raise InvalidSchedule(
-                    f"{step}: it is no constant that only this stage reads, once"
-                )
-            positions.append(names.index(step.operand))
-    return positions

@@ -16,7 +16,7 @@ from attrs import field, frozen
 from autotune.backends import BuildFailed
 from autotune_mlir import bindings, openmp
 from autotune_mlir.compiler import Lowered, needs_openmp
-from autotune_mlir.entry import ADDRESS
+from autotune_mlir.entry import ADDRESS, ENTRY
 from autotune_mlir.parsing import brief
 from autotune_mlir.versions import opt_level
 
@@ -28,16 +28,20 @@ class Generated:
     """Machine code in this process.
 
     Attributes:
-        address: Of ``int autotune_kernel(void **arrays)``.
+        addresses: Of its entries, ``int ENTRY(void **arrays)``, by name.
         digest: Of the machine code.
         engine: What owns it; the code lives as long as this does.
         asks_for_tiles: Whether it fails where Linux refuses the tile registers of AMX.
     """
 
-    address: int
+    addresses: Mapping[str, int]
     digest: str
     engine: Any = field(repr=False)
     asks_for_tiles: bool = False
+
+    def address(self, name: str = ENTRY) -> int:
+        """Where an entry begins."""
+        return self.addresses[name]
 
 
 def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({})) -> Generated:
@@ -59,10 +63,10 @@ def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({
         )
         for name, target in functions.items():
             engine.raw_register_runtime(name, ctypes.c_void_p(target))
-        address = _address(engine)
+        addresses = {name: _address(engine, name) for name in lowered.entries}
     except RuntimeError as error:
         raise BuildFailed(brief(error)) from error
-    return Generated(address, _code_digest(engine), engine, lowered.asks_for_tiles)
+    return Generated(addresses, _code_digest(engine), engine, lowered.asks_for_tiles)
 
 
 @lru_cache(maxsize=1)
@@ -76,9 +80,9 @@ def _find_conversions() -> None:
         ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL)
 
 
-def _address(engine: Any) -> int:
-    """Address of the entry: its wrapper's is all that the engine tells by itself."""
-    wrapper = engine.raw_lookup(ADDRESS)
+def _address(engine: Any, entry: str) -> int:
+    """Address of an entry: its wrapper's is all that the engine tells by itself."""
+    wrapper = engine.raw_lookup(f"{entry}{ADDRESS}")
     if not wrapper:
         raise RuntimeError("the program uses a function that this process does not have")
     result = ctypes.c_void_p()

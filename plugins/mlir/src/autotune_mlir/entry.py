@@ -1,8 +1,8 @@
 """The function that is called from outside, and how it hands the arguments on.
 
 What MLIR makes of ``@kernel`` takes every memref as pointers, offset, sizes and strides. Callers
-get ``int autotune_kernel(void **arrays)`` instead: the arrays in the workload's order, and 0 for
-success, as native calls are made.
+get ``int run(void **arrays)`` instead: the arrays in the workload's order, and 0 for success, as
+native calls are made.
 """
 
 from __future__ import annotations
@@ -13,16 +13,27 @@ from math import prod
 from autotune.backends import ALIGNMENT
 from autotune.sketches.intrinsics.tile_registers import REQUEST
 
-__all__ = ["ADDRESS", "ENTRY", "KERNEL", "Shape", "entry_text", "kernel_types"]
+__all__ = [
+    "ADDRESS",
+    "ENTRY",
+    "KERNEL",
+    "REQUEST_TEXT",
+    "Shape",
+    "address_text",
+    "entry_text",
+    "kernel_types",
+    "request_lines",
+]
 
 KERNEL = "kernel"
 """The function of a program, by the name that it has in the text."""
 
-ENTRY = "autotune_kernel"
-"""``int autotune_kernel(void **arrays)``: 0, or 1 where tile registers are refused."""
+ENTRY = "run"
+"""``int run(void **arrays)``: 0, or 1 where tile registers are refused."""
 
-ADDRESS = "autotune_kernel_address"
-"""``void *autotune_kernel_address()``: the JIT compiler tells addresses of wrappers only."""
+ADDRESS = "_address"
+"""Ends the name of the function that returns the address of an entry: the JIT compiler tells
+addresses of wrappers only."""
 
 Shape = tuple[int, ...]
 
@@ -31,7 +42,7 @@ _WORDS = "\n".join(
     f"  %word{at} = llvm.mlir.constant({word} : i64) : i64" for at, word in enumerate(REQUEST)
 )
 # Whether the registers are given is known from the first call on.
-_REQUEST_TEXT = f"""\
+REQUEST_TEXT = f"""\
 llvm.mlir.global internal @{_REQUESTING}_granted(0 : i8) : i8
 llvm.func @syscall(i64, ...) -> i64
 llvm.func internal @{_REQUESTING}() -> i1 {{
@@ -51,6 +62,7 @@ llvm.func internal @{_REQUESTING}() -> i1 {{
 ^done(%is: i1):
   llvm.return %is : i1
 }}"""
+"""The function that asks Linux for tile registers, and remembers that they are given."""
 _ASK = f"""\
   %given = llvm.call @{_REQUESTING}() : () -> i1
   llvm.cond_br %given, ^run, ^refused
@@ -59,6 +71,20 @@ _ASK = f"""\
   llvm.return %one : i32
 ^run:"""
 _ATTRIBUTES = f"{{llvm.align = {ALIGNMENT} : i64, llvm.noalias, llvm.noundef}}"
+
+
+def address_text(entry: str) -> str:
+    """The function that returns the address of an entry."""
+    return (
+        f"llvm.func @{entry}{ADDRESS}() -> !llvm.ptr {{\n"
+        f"  %address = llvm.mlir.addressof @{entry} : !llvm.ptr\n"
+        "  llvm.return %address : !llvm.ptr\n}"
+    )
+
+
+def request_lines() -> list[str]:
+    """What begins an entry that needs tile registers, beside :data:`REQUEST_TEXT`."""
+    return _ASK.splitlines()
 
 
 def kernel_types(shapes: Sequence[Shape]) -> list[str]:
@@ -78,7 +104,7 @@ def entry_text(shapes: Sequence[Shape], *, asks_for_tiles: bool = False) -> str:
     """
     lines = ["  %zero = llvm.mlir.constant(0 : i32) : i32"]
     if asks_for_tiles:
-        lines += _ASK.splitlines()
+        lines += request_lines()
     numbers = {0, *(extent for shape in shapes for extent in (*shape, *_strides(shape)))}
     lines += [
         f"  %n{number} = llvm.mlir.constant({number} : i64) : i64" for number in sorted(numbers)
@@ -98,16 +124,13 @@ def entry_text(shapes: Sequence[Shape], *, asks_for_tiles: bool = False) -> str:
         [
             "module {",
             f"llvm.func @{KERNEL}({types})",
-            *(_REQUEST_TEXT.splitlines() if asks_for_tiles else ()),
+            *(REQUEST_TEXT.splitlines() if asks_for_tiles else ()),
             f"llvm.func @{ENTRY}(%arrays: !llvm.ptr) -> i32 {{",
             *lines,
             call,
             "  llvm.return %zero : i32",
             "}",
-            f"llvm.func @{ADDRESS}() -> !llvm.ptr {{",
-            f"  %address = llvm.mlir.addressof @{ENTRY} : !llvm.ptr",
-            "  llvm.return %address : !llvm.ptr",
-            "}",
+            address_text(ENTRY),
             "}",
         ]
     )

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from autotune.backends import BuildRequest, ExportReport, LoweredProgram
+from autotune.backends import BuildRequest, ExportReport
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.sketches import is_default, names_used
 from autotune.store.jsonl import replacing
 from autotune.store.records import Record
 from autotune.targets import Target
+from autotune_mlir.compiler import Lowered
 from autotune_mlir.native_library import (
     NativeFunction,
     header_opening,
@@ -36,7 +37,7 @@ __all__ = ["export", "identifier"]
 
 _HEADER = ".h"
 
-Lower = Callable[[BuildRequest], LoweredProgram]
+Lower = Callable[[BuildRequest], Lowered]
 
 
 def export(records: Iterable[Record], format: str, path: Path, lower: Lower) -> ExportReport:
@@ -70,8 +71,6 @@ class _Named:
     name: str
     record: Record
     request: BuildRequest
-    payload: str
-    schedule: str
 
 
 @define
@@ -81,18 +80,12 @@ class _Tally:
     exported: int = 0
     refused: list[tuple[str, str]] = field(factory=list)
 
-    def take(self, record: Record, write: Callable[[_Named], None], threads: bool) -> None:
-        """Write a record, or note why it cannot be.
-
-        Args:
-            record: What to write.
-            write: What writes it.
-            threads: Whether a schedule for another number of threads is another one.
-        """
+    def take(self, record: Record, write: Callable[[Record], None]) -> None:
+        """Write a record, or note why it cannot be."""
         try:
             if record.outcome.latency is None:
                 raise InvalidValueError(f"its outcome is {record.outcome.status!r}, not ok")
-            write(_named(record, threads))
+            write(record)
         except AutotuneError as error:
             self.refused.append((_label(record), str(error)))
         else:
@@ -103,21 +96,16 @@ class _Tally:
         return ExportReport(self.exported, tuple(self.refused), tuple(map(str, files)), usage)
 
 
-def _named(record: Record, threads: bool) -> _Named:
-    workload = record.candidate.sketch.workload
-    target = Target.from_json(record.target)
-    request = BuildRequest(workload, record.program, record.scheduled, target, record.key.threads)
-    program = program_of(workload, record.program, request.candidate)
-    # A baseline has no steps: of the untuned program no sequence is applied.
-    script = schedule_of(request) or module_of({})
-    distinct = [
-        program,
-        script,
-        *filter(None, [record.baseline]),
-        str(request.threads if threads else 0),
-    ]
-    digest = hashlib.sha256("\0".join(distinct).encode()).hexdigest()[:8]
-    return _Named(f"{identifier(workload.name)}_{digest}", record, request, program, script)
+def _named(record: Record, *distinct: str) -> _Named:
+    """A record under a name that it shares with those of equal texts."""
+    digest = hashlib.sha256("\0".join([*distinct, record.baseline or ""]).encode()).hexdigest()[:8]
+    name = identifier(record.candidate.sketch.workload.name)
+    return _Named(f"{name}_{digest}", record, _request(record))
+
+
+def _request(record: Record) -> BuildRequest:
+    workload, target = record.candidate.sketch.workload, Target.from_json(record.target)
+    return BuildRequest(workload, record.program, record.scheduled, target, record.key.threads)
 
 
 def identifier(name: str) -> str:
@@ -154,23 +142,28 @@ def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:
     schedules: dict[str, NamedSchedule] = {}
     payloads: dict[Path, str] = {}
 
-    def write(named: _Named) -> None:
-        if is_default(named.request.candidate):
+    def write(record: Record) -> None:
+        request = _request(record)
+        if is_default(request.candidate):
             raise InvalidValueError(
-                f"it is {named.record.baseline}, which is no script but passes of mlir-opt"
+                f"it is {record.baseline}, which is no script but passes of mlir-opt"
             )
+        payload = program_of(request.workload, request.program)
+        # A baseline has no steps: of the untuned program no sequence is applied.
+        script = schedule_of(request) or module_of({})
+        named = _named(record, payload, script)
         if named.name in schedules:
             return
-        file = _payload_path(path, named)
+        file = _payload_path(path, record, payload)
         command = apply_command(path.name, named.name, file.name)
-        remarks = [_comment(named.record), *_needed(named.record), command]
-        made = NamedSchedule(named.name, named.schedule, named.payload, "\n".join(remarks))
+        remarks = [_comment(record), *_needed(record), command]
+        made = NamedSchedule(named.name, script, payload, "\n".join(remarks))
         check_applied(made)
         schedules[named.name] = made
-        payloads[file] = named.payload
+        payloads[file] = payload
 
     for record in records:
-        tally.take(record, write, threads=False)
+        tally.take(record, write)
     if not schedules:
         return tally.report((), "")
     _write(path, library_text(schedules.values()).encode())
@@ -180,10 +173,10 @@ def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:
     return tally.report((path, *payloads), f"Apply a schedule with:\n  {command}")
 
 
-def _payload_path(path: Path, named: _Named) -> Path:
+def _payload_path(path: Path, record: Record, payload: str) -> Path:
     """The file of a program, beside the library."""
-    workload = named.record.candidate.sketch.workload
-    digest = hashlib.sha256(named.payload.encode()).hexdigest()[:8]
+    workload = record.candidate.sketch.workload
+    digest = hashlib.sha256(payload.encode()).hexdigest()[:8]
     return path.with_name(f"{path.stem}.{identifier(workload.name)}_{digest}.payload.mlir")
 
 
@@ -193,12 +186,14 @@ def _export_functions(
     tally = _Tally()
     functions: dict[str, NativeFunction] = {}
 
-    def write(named: _Named) -> None:
+    def write(record: Record) -> None:
+        distinct = (record.program or "", record.candidate.digest, str(record.key.threads))
+        named = _named(record, *distinct)
         if named.name not in functions:
             functions[named.name] = _function(named, lower)
 
     for record in records:
-        tally.take(record, write, threads=True)
+        tally.take(record, write)
     if not functions:
         return tally.report((), "")
     made = list(functions.values())
@@ -236,7 +231,7 @@ def _header_to_write(header: Path, text: str, library: str) -> bytes:
 
 
 def _function(named: _Named, lower: Lower) -> NativeFunction:
-    lowered = lower(named.request).program
+    lowered = lower(named.request)
     return native_function(lowered, named.name, named.request.workload, _comment(named.record))
 
 

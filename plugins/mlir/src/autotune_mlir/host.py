@@ -7,9 +7,8 @@ from functools import lru_cache
 from autotune.errors import UnsupportedTarget
 from autotune.targets import Target, check_is_x86_64, check_runs_here, detect_cpu
 from autotune_mlir import openmp
-from autotune_mlir.passes.vector_instructions import VectorInstructions
 
-__all__ = ["check_measuring", "check_target", "disabled_features", "vector_instructions"]
+__all__ = ["check_measuring", "check_target", "disabled_features"]
 
 
 def check_target(target: Target) -> None:
@@ -48,19 +47,6 @@ def disabled_features(target: Target) -> tuple[str, ...]:
     if target.processor == detect_cpu().processor:
         return ()
     return tuple(sorted(_host_features() - set(target.features)))
-
-
-def vector_instructions(target: Target) -> VectorInstructions:
-    """What a target does to vectors by single instructions."""
-    features = set(target.features)
-    least_masked_bits, scaled_lanes = 128, frozenset[int]()
-    if features & {"avx", "avx2", "avx512f"}:
-        least_masked_bits = 32
-    if features >= {"avx512bw", "avx512vl"}:
-        least_masked_bits = 8
-    if "avx512f" in features:
-        scaled_lanes = frozenset({4, 8, 16} if "avx512vl" in features else {16})
-    return VectorInstructions(least_masked_bits, scaled_lanes)
 
 
 @lru_cache(maxsize=1)

@@ -1,13 +1,11 @@
-"""Limits of what the backend can replay."""
+"""Limits of what the backend prints."""
 
 from __future__ import annotations
 
-from attrs import evolve
-
+from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES
 from autotune.sketches.limits import ScheduleLimits
-from autotune_mlir.bindings import Distribution
 
-__all__ = ["LIMITS", "limits_of"]
+__all__ = ["LIMITS"]
 
 # Tiles on the stack are vectors in registers, or spilled from them.
 _TILE_BYTES = 1 << 16
@@ -16,49 +14,14 @@ _TILE_BYTES = 1 << 16
 _UNROLLED_STATEMENTS = 512
 
 LIMITS = ScheduleLimits(
-    steps=frozenset(
-        {
-            "accumulate",
-            "bound_loop",
-            "chunk_reduction",
-            "chunk_scan",
-            "cover",
-            "fuse_consumer",
-            "fuse_producer",
-            "inline",
-            "interleave",
-            "order",
-            "pack",
-            "pad_extent",
-            "parallel",
-            "prefetch",
-            "prepack",
-            "software_pipeline",
-            "split_reduction",
-            "stream",
-            "tensorize",
-            "tile",
-            "unroll",
-            "unroll_limit",
-            "vectorize",
-        }
-    ),
+    steps=frozenset(STEP_TYPES) - frozenset(GPU_STEP_NAMES),
     stack_bytes=_TILE_BYTES,
     unrolled_statements=_UNROLLED_STATEMENTS,
     source="backend mlir",
     backend="mlir",
-    without=frozenset({"fuse_producer.padding", "pack.mixed_quotients"}),
-    empty_tiles=False,
-    straddling_tiles=False,
+    runs_nests=True,
 )
-"""The same on every CPU, with the default bindings.
+"""The same on every CPU: all that the loop nest has.
 
 Of instructions, the space takes those whose declaration names an implementation for the backend.
 """
-
-
-def limits_of(distribution: Distribution) -> ScheduleLimits:
-    """What can be replayed with a distribution of the bindings."""
-    if distribution.keeps_partial_indices:
-        return LIMITS
-    return evolve(LIMITS, without=LIMITS.without | {"split_reduction.indexed"})

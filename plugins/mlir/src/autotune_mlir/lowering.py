@@ -6,7 +6,7 @@ from autotune_mlir.bindings import Distribution
 
 __all__ = [
     "DEFAULT_SCHEDULE",
-    "aliases",
+    "PRINTED",
     "bufferization",
     "fusion",
     "loops",
@@ -18,6 +18,9 @@ __all__ = [
 DEFAULT_SCHEDULE = "MLIR's default pipeline"
 """What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
 several threads, make loops parallel that carry nothing, which OpenMP then runs."""
+
+PRINTED = "builtin.module(convert-scf-to-cf,convert-to-llvm)"
+"""From a printed program to LLVM's dialect, as ``PassManager.parse`` takes it."""
 
 _FUSION = ("func.func(linalg-fuse-elementwise-ops)",)
 
@@ -84,11 +87,6 @@ def placement(threads: int) -> str:
     """
     loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
     return f"builtin.module({','.join((*loops, *_PLACES, *_CLEANUP))})"
-
-
-def aliases() -> str:
-    """Reads and writes of views as those of what is viewed, as ``PassManager.parse`` takes it."""
-    return f"builtin.module({','.join(('fold-memref-alias-ops', *_CLEANUP))})"
 
 
 def loops(threads: int, by_default: bool = False) -> str:

@@ -18,7 +18,7 @@ from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
 from autotune_mlir import bindings, openmp
 from autotune_mlir.compiler import Lowered, needs_openmp
-from autotune_mlir.entry import ADDRESS, ENTRY, KERNEL
+from autotune_mlir.entry import ADDRESS
 from autotune_mlir.parsing import brief
 from autotune_mlir.versions import opt_level
 
@@ -88,7 +88,7 @@ def native_function(
     """
     loaded = bindings.load()
     parallel = needs_openmp(lowered)
-    _rename_entry(lowered.module, name)
+    _rename_entry(lowered.module, lowered.entries[-1], name)
     libraries = [openmp.library()] if parallel else []
     try:
         engine = loaded.execution_engine.ExecutionEngine(
@@ -104,21 +104,25 @@ def native_function(
     return NativeFunction(name, code, workload, parallel, comment)
 
 
-def _rename_entry(module: Any, name: str) -> None:
-    """Call the entry ``name``, and whatever else has a name after it.
+def _rename_entry(module: Any, entry: str, name: str) -> None:
+    """Call the entry ``name``, and keep all other functions to the file.
 
-    What only a JIT compiler needs goes: of two functions in one file it would have the same name.
+    What only a JIT compiler needs goes.
     """
     ir = bindings.load().ir
     with module.context:
+        internal = ir.Attribute.parse("#llvm.linkage<internal>")
         for operation in list(module.body.operations):
+            if operation.operation.name != "llvm.func":
+                continue
             old = str(operation.attributes["sym_name"]).strip('"')
-            if old == ADDRESS or old.startswith(_WRAPPER):
+            if old.endswith(ADDRESS) or old.startswith(_WRAPPER):
                 operation.operation.erase()
-            elif old in (ENTRY, KERNEL):
-                new = name if old == ENTRY else f"{name}_{KERNEL}"
-                ir.SymbolTable.replace_all_symbol_uses(old, new, module.operation)
-                operation.attributes["sym_name"] = ir.StringAttr.get(new)
+            elif old == entry:
+                ir.SymbolTable.replace_all_symbol_uses(old, name, module.operation)
+                operation.attributes["sym_name"] = ir.StringAttr.get(name)
+            elif len(operation.regions[0].blocks):
+                operation.attributes["linkage"] = internal
 
 
 def link_object(functions: Sequence[NativeFunction]) -> bytes:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autotune_mlir import code_generation, compiler, host
+from autotune_mlir import code_generation, compiler
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.passes.fast_math import FUNCTIONS
-from autotune_mlir.passes.vector_instructions import BASIC, VectorInstructions
-from needs import skip_here
 from numpy.typing import NDArray
 from single_precision import ARGUMENTS, SPECIAL, check_errors
 
@@ -19,10 +17,8 @@ from autotune.backends import BuildRequest
 from autotune.ir.expressions import Load, Unary, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.lower.elementary import MAX_ERRORS
-from autotune.targets import Target, preset
+from autotune.targets import Target
 from autotune.testing.programs import run_executable
-
-ALL_SCALED = VectorInstructions(scaled_lanes=frozenset({4, 8, 16}))
 
 
 def text_of(function: str, n: int, lanes: int = 0) -> str:
@@ -49,17 +45,16 @@ def applied(
     function: str,
     values: NDArray[np.float32],
     lanes: int = 0,
-    vectors: VectorInstructions = BASIC,
 ) -> NDArray[np.float32]:
     """``function`` of every value, one by one or in vectors."""
     text = text_of(function, len(values), lanes)
-    lowered = compiler.lower(text, None, threads=1, vectors=vectors)
+    lowered = compiler.lower(text, threads=1)
     assert f"{function}f" not in str(lowered.module)
     generated = code_generation.generate(lowered)
     values = np.ascontiguousarray(values)
     results = np.empty_like(values)
     pointers = (ctypes.c_void_p * 2)(values.ctypes.data, results.ctypes.data)
-    entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(generated.address)
+    entry = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(generated.address())
     assert entry(ctypes.addressof(pointers)) == 0
     return results
 
@@ -77,26 +72,6 @@ def test_vectors_compute_what_scalars_compute(function: str, lanes: int) -> None
     np.testing.assert_allclose(applied(function, values, lanes), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("lanes", "calls"), [(4, 1), (16, 1), (32, 2), (12, 3), (6, 0)])
-def test_exponentials_are_scaled_by_the_instruction(lanes: int, calls: int) -> None:
-    lowered = compiler.lower(text_of("exp", 96, lanes), None, threads=1, vectors=ALL_SCALED)
-    assert str(lowered.module).count("x86.avx512.mask.scalef.ps") == calls
-
-
-@pytest.mark.parametrize("lanes", [4, 8, 16, 48])
-def test_scaled_exponentials_have_the_stated_errors(lanes: int, target: Target) -> None:
-    if "avx512vl" not in target.features:
-        skip_here("its processor has no instruction that scales vectors")
-    values = np.resize(ARGUMENTS, -(-len(ARGUMENTS) // 48) * 48)
-    check_errors("exp", values, applied("exp", values, lanes, host.vector_instructions(target)))
-
-
-def test_processors_scale_vectors() -> None:
-    names = ("avx512", "avx2")
-    known = [host.vector_instructions(preset(name)).scaled_lanes for name in names]
-    assert known == [{4, 8, 16}, frozenset()]
-
-
 def test_the_documentation_says_the_errors() -> None:
     page = Path(__file__).parents[4] / "docs" / "mlir.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
@@ -111,7 +86,7 @@ def test_double_precision_stays_a_call() -> None:
         "func.func @kernel(%in: memref<8xf64>, %out: memref<8xf64>) {"
         "linalg.map { math.exp } ins(%in : memref<8xf64>) outs(%out : memref<8xf64>) return }"
     )
-    assert "exp" in str(compiler.lower(text, None, threads=1).module)
+    assert "exp" in str(compiler.lower(text, threads=1).module)
 
 
 def test_sigmoid_is_right_over_all_arguments(backend: MLIRBackend, target: Target) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from autotune_mlir import parsing, transform_scripts
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.schedule import schedule
-from autotune_mlir.scripted import program_of
+from autotune_mlir.code_generation import generate
+from autotune_mlir.compiler import Lowered
+from autotune_mlir.parsing import parse_payload
+from autotune_mlir.transform_scripts import apply_schedule
 
+from autotune.backends.native.executable import Layout, NestExecutable
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune.spaces.sketch_space import SketchSpace
@@ -30,9 +31,14 @@ def candidates(
     assert not any(count == each for count in left.values()), "a sketch was never drawn"
 
 
-def scheduled(candidate: Candidate) -> Any:
-    """The module of a candidate, before the passes that lower it."""
-    workload = candidate.sketch.workload
-    module = parsing.parse_payload(program_of(workload, None, candidate))
-    transform_scripts.apply_schedule(module, schedule(candidate, workload))
-    return module
+def scheduled(program: str, script: str | None) -> str:
+    """The text of a program that a script of the Transform dialect was applied to."""
+    module = parse_payload(program)
+    if script is not None:
+        apply_schedule(module, script)
+    return str(module)
+
+
+def executable_of(lowered: Lowered, workload: Workload) -> NestExecutable:
+    """What MLIR's own passes made of a program."""
+    return NestExecutable(generate(lowered), Layout((), (), uses_tiles=False), workload)

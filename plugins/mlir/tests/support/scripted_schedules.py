@@ -5,6 +5,8 @@ from __future__ import annotations
 from autotune_mlir import compiler
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
+from autotune_mlir.parsing import parse_payload
+from autotune_mlir.transform_scripts import apply_schedule
 
 from autotune.backends import BuildRequest, LoweredProgram
 from autotune.ir.workloads import Workload
@@ -62,9 +64,9 @@ class ScriptedBackend(MLIRBackend):
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Apply the script."""
-        script = None
+        module = parse_payload(payload(request.workload))
         if request.candidate is not None:
             operations = list(_SCRIPTS.values())[request.candidate.values[0]]
-            script = _FRAME.format(operations=operations)
-        lowered = compiler.lower(payload(request.workload), script, threads=1)
+            apply_schedule(module, _FRAME.format(operations=operations))
+        lowered = compiler.lower(str(module), threads=1)
         return LoweredProgram(request, lowered, lowered.digest)

@@ -30,7 +30,7 @@ from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target, check_is_x86_64, check_runs_here
 
-__all__ = ["NativeBackend", "candidate_of"]
+__all__ = ["NativeBackend", "candidate_of", "check_instructions"]
 
 # Tiles on the stack are vectors in registers, or spilled from them.
 _TILE_BYTES = 1 << 16
@@ -114,7 +114,7 @@ class NativeBackend(Backend):
 
         self.check_target(request.target)
         candidate = candidate_of(request)
-        _check_instructions(candidate, request.target)
+        check_instructions(candidate, request.target)
         width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
         try:
             program = print_candidate(candidate, LLVMEmitter(), width)
@@ -157,7 +157,7 @@ class NativeBackend(Backend):
         return str(self.lower(request).program.text)
 
 
-def _check_instructions(candidate: Candidate, target: Target) -> None:
+def check_instructions(candidate: Candidate, target: Target) -> None:
     """Check that a processor has what a candidate calls: LLVM ends the process where it has not.
 
     Raises:

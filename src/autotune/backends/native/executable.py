@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import asdict, frozen
 from numpy.typing import NDArray
@@ -25,7 +25,15 @@ from autotune.ir.workloads import Workload
 from autotune.lower import Program
 from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 
-__all__ = ["Layout", "NativeExecutable", "Packed", "Scratch", "read_program"]
+__all__ = [
+    "Code",
+    "Layout",
+    "NativeExecutable",
+    "NestExecutable",
+    "Packed",
+    "Scratch",
+    "read_program",
+]
 
 Array = NDArray[Any]
 
@@ -119,8 +127,19 @@ class Layout:
         return [*dict.fromkeys(packed.entry for packed in self.packed), "run"]
 
 
-class NativeExecutable(Executable):
-    """A compiled program.
+class Code(Protocol):
+    """Machine code in this process."""
+
+    @property
+    def digest(self) -> str:
+        """Of the machine code."""
+
+    def address(self, name: str) -> int:
+        """Where a function begins."""
+
+
+class NestExecutable(Executable):
+    """A compiled program of a loop nest.
 
     Args:
         code: Its machine code.
@@ -129,7 +148,7 @@ class NativeExecutable(Executable):
         threads: How many it uses.
     """
 
-    def __init__(self, code: LoadedCode, layout: Layout, workload: Workload, threads: int) -> None:
+    def __init__(self, code: Code, layout: Layout, workload: Workload, threads: int = 1) -> None:
         self.digest = code.digest
         self._code = code
         self._layout = layout
@@ -195,12 +214,34 @@ class NativeExecutable(Executable):
     ) -> NativeCall:
         addresses = [*(array.ctypes.data for array in arrays), *scratch]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        launch = launch_on(self._threads)
         return NativeCall(
             address=self._code.address(entry),
-            arguments=(ctypes.addressof(pointers), launch.function, launch.pool),
+            arguments=(ctypes.addressof(pointers), *self._starts_tasks()),
             keeps=(self._code, tuple(arrays), pointers, keeps),
         )
+
+    def _starts_tasks(self) -> tuple[int, ...]:
+        """What an entry is given to start tasks with, behind the addresses of its arrays."""
+        return ()
+
+
+class NativeExecutable(NestExecutable):
+    """A program of LLVM IR.
+
+    Args:
+        code: Its machine code.
+        layout: Its arrays.
+        workload: Its inputs and outputs.
+        threads: How many it uses.
+    """
+
+    def __init__(self, code: LoadedCode, layout: Layout, workload: Workload, threads: int) -> None:
+        super().__init__(code, layout, workload, threads)
+        self._loaded = code
+
+    def _starts_tasks(self) -> tuple[int, ...]:
+        launch = launch_on(self._threads)
+        return launch.function, launch.pool
 
     def export(self, path: Path) -> None:
         """Write the object file behind a line with its digest and the arrays that it needs.
@@ -208,9 +249,9 @@ class NativeExecutable(Executable):
         Raises:
             BuildFailed: the file cannot be written.
         """
-        head = json.dumps({**self._layout.to_json(), "digest": self._code.digest}).encode()
+        head = json.dumps({**self._layout.to_json(), "digest": self._loaded.digest}).encode()
         try:
-            path.write_bytes(b"%b%b\n%b" % (_MAGIC, head, self._code.object))
+            path.write_bytes(b"%b%b\n%b" % (_MAGIC, head, self._loaded.object))
         except OSError as error:
             raise BuildFailed(f"{path} cannot be written: {error.strerror}") from error
 

@@ -28,12 +28,10 @@ def _dot(
     dtypes: tuple[str, str, str],
     features: tuple[str, ...],
     implementation: str,
-    plugins: tuple[str, ...] = ("tvm", "mlir"),
 ) -> Intrinsic:
     """A vector of sums of products of 32 bits of either factor, the left one broadcast.
 
-    ``dtypes``: of the left factor, of the right one and of the sums; ``plugins``: backends that
-    implement it beside the built-in one.
+    ``dtypes``: of the left factor, of the right one and of the sums.
     """
     left, right, total = dtypes
     group = _GROUP_BYTES // element_type(left).bytes
@@ -46,10 +44,7 @@ def _dot(
         IntrinsicOperand("weights", right, (("j", lanes), ("k", group))),
         IntrinsicOperand("sums", total, (("j", lanes),)),
         features=features,
-        implementations={
-            "native": f"{_LOWERED}.dot_products:{implementation.removesuffix('_signed')}",
-            **{it: f"autotune_{it}.dot_products:{implementation}" for it in plugins},
-        },
+        implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.dot_products:{implementation}"),
         # One of the factors of instructions is unsigned.
         corrected=left == "int8",
     )
@@ -160,17 +155,15 @@ def _tiles(
         IntrinsicOperand("sums", total, (("i", rows), ("j", 32)), row_stride=True),
         # All processors with AMX have the last one, by which bytes of the right factor are packed.
         features=(feature, "amx-tile", "avx512vbmi"),
-        implementations={
-            "native": f"{_LOWERED}.tile_products:tiles",
-            "tvm": "autotune_tvm.tile_products:tiles",
-            "mlir": "autotune_mlir.tile_products:tiles",
-        },
+        implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.tile_products:tiles"),
     )
 
 
 # All processors with the second have the first, by which the right factor is packed.
 _VNNI = ("avx512bw", "avx512vnni")
 _GROUP_BYTES = 4
+# Backends that print nests.
+_PRINTERS = ("native", "tvm", "mlir")
 _LOWERED = "autotune.lower.instructions"
 _UNSIGNED = ("uint8", "int8", "int32")
 _SIGNED = ("int8", "int8", "int32")
@@ -196,9 +189,9 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
                 for row_bytes in (256, 128, 64)
             ),
             _dot("vnni-16x4", 16, _UNSIGNED, _VNNI, "vnni_512"),
-            _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512_signed"),
+            _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512"),
             _dot("vnni-8x4", 8, _UNSIGNED, ("avxvnni",), "vnni_256"),
-            _dot("vnni-8x4-signed", 8, _SIGNED, ("avxvnni",), "vnni_256", plugins=()),
+            _dot("vnni-8x4-signed", 8, _SIGNED, ("avxvnni",), "vnni_256"),
             _dot("bf16-16x2", 16, _BFLOAT16, ("avx512bf16",), "bfloat16_512"),
             _dot("bf16-8x2", 8, _BFLOAT16, ("avx512bf16", "avx512vl"), "bfloat16_256"),
             _product(

@@ -103,6 +103,6 @@ def _seconds(unit: Unit) -> float:
     inputs = [NetworkTensor(kind.element, kind.shape, kind.dtype) for kind in unit.function.inputs]
     given = [aligned_copy(array) for array in random_examples(inputs)]
     made = [aligned_empty(kind.shape, kind.dtype) for kind in unit.function.outputs]
-    call = bound_call(unit.generated, given, made)
+    call = bound_call(unit.generated, given, made, entry=unit.entry)
     call.run()
     return call.time(1)

@@ -85,7 +85,7 @@ def write_library(
     """
     if not path.parent.is_dir():
         raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
-    tuned = [unit for unit in units.values() if unit.schedule is not None]
+    tuned = [unit for unit in units.values() if unit.request is not None]
     scheduled, refused = _applicable([it for it in tuned if not _has_truth(it)], program.text)
     prepared = path.with_name(f"{path.stem}.payload.mlir")
     if prepared.exists() and not prepared.read_bytes().startswith(_PREPARED.encode()):
@@ -149,14 +149,15 @@ def _remarks(
 
 def _named(unit: Unit) -> _Scheduled:
     function, record = unit.function, unit.record
-    assert function.imported is not None and unit.schedule is not None and record is not None
-    program = unit.prepared(function.imported.program)
-    distinct = f"{program}\0{unit.schedule}"
+    assert function.imported is not None and record is not None
+    schedule = unit.schedule()
+    program = function.imported.program
+    distinct = f"{program}\0{schedule}"
     digest = hashlib.sha256(distinct.encode()).hexdigest()[:8]
     latency = f"{record.latency:.4g} s, " if record.latency is not None else ""
     comment = f"@{function.name}: {latency}record {record.name}"
     name = f"{identifier(function.name)}_{digest}"
-    return _Scheduled(unit, NamedSchedule(name, unit.schedule, program, comment))
+    return _Scheduled(unit, NamedSchedule(name, schedule, program, comment))
 
 
 def _distinct(scheduled: Sequence[_Scheduled]) -> list[NamedSchedule]:
@@ -222,7 +223,7 @@ def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
     mlir = bindings.load()
     # In a context of their own.
     texts = {
-        it.unit.function.name: it.unit.prepared(it.unit.function.imported.on_tensors)
+        it.unit.function.name: it.unit.function.imported.on_tensors
         for it in scheduled
         if it.unit.function.imported is not None
     }

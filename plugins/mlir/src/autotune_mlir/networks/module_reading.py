@@ -154,7 +154,7 @@ def _lowering_problem(module: str, facts: Message) -> str:
     function = ModuleFunction.from_json(facts)
     try:
         text = kernel_text(module, [function], {})
-        _check_lowered(lower(text, None, threads=1, by_default=True).module)
+        _check_lowered(lower(text, threads=1, by_default=True).module)
     except (AutotuneError, bindings.load().ir.MLIRError) as error:
         # Of what is not expressed, the reason for that says more than a pass does.
         reason = error if function.calls else error_from_json(facts["refusal"])

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
-from autotune.sketches import Candidate, baseline_candidate, is_default
+from autotune.sketches import baseline_candidate
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import bindings, host
 from autotune_mlir.code_generation import Generated, generate
 from autotune_mlir.compiler import lower
+from autotune_mlir.entry import ENTRY
 from autotune_mlir.lowering import DEFAULT_SCHEDULE
 from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.networks.linking import kernel_text, unit_symbol
 from autotune_mlir.parsing import brief
-from autotune_mlir.preparation import prepare_program
+from autotune_mlir.printed import WHOLE, is_printed, lower_printed, print_request
 from autotune_mlir.scripted import program_of, schedule_of
 
 __all__ = ["Unit", "compile_kernel", "compile_unit"]
@@ -30,21 +31,27 @@ class Unit:
     Attributes:
         function: The function.
         record: What it was scheduled by; None for the default schedule.
-        schedule: The script that it was scheduled by; None where there is none.
         generated: Its code.
-        candidate: What the schedule is of; None where there is none.
+        request: What its schedule is of; None where there is none.
+        entry: The function that is called.
     """
 
     function: ModuleFunction
     record: Record | None
-    schedule: str | None
     generated: Generated
-    candidate: Candidate | None = None
+    request: BuildRequest | None = None
+    entry: str = ENTRY
 
-    def prepared(self, program: str) -> str:
-        """The function in a form of :class:`ImportedFunction` as the schedule needs it."""
-        assert self.function.imported is not None
-        return prepare_program(program, self.function.imported.workload, self.candidate)
+    def schedule(self) -> str:
+        """Its schedule as a script of the Transform dialect.
+
+        Raises:
+            InvalidSchedule: no script says it.
+        """
+        assert self.request is not None
+        script = schedule_of(self.request)
+        assert script is not None
+        return script
 
 
 def compile_unit(
@@ -69,19 +76,19 @@ def compile_unit(
     try:
         if function.imported is None:
             text = kernel_text(module, [function], {})
-            lowered = lower(text, None, threads=threads, disabled=disabled, by_default=True)
-            return Unit(function, None, None, generate(lowered))
+            lowered = lower(text, threads=threads, disabled=disabled, by_default=True)
+            return Unit(function, None, generate(lowered))
         request = _request(function, record, target, threads)
-        schedule = schedule_of(request)
+        if is_printed(request):
+            lowered = lower_printed(print_request(request), whole=True)
+            return Unit(function, record, generate(lowered), request, WHOLE)
         lowered = lower(
-            program_of(request.workload, request.program, request.candidate),
-            schedule,
+            program_of(request.workload, request.program),
             threads=threads,
             disabled=disabled,
-            by_default=is_default(request.candidate),
-            vectors=host.vector_instructions(target),
+            by_default=True,
         )
-        return Unit(function, record, schedule, generate(lowered), request.candidate)
+        return Unit(function, record, generate(lowered))
     except (BuildFailed, InvalidSchedule) as error:
         raise type(error)(f"task {function.name!r}: {error}") from error
 
@@ -126,9 +133,10 @@ def compile_kernel(
     except bindings.load().ir.MLIRError as error:
         raise BuildFailed(f"the module cannot be linked: {brief(error)}") from error
     addresses = {
-        unit_symbol(number): unit.generated.address for number, unit in enumerate(units.values())
+        unit_symbol(number): unit.generated.address(unit.entry)
+        for number, unit in enumerate(units.values())
     }
     # What calls a unit ignores its status.
     tiles = any(unit.generated.asks_for_tiles for unit in units.values())
-    lowered = lower(text, None, threads=threads, by_default=True, asks_for_tiles=tiles)
+    lowered = lower(text, threads=threads, by_default=True, asks_for_tiles=tiles)
     return generate(lowered, addresses)

@@ -8,7 +8,6 @@ precision is computed in single by who writes the program; double precision stay
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ from autotune.lower.elementary import (
     Comparison,
     FloatOperation,
 )
-from autotune_mlir.passes.vector_maker import constant_of
 
 __all__ = ["FUNCTIONS", "expand_functions"]
 
@@ -32,24 +30,12 @@ _COMPARISONS: Mapping[Comparison, int] = {"eq": 1, "gt": 2, "lt": 4}  # ordered 
 _BITS: Mapping[BitOperation, str] = {"and": "andi", "or": "ori", "shl": "shli", "shr": "shrsi"}
 
 
-_SCALE: Mapping[int, tuple[str, tuple[int, ...]]] = {
-    16: ("i16", (4,)),
-    8: ("i8", ()),
-    4: ("i8", ()),
-}
-"""How AVX-512 multiplies vectors by powers of two, by lanes: the type of the intrinsic's mask, and
-the value of what says how it rounds."""
-
-
-def expand_functions(
-    ir: Any, operations: Sequence[Any], scaled_lanes: frozenset[int] = frozenset()
-) -> None:
+def expand_functions(ir: Any, operations: Sequence[Any]) -> None:
     """Replace single-precision functions by arithmetic.
 
     Args:
         ir: The ``ir`` module of the bindings.
         operations: Any operations; those that are no such function are left alone.
-        scaled_lanes: Lanes of the vectors that the processor multiplies by powers of two.
     """
     for operation in operations:
         function = FUNCTIONS.get(operation.name)
@@ -57,9 +43,7 @@ def expand_functions(
         if function is None or not isinstance(_element(ir, kind), ir.F32Type):
             continue
         with ir.InsertionPoint(operation), operation.location:
-            result = ELEMENTARY[function](
-                _Operations.on(ir, kind, scaled_lanes), operation.operands[0]
-            )
+            result = ELEMENTARY[function](_Operations(ir, kind), operation.operands[0])
         operation.results[0].replace_all_uses_with(result)
         operation.erase()
 
@@ -75,24 +59,10 @@ class _Operations(Arithmetic):
     Attributes:
         ir: The ``ir`` module of the bindings.
         kind: The type.
-        width: Lanes of the parts that are scaled by one instruction each; 0 where none is.
     """
 
     ir: Any
     kind: Any
-    width: int
-
-    @classmethod
-    def on(cls, ir: Any, kind: Any, scaled_lanes: frozenset[int]) -> _Operations:
-        """Operations on ``kind``, with instructions that scale vectors of so many lanes."""
-        lanes = kind.shape[-1] if isinstance(kind, ir.VectorType) and kind.rank else 1
-        fitting = (width for width in scaled_lanes if lanes % width == 0)
-        return cls(ir, kind, max(fitting, default=0))
-
-    @property
-    def scales(self) -> bool:  # type: ignore[override]
-        """See :class:`Arithmetic`."""
-        return bool(self.width)
 
     def floats(self, operation: FloatOperation, left: Any, right: Any) -> Any:
         """One whose product may be fused with a sum."""
@@ -126,40 +96,6 @@ class _Operations(Arithmetic):
         """See :meth:`Arithmetic.converted`."""
         return self._made("arith.sitofp", self.kind, value)
 
-    def scaled(self, value: Any, power: Any) -> Any:
-        """See :meth:`Arithmetic.scaled`."""
-        part = self.ir.VectorType.get([self.width], self.ir.F32Type.get())
-        if self.kind == part:
-            return self._scaled_part(part, value, power)
-        parts = math.prod(self.kind.shape) // self.width
-        rows = self.ir.VectorType.get([parts, self.width], self.ir.F32Type.get())
-        values, powers = (self._made("vector.shape_cast", rows, it) for it in (value, power))
-        made = values
-        for row in range(parts):
-            place = {"static_position": self.ir.DenseI64ArrayAttr.get([row])}
-            own = [self._made("vector.extract", part, it, **place) for it in (values, powers)]
-            result = self._scaled_part(part, *own)
-            made = self._made("vector.insert", rows, result, made, **place)
-        return self._made("vector.shape_cast", self.kind, made)
-
-    def _scaled_part(self, part: Any, value: Any, power: Any) -> Any:
-        """One vector, by LLVM's intrinsic for the instruction, under a mask of all lanes."""
-        ir = self.ir
-        mask, rounding = _SCALE[self.width]
-        zero = constant_of(ir, part, ir.FloatAttr.get(ir.F32Type.get(), 0.0))
-        operands = [value, power, zero]
-        for name, number in ((mask, -1), *(("i32", number) for number in rounding)):
-            attribute = ir.IntegerAttr.get(ir.Type.parse(name), number)
-            operands.append(constant_of(ir, attribute.type, attribute))
-        return self._made(
-            "llvm.call_intrinsic",
-            part,
-            *operands,
-            intrin=ir.StringAttr.get(f"llvm.x86.avx512.mask.scalef.ps.{32 * self.width}"),
-            operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
-            op_bundle_sizes=ir.DenseI32ArrayAttr.get([]),
-        )
-
     @property
     def _integers(self) -> Any:
         return self._shaped(self.ir.IntegerType.get_signless(32))
@@ -174,16 +110,23 @@ class _Operations(Arithmetic):
     def _float(self, value: Any) -> Any:
         if not isinstance(value, (int, float)):
             return value
-        return constant_of(self.ir, self.kind, self.ir.FloatAttr.get(self.ir.F32Type.get(), value))
+        return _constant(self.ir, self.kind, self.ir.FloatAttr.get(self.ir.F32Type.get(), value))
 
     def _integer(self, value: Any) -> Any:
         if not isinstance(value, int):
             return value
         element = self.ir.IntegerType.get_signless(32)
-        return constant_of(self.ir, self._integers, self.ir.IntegerAttr.get(element, value))
+        return _constant(self.ir, self._integers, self.ir.IntegerAttr.get(element, value))
 
     def _made(self, name: str, kind: Any, *operands: Any, **attributes: Any) -> Any:
         """The result of a new operation."""
         return self.ir.Operation.create(
             name, results=[kind], operands=list(operands), attributes=attributes
         ).results[0]
+
+
+def _constant(ir: Any, kind: Any, scalar: Any) -> Any:
+    """A constant, the same in every lane, at the current insertion point."""
+    is_vector = isinstance(kind, ir.VectorType)
+    value = ir.DenseElementsAttr.get_splat(kind, scalar) if is_vector else scalar
+    return ir.Operation.create("arith.constant", [kind], attributes={"value": value}).results[0]

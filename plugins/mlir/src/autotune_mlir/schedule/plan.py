@@ -8,18 +8,12 @@ from collections.abc import Mapping
 from attrs import define, field, frozen
 
 from autotune.ir.workloads import Stage, Workload
-from autotune.sketches.steps import (
-    BoundLoop,
-    Prefetch,
-)
 
 __all__ = [
-    "Bound",
     "PackedOperand",
     "Plan",
     "StagePlan",
     "WholeOperand",
-    "is_tensorized",
     "shared_loops",
 ]
 
@@ -47,32 +41,15 @@ class WholeOperand:
     """An operand that is copied as a whole, before the stage.
 
     Attributes:
-        operand: Its name, or that of the stage which transposes it.
+        operand: Its name.
         block: Extent of the blocks that the operand's last dimension is split into; None keeps
             the layout.
         lanes: Elements of a vector of the copy.
-        source: The operand that is transposed, if it is.
     """
 
     operand: str
     block: int | None
     lanes: int
-    source: str | None = None
-
-
-@frozen
-class Bound:
-    """Which iterations of a loop are run.
-
-    Attributes:
-        step: The step that says so.
-        offset: Value of the step's.
-        least: Value of the step's.
-    """
-
-    step: BoundLoop
-    offset: int
-    least: int | None
 
 
 @define
@@ -91,23 +68,14 @@ class StagePlan:
         vector: The loop that becomes lanes.
         packed: Operands that are copied inside a loop.
         whole: Operands that are copied as a whole.
-        divided: Operands that are read at quotients or remainders.
         margins: Stages that pad, and are computed in its vectors where no step names these.
         accumulated_at: The loop inside of which the result is kept.
         consumer: The stage that is computed inside ``accumulated_at``, if any.
         inlined: Whether it is computed inside its consumers.
-        in_copy: Whether it is a part of what reads it: it transposes an operand, in the copy of
-            that, or is a view of one.
         inside: Consumer and its loop that the stage is computed in.
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
         partial_of: The stage of the workload whose partial results it computes.
-        streamed: Whether its result is written past the caches.
-        prefetches: What it asks for while it reads.
-        host: The stage in whose loops it runs an iteration late.
-        bounds: Which iterations of loops are run.
         unroll_limit: Statements that loops may be unrolled to beside those of ``unrolled``.
-        called: Loops that are a call of an instruction.
-        intrinsic: The instruction's name.
     """
 
     stage: Stage
@@ -121,22 +89,14 @@ class StagePlan:
     vector: str | None = None
     packed: list[PackedOperand] = field(factory=list)
     whole: list[WholeOperand] = field(factory=list)
-    divided: tuple[str, ...] = ()
     margins: tuple[str, ...] = ()
     accumulated_at: str | None = None
     consumer: str | None = None
     inlined: bool = False
-    in_copy: bool = False
     inside: tuple[str, str] | None = None
     partial_lanes: tuple[str, int] | None = None
     partial_of: str | None = None
-    streamed: bool = False
-    prefetches: list[Prefetch] = field(factory=list)
-    host: str | None = None
-    bounds: list[Bound] = field(factory=list)
     unroll_limit: int = 0
-    called: tuple[str, ...] = ()
-    intrinsic: str | None = None
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -202,11 +162,6 @@ class Plan:
 
     workload: Workload
     stages: Mapping[str, StagePlan]
-
-
-def is_tensorized(plan: Plan) -> bool:
-    """Whether a stage is calls of an instruction."""
-    return any(stage.intrinsic is not None for stage in plan.stages.values())
 
 
 def shared_loops(plans: Mapping[str, StagePlan], plan: StagePlan) -> dict[str, str]:

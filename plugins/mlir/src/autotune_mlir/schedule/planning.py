@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from attrs import evolve
 
 from autotune.backends import InvalidSchedule
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.expressions import affine_form
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, padding_of_stage
-from autotune.nest import layout_conflict
-from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
-from autotune.sketches.intrinsics import find_intrinsic
+from autotune.sketches import Candidate, OpenStep, names_used, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
     BoundLoop,
@@ -40,15 +38,8 @@ from autotune.sketches.steps import (
     UnrollLimit,
     Vectorize,
 )
-from autotune_mlir.preparation import prepare_workload
-from autotune_mlir.preparation.chunked_reductions import chunked_reductions
-from autotune_mlir.preparation.chunked_scans import chunked_scans
-from autotune_mlir.preparation.divided_operands import divided_operands
-from autotune_mlir.preparation.reversal import forwards
-from autotune_mlir.preparation.transposition import TransposedOperand
 from autotune_mlir.schedule.padded_sums import give_lanes
 from autotune_mlir.schedule.plan import (
-    Bound,
     PackedOperand,
     Plan,
     StagePlan,
@@ -56,9 +47,13 @@ from autotune_mlir.schedule.plan import (
     shared_loops,
 )
 
-__all__ = ["plan_of"]
+__all__ = ["check_said", "plan_of"]
 
 _VECTOR_BYTES = 64
+_UNSAID_VARIANTS = {"fuse_producer.padding", "pack.whole_transposed", "pack.mixed_quotients"}
+_UNSAID = (Tensorize, Interleave, ChunkReduction, ChunkScan, OpenStep)
+# What they save, other pipelines compute: the same numbers.
+_LEFT_OUT = (Prepack, Stream, Prefetch, SoftwarePipeline, BoundLoop)
 
 
 def plan_of(candidate: Candidate, workload: Workload) -> Plan:
@@ -66,73 +61,66 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
 
     Args:
         candidate: The candidate.
-        workload: What is computed. That of the plan also has what transposes operands.
+        workload: What is computed.
 
     Raises:
-        InvalidSchedule: a step cannot be replayed.
+        InvalidSchedule: no script says a step.
     """
     config = candidate.config
-    _check_calls(candidate)
-    found = forwards(candidate, workload)
-    candidate, computed = found.candidate or candidate, found.workload
-    workload = prepare_workload(computed, candidate)
+    check_said(candidate, workload)
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
-    for it in divided_operands(candidate, computed):
-        plans[it.stage.name].divided += (it.load.tensor,)
-    scans = {scan.step.stage: scan for scan in chunked_scans(candidate, computed)}
-    views = _views(candidate, workload, computed)
-    for name in views:
-        plans[name].in_copy = True
     scheduled = workload
     for step in candidate.sketch.core_steps:
         if isinstance(step, SplitReduction):
             scheduled = _note_partial_results(step, scheduled, plans)
-        elif not isinstance(step, (ChunkReduction, ChunkScan)):  # the program has these
-            scan = scans.get(step.stage)
-            own = step if scan is None else scan.step_on_continued(step, config)
-            _note(own, workload, plans, config)
+        else:
+            _note(step, workload, plans, config)
     for plan in plans.values():
         plan.packed = [
             evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
         ]
         plan.unrolled = (*plan.unrolled, *_within_limit(plan))
-    for plan in plans.values():
-        made = {whole.source: whole.operand for whole in plan.whole}
-        plan.divided = tuple(made.get(name, name) for name in plan.divided)
     give_lanes(plans, workload)
-    for stage in found.copies:
-        _compute_before(plans[stage.name])
     for plan in list(plans.values()):
         for operand in _computed_before(workload, plan, plans):
             _compute_before(plans[operand])
     return Plan(workload, plans)
 
 
-def _check_calls(candidate: Candidate) -> None:
-    """Refuse instructions that the backend does not have, or that would read something else."""
-    steps = candidate.sketch.core_steps
-    calls = [step for step in steps if isinstance(step, Tensorize)]
-    for step in calls:
-        try:
-            find_intrinsic(step.intrinsic).implementation("mlir")
-        except (InvalidValueError, UnknownNameError) as error:
-            raise InvalidSchedule(f"{step}: {error}") from error
-    if (conflict := layout_conflict(candidate)) is not None:
-        raise InvalidSchedule(conflict)
-    called = {step.stage for step in calls}
-    for copy in steps:
-        if isinstance(copy, Interleave) and copy.stage not in called:
-            raise InvalidSchedule(f"{copy}: backend 'mlir' interleaves for instructions only")
+def check_said(candidate: Candidate, workload: Workload) -> None:
+    """Check that operations of the Transform dialect say what a candidate does.
 
-
-def _views(candidate: Candidate, workload: Workload, computed: Workload) -> list[str]:
-    """Stages of the program that give tensors another shape, and compute nothing."""
-    chunks = chunked_reductions(candidate, computed)
-    scans = chunked_scans(candidate, computed)
-    names = {stage.name for stage in computed.stages} - {scan.step.stage for scan in scans}
-    names |= {chunk.partial for chunk in chunks}
-    names |= {name for scan in scans for name in scan.made}
-    return [stage.name for stage in workload.stages if stage.name not in names]
+    Raises:
+        InvalidSchedule: a step has no operation, or one would make something else of it.
+    """
+    unsaid = sorted(_UNSAID_VARIANTS & set(names_used(candidate.sketch)))
+    if unsaid:
+        raise InvalidSchedule(f"no script of the Transform dialect says {unsaid[0]}")
+    for step in candidate.sketch.core_steps:
+        if isinstance(step, _UNSAID):
+            raise InvalidSchedule(f"no script of the Transform dialect says {step}")
+    packed = {
+        (step.stage, step.operand)
+        for step in candidate.sketch.core_steps
+        if isinstance(step, Pack)
+    }
+    for stage in workload.stages:
+        for load in stage.loads:
+            forms = [affine_form(index) for index in load.indices]
+            falls = any(
+                form is not None and min(form.coefficients.values(), default=0) < 0
+                for form in forms
+            )
+            if falls and (stage.name, load.tensor) in packed:
+                raise InvalidSchedule(
+                    f"stage {stage.name!r} packs {load.tensor!r}, which it reads backwards: no "
+                    "script of the Transform dialect says that"
+                )
+            if stage.reduce_axes and any(form.terms for form in stage.forms(load)):
+                raise InvalidSchedule(
+                    f"stage {stage.name!r} reads {load.tensor!r} at quotients or remainders, "
+                    "which no script makes vectors of"
+                )
 
 
 def _within_limit(plan: StagePlan) -> list[str]:
@@ -162,9 +150,7 @@ def _computed_before(
     These are copies of whole operands, and those that pad something else than an operand of the
     program: only the running program would know how much of a tile there is to compute.
     """
-    if plan.in_copy:
-        return [name for name in plan.stage.reads if name in plans and plans[name].inlined]
-    sources = {whole.source or whole.operand for whole in plan.whole}
+    sources = {whole.operand for whole in plan.whole}
     reads = {*plan.stage.reads, *sources}
     inlined = {name for name in reads if name in plans and plans[name].inlined}
     whole = inlined & sources
@@ -232,19 +218,6 @@ def _note(
         plan.vector = step.loop
     elif isinstance(step, Pack):
         _note_pack(step, workload, plan, config)
-    elif isinstance(step, Tensorize):
-        plan.vector, plan.called, plan.intrinsic = step.loops[-1], step.loops, step.intrinsic
-    elif isinstance(step, Stream):
-        plan.streamed = bool(evaluate(step.choice, config))
-    elif isinstance(step, Prefetch):
-        if evaluate(step.choice, config):
-            plan.prefetches.append(step)
-    elif isinstance(step, SoftwarePipeline):
-        host = plans[step.inside]
-        plan.host = host.partial_of or step.inside
-    elif isinstance(step, BoundLoop):
-        least = None if step.least is None else int(evaluate(step.least, config))
-        plan.bounds.append(Bound(step, int(evaluate(step.offset, config)), least))
     elif isinstance(step, Accumulate):
         plan.accumulated_at = step.at
     elif isinstance(step, FuseConsumer):
@@ -257,11 +230,8 @@ def _note(
             for axis, loop in shared_loops(plans, plan).items()
         }
         _split_lanes(plan, step)
-    elif isinstance(step, OpenStep):
-        step.replay("mlir", plan, config)
-    elif not isinstance(step, (Interleave, Prepack)):
-        # The one is for calls of instructions, the other about the program that is scheduled.
-        raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+    elif not isinstance(step, _LEFT_OUT):
+        raise InvalidSchedule(f"no script of the Transform dialect says {step}")
 
 
 def _note_partial_results(
@@ -278,17 +248,11 @@ def _note_partial_results(
 def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[str, int]) -> None:
     last = len(workload.tensors[step.operand].shape) - 1
     innermost = None if step.block_dim == last else step.block_dim
-    if step.at is not None and step.operand not in plan.stage.reads:
-        # As of what is read in chunks, through a view of it.
-        raise InvalidSchedule(f"{step}: {step.stage!r} does not read {step.operand!r} itself")
     if step.at is None:
         block = None if step.block is None else int(evaluate(step.block, config))
-        whole = WholeOperand(step.operand, block, step.lanes)
         if innermost is not None:
-            transposed = TransposedOperand(step.stage, step.operand, innermost).name
-            # The step's lanes are along what is read, and the copy is made along its blocks.
-            lanes = math.gcd(step.lanes, step.lanes if block is None else block)
-            whole = evolve(whole, operand=transposed, source=step.operand, lanes=lanes)
+            raise InvalidSchedule(f"{step}: no script transposes what it copies as a whole")
+        whole = WholeOperand(step.operand, block, step.lanes)
         plan.whole.append(whole)
         return
     plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from autotune.backends import ALIGNMENT
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune_mlir.emit import operand_names
-from autotune_mlir.passes.divided_indices import PIECES
-from autotune_mlir.passes.stream_stores import mark_of
-from autotune_mlir.passes.tensorize import PRODUCTS
-from autotune_mlir.passes.tensorize import mark_of as mark_of_calls
-from autotune_mlir.schedule.bounds import mark_bounds
 from autotune_mlir.schedule.elementwise import tile_pointwise
-from autotune_mlir.schedule.next_rows import mark_late_stages, mark_prefetches
 from autotune_mlir.schedule.padded import pad_stage_extents
 from autotune_mlir.schedule.padding import is_padding, pad_stage
-from autotune_mlir.schedule.plan import Plan, is_tensorized
+from autotune_mlir.schedule.plan import Plan
 from autotune_mlir.schedule.planning import plan_of
 from autotune_mlir.schedule.reductions import is_split, tile_reduction
 from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
 from autotune_mlir.schedule.scans import is_scan, tile_scan
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
-from autotune_mlir.schedule.vectors import lower_contractions, lower_to_vectors, make_pieces
-from autotune_mlir.schedule.windows import divides
+from autotune_mlir.schedule.vectors import lower_to_vectors, make_pieces
 
 __all__ = ["schedule"]
 
@@ -40,50 +31,31 @@ def schedule(
 
     It has three sequences: ``structure`` makes loops and buffers, ``vectors`` turns what is inside
     the innermost of them into operations on vectors, and ``__transform_main`` is one after the
-    other. Where indices are divided, loops are unrolled in a sequence ``pieces`` between them.
+    other.
 
     Args:
         candidate: The steps and their parameters.
         workload: What the program computes.
         operands: For each stage the tensors that its operation reads, in the order of its
-            operands; by default those of a program that was made from the workload. Operands that
-            the candidate has transposed are among them.
+            operands; by default those of a program that was made from the workload.
 
     Raises:
-        InvalidSchedule: a step cannot be replayed.
+        InvalidSchedule: no script says a step.
     """
     plan = plan_of(candidate, workload)
     workload = plan.workload
-    order = _operands_of(plan) if operands is None else operands
+    order = operand_names(workload) if operands is None else operands
     structure = Script()
     for name, own in plan.stages.items():
         if own.padded:
             pad_stage_extents(structure, workload, own, order[name])
     _write_to_outputs(structure)
-    _mark_streams(structure, plan)
-    mark_prefetches(structure, plan)
-    mark_late_stages(structure, plan)
-    mark_bounds(structure, plan)
     _make_loops(structure, plan, order)
     vectors = Script()
-    sequences = {"structure": structure}
-    if any(divides(stage) for stage in plan.stages.values()):
-        make_pieces(sequences.setdefault(PIECES, Script()), plan)
-    else:
-        make_pieces(vectors, plan)
+    make_pieces(vectors, plan)
     lower_to_vectors(vectors, plan)
-    sequences["vectors"] = vectors
-    if is_tensorized(plan):
-        _mark_instructions(structure, plan)
-        sequences[PRODUCTS] = Script()
-        lower_contractions(sequences[PRODUCTS])
+    sequences = {"structure": structure, "vectors": vectors}
     return module_of(sequences)
-
-
-def _operands_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """The tensors that operations read in the program that is made from a plan's workload."""
-    extracting = operand_names(plan.workload)
-    return {name: (*read, *plan.stages[name].divided) for name, read in extracting.items()}
 
 
 def _write_to_outputs(script: Script) -> None:
@@ -94,27 +66,6 @@ def _write_to_outputs(script: Script) -> None:
     """
     function = script.match_kind("func.func")
     script.add(f"transform.bufferization.eliminate_empty_tensors {function} : !transform.any_op")
-
-
-def _mark_streams(script: Script, plan: Plan) -> None:
-    """Say which outputs are written past the caches; stores are made long after the schedule."""
-    alignments = {}
-    for name, own in plan.stages.items():
-        if own.streamed and own.vector is not None:
-            row, lanes = own.stage.output.shape[-1], own.extent(own.vector)
-            argument = len(plan.workload.inputs) + plan.workload.outputs.index(name)
-            size = own.stage.output.element.bytes
-            alignments[argument] = math.gcd(row * size, lanes * size, ALIGNMENT)
-    if alignments:
-        script.annotate(script.match_kind("func.func"), "stream", mark_of(alignments))
-
-
-def _mark_instructions(script: Script, plan: Plan) -> None:
-    """Say which stages are calls of instructions, which are made on buffers."""
-    instructions = {
-        name: own.intrinsic for name, own in plan.stages.items() if own.intrinsic is not None
-    }
-    script.annotate(script.match_kind("func.func"), "tensorize", mark_of_calls(instructions))
 
 
 def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]]) -> None:
@@ -149,7 +100,6 @@ def _roots(plan: Plan) -> list[str]:
         name
         for name, stage in plan.stages.items()
         if not stage.inlined
-        and not stage.in_copy
         and stage.inside is None
         and stage.partial_of is None
         and name not in consumers

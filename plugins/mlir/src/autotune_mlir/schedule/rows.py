@@ -75,7 +75,7 @@ def tile_inside(script: Script, plan: Plan, other: StagePlan) -> None:
         ]
         for loop in _alone(plan, other, tiled):
             loops.add(sizes_of(other, loop), loop)
-    elif inlined_behind(plan, other.stage.name) or other.bounds:
+    elif inlined_behind(plan, other.stage.name):
         # Element by element: what is inlined needs loops to be computed in, and so does an end.
         loops.add(element_sizes(other), f"{loops.axes[-1].name}.0")
     loops.finish()

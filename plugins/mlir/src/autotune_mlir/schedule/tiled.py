@@ -83,7 +83,7 @@ def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[
     if unpack_tags(own) or own.padded:
         read_blocks(script)
     for loop in order[_outer_count(own, order) :]:
-        if own.is_reduction(loop) and loop not in own.called:
+        if own.is_reduction(loop):
             _loop_of_reduction(script, own, loop)
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)

@@ -45,7 +45,7 @@ def rows_together(plan: Plan, own: StagePlan) -> dict[str, int]:
     stage = own.stage
     if own.vector is None or own.extent(own.vector) < _FEWEST or own.covered:
         return {}
-    if own.packed or own.whole or own.streamed:
+    if own.packed or own.whole:
         return {}
     if not all(_moves(plan.stages[it].stage) for it in inlined_behind(plan, stage.name)):
         return {}

@@ -13,15 +13,15 @@ from autotune_mlir.schedule.pack import vectorize_copy
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padded_sums import vectorize_margins
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
-from autotune_mlir.schedule.plan import Plan, StagePlan, is_tensorized
+from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.reductions import is_split
 from autotune_mlir.schedule.scans import is_scan, scan_loops
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.whole import vectorize_whole
-from autotune_mlir.schedule.windows import divides, has_vectors, unrolled_before, window_axes
+from autotune_mlir.schedule.windows import has_vectors, unrolled_before, window_axes
 
-__all__ = ["lower_contractions", "lower_to_vectors", "make_pieces"]
+__all__ = ["lower_to_vectors", "make_pieces"]
 
 _SLICES = ("tensor.merge_consecutive_insert_extract_slice", "linalg.tiling_canonicalization")
 _SUBSETS = (
@@ -94,21 +94,15 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             vectorize_whole(script, stage, whole)
     extend = _EXTENSIONS_INSIDE if all(map(_may_extend_inside, plan.stages.values())) else ()
     apart = any(_converts_apart(plan, stage) for stage in plan.workload.stages)
-    spread = _SPREAD_LATE if apart and not is_tensorized(plan) else ()
+    spread = _SPREAD_LATE if apart else ()
     script.patterns(function, (*_CONTRACTIONS, *spread, *extend))
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
     for stage in plan.stages.values():
         _unroll(script, stage, _unrolled_behind(stage))
-    if not is_tensorized(plan):
-        lower_contractions(script)
+    script.patterns(function, _OUTER_PRODUCTS)
     # What was hoisted is a slice of a slice, which would become a buffer of its own.
     script.clean(function, *_SUBSETS)
-
-
-def lower_contractions(script: Script) -> None:
-    """Write what is left of a schedule once instructions multiply what they can."""
-    script.patterns(script.match_kind("func.func"), _OUTER_PRODUCTS)
 
 
 def _converts_apart(plan: Plan, stage: Stage) -> bool:
@@ -178,9 +172,6 @@ def _vectorize_pieces(script: Script, own: StagePlan) -> None:
     with script.each(around) as one:
         script.patterns(one, ["linalg.fold_unit_extent_dims_via_slices"])
         script.vectorize(script.match_kind("linalg.generic", one))
-    if divides(own):
-        # Several pieces add to one result.
-        script.clean(script.match_kind("func.func"), *_SUBSETS)
     _hoist_results(script)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
@@ -19,7 +18,6 @@ _ANY = "!transform.any_op"
 _GENERIC = '!transform.op<"linalg.generic">'
 _PACK = '!transform.op<"linalg.pack">'
 _UNPACK = '!transform.op<"linalg.unpack">'
-_LANES = 16
 _FOLD = "tensor.fold_into_pack_and_unpack"
 _LOWERED = ("tensor.pad", "tensor.expand_shape", "linalg.transpose")
 
@@ -53,12 +51,7 @@ def copy_whole_operands(
         if whole.block is None:
             script.annotate(copy, "pack", _name(own, whole))
         else:
-            if whole.source is not None:
-                _name_transposition(script, whole)
             pack = _block(script, own, whole, copy)
-            if whole.source is not None:
-                # What blocks transposes, too.
-                script.patterns(script.match_kind("func.func"), [_FOLD])
             if is_padded(own, whole.operand):
                 _pad_blocks(script, own, whole)
                 continue
@@ -69,7 +62,7 @@ def copy_whole_operands(
 def vectorize_whole(script: Script, own: StagePlan, whole: WholeOperand) -> None:
     """Turn the copy of a whole operand into vectors, of which lanes in margins are masked."""
     if is_padded(own, whole.operand):
-        padding = script.match(tag(_pad_kind(whole), _name(own, whole)))
+        padding = script.match(tag("pack", _name(own, whole)))
         script.vectorize(padding, f" vector_sizes {_vector_sizes(own, whole)}")
     else:
         script.vectorize(script.match(tag("pack", _name(own, whole))))
@@ -93,13 +86,7 @@ def read_blocks(script: Script) -> None:
 
 
 def _name(own: StagePlan, whole: WholeOperand) -> str:
-    return f"{own.stage.name}.{whole.source or whole.operand}"
-
-
-def _name_transposition(script: Script, whole: WholeOperand) -> None:
-    """Write what transposes an operand as the operation that MLIR knows for it."""
-    operation = script.match(tag("stage", whole.operand))
-    script.apply("transform.structured.specialize {}", [operation])
+    return f"{own.stage.name}.{whole.operand}"
 
 
 def _block(script: Script, own: StagePlan, whole: WholeOperand, copy: str) -> str:
@@ -158,13 +145,8 @@ def _pad_blocks(script: Script, own: StagePlan, whole: WholeOperand) -> None:
     pack = script.producer(script.match(tag("unpack", _name(own, whole))), 0)
     blocks = script.tile_parallel(pack, [1] * len(_vector_sizes(own, whole)))
     script.patterns(blocks, ["linalg.decompose_pack_unpack"])
-    script.annotate(script.match_kind("tensor.pad", blocks), _pad_kind(whole), _name(own, whole))
-    if whole.source is None:
-        _split_margins(script, own, whole, tag("pack", _name(own, whole)), parallel=False)
-    else:
-        made = script.match_kind("linalg.transpose", blocks)
-        script.annotate(made, "pack", _name(own, whole))
-        _split_transposed(script, own, whole)
+    script.annotate(script.match_kind("tensor.pad", blocks), "pack", _name(own, whole))
+    _split_margins(script, own, whole, tag("pack", _name(own, whole)), parallel=False)
 
 
 def _split_margins(
@@ -181,30 +163,10 @@ def _split_margins(
     assume_inside(script)
 
 
-def _split_transposed(script: Script, own: StagePlan, whole: WholeOperand) -> None:
-    """Make the loops of what transposes a block, around vectors that are read and padded."""
-    name = _name(own, whole)
-    *outer, lanes = _vector_sizes(own, whole)
-    loop = script.tile(script.match(tag("pack", name)), [*outer[1:], lanes, 1])[-1]
-    script.annotate(loop, "loop", name)
-    script.fuse_into(script.match(tag("margin", name)), script.match(tag("loop", name)))
-    assume_inside(script)
-
-
-def _pad_kind(whole: WholeOperand) -> str:
-    """What pads an operand is its copy, or, where that transposes, comes before it."""
-    return "pack" if whole.source is None else "margin"
-
-
 def _vector_sizes(own: StagePlan, whole: WholeOperand) -> list[int]:
-    """What a copy that pads reads at once; of one that transposes, in the operand's own order."""
+    """What a copy that pads reads at once."""
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == whole.operand)
-    lanes = whole.lanes
-    if whole.source is not None and own.accumulated_at is not None:
-        # The operand's last dimension is the last one before that which became the innermost.
-        extent = _extents_inside(own, whole, own.accumulated_at)[-2]
-        lanes = math.gcd(extent, _LANES)
-    return [*[1] * (rank - 1), lanes]
+    return [*[1] * (rank - 1), whole.lanes]
 
 
 def _transposed(
@@ -241,12 +203,7 @@ def _extents_inside(own: StagePlan, whole: WholeOperand, loop: str) -> list[int]
     forms = [form for load in loads for form in stage.forms(load)]
     found = []
     for form in forms:
-        if (divided := form.quotient) is not None:
-            axis, term = divided
-            extent = own.extent_inside(loop, axis)
-            is_quotient = term.op == "floordiv"
-            found.append(-(-extent // term.divisor) if is_quotient else min(extent, term.divisor))
-        elif not form.terms and not form.constant and list(form.coefficients.values()) == [1]:
+        if not form.terms and not form.constant and list(form.coefficients.values()) == [1]:
             found.append(own.extent_inside(loop, next(iter(form.coefficients))))
         elif not (form.terms or form.coefficients or form.constant):
             found.append(1)

@@ -7,15 +7,14 @@ from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.plan import StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["divides", "has_vectors", "pieces", "take_apart", "unrolled_before", "window_axes"]
+__all__ = ["has_vectors", "pieces", "take_apart", "unrolled_before", "window_axes"]
 
 
 def window_axes(stage: Stage) -> tuple[str, ...]:
     """Spatial axes that an operand is read at together with another axis, or at a multiple of.
 
     Vectors along such an axis are no slices of the operand: a tile is taken apart until each piece
-    is one iteration of it, or, where quotients or remainders of it are read at, one vector. Stages
-    that reduce nothing read such operands element by element.
+    is one iteration of it. Stages that reduce nothing read such operands element by element.
     """
     found: set[str] = set()
     if not stage.reduce_axes:
@@ -23,9 +22,6 @@ def window_axes(stage: Stage) -> tuple[str, ...]:
     for load in stage.loads:
         for form in stage.forms(load):
             scales = form.coefficients
-            if form.terms:
-                found.update(form.axes)
-                continue
             if len(scales) > 1 or any(scale != 1 for scale in scales.values()):
                 found.update(scales)
     return tuple(axis.name for axis in stage.spatial_axes if axis.name in found)
@@ -36,28 +32,14 @@ def pieces(own: StagePlan) -> list[str]:
     found = []
     for axis in window_axes(own.stage):
         loops = [loop for loop in own.order if own.axis_of(loop) == axis]
-        if divides(own) and loops[-1] == own.vector:
-            loops.pop()
         if loops and loops[-1] in own.unrolled:
             found.append(loops[-1])
     return found
 
 
-def divides(own: StagePlan) -> bool:
-    """Whether a reduction extracts elements at quotients or remainders of axes."""
-    stage = own.stage
-    extracted = (load for load in stage.loads if load.tensor not in own.divided)
-    forms = (form for load in extracted for form in stage.forms(load))
-    return bool(stage.reduce_axes) and any(form.terms for form in forms)
-
-
 def unrolled_before(own: StagePlan) -> list[str]:
-    """Loops that are unrolled before there are vectors.
-
-    Inside of those of a stage that divides indices, quotients and remainders are constants.
-    """
-    reduced = [it for it in own.order if own.is_reduction(it) and it in own.unrolled]
-    return [*(reduced if divides(own) else ()), *pieces(own)]
+    """Loops that are unrolled before there are vectors."""
+    return pieces(own)
 
 
 def has_vectors(own: StagePlan) -> bool:
@@ -66,9 +48,6 @@ def has_vectors(own: StagePlan) -> bool:
     Where they are not, as at every second element, what is innermost stays as it is.
     """
     if own.vector is None:
-        return False
-    # Of one lane, MLIR makes a number and no vector of what is extracted.
-    if divides(own) and own.extent(own.vector) == 1:
         return False
     lanes = own.axis_of(own.vector)
     forms = [affine_form(index) for load in own.stage.loads for index in load.indices]

@@ -35,7 +35,7 @@ class Innermost(OpenStep):
     """Splits ``axis`` in two, and runs the second part inside all other loops."""
 
     name = "innermost"
-    backends = frozenset({"tvm", "mlir"})
+    backends = frozenset({"tvm"})
     stage: str
     axis: str
     factors: tuple[IntExpr, IntExpr]
@@ -47,14 +47,9 @@ class Innermost(OpenStep):
         schedule.order.sort(key=f"{self.axis}.1".__eq__)
 
     def replay(self, backend: str, state: Any, config: Mapping[str, int]) -> None:
-        """TVM's own primitives; of MLIR the plan from which the script is made."""
+        """TVM's own primitives."""
         factors = tuple(int(evaluate(factor, config)) for factor in self.factors)
         inner = f"{self.axis}.1"
-        if backend == "mlir":
-            state.split(self.axis, factors)
-            state.order = tuple(sorted(state.order, key=inner.__eq__))
-            state.accumulated_at = f"{self.axis}.0"
-            return
         others = [axis for axis in state.workload.stage(self.stage).axes if axis.name != self.axis]
         state.split(self.stage, self.axis, factors)
         loops = [state.loops[self.stage, f"{axis.name}.0"] for axis in others]

@@ -1,0 +1,124 @@
+"""Printed programs compute what the reference does, and are what was meant to be printed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.printed import WHOLE, lower_printed, print_request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from printed_workloads import BUILDERS, TARGETS, drawn, examples
+
+from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload, attention, gemm, random_inputs, softmax
+from autotune.sketches import Candidate, Tensorize
+from autotune.targets import Target, preset
+from autotune.testing.nest_interpreter import run_candidate
+from autotune.testing.programs import check_candidate, request_for, sample_candidates
+
+BACKEND = MLIRBackend()
+PRODUCT = gemm(m=24, n=64, k=64)
+
+needs_openmp = pytest.mark.needs("openmp")
+
+
+def runnable(workload: Workload, target: Target, seed: int) -> list[Candidate]:
+    """A candidate of each sketch that calls no instruction, which this machine may lack."""
+    by_sketch = {it.sketch.digest: it for it in drawn(BACKEND, workload, target, seed)}
+    return [
+        candidate
+        for candidate in by_sketch.values()
+        if not any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
+    ]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_sketch_computes_what_the_reference_does(target: Target, name: str) -> None:
+    @settings(max_examples=examples(15))
+    @given(BUILDERS[name], st.sampled_from(TARGETS), st.integers(0, 2**16))
+    def check(workload: Workload, machine: str, seed: int) -> None:
+        for candidate in runnable(workload, preset(machine), seed):
+            check_candidate(BACKEND, candidate, target)
+
+    check()
+
+
+def test_programs_agree_with_the_interpreter_of_the_nest(target: Target) -> None:
+    """The interpreter knows nothing of vectors, registers and addresses."""
+    workload = softmax(m=3, n=16)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    for candidate in runnable(workload, preset("haswell-2core"), 1):
+        meant = run_candidate(candidate, inputs)
+        for name in workload.outputs:
+            assert meant[name].shape == workload.tensors[name].shape
+        check_candidate(BACKEND, candidate, target, inputs)
+
+
+@needs_openmp
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_share_parallel_loops(target: Target, threads: int) -> None:
+    """Loops of which some iterations do more than others are shared in turns."""
+    for workload in (gemm(m=32, n=48, k=16), attention(h=2, n=16, d=8, causal=1)):
+        for candidate in sample_candidates(BACKEND, workload, target):
+            check_candidate(BACKEND, candidate, target, threads=threads)
+
+
+def printed_text(candidate: Candidate, threads: int = 1) -> str:
+    request = request_for(candidate, preset("haswell-2core"), threads)
+    return print_request(request).text
+
+
+def test_the_same_candidate_gives_the_same_text() -> None:
+    candidate = runnable(PRODUCT, preset("haswell-2core"), 3)[0]
+    assert printed_text(candidate) == printed_text(candidate)
+
+
+def test_threads_are_in_the_text_where_a_loop_is_parallel() -> None:
+    for candidate in runnable(PRODUCT, preset("haswell-2core"), 3):
+        one, two = (printed_text(candidate, threads) for threads in (1, 2))
+        assert ("omp.parallel" in two) == (one != two)
+        assert "omp." not in one
+
+
+def test_no_product_is_made_number_by_number() -> None:
+    """Loops over k hold multiplications of vectors and loads alone."""
+    for candidate in runnable(PRODUCT, preset("haswell-2core"), 5):
+        products = [line for line in printed_text(candidate).splitlines() if "mulf" in line]
+        assert products, candidate.sketch.name
+        assert all("vector<" in line for line in products), candidate.sketch.name
+
+
+def test_a_program_by_itself_packs_and_allocates(target: Target) -> None:
+    constant = PRODUCT.with_constants(PRODUCT.inputs[-1].name)
+    packing = [
+        printed
+        for candidate in sample_candidates(BACKEND, constant, target)
+        if (printed := print_request(request_for(candidate, target))).program.packed
+    ]
+    assert packing
+    for printed in packing:
+        assert lower_printed(printed, whole=True).entries == (WHOLE,)
+        assert lower_printed(printed).entries == printed.entries == ("pack0", "run")
+
+
+@pytest.mark.parametrize("dtype", ["u8s8s32", "bfloat16"])
+def test_instructions_are_calls_of_intrinsics(dtype: str) -> None:
+    """They are brought into LLVM's dialect on any machine, also as programs by themselves."""
+    machine, workload = preset("sapphirerapids-2core"), gemm(m=32, n=64, k=64, dtype=dtype)
+    candidates = [
+        candidate
+        for candidate in sample_candidates(BACKEND, workload, machine)
+        if any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
+    ]
+    for candidate in candidates:
+        printed = print_request(request_for(candidate, machine))
+        assert "llvm.call_intrinsic" in printed.text
+        lower_printed(printed)
+        assert lower_printed(printed, whole=True).asks_for_tiles == printed.program.uses_tiles
+    assert candidates
+
+
+def test_the_untuned_program_is_not_printed(target: Target) -> None:
+    request = BuildRequest(PRODUCT, None, None, target, 1)
+    assert "linalg.generic" in BACKEND.show(request)
