@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["tir_pipeline"]
+__all__ = ["PRINTED", "is_printed", "tir_pipeline"]
+
+PRINTED = "autotune.printed"
+"""Attribute of functions that are printed: most passes have nothing to do for them."""
+
+
+def is_printed(function: Any) -> bool:
+    """Whether a function is printed."""
+    attributes = getattr(function, "attrs", None)
+    return attributes is not None and PRINTED in attributes
 
 
 def tir_pipeline() -> tuple[Any, Any, Any]:
@@ -39,18 +49,50 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
         transpose_tiles,
     )
 
-    def expanded(module: Any, _: Any) -> Any:
+    def expanded(module: Any) -> Any:
         rounded = multiply_by_reciprocal(round_to_bfloat16(module))
         combined = transpose_tiles(combine_lanes(expand_functions(rounded)))
         return request_tiles(bound_loops(stream_stores(combined)))
 
-    def with_bits(module: Any, _: Any) -> Any:
-        return note_streams(bfloat16_constants(module))
+    def lowered(module: Any) -> Any:
+        return pipeline(note_streams(bfloat16_constants(module)))
+
+    def packed(module: Any) -> Any:
+        calls = tvm.tirx.transform.MakePackedAPI()(module)
+        return tvm.tirx.transform.BF16StorageLegalize()(calls)
+
+    def lower(module: Any, _: Any) -> Any:
+        return _apart(module, packed, lowered)
 
     def finalize_host() -> Any:
-        expand = tvm.transform.module_pass(expanded, opt_level=0, name="ExpandFunctions")
-        return tvm.transform.Sequential([expand, finish()])
+        def expand(module: Any, _: Any) -> Any:
+            return _apart(module, lambda printed: printed, expanded)
+
+        made = tvm.transform.module_pass(expand, opt_level=0, name="ExpandFunctions")
+        return tvm.transform.Sequential([made, finish()])
 
     pipeline, finish, finalize_device = get_tir_pipeline("default")
-    constants = tvm.transform.module_pass(with_bits, opt_level=0, name="Bfloat16Constants")
-    return tvm.transform.Sequential([constants, pipeline]), finalize_host, finalize_device
+    made = tvm.transform.module_pass(lower, opt_level=0, name="Lower")
+    return made, finalize_host, finalize_device
+
+
+def _apart(module: Any, printed: Callable[[Any], Any], others: Callable[[Any], Any]) -> Any:
+    """A module whose printed functions went through one pass, and all else through another."""
+    from tvm.ir import IRModule
+
+    own = {
+        variable: function
+        for variable, function in module.functions_items()
+        if is_printed(function)
+    }
+    if not own:
+        return others(module)
+    rest = {
+        variable: function
+        for variable, function in module.functions_items()
+        if not is_printed(function)
+    }
+    made = printed(IRModule(own, attrs=module.attrs))
+    if rest:
+        made.update(others(IRModule(rest, attrs=module.attrs)))
+    return made
