@@ -19,7 +19,7 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from autotune.backends.tile_registers import REQUEST
+from autotune.sketches.intrinsics.tile_registers import REQUEST
 
 __all__ = ["INTRINSICS", "TileMachine", "has_tiles"]
 

@@ -17,11 +17,11 @@ from thinning import thinned
 from tile_machine import TileMachine, has_tiles
 
 from autotune.backends import NativeCallFailed
-from autotune.backends.tile_registers import REFUSED, REQUEST
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload, batch_matmul, conv1d, conv2d, gemm, random_inputs
 from autotune.sketches import Candidate, Tensorize, prepacked_operands
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic
+from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 from autotune.targets import detect_cpu, preset
 from autotune.targets.processors import missing_features
 from autotune.testing.programs import check_candidate, check_executable, sample_candidates

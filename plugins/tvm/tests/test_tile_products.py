@@ -22,7 +22,6 @@ from tvm_programs import BACKEND, check_exact, machine_code, need, samples
 from tvm_tiles import emulated
 
 from autotune.backends import NativeCallFailed
-from autotune.backends.tile_registers import REFUSED, REQUEST
 from autotune.ir.workloads import (
     Workload,
     batch_matmul,
@@ -33,6 +32,7 @@ from autotune.ir.workloads import (
 )
 from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import Candidate, Interleave, Tensorize
+from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 from autotune.testing.programs import check_candidate, check_executable, request_for

@@ -15,6 +15,7 @@ from autotune.lower.linear import Digits, Linear
 from autotune.nest import Loop, LoopNest, Statement
 from autotune.nest.loop_nest import Access
 from autotune.sketches import Candidate, FuseProducer, PadExtent, Tile
+from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 
 __all__ = [
     "ConcreteBound",
@@ -74,6 +75,7 @@ class ConcreteStatement:
             through, where it transposes.
         streams: Whether it writes past the caches.
         early: What it asks for early: operands, and the loops whose next iteration reads them.
+        intrinsic: The instruction that its innermost loops are a call of.
     """
 
     source: Statement
@@ -84,6 +86,12 @@ class ConcreteStatement:
     tile: tuple[str, str] | None = None
     streams: bool = False
     early: tuple[tuple[str, str], ...] = ()
+    intrinsic: Intrinsic | None = None
+
+    @property
+    def body_depth(self) -> int:
+        """Number of loops around what is printed at once: a point, lanes, or a call."""
+        return len(self.loops) - (len(self.intrinsic.axes) if self.intrinsic else 0)
 
     @property
     def name(self) -> str:
@@ -165,6 +173,7 @@ def concrete_statements(
             statement.body,
             streams=bool(number(statement.streams)),
             early=tuple((it.operand, it.loop) for it in statement.early if number(it.choice)),
+            intrinsic=find_intrinsic(statement.intrinsic) if statement.intrinsic else None,
         )
 
     return [concrete(it) for it in nest.packing], [concrete(it) for it in nest.statements]

@@ -210,7 +210,7 @@ def _has_fixed_places(
     place: Place, statement: ConcreteStatement, access: Access, digits: Digits
 ) -> bool:
     """Whether the loops that an access moves in can be expanded without making too much of it."""
-    if statement.source.role == "pack":
+    if statement.source.role == "pack" or _is_called_in_memory(statement, access):
         return False
     expanded = set(expanded_loops(statement, access, place, digits).values())
     copies = unasked = 1
@@ -233,6 +233,14 @@ def _has_fixed_places(
     )
     most = _MOST_COPIES_AROUND_LOOPS if around else MOST_COPIES
     return copies <= most and unasked <= _MOST_COPIES_UNASKED
+
+
+def _is_called_in_memory(statement: ConcreteStatement, access: Access) -> bool:
+    """Whether an instruction takes it from memory: factors, and sums that have rows."""
+    if statement.intrinsic is None:
+        return False
+    has_rows = len(statement.intrinsic.spatial_axes) > 1
+    return has_rows or access.buffer != statement.write.buffer
 
 
 def _combines(statement: ConcreteStatement) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from attrs import define, evolve, field, frozen
 
@@ -42,6 +42,8 @@ class State:
         lane: Counter and number of the lanes that are printed at once.
         loaded: Values of loads that are still what memory holds, by place, index and lane.
         tile: The square that is printed, where it is one.
+        has_tiles: Whether tile registers are configured.
+        holds_sums: Whether an instruction has begun with the sums that it adds to.
     """
 
     emitter: Emitter
@@ -52,6 +54,8 @@ class State:
     lane: tuple[str, int] | None = None
     loaded: dict[tuple[str, Linear, str | None], Value] = field(factory=dict)
     tile: Tile | None = None
+    has_tiles: bool = False
+    holds_sums: bool = False
 
     @property
     def lanes(self) -> int:
@@ -64,6 +68,14 @@ class State:
         before, self.lane = self.lane, lane
         yield
         self.lane = before
+
+    @contextmanager
+    def with_tiles(self, configured: AbstractContextManager[None]) -> Iterator[None]:
+        """Print where tile registers are configured."""
+        with configured:
+            self.has_tiles = True
+            yield
+            self.has_tiles = False
 
     def forget(self) -> None:
         """Forget what is loaded."""

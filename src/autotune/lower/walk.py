@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
@@ -22,6 +22,13 @@ from autotune.lower.concrete import (
 from autotune.lower.conditions import Uniform, all_below, decided, uniform
 from autotune.lower.copies import in_vectors
 from autotune.lower.emitter import Emitter, Value
+from autotune.lower.instructions import (
+    Call,
+    Instruction,
+    call_of,
+    configured,
+    instruction_of,
+)
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed
@@ -106,13 +113,15 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
             walk.run([statement], 0)
     with emitter.entry("run"), state.forgetting():
         walk.run(both[len(packing) :], 0)
-    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed))
+    uses_tiles = any(instruction.tile_rows for _, instruction in walk.calls.values())
+    return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed), uses_tiles)
 
 
 @frozen(eq=False)
 class _Walk:
     state: State
     nest: LoopNest
+    calls: dict[str, tuple[Call, Instruction]] = field(factory=dict)
 
     def run(self, statements: Sequence[ConcreteStatement], depth: int) -> None:
         """Print statements that share their first ``depth`` loops."""
@@ -120,10 +129,11 @@ class _Walk:
         while position < len(statements):
             group = _sharing(statements[position:], depth)
             position += len(group)
-            if depth == len(group[0].loops):
-                self._leaf(group[0])
-            else:
-                self._group(group, depth)
+            with self._tiles(group, depth):
+                if depth == group[0].body_depth:
+                    self._point(group[0])
+                else:
+                    self._group(group, depth)
 
     def _group(self, group: Sequence[ConcreteStatement], depth: int) -> None:
         """Print the loop at ``depth``, which all of a group share."""
@@ -131,7 +141,9 @@ class _Walk:
         late = group[-1].source.pipelined
         if len(group) == 1 and self._choice_outside(first, depth):
             return
-        if late is not None and late[0] == loop.name:
+        if len(group) == 1 and self._adds_to_same_sums(first, depth):
+            self._sums(first, lambda: self._group(group, depth))
+        elif late is not None and late[0] == loop.name:
             self._pipelined(group, depth, late[1])
         elif first.tile is not None and depth == len(first.loops) - 2:
             self._tile(first, *first.tile)
@@ -148,6 +160,55 @@ class _Walk:
             begin, end = limits(first, depth, self.state.digits)
             with self._loop(loop, begin, end):
                 self._inside(group, depth + 1)
+
+    def _tiles(
+        self, group: Sequence[ConcreteStatement], depth: int
+    ) -> AbstractContextManager[None]:
+        """Tile registers as all instructions in a group take them, unless they are so by now.
+
+        They belong to a thread: what runs in parallel loops is configured in each iteration.
+        """
+        wanted = {self._call(it)[1].tile_rows for it in group if it.intrinsic} - {0}
+        parallel = any(
+            loop.kind == "parallel" for it in group if it.intrinsic for loop in it.loops[depth:]
+        )
+        if self.state.has_tiles or parallel or len(wanted) != 1:
+            return nullcontext()
+        return self.state.with_tiles(configured(self.state.emitter, wanted.pop()))
+
+    def _call(self, statement: ConcreteStatement) -> tuple[Call, Instruction]:
+        """What a statement calls, and how."""
+        if statement.name not in self.calls:
+            call = call_of(self.state, statement)
+            self.calls[statement.name] = call, instruction_of(call.intrinsic)
+        return self.calls[statement.name]
+
+    def _adds_to_same_sums(self, statement: ConcreteStatement, depth: int) -> bool:
+        """Whether the calls of all loops from a depth on add to the same sums."""
+        if statement.intrinsic is None or self.state.holds_sums:
+            return False
+        index = self.state.digits.resolved(self._call(statement)[0].sums.index)
+        inner = statement.loops[depth : statement.body_depth]
+        return not any(self.state.digits.depends(index, loop.name) for loop in inner)
+
+    def _sums(self, statement: ConcreteStatement, calls: Callable[[], None]) -> None:
+        """Print calls behind what begins their sums, and before what finishes them."""
+        call, instruction = self._call(statement)
+        instruction.begin(self.state, call)
+        self.state.holds_sums = True
+        calls()
+        self.state.holds_sums = False
+        instruction.finish(self.state, call)
+
+    def _point(self, statement: ConcreteStatement) -> None:
+        """Print a statement where all loops around its body are known."""
+        if statement.intrinsic is None:
+            self._leaf(statement)
+        elif self.state.holds_sums:
+            call, instruction = self._call(statement)
+            instruction.print(self.state, call)
+        else:
+            self._sums(statement, lambda: self._point(statement))
 
     def _loop(
         self, loop: ConcreteLoop, begin: Linear, end: Linear
@@ -189,7 +250,7 @@ class _Walk:
     def _copies(self, statement: ConcreteStatement, depth: int) -> float:
         """Vector statements, if all loops from ``depth`` on were expanded."""
         result = 1.0
-        for loop in statement.loops[depth:]:
+        for loop in statement.loops[depth : statement.body_depth]:
             if loop.bound is not None:
                 return float("inf")
             lanes = self.state.width if loop.name == statement.lane else 1
@@ -434,7 +495,7 @@ class _Walk:
 def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:
     """The first statements that share their loop at ``depth``; one without loops is alone."""
     first = statements[0]
-    if depth == len(first.loops):
+    if depth == first.body_depth:
         return [first]
     name, found = first.loops[depth].name, [first]
     for other in statements[1:]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tile_machine import has_tiles
 
-from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule, bind_copies
+from autotune.backends import (
+    BuildFailed,
+    BuildRequest,
+    InvalidSchedule,
+    NativeCallFailed,
+    bind_copies,
+)
 from autotune.backends.backend import Array, Executable
 from autotune.backends.native import NativeBackend
 from autotune.errors import UnsupportedTarget, UnsupportedWorkload
@@ -25,6 +33,7 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.sketches import baseline_candidate
+from autotune.sketches.intrinsics.tile_registers import REFUSED
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import request_for, run_executable, sample_candidates
 
@@ -151,7 +160,7 @@ def test_other_files_are_no_programs(tmp_path: Path, damage: str) -> None:
     assert len(str(caught.value)) < 500
 
 
-REFUSED = (
+OTHERS = (
     (preset("a100"), "compiles for CPUs; target 'a100' is of kind 'cuda'"),
     (
         Target(kind="cpu", name="arm", processor="neoverse-n1", features=("neon",)),
@@ -160,7 +169,7 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("refused", "why"), REFUSED, ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(("refused", "why"), OTHERS, ids=lambda value: getattr(value, "name", ""))
 def test_other_targets_are_refused(refused: Target, why: str) -> None:
     for act in (BACKEND.check_target, BACKEND.check_measuring, BACKEND.limits):
         with pytest.raises(UnsupportedTarget, match=why):
@@ -189,11 +198,20 @@ def test_programs_of_others_are_not_read() -> None:
         BACKEND.import_program(object())
 
 
-def test_instructions_are_refused_by_name() -> None:
-    """Spaces leave them out; a record of another backend may have them."""
-    limits = BACKEND.limits(preset("sapphirerapids-2core"))
-    assert limits.missing(["tensorize"]) == ("tensorize",)
-    assert "tile" in limits.steps and "bind" not in limits.steps
+def test_tile_registers_are_asked_for() -> None:
+    """Linux kills a process that uses them and has not asked."""
+    target, workload = preset("sapphirerapids-1core"), gemm(m=32, n=32, k=64, dtype="u8s8s32")
+    executable = BACKEND.build(
+        request_for(sample_candidates(BACKEND, workload, target)[0], target)
+    )
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    given = [inputs[tensor.name] for tensor in workload.inputs]
+    if has_tiles():
+        (found,) = run_executable(executable, workload, inputs)
+        np.testing.assert_array_equal(found, *reference_outputs(workload, inputs).values())
+    else:
+        with pytest.raises(NativeCallFailed, match=re.escape(REFUSED)):
+            bind_copies(executable, workload, given)
 
 
 def test_softmax_of_one_column() -> None:

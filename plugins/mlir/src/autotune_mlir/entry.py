@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 
 from autotune.backends import ALIGNMENT
-from autotune.backends.tile_registers import REQUEST
+from autotune.sketches.intrinsics.tile_registers import REQUEST
 
 __all__ = ["ADDRESS", "ENTRY", "KERNEL", "Shape", "entry_text", "kernel_types"]
 

@@ -18,8 +18,8 @@ from autotune.backends import (
     check_arguments,
     time_native_call,
 )
-from autotune.backends.tile_registers import REFUSED
 from autotune.ir.workloads import Workload
+from autotune.sketches.intrinsics.tile_registers import REFUSED
 from autotune_mlir.code_generation import Generated
 
 __all__ = ["MLIRExecutable", "PackedOperand", "bound_call"]

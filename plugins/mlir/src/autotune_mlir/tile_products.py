@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.backends.tile_registers import (
+from autotune.sketches.intrinsics.tile_registers import (
     LEFT,
     RIGHT,
     ROW_BYTES,

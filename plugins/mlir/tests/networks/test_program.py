@@ -20,11 +20,11 @@ from mlir_modules import ADDED, FLAT, LAYERS, OTHERS, SOFTMAX, product, written
 from tile_machine import has_tiles
 
 from autotune.backends import NativeCallFailed
-from autotune.backends.tile_registers import REFUSED
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.networks import LoadOptions
 from autotune.networks.loading import unique_tasks
 from autotune.process import Message
+from autotune.sketches.intrinsics.tile_registers import REFUSED
 from autotune.targets import Target, detect_cpu
 
 

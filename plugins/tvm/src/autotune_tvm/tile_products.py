@@ -13,9 +13,9 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
-from autotune.backends.tile_registers import ROW_BYTES, TileCall, configuration
 from autotune.ir.element_types import element_type
 from autotune.sketches.intrinsics import Intrinsic
+from autotune.sketches.intrinsics.tile_registers import ROW_BYTES, TileCall, configuration
 from autotune_tvm.dot_products import TensorCall
 
 __all__ = ["move", "tiles"]

@@ -30,7 +30,6 @@ _TILE_BYTES = 1 << 16
 # Of fully unrolled code: what LLVM compiles within a second.
 _UNROLLED_STATEMENTS = 512
 
-_MISSING = frozenset({*GPU_STEP_NAMES, "tensorize"})
 _FLOAT_BYTES = 4
 
 
@@ -59,14 +58,14 @@ class NativeBackend(Backend):
         check_runs_here(target, self.name)
 
     def limits(self, target: Target) -> ScheduleLimits:
-        """What is printed: all that the loop nest has, but no tensor instructions.
+        """What is printed: all that the loop nest of a CPU has.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
         """
         self.check_target(target)
         return ScheduleLimits(
-            steps=frozenset(STEP_TYPES) - _MISSING,
+            steps=frozenset(STEP_TYPES) - GPU_STEP_NAMES,
             stack_bytes=_TILE_BYTES,
             unrolled_statements=_UNROLLED_STATEMENTS,
             source="backend native",

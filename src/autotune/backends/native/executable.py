@@ -17,11 +17,12 @@ from autotune.backends.backend import BoundCall, BuildFailed, Executable
 from autotune.backends.native.machine_code import LoadedCode, digest_of, load_object
 from autotune.backends.native.threads import launch_on
 from autotune.backends.native_bound_call import NativeBoundCall
-from autotune.backends.native_call import NativeCall, time_native_call
+from autotune.backends.native_call import NativeCall, NativeCallFailed, time_native_call
 from autotune.backends.packed_constants import PackedConstants
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.lower import Program
+from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 
 __all__ = ["Layout", "NativeExecutable", "Packed", "Scratch", "read_program"]
 
@@ -67,10 +68,17 @@ class Packed:
 
 @frozen
 class Layout:
-    """The arrays of a program beside its inputs and outputs."""
+    """What a program needs beside its inputs and outputs.
+
+    Attributes:
+        scratch: Memory.
+        packed: What of it holds packed constants.
+        uses_tiles: Whether its process has to ask for the tile registers of AMX.
+    """
 
     scratch: tuple[Scratch, ...]
     packed: tuple[Packed, ...]
+    uses_tiles: bool
 
     @staticmethod
     def of(program: Program, workload: Workload) -> Layout:
@@ -83,6 +91,7 @@ class Layout:
                 Packed(entry, inputs.index(operand), names.index(place.name))
                 for entry, operand, place in program.packed
             ),
+            program.uses_tiles,
         )
 
     @staticmethod
@@ -96,7 +105,8 @@ class Layout:
             Scratch(tuple(item["shape"]), item["dtype"], item["private"])
             for item in data["scratch"]
         )
-        return Layout(scratch, tuple(Packed(**item) for item in data["packed"]))
+        packed = tuple(Packed(**item) for item in data["packed"])
+        return Layout(scratch, packed, bool(data["uses_tiles"]))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
@@ -131,8 +141,11 @@ class NativeExecutable(Executable):
 
         Raises:
             InvalidValueError: the arrays are not those of the workload, or not aligned.
+            NativeCallFailed: it uses tile registers, and the system does not give them.
         """
         check_arguments(self._workload, inputs, outputs)
+        if self._layout.uses_tiles:
+            _ask_for_tiles()
         scratch, memory = self._memory()
         given, copies = [*inputs, *outputs], []
         for packed in self._layout.packed:
@@ -195,6 +208,18 @@ class NativeExecutable(Executable):
             path.write_bytes(b"%b%b\n%b" % (_MAGIC, head, self._code.object))
         except OSError as error:
             raise BuildFailed(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _ask_for_tiles() -> None:
+    """Ask Linux for the tile registers, without which it kills who uses them.
+
+    Threads and forked processes inherit the permission.
+
+    Raises:
+        NativeCallFailed: it does not give them.
+    """
+    if ctypes.CDLL(None).syscall(*map(ctypes.c_long, REQUEST)) != 0:
+        raise NativeCallFailed(REFUSED)
 
 
 def read_program(path: Path, workload: Workload, threads: int) -> NativeExecutable:

@@ -45,8 +45,9 @@ def _dot(
         IntrinsicOperand("sums", total, (("j", lanes),)),
         features=features,
         implementations={
-            backend: f"autotune_{backend}.dot_products:{implementation}"
-            for backend in ("tvm", "mlir")
+            "native": f"{_LOWERED}.dot_products:{implementation.removesuffix('_signed')}",
+            "tvm": f"autotune_tvm.dot_products:{implementation}",
+            "mlir": f"autotune_mlir.dot_products:{implementation}",
         },
         # One of the factors of instructions is unsigned.
         corrected=left == "int8",
@@ -159,7 +160,9 @@ def _tiles(
         # All processors with AMX have the last one, by which bytes of the right factor are packed.
         features=(feature, "amx-tile", "avx512vbmi"),
         implementations={
-            backend: f"autotune_{backend}.tile_products:tiles" for backend in ("tvm", "mlir")
+            "native": f"{_LOWERED}.tile_products:tiles",
+            "tvm": "autotune_tvm.tile_products:tiles",
+            "mlir": "autotune_mlir.tile_products:tiles",
         },
     )
 
@@ -167,6 +170,7 @@ def _tiles(
 # All processors with the second have the first, by which the right factor is packed.
 _VNNI = ("avx512bw", "avx512vnni")
 _GROUP_BYTES = 4
+_LOWERED = "autotune.lower.instructions"
 _UNSIGNED = ("uint8", "int8", "int32")
 _SIGNED = ("int8", "int8", "int32")
 _BFLOAT16 = ("bfloat16", "bfloat16", "float32")

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from autotune.backends import ALIGNMENT
-from autotune.backends.tile_registers import SUMS
+from autotune.sketches.intrinsics.tile_registers import SUMS
 from autotune_mlir.importing.scalar_import import defining
 from autotune_mlir.passes.carried_sums import FIRST_CARRIED, behind, carrying_loops
 from autotune_mlir.passes.contractions import erase_unused, extents_of

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from autotune.backends.tile_registers import TileCall
 from autotune.ir.element_types import element_type
+from autotune.sketches.intrinsics.tile_registers import TileCall
 from autotune_mlir.importing.scalar_import import defining
 from autotune_mlir.passes.contractions import Contraction
 from autotune_mlir.passes.split_packing import origin, written_buffers

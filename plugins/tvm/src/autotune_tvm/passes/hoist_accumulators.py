@@ -17,7 +17,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.stmt import MatchBufferRegion
 from tvm_ffi import structural_equal
 
-from autotune.backends.tile_registers import SUMS
+from autotune.sketches.intrinsics.tile_registers import SUMS
 from autotune_tvm.passes.hoist_tile_config import CONFIGURE
 from autotune_tvm.passes.statements import (
     at,

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import IRModule
 from tvm_ffi import structural_walk
 
-from autotune.backends.tile_registers import REFUSED, REQUEST
+from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 from autotune_tvm.linked_text import linked, with_functions
 from autotune_tvm.passes.hoist_tile_config import CONFIGURE
 from autotune_tvm.passes.statements import intrinsic_of

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from attrs import frozen
 
 from autotune.ir.element_types import element_type
-from autotune.sketches.intrinsics import Intrinsic
+from autotune.sketches.intrinsics.intrinsic import Intrinsic
 
 __all__ = [
     "LEFT",
