@@ -7,20 +7,28 @@ They are lowered as far as TVM's passes would lower them: see
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from attrs import frozen
 from tvm import tirx
+from tvm.ir import IRModule
 
-from autotune.backends import InvalidSchedule
+from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.workloads import Workload
 from autotune.lower import Place, Program, print_candidate
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, OpenStep, is_default
+from autotune_tvm.emit import ENTRY
+from autotune_tvm.executable import PackedArray, PackedOperand, packer_name
 from autotune_tvm.lowering import PRINTED
 from autotune_tvm.tir_emitter import Entry, TIREmitter
 from autotune_tvm.tir_program import sequence
 
-__all__ = ["Argument", "PrintedFunctions", "print_functions"]
+__all__ = ["Argument", "PrintedFunctions", "is_printed", "print_functions", "printed_functions"]
+
+_FLOAT_BYTES = 4
+
 
 @frozen
 class Argument:
@@ -42,14 +50,70 @@ class PrintedFunctions:
     """A candidate's functions.
 
     Attributes:
-        whole: Takes all parameters as they are; None where the candidate packs none before.
         kernel: Takes what is packed in the places of the constants that the candidate packs
-            before; ``whole`` itself where it packs none.
+            before.
         packers: What packs the parameter at a position: from the parameter to the packed ones.
     """
 
     kernel: Any
     packers: Mapping[int, Any]
+
+    def module(self) -> tuple[IRModule, tuple[PackedOperand, ...]]:
+        """A module whose ``main`` is the kernel, and what that takes packed."""
+        functions, operands = {ENTRY: _named(self.kernel, ENTRY)}, []
+        for position, packer in self.packers.items():
+            kinds = [parameter.ty for parameter in packer.params[1:]]
+            arrays = (PackedArray(tuple(map(int, it.shape)), str(it.dtype)) for it in kinds)
+            operands.append(PackedOperand(position, tuple(arrays)))
+            functions[packer_name(position)] = _named(packer, packer_name(position))
+        return IRModule(functions), tuple(operands)
+
+
+def is_printed(request: BuildRequest) -> bool:
+    """Whether the program of a request is printed, and not scheduled by TVM itself."""
+    candidate = request.candidate
+    if candidate is None or is_default(candidate) or request.target.kind == "cuda":
+        return False
+    return not candidate.sketch.is_opaque and all(map(_derives, candidate.sketch.core_steps))
+
+
+def _derives(step: object) -> bool:
+    """Whether the nest tells what a step does; a plugin's may have a replay for TVM instead."""
+    return not isinstance(step, OpenStep) or type(step).derive is not OpenStep.derive
+
+
+def printed_functions(request: BuildRequest) -> PrintedFunctions:
+    """The functions of a request.
+
+    Raises:
+        InvalidSchedule: the candidate's steps or values give no nest that can be printed.
+    """
+    assert request.candidate is not None
+    if request.program is None:
+        arguments = _arguments(request.workload)
+    else:
+        arguments = _imported_arguments(request.program)
+    width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
+    return print_functions(request.candidate, arguments, width)
+
+
+def _arguments(workload: Workload) -> tuple[Argument, ...]:
+    outputs = [(name, workload.tensors[name]) for name in workload.outputs]
+    inputs = [(tensor.name, tensor) for tensor in workload.inputs]
+    return tuple(Argument(name, it.shape, it.dtype) for name, it in (*inputs, *outputs))
+
+
+@lru_cache(maxsize=64)
+def _imported_arguments(program: str) -> tuple[Argument, ...]:
+    """Those of the function that was imported, in its order and with its extents."""
+    from autotune_tvm.importer import argument_names, module_from_text
+
+    module = module_from_text(program)
+    buffers = module[ENTRY].params
+    return tuple(
+        Argument(name, tuple(map(int, buffer.shape)), str(buffer.dtype))
+        for name, buffer in zip(argument_names(module), buffers, strict=True)
+    )
 
 
 def print_functions(
@@ -110,6 +174,10 @@ def _function(
     whole = emitter.with_linked(sequence(statements))
     function = tirx.PrimFunc(list(given.values()), whole)
     return function.with_attrs({PRINTED: 1, "tirx.noalias": True})
+
+
+def _named(function: Any, name: str) -> Any:
+    return function.with_attr("global_symbol", name)
 
 
 def _view(view: Any, buffer: Any) -> Any:

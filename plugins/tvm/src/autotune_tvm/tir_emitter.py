@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -524,9 +525,7 @@ class TIREmitter(ArithmeticEmitter):
         if left.dtype.startswith("u") or left.dtype == "bfloat16":
             return self._value(_UNSIGNED[name], handles, left.dtype, lanes)
         parts = [self.converted("", it, f"u{it.dtype}") for it in (left, right)]
-        whole = self._value(
-            _UNSIGNED[name], [it.handle for it in parts], f"u{left.dtype}", lanes
-        )
+        whole = self._value(_UNSIGNED[name], [it.handle for it in parts], f"u{left.dtype}", lanes)
         return self.converted("", whole, left.dtype)
 
     def negated(self, condition: Value) -> Value:
@@ -558,12 +557,11 @@ class TIREmitter(ArithmeticEmitter):
 
     def converted(self, name: str, value: Value, dtype: str) -> Value:
         kind = _kind(dtype, value.lanes)
-        given: Callable[[Any], Any] = lambda it: tirx.Cast(kind, it)  # noqa: E731
-        return self._value(given, (value.handle,), dtype, value.lanes)
+        return self._value(partial(tirx.Cast, kind), (value.handle,), dtype, value.lanes)
 
     def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
         kind = _kind(dtype, lanes)
-        return self._value(lambda it: tirx.reinterpret(kind, it), (value.handle,), dtype, lanes)
+        return self._value(partial(tirx.reinterpret, kind), (value.handle,), dtype, lanes)
 
     def negative(self, operand: Value) -> Value:
         return self.operation("fmul contract", operand, self.constant(-1.0, operand.dtype))
@@ -580,7 +578,7 @@ class TIREmitter(ArithmeticEmitter):
 
     def by_library(self, name: str, operand: Value) -> Value:
         lanes = [self.lane(operand, it).handle for it in range(operand.lanes)]
-        call: Callable[[Any], Any] = lambda it: tirx.call_pure_extern("float64", name, it)  # noqa: E731
+        call = partial(tirx.call_pure_extern, "float64", name)
         return self.gathered([self._value(call, (lane,), "float64") for lane in lanes])
 
     # Instructions
@@ -592,7 +590,7 @@ class TIREmitter(ArithmeticEmitter):
         kind = _kind(dtype, lanes)
         handles = [argument.handle for argument in arguments]
         if "bfloat16" not in (dtype, *(argument.dtype for argument in arguments)):
-            make: Callable[..., Any] = lambda *its: tirx.call_llvm_pure_intrin(kind, name, *its)  # noqa: E731
+            make = partial(tirx.call_llvm_pure_intrin, kind, name)
             return self._value(make, handles, dtype, lanes)
         own = self._of_bits(name, Value(None, dtype, lanes), arguments)
         return self._value(
@@ -614,7 +612,8 @@ class TIREmitter(ArithmeticEmitter):
 
         called = "autotune_" + name.replace(".", "_")
         lines = [
-            f"  %b{at} = bitcast {plain(it)} %a{at} to {own(it)}" for at, it in enumerate(arguments)
+            f"  %b{at} = bitcast {plain(it)} %a{at} to {own(it)}"
+            for at, it in enumerate(arguments)
         ]
         given = ", ".join(f"{own(it)} %b{at}" for at, it in enumerate(arguments))
         taken = ", ".join(f"{plain(it)} %a{at}" for at, it in enumerate(arguments))
@@ -639,7 +638,9 @@ class TIREmitter(ArithmeticEmitter):
 
 def _literal(value: float | int | bool, dtype: str) -> Any:
     if dtype == "bfloat16":
-        return tirx.IntImm("uint16", int(element_type(dtype).stored(np.asarray(value, np.float32))))
+        return tirx.IntImm(
+            "uint16", int(element_type(dtype).stored(np.asarray(value, np.float32)))
+        )
     if not is_float(dtype):
         return tirx.IntImm(dtype, int(value))
     with np.errstate(over="ignore"):
@@ -683,9 +684,7 @@ def _is_nan(value: Any) -> Any:
     kind = str(value.ty.dtype)
     lanes = kind.partition("x")[2]
     result = f"boolx{lanes}" if lanes else "bool"
-    return tirx.call_llvm_pure_intrin(
-        result, "llvm.is.fpclass", value, tirx.IntImm("int32", _NAN)
-    )
+    return tirx.call_llvm_pure_intrin(result, "llvm.is.fpclass", value, tirx.IntImm("int32", _NAN))
 
 
 def _called(name: str, *arguments: Any) -> Any:

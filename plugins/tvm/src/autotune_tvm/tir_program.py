@@ -14,7 +14,16 @@ from typing import Any
 from attrs import define, field
 from tvm import tirx
 
-__all__ = ["Block", "Frame", "Node", "Statement", "kept_on_stack", "number", "referenced", "sequence"]
+__all__ = [
+    "Block",
+    "Frame",
+    "Node",
+    "Statement",
+    "kept_on_stack",
+    "number",
+    "referenced",
+    "sequence",
+]
 
 _MOST_NAMED = 24
 """Operations in what a name may stand for."""

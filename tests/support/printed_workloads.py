@@ -1,0 +1,78 @@
+"""Workloads of every builder, at random lengths, and candidates of all their sketches."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from autotune.backends import Backend
+from autotune.ir.workloads import (
+    Workload,
+    attention,
+    batch_matmul,
+    conv1d,
+    conv2d,
+    conv3d,
+    cumsum,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import Target
+
+__all__ = ["BUILDERS", "TARGETS", "drawn", "examples"]
+
+# Lengths that vectors and tiles divide, and others: prime, odd, 1, tall and flat.
+SHORT = st.sampled_from((1, 2, 3, 5, 7, 8, 12, 13, 16))
+LONG = st.sampled_from((1, 6, 8, 15, 16, 17, 24, 31, 32, 48, 64))
+IMAGE = st.integers(3, 9)
+FLAG = st.integers(0, 1)
+FLOATS = st.sampled_from(("float32", "float16", "bfloat16", "float64"))
+PRODUCTS = st.sampled_from(("float32", "float16", "bfloat16", "float64", "int8", "u8s8s32"))
+
+BUILDERS: dict[str, st.SearchStrategy[Workload]] = {
+    "gemm": st.builds(gemm, m=SHORT, n=LONG, k=LONG, dtype=PRODUCTS),
+    "batch_matmul": st.builds(batch_matmul, b=SHORT, m=SHORT, n=LONG, k=SHORT),
+    "dense": st.builds(dense, m=SHORT, n=LONG, k=LONG, bias=FLAG, relu=FLAG),
+    "conv1d": st.builds(conv1d, w=IMAGE, ci=SHORT, co=LONG, pad=FLAG),
+    "conv2d": st.builds(
+        conv2d,
+        h=IMAGE,
+        w=IMAGE,
+        ci=SHORT,
+        co=SHORT,
+        pad=FLAG,
+        stride=st.integers(1, 2),
+        bias=FLAG,
+        relu=FLAG,
+    ),
+    "conv3d": st.builds(conv3d, d=IMAGE, h=IMAGE, w=IMAGE, ci=SHORT, co=SHORT, pad=FLAG),
+    "depthwise": st.builds(depthwise_conv2d, h=IMAGE, w=IMAGE, c=LONG, pad=FLAG),
+    "softmax": st.builds(softmax, m=SHORT, n=LONG, dtype=FLOATS),
+    "elementwise": st.builds(elementwise, m=SHORT, n=LONG, dtype=FLOATS),
+    "cumsum": st.builds(cumsum, m=SHORT, n=LONG),
+    "attention": st.builds(attention, h=SHORT, n=SHORT, m=SHORT, d=SHORT),
+    "causal": st.builds(attention, h=SHORT, n=SHORT, d=SHORT, causal=st.just(1)),
+}
+
+# Vectors of 4, 8 and 16 floats: this machine need not have them for their programs to run on it.
+TARGETS = ("haswell-2core", "sapphirerapids-2core")
+
+
+def examples(share: int) -> int:
+    """A share of the examples of other properties: each compiles a program for every sketch."""
+    return max(2, settings().max_examples // share)
+
+
+def drawn(
+    backend: Backend, workload: Workload, target: Target, seed: int, each: int = 1
+) -> list[Candidate]:
+    """Candidates of all sketches for a target, whatever this machine is."""
+    space = SketchSpace(workload, target, backend.limits(target))
+    count = each * len(space.sketches())
+    return list(space.sample(count, np.random.default_rng(seed)))
