@@ -118,8 +118,13 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
 
 
 def without_checks(lowered: Any) -> Any:
-    """What :func:`lower_module` returned, without the checks of its arguments in each call."""
-    return runtime.load().tirx.transform.SkipAssert()(lowered)
+    """What :func:`lower_module` returned, without the checks of its arguments in each call.
+
+    What asks for registers is an assertion, too, and stays.
+    """
+    from autotune_tvm.passes.request_tiles import request_tiles
+
+    return request_tiles(runtime.load().tirx.transform.SkipAssert()(lowered))
 
 
 def _kept_buffers(module: Any) -> AbstractContextManager[object]:

@@ -66,7 +66,7 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
 
     def finalize_host() -> Any:
         def expand(module: Any, _: Any) -> Any:
-            return _apart(module, lambda printed: printed, expanded)
+            return _apart(module, request_tiles, expanded)
 
         made = tvm.transform.module_pass(expand, opt_level=0, name="ExpandFunctions")
         return tvm.transform.Sequential([made, finish()])

@@ -22,6 +22,7 @@ from autotune.sketches import Candidate, OpenStep, is_default
 from autotune_tvm.emit import ENTRY
 from autotune_tvm.executable import PackedArray, PackedOperand, packer_name
 from autotune_tvm.lowering import PRINTED
+from autotune_tvm.passes.request_tiles import TILES
 from autotune_tvm.tir_emitter import Entry, TIREmitter
 from autotune_tvm.tir_program import sequence
 
@@ -140,6 +141,7 @@ def print_functions(
         own = [(place.name, place.shape, place.dtype) for _, place in packed.get(at, ())]
         places.append(own or [(argument.name, argument.shape, argument.dtype)])
     kernel = _function(emitter, [entries["run"]], [it for each in places for it in each])
+    kernel = kernel.with_attr(TILES, 1) if program.uses_tiles else kernel
     packers = {}
     for at, parts in packed.items():
         argument = arguments[at]

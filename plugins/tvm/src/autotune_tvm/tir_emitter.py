@@ -281,8 +281,8 @@ class TIREmitter(ArithmeticEmitter):
             dtype, count = _in_memory(place.dtype, place.lanes), place.elements // place.lanes
             self._frame.places[place.name] = self._frame.array(place.name, dtype, count)
         elif place.kind == "stack" and place.name not in self._frame.places:
-            dtype = _in_memory(place.dtype)
-            self._frame.places[place.name] = self._frame.array(place.name, dtype, place.elements)
+            dtype, name = _in_memory(place.dtype), place.name.replace(" ", "_")
+            self._frame.places[place.name] = self._frame.array(name, dtype, place.elements)
 
     def _memory(self, place: Place) -> Any:
         """The flat buffer that a place is."""

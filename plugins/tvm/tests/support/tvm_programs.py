@@ -41,8 +41,7 @@ def scheduled_text(candidate: Candidate, target: Target, threads: int = 1) -> st
 
 def machine_code(candidate: Candidate, target: Target) -> str:
     """The assembly of a candidate on one thread."""
-    module = scheduled_module(request_for(candidate, target))
-    lowered = lower_module(module, target, 1)
+    lowered = BACKEND.lower(request_for(candidate, target)).program.module
     return str(generate_code(lowered, target, 1, runs_here=False)[0].inspect_source("s"))
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import tvm
 from autotune_tvm.backend import argument_names_of
-from autotune_tvm.compiler import generate_code, lower_module
+from autotune_tvm.compiler import generate_code, lower_module, without_checks
 from autotune_tvm.executable import TVMExecutable
 from autotune_tvm.linked_text import linked, with_functions
 from autotune_tvm.passes.statements import intrinsic_name, intrinsic_of
-from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.printed import printed_functions
 from tile_machine import INTRINSICS, TileMachine
 from tvm import tirx
 from tvm_ffi import structural_map
@@ -44,14 +44,15 @@ def emulated(
         threads: On how many threads the program runs.
     """
     request = request_for(candidate, target, threads)
+    module, packed = printed_functions(request).module()
     here = detect_cpu().with_cores(threads)
     lowered = with_functions(
-        lower_module(scheduled_module(request), here, threads),
+        without_checks(lower_module(module, here, threads)),
         lambda function: function.with_body(_emulated(function.body, machine)),
     )
     module, digest = generate_code(lowered, here, threads)
     workload = candidate.sketch.workload
-    return TVMExecutable(module, workload, argument_names_of(request), threads, digest)
+    return TVMExecutable(module, workload, argument_names_of(request), threads, digest, packed)
 
 
 def _emulated(body: Any, machine: TileMachine) -> Any:
