@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["PRINTED", "tir_pipeline"]
+__all__ = ["PRINTED", "is_printed", "tir_pipeline"]
 
 PRINTED = "autotune.printed"
 """Attribute of functions that are printed: most passes have nothing to do for them."""
 
 
-def _is_printed(function: Any) -> bool:
+def is_printed(function: Any) -> bool:
     """Whether a function is printed."""
     attributes = getattr(function, "attrs", None)
     return attributes is not None and PRINTED in attributes
@@ -83,14 +83,14 @@ def _apart(module: Any, printed: Callable[[Any], Any], others: Callable[[Any], A
     own = {
         variable: function
         for variable, function in module.functions_items()
-        if _is_printed(function)
+        if is_printed(function)
     }
     if not own:
         return others(module)
     rest = {
         variable: function
         for variable, function in module.functions_items()
-        if not _is_printed(function)
+        if not is_printed(function)
     }
     made = printed(IRModule(own, attrs=module.attrs))
     if rest:

@@ -165,8 +165,7 @@ class TIREmitter(ArithmeticEmitter):
         self, make: Callable[..., Any], operands: Sequence[Any] = (), inside: Sequence[Block] = ()
     ) -> None:
         """Add a statement."""
-        self._block.use(operands)
-        self._block.items.append(Statement(make, operands, inside))
+        self._block.add(Statement(make, operands, inside))
 
     def _value(
         self,
@@ -175,12 +174,11 @@ class TIREmitter(ArithmeticEmitter):
         dtype: str,
         lanes: int = 1,
         *,
-        is_pinned: bool = False,
+        reads: bool = False,
     ) -> Value:
         """A value of its own."""
-        self._block.use(operands)
-        node = Node(make, operands, _kind(dtype, lanes), self._block, is_pinned)
-        self._block.items.append(node)
+        node = Node(make, operands, _kind(dtype, lanes), self._block, reads)
+        self._block.add(node)
         return Value(node, dtype, lanes)
 
     @contextmanager
@@ -305,8 +303,8 @@ class TIREmitter(ArithmeticEmitter):
     ) -> Value:
         """What memory holds, at this moment."""
         if dtype != "bool":
-            return self._value(make, operands, dtype, lanes, is_pinned=True)
-        held = self._value(make, operands, "uint8", lanes, is_pinned=True)
+            return self._value(make, operands, dtype, lanes, reads=True)
+        held = self._value(make, operands, "uint8", lanes, reads=True)
         return self.cast(held, "bool")
 
     def _held(self, value: Value) -> Value:

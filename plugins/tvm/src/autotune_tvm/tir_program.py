@@ -83,9 +83,12 @@ class Node:
         operands: Nodes or expressions.
         dtype: TVM's type of it.
         block: Where it is computed.
-        is_pinned: Whether it is computed there and nowhere else, as it reads what may change.
+        reads: Whether it reads memory, which may change.
         uses: How often it is used.
+        user: What used it last.
         is_used_elsewhere: Whether another block uses it.
+        before: How many statements of its block come before it.
+        settles: How many come before what its expression is a part of.
         size: Operations that a name stands for that is used for it.
         has_mask: Whether there is a vector of truth values in that: TVM's analyzer, to which names
             are told, fails at some of these.
@@ -96,9 +99,12 @@ class Node:
     operands: Sequence[Any]
     dtype: str
     block: Block
-    is_pinned: bool = False
+    reads: bool = False
     uses: int = 0
+    user: Node | Statement | None = None
     is_used_elsewhere: bool = False
+    before: int = 0
+    settles: int = 0
     size: int = 1
     has_mask: bool = False
     reference: Any = None
@@ -123,11 +129,13 @@ class Statement:
         make: TVM's, given the expressions of its operands and the bodies inside.
         operands: Nodes or expressions.
         inside: Its blocks.
+        settles: How many statements of its block come before it.
     """
 
     make: Callable[..., Any]
     operands: Sequence[Any] = ()
     inside: Sequence[Block] = ()
+    settles: int = 0
 
 
 @define(eq=False)
@@ -139,6 +147,7 @@ class Block:
         depth: Number of loops around it.
         prologue: TVM's statements that it begins with: integers of addresses.
         items: Values and statements.
+        statements: How many of them are statements.
         known: The integers that its prologue has.
     """
 
@@ -146,18 +155,31 @@ class Block:
     depth: int
     prologue: list[Any] = field(factory=list)
     items: list[Node | Statement] = field(factory=list)
+    statements: int = 0
     known: dict[Any, Any] = field(factory=dict)
 
-    def use(self, operands: Sequence[Any]) -> None:
-        """Note that something in here uses nodes."""
-        for operand in operands:
+    def add(self, item: Node | Statement) -> None:
+        """Add a value or a statement."""
+        for operand in item.operands:
             if isinstance(operand, Node):
                 operand.uses += 1
+                operand.user = item
                 operand.is_used_elsewhere |= operand.block is not self
+        if isinstance(item, Node):
+            item.before = self.statements
+        else:
+            item.settles = self.statements
+            self.statements += 1
+        self.items.append(item)
 
     def rendered(self) -> list[Any]:
         """TVM's statements."""
         made = list(self.prologue)
+        for item in reversed(self.items):
+            if isinstance(item, Node):
+                item.settles = item.before
+                if item.user is not None and item.uses == 1 and not item.is_used_elsewhere:
+                    item.settles = item.user.settles
         for item in self.items:
             if isinstance(item, Statement):
                 bodies = [sequence(block.rendered()) for block in item.inside]
@@ -169,11 +191,11 @@ class Block:
     def _named(self, node: Node) -> list[Any]:
         """The statement that names a value; none where it is a part of another's expression."""
         parts = [operand for operand in node.operands if isinstance(operand, Node)]
-        node.size = 1 if node.is_pinned else 1 + sum(part.size for part in parts)
+        node.size = 1 + sum(part.size for part in parts)
         is_mask = node.dtype.startswith("boolx")
         node.has_mask = is_mask or any(part.has_mask for part in parts)
-        is_small = node.size <= _MOST_NAMED
-        if node.uses == 1 and is_small and not node.is_pinned and not node.is_used_elsewhere:
+        is_small, is_moved = node.size <= _MOST_NAMED, node.reads and node.settles != node.before
+        if node.uses == 1 and is_small and not is_moved and not node.is_used_elsewhere:
             return []
         expression, dtype = node.expression(), node.dtype
         if node.dtype == "bool" or (is_small and not node.has_mask):
