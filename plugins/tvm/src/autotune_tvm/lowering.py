@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with ten of our own among them."""
+"""TVM's passes from a scheduled or printed program to what LLVM takes."""
 
 from __future__ import annotations
 
@@ -18,60 +18,36 @@ def is_printed(function: Any) -> bool:
 
 
 def tir_pipeline() -> tuple[Any, Any, Any]:
-    """TVM's default pipeline in the form of its registry; functions on CPUs have no library calls.
+    """TVM's default pipeline in the form of its registry, which printed functions pass by.
+
+    These have nothing to be lowered but their parameters. In all others conversions of bfloat16
+    are made right by :func:`~autotune_tvm.passes.bfloat16_constants`, which comes first, and
+    :func:`~autotune_tvm.passes.round_to_bfloat16`, which comes before TVM's last passes.
 
     Returns:
-        The passes over all functions (:func:`~autotune_tvm.passes.bfloat16_constants` and
-        :func:`~autotune_tvm.passes.note_streams` are the first), what makes the last passes for
-        the host's functions (:func:`~autotune_tvm.passes.round_to_bfloat16`,
-        :func:`~autotune_tvm.passes.multiply_by_reciprocal`,
-        :func:`~autotune_tvm.passes.expand_functions`,
-        :func:`~autotune_tvm.passes.combine_lanes`,
-        :func:`~autotune_tvm.passes.transpose_tiles`,
-        :func:`~autotune_tvm.passes.stream_stores`,
-        :func:`~autotune_tvm.passes.bound_loops` and
-        :func:`~autotune_tvm.passes.request_tiles` go before TVM's), and the same for those of
-        devices. Loops have become vectors by then, and halves the types that TVM computes in.
+        The passes over all functions, what makes the last passes for the host's functions, and
+        the same for those of devices.
     """
     import tvm
     from tvm.tirx.compilation_pipeline import get_tir_pipeline
 
-    from autotune_tvm.passes import (
-        bfloat16_constants,
-        bound_loops,
-        combine_lanes,
-        expand_functions,
-        multiply_by_reciprocal,
-        note_streams,
-        request_tiles,
-        round_to_bfloat16,
-        stream_stores,
-        transpose_tiles,
-    )
-
-    def expanded(module: Any) -> Any:
-        rounded = multiply_by_reciprocal(round_to_bfloat16(module))
-        combined = transpose_tiles(combine_lanes(expand_functions(rounded)))
-        return request_tiles(bound_loops(stream_stores(combined)))
-
-    def lowered(module: Any) -> Any:
-        return pipeline(note_streams(bfloat16_constants(module)))
+    from autotune_tvm.passes import bfloat16_constants, request_tiles, round_to_bfloat16
 
     def packed(module: Any) -> Any:
         calls = tvm.tirx.transform.MakePackedAPI()(module)
         return tvm.tirx.transform.BF16StorageLegalize()(calls)
 
     def lower(module: Any, _: Any) -> Any:
-        return _apart(module, packed, lowered)
+        return _apart(module, packed, lambda others: pipeline(bfloat16_constants(others)))
+
+    def finish(module: Any, _: Any) -> Any:
+        return last(_apart(module, request_tiles, round_to_bfloat16))
 
     def finalize_host() -> Any:
-        def expand(module: Any, _: Any) -> Any:
-            return _apart(module, request_tiles, expanded)
+        return tvm.transform.module_pass(finish, opt_level=0, name="Finish")
 
-        made = tvm.transform.module_pass(expand, opt_level=0, name="ExpandFunctions")
-        return tvm.transform.Sequential([made, finish()])
-
-    pipeline, finish, finalize_device = get_tir_pipeline("default")
+    pipeline, finalize, finalize_device = get_tir_pipeline("default")
+    last = finalize()
     made = tvm.transform.module_pass(lower, opt_level=0, name="Lower")
     return made, finalize_host, finalize_device
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import generate_code, lower_module
-from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.compiler import generate_code
 from needs import skip_here
 from tile_machine import has_tiles
 
@@ -32,11 +31,6 @@ def one_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
     for candidate in candidates:
         found.setdefault(candidate.sketch.name, candidate)
     return list(found.values())
-
-
-def scheduled_text(candidate: Candidate, target: Target, threads: int = 1) -> str:
-    """The script of a scheduled candidate."""
-    return str(scheduled_module(request_for(candidate, target, threads)).script())
 
 
 def machine_code(candidate: Candidate, target: Target) -> str:

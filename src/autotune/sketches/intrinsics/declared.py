@@ -46,7 +46,6 @@ def _dot(
         features=features,
         implementations={
             "native": f"{_LOWERED}.dot_products:{implementation.removesuffix('_signed')}",
-            "tvm": f"autotune_tvm.dot_products:{implementation}",
             "mlir": f"autotune_mlir.dot_products:{implementation}",
         },
         # One of the factors of instructions is unsigned.
@@ -161,7 +160,6 @@ def _tiles(
         features=(feature, "amx-tile", "avx512vbmi"),
         implementations={
             "native": f"{_LOWERED}.tile_products:tiles",
-            "tvm": "autotune_tvm.tile_products:tiles",
             "mlir": "autotune_mlir.tile_products:tiles",
         },
     )

@@ -62,4 +62,3 @@ def _asking(function: Any) -> Any:
     # TVM 0.27 takes the condition first, whatever it calls its parameters.
     asked = tirx.AssertStmt(granted == 1, tvm.ir.StringImm("RuntimeError"), parts)
     return function.with_body(linked(tirx.SeqStmt([asked, function.body]), [_TEXT]))
-
