@@ -286,9 +286,9 @@ class _Lowered:
 def _module_of(request: BuildRequest) -> tuple[Any, tuple[PackedOperand, ...]]:
     """The module that is lowered, and the parameters of ``main`` that are given packed."""
     runtime.load()
-    from autotune_tvm.printed import is_printed, printed_functions
+    from autotune_tvm.printed import is_printable, printed_functions
 
-    if is_printed(request):
+    if is_printable(request):
         return printed_functions(request).module()
     return scheduled_module(request), ()
 

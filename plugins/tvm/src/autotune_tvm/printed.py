@@ -26,7 +26,7 @@ from autotune_tvm.passes.request_tiles import TILES
 from autotune_tvm.tir_emitter import Entry, TIREmitter
 from autotune_tvm.tir_program import sequence
 
-__all__ = ["Argument", "PrintedFunctions", "is_printed", "print_functions", "printed_functions"]
+__all__ = ["Argument", "PrintedFunctions", "is_printable", "print_functions", "printed_functions"]
 
 _FLOAT_BYTES = 4
 
@@ -70,7 +70,7 @@ class PrintedFunctions:
         return IRModule(functions), tuple(operands)
 
 
-def is_printed(request: BuildRequest) -> bool:
+def is_printable(request: BuildRequest) -> bool:
     """Whether the program of a request is printed, and not scheduled by TVM itself."""
     candidate = request.candidate
     if candidate is None or is_default(candidate) or request.target.kind == "cuda":

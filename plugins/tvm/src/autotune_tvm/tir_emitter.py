@@ -25,7 +25,7 @@ from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place
 from autotune_tvm.linked_text import linked
-from autotune_tvm.tir_program import Block, Frame, Node, Statement, number, sequence
+from autotune_tvm.tir_program import Block, Frame, Node, Statement, int64, sequence
 
 __all__ = ["Entry", "TIREmitter"]
 
@@ -193,7 +193,7 @@ class TIREmitter(ArithmeticEmitter):
         first, last = self._integer(begin), self._integer(end)
         extent = last if not begin.terms and begin.constant == 0 else tirx.Sub(last, first)
         if not begin.terms and not end.terms:
-            extent = number(max(0, end.constant - begin.constant))
+            extent = int64(max(0, end.constant - begin.constant))
         variable = tirx.Var(counter, "int64")
         if parallel:
             self._frames.append(Frame())
@@ -261,13 +261,13 @@ class TIREmitter(ArithmeticEmitter):
         for scope, value, factor in sorted(terms, key=lambda term: term[0].depth):
             key = (*key, id(value), factor)
             if key not in scope.known:
-                part = value if factor == 1 else tirx.Mul(value, number(factor))
+                part = value if factor == 1 else tirx.Mul(value, int64(factor))
                 whole = part if total is None else tirx.Add(total, part)
                 scope.known[key] = whole if whole is value else _early(scope, whole)
             total = scope.known[key]
         if total is None:
-            return number(linear.constant)
-        return tirx.Add(total, number(linear.constant)) if linear.constant else total
+            return int64(linear.constant)
+        return tirx.Add(total, int64(linear.constant)) if linear.constant else total
 
     def _integer(self, linear: Linear) -> Any:
         return self._sum(self._digits.resolved(linear))
@@ -406,13 +406,13 @@ class TIREmitter(ArithmeticEmitter):
         how = [tirx.IntImm("int32", it) for it in _PREFETCH]
         self._say(lambda: _called("llvm.prefetch", address, *how))
 
-    def register(self, place: Place, number_: int) -> Value:
-        found = tirx.BufferLoad(self._frame.places[place.name], [number(number_)])
+    def register(self, place: Place, number: int) -> Value:
+        found = tirx.BufferLoad(self._frame.places[place.name], [int64(number)])
         return self._read(lambda: found, (), place.dtype, place.lanes)
 
-    def set_register(self, place: Place, number_: int, value: Value) -> None:
+    def set_register(self, place: Place, number: int, value: Value) -> None:
         held = self._held(self.wide(value, place.lanes)).handle
-        buffer, index = self._frame.places[place.name], number(number_)
+        buffer, index = self._frame.places[place.name], int64(number)
         self._say(lambda it: tirx.BufferStore(buffer, it, [index]), (held,))
 
     # Values
@@ -422,15 +422,15 @@ class TIREmitter(ArithmeticEmitter):
 
     def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
         if step == 0:
-            return self._value(tirx.LT, (self._integer(linear), number(0)), "bool")
-        zeros = tirx.Broadcast(number(0), lanes)
+            return self._value(tirx.LT, (self._integer(linear), int64(0)), "bool")
+        zeros = tirx.Broadcast(int64(0), lanes)
         return self._value(tirx.LT, (self._ramp(linear, step, lanes), zeros), "bool", lanes)
 
     def integer(self, linear: Linear) -> Value:
         return Value(self._integer(linear), "int64")
 
     def _ramp(self, base: Linear, step: int, lanes: int) -> Any:
-        return tirx.Ramp(self._integer(base), number(step), lanes)
+        return tirx.Ramp(self._integer(base), int64(step), lanes)
 
     def ramp(self, base: Linear, step: int, lanes: int) -> Value:
         return Value(self._ramp(base, step, lanes), "int64", lanes)
@@ -656,7 +656,7 @@ def _flat(place: Place) -> Any:
 
 
 def _places(first: Any, lanes: int) -> Any:
-    return tirx.Ramp(first, number(1), lanes) if lanes > 1 else first
+    return tirx.Ramp(first, int64(1), lanes) if lanes > 1 else first
 
 
 def _early(scope: Block, value: Any) -> Any:
@@ -669,13 +669,13 @@ def _early(scope: Block, value: Any) -> Any:
 def _derived(derived: Any, operand: Any) -> Any:
     """A digit that follows from an integer, which is not negative where it is divided."""
     if derived.op in ("at_most_0", "at_least_0"):
-        return (tirx.Min if derived.op == "at_most_0" else tirx.Max)(operand, number(0))
+        return (tirx.Min if derived.op == "at_most_0" else tirx.Max)(operand, int64(0))
     divisor = derived.divisor
     if divisor & (divisor - 1):
-        return (tirx.Div if derived.op == "div" else tirx.Mod)(operand, number(divisor))
+        return (tirx.Div if derived.op == "div" else tirx.Mod)(operand, int64(divisor))
     if derived.op == "mod":
-        return tirx.BitwiseAnd(operand, number(divisor - 1))
-    return tirx.RShift(operand, number(divisor.bit_length() - 1))
+        return tirx.BitwiseAnd(operand, int64(divisor - 1))
+    return tirx.RShift(operand, int64(divisor.bit_length() - 1))
 
 
 def _is_nan(value: Any) -> Any:

@@ -14,16 +14,7 @@ from typing import Any
 from attrs import define, field
 from tvm import tirx
 
-__all__ = [
-    "Block",
-    "Frame",
-    "Node",
-    "Statement",
-    "kept_on_stack",
-    "number",
-    "referenced",
-    "sequence",
-]
+__all__ = ["Block", "Frame", "Node", "Statement", "int64", "sequence"]
 
 _MOST_NAMED = 24
 """Operations in what a name may stand for."""
@@ -31,7 +22,7 @@ _MOST_NAMED = 24
 _SLOTS = 16
 
 
-def number(value: int) -> Any:
+def int64(value: int) -> Any:
     """A constant of 64 bits."""
     return tirx.IntImm("int64", value)
 
@@ -71,7 +62,7 @@ class Frame:
         if taken == _SLOTS * len(arrays):
             arrays.append(self.array(f"values_{dtype}_{len(arrays)}", dtype, _SLOTS))
         self.taken[dtype] = taken + 1
-        return arrays[taken // _SLOTS], number(taken % _SLOTS)
+        return arrays[taken // _SLOTS], int64(taken % _SLOTS)
 
 
 @define(eq=False)

@@ -21,7 +21,7 @@ from autotune_tvm.importer import (
     text_of,
 )
 from autotune_tvm.networks.graph import ENTRY
-from autotune_tvm.printed import is_printed, printed_functions
+from autotune_tvm.printed import is_printable, printed_functions
 from autotune_tvm.scheduled import scheduled_module
 
 __all__ = ["PREPACKED", "apply_functions", "default_function", "scheduled_function"]
@@ -58,7 +58,7 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
     program = text_of(module)
     candidate = record.on(workload, program).scheduled
     request = BuildRequest(workload, program, candidate, target, threads)
-    if not is_printed(request):
+    if not is_printable(request):
         return scheduled_module(request)[ENTRY]
     functions = printed_functions(request)
     kernel = functions.kernel.with_attrs(dict(function.attrs or {}))
