@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
@@ -13,7 +14,8 @@ from printed_workloads import BUILDERS, TARGETS, drawn, examples
 from tvm import tirx
 
 from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload, attention, gemm, softmax
+from autotune.ir.expressions import Binary, Constant, Load, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention, gemm, softmax
 from autotune.sketches import Candidate, Tensorize, prepacked_operands
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import (
@@ -104,6 +106,20 @@ def test_values_that_use_each_other_twice_are_built_at_once() -> None:
     for candidate in drawn(BACKEND, workload, preset(TARGETS[0]), 0):
         script = printed_functions(request_for(candidate, detect_cpu())).kernel.script()
         assert "values_float32" in script, candidate.sketch.name
+
+
+@pytest.mark.parametrize("number", [-128, -3, 100])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_sums_of_integers_wrap_around(number: int, dtype: str, target: Target) -> None:
+    """As numpy's do; and constants may be negative."""
+    added = Binary("add", Load("X", (var("i"),)), Constant(number, dtype))
+    stage = Stage(Tensor("Y", (40,), dtype), (Axis("i", 40),), added)
+    workload = Workload("moved", (Tensor("X", (40,), dtype),), (stage,), ("Y",))
+    limits = np.iinfo(dtype)
+    inputs = {"X": np.resize(np.array([limits.min, limits.max, 0, 1, -1], dtype), 40)}
+    for candidate in sample_candidates(BACKEND, workload, target):
+        with np.errstate(over="ignore"):
+            check_candidate(BACKEND, candidate, target, inputs)
 
 
 def test_digests_are_of_what_is_printed(target: Target) -> None:

@@ -555,6 +555,9 @@ class TIREmitter(ArithmeticEmitter):
 
     def converted(self, name: str, value: Value, dtype: str) -> Value:
         kind = _kind(dtype, value.lanes)
+        same = _same_bits(value.handle, dtype) if not name else None
+        if same is not None:
+            return Value(same, dtype, value.lanes)
         return self._value(partial(tirx.Cast, kind), (value.handle,), dtype, value.lanes)
 
     def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
@@ -643,6 +646,18 @@ def _literal(value: float | int | bool, dtype: str) -> Any:
         return tirx.IntImm(dtype, int(value))
     with np.errstate(over="ignore"):
         return tirx.FloatImm(dtype, float(np.dtype(dtype).type(value)))
+
+
+def _same_bits(constant: Any, dtype: str) -> Any:
+    """An integer of another sign, which TVM refuses to convert if negative; None of variables."""
+    if isinstance(constant, tirx.Broadcast):
+        inner = _same_bits(constant.value, dtype)
+        return None if inner is None else tirx.Broadcast(inner, constant.lanes)
+    if not isinstance(constant, tirx.IntImm):
+        return None
+    size = int(dtype.lstrip("uint"))
+    bits = int(constant.value) % (1 << size)
+    return tirx.IntImm(dtype, bits - (1 << size) if dtype[0] == "i" and bits >> size - 1 else bits)
 
 
 def _zero(dtype: str) -> Value:
