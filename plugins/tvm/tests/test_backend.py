@@ -289,7 +289,7 @@ def test_show(backend: TVMBackend, target: Target) -> None:
     untuned = backend.show(request_of(target))
     assert 'with T.sblock("C")' in untuned
     candidate = sample_candidates(backend, SMALL, target)[0]
-    assert "T.vectorized" in backend.show(request_for(candidate, target))
+    assert "T.Ramp(" in backend.show(request_for(candidate, target))
 
 
 def test_without_tvm(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:

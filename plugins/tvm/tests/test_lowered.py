@@ -1,4 +1,4 @@
-"""The derived nest against what TVM makes of the same schedule, for CPUs and for GPUs.
+"""The derived nest against what TVM makes of the same schedule.
 
 None of this needs a GPU or a CUDA compiler.
 """
@@ -11,22 +11,17 @@ from collections import Counter
 import numpy as np
 import pytest
 import tvm
-from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.packing import split_packing
 from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
-from made_workloads import VARIED_WORKLOADS, gram
+from made_workloads import VARIED_WORKLOADS
 from row_norms import scaled_rows
 from scanned import SCANS
-from split_reductions import SPLIT_ACROSS_BLOCKS, SPLIT_REDUCTIONS
+from split_reductions import SPLIT_ACROSS_BLOCKS
 from thinning import thinned
-from transposes import transpose, transposed_pair
 from tvm import s_tir, tirx
-from tvm.ir import IRModule
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
-from uneven_rows import UNEVEN_ROWS
 
 from autotune.ir.expressions import IntExpr, Load, const, var
 from autotune.ir.workloads import (
@@ -34,9 +29,6 @@ from autotune.ir.workloads import (
     Stage,
     Tensor,
     Workload,
-    attention,
-    conv2d,
-    cumsum,
     dense,
     gemm,
     softmax,
@@ -52,7 +44,6 @@ from autotune.sketches import (
     Sketch,
     SplitReduction,
     Tile,
-    prepacked_operands,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
@@ -94,10 +85,7 @@ def stores_of(nest: LoopNest) -> list[list[Loop]]:
 
 
 def compare(candidate: Candidate, lowered: LoweredNest) -> None:
-    compare_nest(derive_nest(candidate.sketch), candidate, lowered)
-
-
-def compare_nest(nest: LoopNest, candidate: Candidate, lowered: LoweredNest) -> None:
+    nest = derive_nest(candidate.sketch)
     stores = Counter(
         numbers_of((loop.extent for loop in loops), candidate) for loops in stores_of(nest)
     )
@@ -114,81 +102,6 @@ def compare_nest(nest: LoopNest, candidate: Candidate, lowered: LoweredNest) -> 
 def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
     """Allocations of which those of threads have their elements in place of extents."""
     return [(scope, (math.prod(shape),) if scope == "local" else shape) for scope, shape in shapes]
-
-
-@pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize(
-    "workload",
-    [
-        *thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3, 2),
-        *SCANS,
-        cumsum(m=2, n=1024),
-        gram(20, 48),
-    ],
-)
-def test_loops_and_allocations_are_those_of_the_lowered_program(
-    workload: Workload, target: str
-) -> None:
-    space = SketchSpace(workload, preset(target), LIMITS)
-    module = module_for(workload)
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
-        compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
-
-
-@pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize("causal", [0, 1])
-def test_tiles_of_an_attention_are_those_of_the_lowered_program(target: str, causal: int) -> None:
-    workload = attention(h=2, n=24 + 24 * causal, d=32, m=48, causal=causal)
-    space = SketchSpace(workload, preset(target), LIMITS)
-    module = module_for(workload)
-    batch = space.sample(4 * len(space.sketches()), np.random.default_rng(0))
-    tiles = [it for it in batch if it.sketch.name == "attention-tiles"]
-    assert tiles
-    for candidate in tiles:
-        compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
-
-
-@pytest.mark.parametrize("cores", [1, 4, 256])
-@pytest.mark.parametrize(
-    "workload",
-    thinned((*SPLIT_REDUCTIONS, transpose(64, 48), *UNEVEN_ROWS, transposed_pair(40, 32)), 3, 2),
-)
-def test_reductions_in_parts_are_those_of_the_lowered_program(
-    workload: Workload, cores: int
-) -> None:
-    space = SketchSpace(workload, preset("skylake-avx512-4core").with_cores(cores), LIMITS)
-    module = module_for(workload)
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
-        compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
-
-
-@pytest.mark.parametrize(
-    "workload",
-    [
-        dense(m=13, n=40, k=24).with_constants("W"),
-        conv2d(h=8, w=8, ci=16, co=24, pad=1).with_constants("W"),
-    ],
-)
-def test_programs_that_are_given_packed_constants_are_those_of_the_nest(
-    workload: Workload,
-) -> None:
-    """The call without the packing, and what packs; the packed constant is no allocation."""
-    space = SketchSpace(workload, preset("haswell-2core"), LIMITS)
-    module = module_for(workload)
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
-        nest = derive_nest(candidate.sketch)
-        names = [tensor.name for tensor in workload.inputs]
-        positions = [names.index(operand) for operand in prepacked_operands(candidate)]
-        scheduled = schedule(module, candidate, workload).mod["main"]
-        kernel, packers = split_packing(scheduled, positions)
-        packed = [access.buffer for it in nest.packing for access in it.accesses if access.write]
-        assert len(packed) == len(packers) == len(positions)
-        own = tuple(buffer for buffer in nest.buffers if buffer.name not in packed)
-        lowered = lowered_nest(IRModule({"main": kernel}))
-        compare_nest(evolve(nest, buffers=own), candidate, lowered)
-        for statement, packer in zip(nest.packing, packers.values(), strict=True):
-            alone = LoopNest((statement,), (), nest.workload)
-            compare_nest(alone, candidate, lowered_nest(IRModule({"main": packer})))
 
 
 def one_total() -> Workload:

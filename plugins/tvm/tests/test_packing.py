@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.packing import split_packing
-from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.printed import PrintedFunctions, print_functions
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
 from autotune.ir.workloads import (
@@ -73,28 +71,27 @@ def test_wrong_packing_is_found_by_validation(
     (candidate, *_) = packing(sample_candidates(backend, workload, target))
     request = BuildRequest(workload, None, candidate, target, 1)
 
-    def splitting_badly(function: Any, positions: Any) -> tuple[Any, dict[int, Any]]:
-        kernel, packers = split_packing(function, positions)
-        nothing = tirx.Evaluate(tirx.const(0, "int32"))
-        idle = SBlockRealize([], True, SBlock([], [], [], "root", nothing))
-        return kernel, {at: packer.with_body(idle) for at, packer in packers.items()}
+    def printed_badly(*given: Any) -> PrintedFunctions:
+        functions = print_functions(*given)
+        idle = tirx.Evaluate(tirx.const(0, "int32"))
+        packers = {at: packer.with_body(idle) for at, packer in functions.packers.items()}
+        return PrintedFunctions(functions.kernel, packers)
 
     check_program(backend, request)
-    monkeypatch.setattr("autotune_tvm.packing.split_packing", splitting_badly)
+    monkeypatch.setattr("autotune_tvm.printed.print_functions", printed_badly)
     with pytest.raises(AssertionError, match="elements are wrong"):
         check_program(backend, request)
 
 
-def test_a_program_that_is_shown_packs_what_it_is_given(
+def test_a_program_is_shown_with_what_packs_its_constants(
     backend: TVMBackend, target: Target
 ) -> None:
     workload = WORKLOADS["dense"]
     (candidate, *_) = packing(sample_candidates(backend, workload, target))
-    request = BuildRequest(workload, None, candidate, target, 1)
-    whole = backend.show(request)
-    kernel, packers = split_packing(scheduled_module(request)["main"], [1])
-    assert "W[" in whole and "W[" not in kernel.script()
-    assert list(packers) == [1] and "W[" in packers[1].script()
+    shown = backend.show(BuildRequest(workload, None, candidate, target, 1))
+    assert "def main(" in shown and "def pack_1(" in shown
+    kernel = shown[shown.index("def main(") :].partition("def pack_1(")[0]
+    assert "W_pack" in kernel and "W:" not in kernel
 
 
 def test_only_constants_of_one_reader_are_given_packed(
@@ -107,14 +104,6 @@ def test_only_constants_of_one_reader_are_given_packed(
     request = BuildRequest(plain, None, evolve(candidate, sketch=sketch), target, 1)
     with pytest.raises(InvalidSchedule, match="no constant"):
         backend.build(request)
-
-
-def test_what_packs_nothing_alone_is_not_split(backend: TVMBackend, target: Target) -> None:
-    workload = WORKLOADS["dense"]
-    (candidate, *_) = packing(sample_candidates(backend, workload, target))
-    function: Any = scheduled_module(BuildRequest(workload, None, candidate, target, 1))["main"]
-    with pytest.raises(InvalidSchedule, match="nothing packs all of 'X'|more than a copy"):
-        split_packing(function, [0])
 
 
 def test_gpus_are_given_nothing_packed(backend: TVMBackend) -> None:

@@ -6,18 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from autotune_tvm.compiler import generate_code, lower_module
-from autotune_tvm.emit import module_for
-from autotune_tvm.replay import schedule
-from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.compiler import generate_code
 from thinning import thinned
 from tile_machine import TileMachine
-from tvm_lowered import lowered_nest, numbers_of
 from tvm_programs import BACKEND, check_exact, machine_code, need, samples
 from tvm_tiles import emulated
 
@@ -30,8 +25,7 @@ from autotune.ir.workloads import (
     random_inputs,
     reference_outputs,
 )
-from autotune.nest import derive_nest, layout_conflict
-from autotune.sketches import Candidate, Interleave, Tensorize
+from autotune.sketches import Candidate, Tensorize
 from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
@@ -85,27 +79,6 @@ def call_of(candidate: Candidate) -> Tensorize:
 )
 def test_the_longest_call_that_fits(workload: Workload, name: str) -> None:
     assert {call_of(candidate).intrinsic for candidate in samples(workload, TARGET)} == {name}
-
-
-@pytest.mark.parametrize("workload", (*WORKLOADS, HALVES[1]))
-def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
-    """But for the stores of calls, which are none of TVM's, and loops inside of woven copies."""
-    module = module_for(workload)
-
-    for candidate in samples(workload, TARGET):
-        assert layout_conflict(candidate) is None
-        nest = derive_nest(candidate.sketch)
-        (woven,) = (s for s in candidate.sketch.steps if isinstance(s, Interleave))
-        lowered = lowered_nest(schedule(module, candidate, workload).mod)
-        stores: Counter[tuple[int, ...]] = Counter()
-        for statement in nest.statements:
-            if statement.name not in (call_of(candidate).stage, f"{woven.operand}.pack"):
-                stores[numbers_of([loop.extent for loop in statement.loops], candidate)] += 1
-        left = Counter(lowered.stores)
-        assert not stores - left, candidate
-        assert sum((left - stores).values()) == 1, "the copy of the right factor"
-        allocations = Counter(numbers_of(b.shape, candidate) for b in nest.buffers)
-        assert allocations == Counter(lowered.allocations), candidate
 
 
 def test_the_nest_computes_exact_integers() -> None:
@@ -173,7 +146,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program with calls, as TVM exports it."""
     need(TARGET)
     (candidate, *_) = samples(gemm(m=64, n=64, k=128, dtype="u8s8s32"), TARGET)
-    lowered = lower_module(scheduled_module(request_for(candidate, TARGET, 1)), TARGET, 1)
+    lowered = BACKEND.lower(request_for(candidate, TARGET)).program.module
     path = tmp_path_factory.mktemp("exported") / "program.so"
     generate_code(lowered, TARGET, 1, runs_here=False)[0].export_library(str(path))
     return path
@@ -206,13 +179,3 @@ def test_the_machine_code_has_the_instruction(workload: Workload, instruction: s
     text = machine_code(candidate, TARGET)
     assert len(re.findall(rf"\b{instruction}\b", text)) >= 4
     assert "ldtilecfg" in text and "tilerelease" in text
-
-
-def test_packed_rows_are_permuted_by_one_instruction_for_16_columns() -> None:
-    """LLVM recognises the shuffle in a permutation that it can see, and makes eleven of it."""
-    whole = [c for c in samples(WORKLOADS[0], TARGET, 3) if c.config.get("C.j.extent", 64) == 64]
-    assert whole
-    for candidate in whole[:2]:
-        text = machine_code(candidate, TARGET)
-        assert len(re.findall(r"\bvpermb\b", text)) >= 2
-        assert not re.search(r"vpunpcklbw|vpinsrb|vpextrb", text)

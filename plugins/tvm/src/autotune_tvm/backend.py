@@ -25,7 +25,6 @@ from autotune.backends import (
 from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads import gemm as _gemm
-from autotune.sketches import prepacked_operands
 from autotune.sketches.limits import ScheduleLimits
 from autotune.sketches.steps import GPU_STEP_NAMES, STEP_TYPES
 from autotune.store.records import Record
@@ -66,12 +65,13 @@ _CPU_STEPS = (
 class TVMBackend(Backend):
     """Apache TVM's TensorIR on x86-64 CPUs and CUDA devices.
 
-    Steps are replayed with ``tvm.s_tir.Schedule`` on the imported function, or on one made from
-    the workload where nothing was imported.
+    For CPUs the loop nest is printed as TIR. For GPUs steps are replayed with
+    ``tvm.s_tir.Schedule`` on the imported function, or on one made from the workload where nothing
+    was imported; so are whole schedules of TVM's own.
     """
 
     name = "tvm"
-    version = "2"
+    version = "3"
     default_schedule = DEFAULT_SCHEDULE
     fallback_space = "trace"
     device_kinds = frozenset({"cuda"})
@@ -113,6 +113,7 @@ class TVMBackend(Backend):
             unrolled_statements=_UNROLLED_STATEMENTS,
             source="backend tvm",
             backend="" if on_gpu else self.name,
+            runs_nests=not on_gpu,
         )
 
     def worker_environment(self, threads: int) -> dict[str, str]:
@@ -153,29 +154,22 @@ class TVMBackend(Backend):
         return untuned.of_workload(workload)
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
-        """Replay the candidate's steps and run TVM's passes.
+        """Print the candidate's loop nest, or replay its steps, and run TVM's passes.
 
         What packs constants ahead, as the candidate says, becomes functions of its own.
 
         Raises:
-            InvalidSchedule: a step cannot be applied.
+            InvalidSchedule: a step cannot be applied, or the nest not be printed.
             BuildFailed: one of TVM's passes rejected the scheduled program.
             UnsupportedTarget: the target is neither an x86-64 CPU nor a current CUDA GPU.
         """
         compiler.check_target(request.target)
-        module = scheduled_module(request)
+        module, packed = _module_of(request)
         if request.target.kind == "cuda":
             from autotune_tvm import cuda_code
 
             kernels = cuda_code.lower_kernels(module, request.target)
             return LoweredProgram(request, kernels, module_digest(kernels.kernels))
-        packed: tuple[PackedOperand, ...] = ()
-        operands = prepacked_operands(request.candidate)
-        if operands:
-            from autotune_tvm.packing import split_module
-
-            names = argument_names_of(request)
-            module, packed = split_module(module, [names.index(name) for name in operands])
         module = compiler.lower_module(module, request.target, request.threads)
         return LoweredProgram(request, _Lowered(module, packed), module_digest(module))
 
@@ -212,12 +206,12 @@ class TVMBackend(Backend):
         )
 
     def show(self, request: BuildRequest) -> str:
-        """The scheduled program as TVMScript.
+        """The program as TVMScript: printed, or as TVM schedules it.
 
         Raises:
-            InvalidSchedule: a step cannot be applied.
+            InvalidSchedule: a step cannot be applied, or the nest not be printed.
         """
-        return str(scheduled_module(request).script())
+        return str(_module_of(request)[0].script())
 
     def cuda_source(self, request: BuildRequest) -> str:
         """CUDA source of the scheduled program; needs neither a device nor a CUDA compiler.
@@ -286,6 +280,16 @@ class _Lowered:
 
     module: Any
     packed: tuple[PackedOperand, ...]
+
+
+def _module_of(request: BuildRequest) -> tuple[Any, tuple[PackedOperand, ...]]:
+    """The module that is lowered, and the parameters of ``main`` that are given packed."""
+    runtime.load()
+    from autotune_tvm.printed import is_printable, printed_functions
+
+    if is_printable(request):
+        return printed_functions(request).module()
+    return scheduled_module(request), ()
 
 
 def _cuda_executable(lowered: LoweredProgram) -> CudaExecutable:

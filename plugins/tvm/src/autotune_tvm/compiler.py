@@ -13,7 +13,7 @@ from autotune.errors import UnsupportedTarget
 from autotune.targets import Target, check_is_x86_64
 from autotune_tvm import runtime
 from autotune_tvm.digests import code_digest
-from autotune_tvm.lowering import tir_pipeline
+from autotune_tvm.lowering import is_printed, tir_pipeline
 
 __all__ = [
     "brief",
@@ -118,8 +118,13 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
 
 
 def without_checks(lowered: Any) -> Any:
-    """What :func:`lower_module` returned, without the checks of its arguments in each call."""
-    return runtime.load().tirx.transform.SkipAssert()(lowered)
+    """What :func:`lower_module` returned, without the checks of its arguments in each call.
+
+    What asks for registers is an assertion, too, and stays.
+    """
+    from autotune_tvm.passes.request_tiles import request_tiles
+
+    return request_tiles(runtime.load().tirx.transform.SkipAssert()(lowered))
 
 
 def _kept_buffers(module: Any) -> AbstractContextManager[object]:
@@ -165,7 +170,9 @@ def generate_code(
     tvm = runtime.load()
     try:
         generate = tvm.get_global_func("target.build.llvm")
-        built = generate(lowered, _host_target(target, threads))
+        printed = all(map(is_printed, lowered.functions.values()))
+        made = _printed_target(target, threads) if printed else _host_target(target, threads)
+        built = generate(lowered, made)
         # Before machine code is generated, which changes the text.
         digest = code_digest(str(built.inspect_source("ll")))
         # LLVM generates machine code when a function is first looked up: that is building too.
@@ -188,6 +195,13 @@ def compile_module(module: Any, target: Target, threads: int) -> Any:
 @lru_cache(maxsize=8)
 def _host_target(target: Target, threads: int) -> Any:
     return runtime.load().target.Target(tvm_target(target, threads))
+
+
+@lru_cache(maxsize=8)
+def _printed_target(target: Target, threads: int) -> Any:
+    """Of printed functions, which have their vectors and unrolled loops: LLVM looks for none."""
+    described = {**tvm_target(target, threads), "opt-level": 1}
+    return runtime.load().target.Target(described)
 
 
 def cuda_target(target: Target) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Copies of operands in a schedule: padded, packed in panels, interleaved, in shared memory."""
+"""Copies of operands in a schedule: padded, packed in panels, in shared memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from typing import Any
 
 from attrs import evolve
-from tvm import tirx
-from tvm.ir import TensorLoad
 from tvm.tirx import floordiv, floormod
 
 from autotune.backends import InvalidSchedule
@@ -16,22 +14,17 @@ from autotune.sketches import (
     BulkCopy,
     CooperativeFetch,
     CoreMatrices,
-    Interleave,
     Pack,
     PadExtent,
     PipelineFetches,
     SharedLayout,
     Step,
-    Tensorize,
 )
 from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES, VECTOR_BYTES
-from autotune.sketches.intrinsics import find_intrinsic
-from autotune_tvm import dot_products
 from autotune_tvm.pad import pad_block
 from autotune_tvm.passes import AHEAD, STAGES
 from autotune_tvm.passes.async_copies import MOST_STAGES
 from autotune_tvm.passes.bulk_copies import BULK
-from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.schedule_state import THREAD_TAGS, FetchedCopy, ScheduleState
 
 __all__ = [
@@ -39,7 +32,6 @@ __all__ = [
     "lay_out",
     "lay_out_bulk",
     "lay_out_cores",
-    "note_groups",
     "pack",
     "pad_stages",
     "pipeline",
@@ -49,15 +41,6 @@ __all__ = [
 _ASYNCHRONOUS_BYTES = (4, 8, 16)
 # Of buffers that begin at multiples of 64 bytes, as many as any compiler places by itself.
 _STATIC_BYTES = 48 * 1024 - 2 * 63
-
-
-def note_groups(state: ScheduleState, steps: tuple[Step, ...]) -> None:
-    """Note the copies that are interleaved: their layouts are made where they are made."""
-    for step in steps:
-        if isinstance(step, Interleave):
-            state.groups[step.stage, step.operand] = step
-        if isinstance(step, Tensorize):
-            state.features[step.stage] = find_intrinsic(step.intrinsic).features
 
 
 def pad_stages(state: ScheduleState, steps: tuple[Step, ...]) -> None:
@@ -86,8 +69,7 @@ def pack(state: ScheduleState, step: Pack) -> None:
     main = state.blocks[step.stage]
     copy, buffer = _copied(state, step, "global")
     if step.block_dim is not None and step.block is not None:
-        group = state.groups.get((step.stage, step.operand))
-        _set_layout(state, main, buffer, step.block_dim, state.value(step.block), group)
+        _set_layout(state, main, buffer, step.block_dim, state.value(step.block))
     if step.at is not None:
         loop = state.loops[step.stage, step.at]
         state.sch.compute_at(copy, loop, preserve_unit_loops=True)
@@ -96,12 +78,8 @@ def pack(state: ScheduleState, step: Pack) -> None:
         own = state.sch.get_loops(copy)
     *outer, last = own
     if step.lanes > 1:
-        rest, vector = state.sch.split(last, [None, step.lanes], preserve_unit_iters=True)
-        group = state.groups.get((step.stage, step.operand))
-        if group is None or group.dim == len(own) - 1:
-            state.sch.vectorize(vector)
-        else:
-            outer[group.dim] = _interleave(state, copy, outer[group.dim], rest, vector, step)
+        _, vector = state.sch.split(last, [None, step.lanes], preserve_unit_iters=True)
+        state.sch.vectorize(vector)
     if step.at is None and outer:
         count = max(1, len(outer) - 1)
         state.sch.parallel(state.sch.fuse(*outer[:count], preserve_unit_iters=True))
@@ -278,37 +256,12 @@ def _copied(state: ScheduleState, step: Pack | CooperativeFetch, scope: str) -> 
     return copy, str(state.sch.get(copy).writes[0].source.name)
 
 
-def _interleave(
-    state: ScheduleState, copy: Any, rows: Any, rest: Any, vector: Any, step: Pack
-) -> Any:
-    """Copy several vectors at a time into groups; returns the loop over groups of rows."""
-    size = state.groups[step.stage, step.operand].size
-    groups, row = state.sch.split(rows, [None, size], preserve_unit_iters=True)
-    state.sch.reorder(rest, row, vector)
-    block = state.sch.get(copy)
-    dtype = str(block.writes[0].source.dtype)
-    features = state.features.get(step.stage, ())
-    name = dot_products.interleaving(dtype, step.lanes, size, features)
-    if isinstance(block.body, tirx.BufferStore) and isinstance(block.body.value, TensorLoad):
-        state.sch.tensorize(row, name)
-    else:
-        state.sch.annotate(copy, INTERLEAVED, name)
-        state.sch.unroll(row)
-        state.sch.vectorize(vector)
-    return groups
-
-
-def _set_layout(
-    state: ScheduleState, main: Any, buffer: str, dim: int, block: int, group: Interleave | None
-) -> None:
+def _set_layout(state: ScheduleState, main: Any, buffer: str, dim: int, block: int) -> None:
     position = state.read_position(main, buffer)
 
     def panels(*indices: Any) -> list[Any]:
-        others, inside = list(indices), []
-        if group is not None:
-            others[group.dim] = floordiv(indices[group.dim], group.size)
-            inside = [floormod(indices[group.dim], group.size)]
+        others = list(indices)
         blocked = others.pop(dim)
-        return [floordiv(blocked, block), *others, floormod(blocked, block), *inside]
+        return [floordiv(blocked, block), *others, floormod(blocked, block)]
 
     state.sch.transform_layout(main, ("read", position), panels)

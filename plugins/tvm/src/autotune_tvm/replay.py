@@ -14,7 +14,7 @@ from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr
 from autotune.ir.workloads import Stage, Workload
-from autotune.nest import derive_nest, layout_conflict
+from autotune.nest import layout_conflict
 from autotune.sketches import (
     Accumulate,
     Bind,
@@ -22,14 +22,12 @@ from autotune.sketches import (
     BulkCopy,
     Candidate,
     ChunkReduction,
-    ChunkScan,
     CooperativeFetch,
     CoreMatrices,
     FuseConsumer,
     FuseProducer,
     Im2col,
     Inline,
-    Interleave,
     OpenStep,
     Order,
     Pack,
@@ -43,7 +41,6 @@ from autotune.sketches import (
     SplitReduction,
     Step,
     Stream,
-    Tensorize,
     Tile,
     TileCeil,
     Unroll,
@@ -52,25 +49,21 @@ from autotune.sketches import (
     WarpTensorize,
     is_prepackable,
 )
-from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
-from autotune_tvm.chunked_scans import with_chunked_scans
 from autotune_tvm.matrix_products import make_matrices
 from autotune_tvm.operand_copies import (
     fetch,
     lay_out,
     lay_out_bulk,
     lay_out_cores,
-    note_groups,
     pack,
     pad_stages,
     pipeline,
 )
 from autotune_tvm.pad_reduction import with_padded_reductions
-from autotune_tvm.passes import BOUND, HOST, LATE, PREFETCH, ROWS, STREAM, written_bound
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
-from autotune_tvm.split_reductions import name_chunks, split_blocks, split_for_warps
+from autotune_tvm.split_reductions import split_blocks, split_for_warps
 from autotune_tvm.threads import bind_numbers, check_threads
 from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
 
@@ -108,9 +101,8 @@ def schedule(
         padded = with_padded_reductions(module, candidate, workload, state.known)
         scans = not opaque and any(stage.scan_axis for stage in workload.stages)
         if scans:
-            padded = opened(with_chunked_scans(padded, candidate, workload, state.known))
+            padded = opened(padded)
         state.start(padded)
-        note_groups(state, candidate.sketch.core_steps)
         make_matrices(state, candidate.sketch.core_steps)
         split = split_for_warps(state, candidate.sketch.core_steps)
         pad_stages(state, candidate.sketch.core_steps)
@@ -151,19 +143,11 @@ def _check_nest(candidate: Candidate) -> None:
     """Refuse what replays without a complaint, and computes something else.
 
     Raises:
-        InvalidSchedule: elements do not lie as an instruction reads them, or rows of a pipeline
-            would be overwritten too early.
+        InvalidSchedule: elements do not lie as an instruction reads them.
     """
     conflict = layout_conflict(candidate)
     if conflict is not None:
         raise InvalidSchedule(conflict)
-    steps = candidate.sketch.core_steps
-    pipeline = next((step for step in steps if isinstance(step, SoftwarePipeline)), None)
-    if pipeline is not None:
-        try:
-            derive_nest(candidate.sketch)
-        except InvalidValueError as error:
-            raise InvalidSchedule(f"{pipeline}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -311,46 +295,17 @@ def _unroll_limit(state: ScheduleState, step: UnrollLimit) -> None:
         state.sch.annotate(outermost, "pragma_unroll_explicit", 1)
 
 
-def _stream(state: ScheduleState, step: Stream) -> None:
-    if state.value(step.choice):
-        state.sch.annotate(state.blocks[step.stage], STREAM, 1)
-
-
-def _prefetch(state: ScheduleState, step: Prefetch) -> None:
-    """Marks for a pass that follows the schedule."""
-    if state.value(step.choice):
-        block, buffer = state.blocks[step.stage], state.buffer_of(step.operand)
-        state.read_position(block, buffer)  # Refuses what the block does not read.
-        state.sch.annotate(block, PREFETCH, buffer)
-        state.sch.annotate(state.loops[step.consumer, step.at], ROWS, 1)
-
-
-def _software_pipeline(state: ScheduleState, step: SoftwarePipeline) -> None:
-    """As for :func:`_prefetch`."""
-    state.sch.annotate(state.blocks[step.stage], LATE, 1)
-    state.sch.annotate(state.blocks[step.inside], HOST, 1)
-
-
-def _bound_loop(state: ScheduleState, step: BoundLoop) -> None:
-    """As for :func:`_prefetch`."""
-    axes = [axis.name for axis in state.workload.stage(step.stage).axes]
-    least = None if step.least is None else state.value(step.least)
-    bound = written_bound(step, axes, state.value(step.offset), least)
-    state.sch.annotate(state.loops[step.stage, step.loop], BOUND, bound)
-
-
-def _note_call(state: ScheduleState, step: Tensorize) -> None:
-    """Calls are made last, of loops that nothing else is done with."""
-    state.called.append(step)
-
-
 def _note_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
-    """As calls of one thread."""
+    """Calls are made last, of loops that nothing else is done with."""
     state.warp_calls.append(step)
 
 
-def _nothing(state: ScheduleState, step: PadExtent | Interleave | Im2col) -> None:
-    """It is done already: matrices and what is padded before the steps, groups where copied."""
+def _nothing(state: ScheduleState, step: Step) -> None:
+    """It is done already, as matrices and what is padded are, or it is no schedule of TVM's.
+
+    What a processor is asked for early, what passes the caches, which iterations are left out and
+    which are pipelined changes no result.
+    """
 
 
 _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
@@ -359,11 +314,9 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Im2col: _nothing,
     SplitReduction: split_blocks,
     ChunkReduction: split_blocks,
-    ChunkScan: name_chunks,
     Tile: _tile,
     Order: _order,
     Pack: pack,
-    Interleave: _nothing,
     Prepack: _prepack,
     Accumulate: _accumulate,
     FuseConsumer: _fuse_consumer,
@@ -371,7 +324,6 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Parallel: _parallel,
     Vectorize: _vectorize,
     Unroll: _unroll,
-    Tensorize: _note_call,
     WarpTensorize: _note_warp_call,
     Bind: _bind,
     CooperativeFetch: fetch,
@@ -381,10 +333,10 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     BulkCopy: lay_out_bulk,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
-    Stream: _stream,
-    SoftwarePipeline: _software_pipeline,
-    Prefetch: _prefetch,
-    BoundLoop: _bound_loop,
+    Stream: _nothing,
+    SoftwarePipeline: _nothing,
+    Prefetch: _nothing,
+    BoundLoop: _nothing,
 }
 
 
@@ -397,9 +349,6 @@ def _finish(state: ScheduleState) -> None:
     for stage in state.workload.stages:
         if stage.reduce_axes and stage.name in state.blocks:
             _hoist_init(state, stage)
-    for step in state.called:
-        state.current = step
-        _tensorize(state, step)
     for warp_step in state.warp_calls:
         state.current = warp_step
         make_warp_call(state, warp_step)
@@ -424,18 +373,8 @@ def _hoist_init(state: ScheduleState, stage: Stage) -> None:
     if not any(state.tag(loop) for loop in loops):
         main = state.blocks[stage.name]
         init = state.sch.decompose_reduction(main, state.loops[stage.name, first])
-        if any(step.stage == stage.name for step in state.called):
-            state.sch.vectorize(state.sch.get_loops(init)[-1])
         for step in state.warp_calls:
             if step.stage == stage.name:
                 # The same loops but for those of the reduction.
                 for loop in state.sch.get_loops(init)[1 - len(step.loops) :]:
                     state.sch.unroll(loop)
-
-
-def _tensorize(state: ScheduleState, step: Tensorize) -> None:
-    outermost = state.loops[step.stage, step.loops[0]]
-    name = dot_products.registered(
-        step.intrinsic, dot_products.row_step(state.workload.stage(step.stage), step)
-    )
-    state.sch.tensorize(outermost, name)

@@ -13,7 +13,7 @@ from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload
-from autotune.sketches import Interleave, Step, Tensorize, WarpTensorize
+from autotune.sketches import Step, WarpTensorize
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock
 
@@ -67,9 +67,7 @@ class ScheduleState:
     """Schedule under construction: blocks by statement, loops by stage and loop name.
 
     ``placed`` says where the buffers that hold the results of stages are: inside which loop, given
-    by its stage and its name. ``groups`` says how copies of operands are interleaved, by stage and
-    operand; ``called`` which loops become calls; ``features`` what a target surely has, by the
-    stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU;
+    by its stage and its name. ``bound`` says whether any loop is bound to a level of a GPU;
     ``fetched`` which operands are copied to shared memory, by stage, and ``layouts`` the order of
     their dimensions where it is another, ``rows`` the bytes of rows that
     the copy engine swizzles. ``warps`` holds the stages that warps compute together.
@@ -87,9 +85,6 @@ class ScheduleState:
     padded: dict[str, PaddedBlock] = field(factory=dict)
     order: dict[str, tuple[str, ...]] = field(factory=dict)
     placed: dict[str, tuple[str, str]] = field(factory=dict)
-    groups: dict[tuple[str, str], Interleave] = field(factory=dict)
-    called: list[Tensorize] = field(factory=list)
-    features: dict[str, tuple[str, ...]] = field(factory=dict)
     bound: bool = False
     fetched: dict[tuple[str, str], FetchedCopy] = field(factory=dict)
     layouts: dict[tuple[str, str], tuple[int, ...]] = field(factory=dict)

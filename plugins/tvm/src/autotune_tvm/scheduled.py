@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.ir.workloads import Workload
-from autotune.sketches import Candidate, WarpTensorize, is_default, prepacked_operands
+from autotune.sketches import Candidate, WarpTensorize, is_default
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.targets import Target
 from autotune_tvm import runtime
@@ -97,13 +97,12 @@ def _scheduled(request: BuildRequest) -> Any:
         return default_schedule(module, request.target, request.threads).mod
     _check_instructions(request.candidate, request.target)
     module = program_of(request.workload, request.program)
-    from autotune_tvm.passes import PASSES, hoist_corrections, narrow_indices, pipeline_fetches
+    from autotune_tvm.passes import PASSES, narrow_indices, pipeline_fetches
 
     scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
     # A whole schedule of TVM's own is left as TVM makes it.
     if not request.candidate.sketch.is_opaque:
         for each in PASSES:
             scheduled = each(scheduled)
-        scheduled = hoist_corrections(scheduled, prepacked_operands(request.candidate))
     # Places in a stage are in terms of loops, which are narrowed by then.
     return pipeline_fetches(narrow_indices(scheduled, module) if imported else scheduled)

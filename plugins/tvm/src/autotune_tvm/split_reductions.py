@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from autotune.sketches import (
     ChunkReduction,
-    ChunkScan,
     SplitReduction,
     Step,
     WarpTensorize,
     added_axis,
-    carried_name,
-    chunk_scan,
     partial_name,
-    scanned_parts_name,
     split_reduction,
 )
-from autotune_tvm.passes import LANES
 from autotune_tvm.schedule_state import ScheduleState
 
-__all__ = ["name_chunks", "split_blocks", "split_for_warps"]
+__all__ = ["split_blocks", "split_for_warps"]
 
 
 def split_blocks(state: ScheduleState, step: SplitReduction | ChunkReduction) -> None:
@@ -33,8 +28,6 @@ def split_blocks(state: ScheduleState, step: SplitReduction | ChunkReduction) ->
             # TVM fails at blocks without loops beside the one that it factors.
             state.sch.add_unit_loop(block)
     partial = state.sch.rfactor(split[0 if chunked else 1], factor_axis=0)
-    if not chunked:
-        state.sch.annotate(state.blocks[step.stage], LANES, 1)
     state.workload = split_reduction(state.workload, step)
     name, lane = partial_name(step.stage), added_axis(step)
     state.blocks[name] = partial
@@ -68,11 +61,3 @@ def split_for_warps(state: ScheduleState, steps: tuple[Step, ...]) -> list[Step]
             split_blocks(state, step)
             found.append(step)
     return found
-
-
-def name_chunks(state: ScheduleState, step: ChunkScan) -> None:
-    """Know the blocks of a chunked scan, which :mod:`autotune_tvm.chunked_scans` has made."""
-    state.workload = chunk_scan(state.workload, step)
-    for name in (scanned_parts_name(step.stage), carried_name(step.stage)):
-        state.blocks[name] = state.sch.get_sblock(name)
-        state.name_axes(name, state.sch.get_loops(state.blocks[name]))

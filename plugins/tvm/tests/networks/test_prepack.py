@@ -7,24 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.networks.apply import (
-    PREPACKED,
-    apply_functions,
-    default_function,
-    scheduled_function,
-)
+from autotune_tvm.networks.apply import PREPACKED, scheduled_function
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.graph import array_of
-from autotune_tvm.networks.prepack import _Packer, prepack_weights
+from autotune_tvm.networks.prepack import _Packer
 from autotune_tvm.networks.program import RelaxProgram
-from autotune_tvm.packing import split_module, split_packing
-from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.printed import printed_functions
 from relax_networks import const, network, op, weights
 from tvm import relax
 from tvm_ffi import structural_equal
 
-from autotune.backends import BuildRequest, InvalidSchedule
+from autotune.backends import BuildRequest
 from autotune.networks import LoadOptions
 from autotune.sketches import Candidate
 from autotune.store.records import MeasureKey, Outcome, Record
@@ -131,31 +125,18 @@ def test_what_is_constant_in_one_call_only_is_no_constant(target: Target) -> Non
 
 
 def test_a_network_runs_the_kernel_that_is_timed(target: Target) -> None:
-    """No statement of a function in the built network writes the packed operand."""
     program = program_of(two_layers(), target)
     candidate = candidates_of(program, target)["packed-root"]
     imported = TVMBackend().import_program(program.tasks[0].program)
     request = BuildRequest(imported.workload, imported.program, candidate, target, 1)
-    whole = scheduled_module(request)
-    timed, (operand,) = split_module(whole, [1])
+    timed = printed_functions(request)
     function = scheduled_function(
         program.tasks[0].program, record_of(program, candidate, target), target, 1
     )
-    kernel, packers = split_packing(function.without_attr(PREPACKED), [1])
-    assert list(packers) == [operand.position] == [1]
-    assert structural_equal(kernel, timed["main"])
-    assert "param_0[" in whole.script() and "param_0[" not in kernel.script()
-
-
-def test_a_function_that_does_more_than_pack_is_named(target: Target) -> None:
-    program = program_of(two_layers(), target)
-    (task,) = program.tasks
-    whole = default_function(task.program, target, 1).with_attr(PREPACKED, [1])
-    module = apply_functions(program.module, {task.name: whole})
-    with pytest.raises(
-        InvalidSchedule, match=f"task {task.name!r}: nothing packs all of 'param_0'"
-    ):
-        prepack_weights(module, target, 1)
+    assert list(timed.packers) == [1]
+    assert structural_equal(function.attrs[PREPACKED]["1"], timed.packers[1])
+    assert structural_equal(function.params, timed.kernel.params, map_free_vars=True)
+    assert structural_equal(function.body, timed.kernel.body, map_free_vars=True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import generate_code, lower_module
-from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.compiler import generate_code
 from needs import skip_here
 from tile_machine import has_tiles
 
@@ -34,15 +33,9 @@ def one_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list(found.values())
 
 
-def scheduled_text(candidate: Candidate, target: Target, threads: int = 1) -> str:
-    """The script of a scheduled candidate."""
-    return str(scheduled_module(request_for(candidate, target, threads)).script())
-
-
 def machine_code(candidate: Candidate, target: Target) -> str:
     """The assembly of a candidate on one thread."""
-    module = scheduled_module(request_for(candidate, target))
-    lowered = lower_module(module, target, 1)
+    lowered = BACKEND.lower(request_for(candidate, target)).program.module
     return str(generate_code(lowered, target, 1, runs_here=False)[0].inspect_source("s"))
 
 

@@ -11,31 +11,30 @@ from tvm.ir import IRModule
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import AutotuneError
-from autotune.sketches import prepacked_operands
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm.default_schedule import default_schedule, fallback_schedule
 from autotune_tvm.importer import (
-    argument_names,
     callable_module,
     import_module,
     module_of,
     text_of,
 )
 from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.printed import is_printable, printed_functions
 from autotune_tvm.scheduled import scheduled_module
 
 __all__ = ["PREPACKED", "apply_functions", "default_function", "scheduled_function"]
 
 PREPACKED = "autotune.prepacked"
-"""Attribute of a scheduled function: positions of the parameters that it is to be given packed."""
+"""Attribute of a function that takes parameters packed: what packs each of them, by position."""
 
 
 def scheduled_function(function: Any, record: Record, target: Target, threads: int) -> Any:
     """The function with a record's schedule, whatever names the record has for its stages.
 
-    The attribute :data:`PREPACKED` says which of its parameters it is to be given packed, as
-    :func:`~autotune_tvm.networks.prepack.prepack_weights` does then.
+    One that takes packed parameters has the attribute :data:`PREPACKED`, by which
+    :func:`~autotune_tvm.networks.prepack.prepack_weights` makes its calls fit.
 
     Args:
         function: A ``PrimFunc`` that is not scheduled.
@@ -44,7 +43,7 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
         threads: How many threads it uses.
 
     Raises:
-        InvalidSchedule: the record is of another function, or cannot be replayed.
+        InvalidSchedule: the record is of another function, or cannot be printed or replayed.
     """
     if record.scheduled is None:
         alone = callable_module(module_of(function)[0])
@@ -59,12 +58,14 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
     program = text_of(module)
     candidate = record.on(workload, program).scheduled
     request = BuildRequest(workload, program, candidate, target, threads)
-    scheduled = scheduled_module(request)[ENTRY]
-    operands = prepacked_operands(candidate)
-    if not operands:
-        return scheduled
-    names = argument_names(module)
-    return scheduled.with_attr(PREPACKED, sorted(map(names.index, operands)))
+    if not is_printable(request):
+        return scheduled_module(request)[ENTRY]
+    functions = printed_functions(request)
+    kernel = functions.kernel.with_attrs(dict(function.attrs or {}))
+    if not functions.packers:
+        return kernel
+    packers = {str(position): packer for position, packer in functions.packers.items()}
+    return kernel.with_attr(PREPACKED, packers)
 
 
 def default_function(function: Any, target: Target, threads: int) -> Any:

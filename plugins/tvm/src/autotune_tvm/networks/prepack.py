@@ -12,12 +12,10 @@ from tvm import relax, tirx
 from tvm.ir import Call, IRModule, Tuple
 from tvm.runtime import empty
 
-from autotune.backends import InvalidSchedule
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
 from autotune_tvm.networks.apply import PREPACKED
 from autotune_tvm.networks.graph import ENTRY, Graph, Replace, array_of, operator_of, rewrite
-from autotune_tvm.packing import split_packing
 
 __all__ = ["prepack_weights"]
 
@@ -74,19 +72,15 @@ def prepack_weights(
 
     Raises:
         BuildFailed: what packs does not compile.
-        InvalidSchedule: a function does more than pack such an operand; names it.
     """
     packers: dict[tuple[str, int], _Packer] = {}
     functions: dict[str, tuple[Any, Any]] = {}
     for variable, scheduled in module.functions_items():
         name = str(variable.name_hint)
-        positions = _prepacked(scheduled)
-        if not positions:
+        packings = _packings(scheduled)
+        if not packings:
             continue
-        try:
-            function, packings = split_packing(scheduled.without_attr(PREPACKED), positions)
-        except InvalidSchedule as error:
-            raise InvalidSchedule(f"task {name!r}: {error}") from error
+        function = scheduled.without_attr(PREPACKED)
         for position, packing in packings.items():
             entry = IRModule({ENTRY: packing.with_attr("global_symbol", ENTRY)})
             compiled = compiler.compile_module(entry, target, threads)[ENTRY]
@@ -104,10 +98,11 @@ def prepack_weights(
     return IRModule(whole, attrs=module.attrs), dict(Counter(name for name, _ in packers))
 
 
-def _prepacked(function: Any) -> list[int]:
+def _packings(function: Any) -> dict[int, Any]:
+    """What packs the parameters of a function, by their positions."""
     if not isinstance(function, tirx.PrimFunc) or function.attrs is None:
-        return []
-    return [int(position) for position in function.attrs.get(PREPACKED, ())]
+        return {}
+    return {int(at): packer for at, packer in function.attrs.get(PREPACKED, {}).items()}
 
 
 def _packed_calls(

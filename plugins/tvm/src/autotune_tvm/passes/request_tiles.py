@@ -12,14 +12,14 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.ir import IRModule
-from tvm_ffi import structural_walk
 
 from autotune.sketches.intrinsics.tile_registers import REFUSED, REQUEST
 from autotune_tvm.linked_text import linked, with_functions
-from autotune_tvm.passes.hoist_tile_config import CONFIGURE
-from autotune_tvm.passes.statements import intrinsic_of
 
-__all__ = ["request_tiles"]
+__all__ = ["TILES", "request_tiles"]
+
+TILES = "autotune.tiles"
+"""Attribute of functions that use the tile registers."""
 
 _REQUEST = "autotune_request_tiles"
 _WORDS = ", ".join(f"i64 {word}" for word in REQUEST)
@@ -44,13 +44,16 @@ done:
 
 
 def request_tiles(module: IRModule) -> IRModule:
-    """A lowered module whose functions ask for the tile registers if they use them.
+    """A lowered module whose functions ask for the tile registers if they are marked.
 
     Where they are refused, a call raises ``RuntimeError``.
     """
-    return with_functions(
-        module, lambda function: _asking(function) if _uses(function) else function
-    )
+
+    def changed(function: Any) -> Any:
+        marked = function.attrs is not None and TILES in function.attrs
+        return _asking(function) if marked else function
+
+    return with_functions(module, changed)
 
 
 def _asking(function: Any) -> Any:
@@ -59,14 +62,3 @@ def _asking(function: Any) -> Any:
     # TVM 0.27 takes the condition first, whatever it calls its parameters.
     asked = tirx.AssertStmt(granted == 1, tvm.ir.StringImm("RuntimeError"), parts)
     return function.with_body(linked(tirx.SeqStmt([asked, function.body]), [_TEXT]))
-
-
-def _uses(function: Any) -> bool:
-    found = False
-
-    def note(node: Any) -> None:
-        nonlocal found
-        found = found or intrinsic_of(node) == CONFIGURE
-
-    structural_walk(function.body, (tirx.Evaluate, note))
-    return found

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import tvm
 from tvm import tirx
-from tvm.ir import Call, IRModule, Range, TensorRegion
+from tvm.ir import IRModule, Range, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_map
 
 __all__ = [
     "at",
     "blocks",
-    "buffers_read",
-    "buffers_written",
     "inside",
-    "intrinsic_name",
-    "intrinsic_of",
-    "number_of",
     "rebuilt",
     "region_at",
     "replaced",
@@ -58,26 +52,6 @@ def statements(node: Any) -> Iterator[Any]:
     yield node
     for inner in inside(node):
         yield from statements(inner)
-
-
-def intrinsic_of(node: Any) -> str:
-    """Name of the LLVM intrinsic that a statement calls; empty where it is no such call."""
-    if not isinstance(node, tirx.Evaluate) or not isinstance(node.value, Call):
-        return ""
-    return intrinsic_name(node.value)
-
-
-def intrinsic_name(call: Any) -> str:
-    """Name of the LLVM intrinsic that a call calls; empty where it calls something else."""
-    operators = ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin")
-    if not any(call.op.same_as(tvm.ir.Op.get(name)) for name in operators):
-        return ""
-    return str(tvm.target.codegen.llvm_get_intrinsic_name(int(call.args[0].value)))
-
-
-def number_of(expression: Any) -> int | None:
-    """The number that an expression is; None where it is no constant."""
-    return int(expression.value) if isinstance(expression, tirx.IntImm) else None
 
 
 def at(expression: Any, variables: list[Any], values: Any) -> Any:
@@ -180,18 +154,6 @@ def with_store(block: Any, own: list[Any], store: Any) -> Any:
 def with_fields(block: Any, **fields: Any) -> Any:
     """The ``SBlock`` with other values of some fields."""
     return SBlock(*(fields.get(name, getattr(block, name)) for name in _FIELDS))
-
-
-def buffers_written(statement: Any) -> list[Any]:
-    """The buffers that blocks in a statement write, those in branches included; each once."""
-    regions = [region for block in blocks(statement) for region in block.writes]
-    return list(dict.fromkeys(region.source for region in regions))
-
-
-def buffers_read(statement: Any) -> list[Any]:
-    """The buffers that blocks in a statement read, those in branches included; each once."""
-    regions = [region for block in blocks(statement) for region in block.reads]
-    return list(dict.fromkeys(region.source for region in regions))
 
 
 def blocks(statement: Any) -> list[Any]:

@@ -1,0 +1,190 @@
+"""From a candidate to functions of TIR that are printed from its loop nest.
+
+They are lowered as far as TVM's passes would lower them: see
+:func:`autotune_tvm.lowering.tir_pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from attrs import frozen
+from tvm import tirx
+from tvm.ir import IRModule
+
+from autotune.backends import BuildRequest, InvalidSchedule
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.workloads import Workload
+from autotune.lower import Place, Program, print_candidate
+from autotune.sketches import Candidate, OpenStep, is_default
+from autotune_tvm.emit import ENTRY
+from autotune_tvm.executable import PackedArray, PackedOperand, packer_name
+from autotune_tvm.lowering import PRINTED
+from autotune_tvm.passes.request_tiles import TILES
+from autotune_tvm.tir_emitter import Entry, TIREmitter
+from autotune_tvm.tir_program import sequence
+
+__all__ = ["Argument", "PrintedFunctions", "is_printable", "print_functions", "printed_functions"]
+
+_FLOAT_BYTES = 4
+
+
+@frozen
+class Argument:
+    """A parameter of a function.
+
+    Attributes:
+        name: Of the tensor.
+        shape: Its extents, as the function has them.
+        dtype: Its element type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@frozen(eq=False)
+class PrintedFunctions:
+    """A candidate's functions.
+
+    Attributes:
+        kernel: Takes what is packed in the places of the constants that the candidate packs
+            before.
+        packers: What packs the parameter at a position: from the parameter to the packed ones.
+    """
+
+    kernel: Any
+    packers: Mapping[int, Any]
+
+    def module(self) -> tuple[IRModule, tuple[PackedOperand, ...]]:
+        """A module whose ``main`` is the kernel, and what that takes packed."""
+        functions, operands = {ENTRY: _named(self.kernel, ENTRY)}, []
+        for position, packer in self.packers.items():
+            kinds = [parameter.ty for parameter in packer.params[1:]]
+            arrays = (PackedArray(tuple(map(int, it.shape)), str(it.dtype)) for it in kinds)
+            operands.append(PackedOperand(position, tuple(arrays)))
+            functions[packer_name(position)] = _named(packer, packer_name(position))
+        return IRModule(functions), tuple(operands)
+
+
+def is_printable(request: BuildRequest) -> bool:
+    """Whether the program of a request is printed, and not scheduled by TVM itself."""
+    candidate = request.candidate
+    if candidate is None or is_default(candidate) or request.target.kind == "cuda":
+        return False
+    return not candidate.sketch.is_opaque and all(map(_derives, candidate.sketch.core_steps))
+
+
+def _derives(step: object) -> bool:
+    """Whether the nest tells what a step does; a plugin's may have a replay for TVM instead."""
+    return not isinstance(step, OpenStep) or type(step).derive is not OpenStep.derive
+
+
+def printed_functions(request: BuildRequest) -> PrintedFunctions:
+    """The functions of a request.
+
+    Raises:
+        InvalidSchedule: the candidate's steps or values give no nest that can be printed.
+    """
+    assert request.candidate is not None
+    if request.program is None:
+        arguments = _arguments(request.workload)
+    else:
+        arguments = _imported_arguments(request.program)
+    width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
+    return print_functions(request.candidate, arguments, width)
+
+
+def _arguments(workload: Workload) -> tuple[Argument, ...]:
+    outputs = [(name, workload.tensors[name]) for name in workload.outputs]
+    inputs = [(tensor.name, tensor) for tensor in workload.inputs]
+    return tuple(Argument(name, it.shape, it.dtype) for name, it in (*inputs, *outputs))
+
+
+@lru_cache(maxsize=64)
+def _imported_arguments(program: str) -> tuple[Argument, ...]:
+    """Those of the function that was imported, in its order and with its extents."""
+    from autotune_tvm.importer import argument_names, module_from_text
+
+    module = module_from_text(program)
+    buffers = module[ENTRY].params
+    return tuple(
+        Argument(name, tuple(map(int, buffer.shape)), str(buffer.dtype))
+        for name, buffer in zip(argument_names(module), buffers, strict=True)
+    )
+
+
+def print_functions(
+    candidate: Candidate, arguments: Sequence[Argument], width: int
+) -> PrintedFunctions:
+    """The functions of a candidate.
+
+    Args:
+        candidate: What to print.
+        arguments: The parameters of its function, in order.
+        width: Lanes of a vector register, of numbers of single precision.
+
+    Raises:
+        InvalidSchedule: its steps or values give no nest that can be printed.
+    """
+    emitter, program = _printed(candidate, width)
+    entries: Mapping[str, Entry] = program.text
+    positions = {argument.name: at for at, argument in enumerate(arguments)}
+    packed: dict[int, list[tuple[str, Place]]] = {}
+    for entry, operand, place in program.packed:
+        packed.setdefault(positions[operand], []).append((entry, place))
+    places: list[list[Any]] = []
+    for at, argument in enumerate(arguments):
+        own = [(place.name, place.shape, place.dtype) for _, place in packed.get(at, ())]
+        places.append(own or [(argument.name, argument.shape, argument.dtype)])
+    kernel = _function(emitter, [entries["run"]], [it for each in places for it in each])
+    kernel = kernel.with_attr(TILES, 1) if program.uses_tiles else kernel
+    packers = {}
+    for at, parts in packed.items():
+        argument = arguments[at]
+        first = (argument.name, argument.shape, argument.dtype)
+        results = [(place.name, place.shape, place.dtype) for _, place in parts]
+        packers[at] = _function(emitter, [entries[name] for name, _ in parts], [first, *results])
+    return PrintedFunctions(kernel, packers)
+
+
+def _printed(candidate: Candidate, width: int) -> tuple[TIREmitter, Program]:
+    emitter = TIREmitter()
+    try:
+        return emitter, print_candidate(candidate, emitter, width)
+    except (InvalidValueError, UnsupportedWorkload) as error:
+        raise InvalidSchedule(str(error)) from error
+
+
+def _function(
+    emitter: TIREmitter, entries: Sequence[Entry], parameters: Iterable[tuple[str, Any, str]]
+) -> Any:
+    """A function that runs entries one after the other; what is no parameter is its own."""
+    given = {name: tirx.decl_buffer(shape, dtype, name=name) for name, shape, dtype in parameters}
+    statements: list[Any] = []
+    for entry in entries:
+        body = entry.body()
+        for name, (_, view) in entry.views.items():
+            if name in given:
+                statements.append(_view(view, given[name]))
+            else:
+                statements.append(tirx.AllocBuffer(view))
+        statements += body
+    whole = emitter.with_linked(sequence(statements))
+    function = tirx.PrimFunc(list(given.values()), whole)
+    return function.with_attrs({PRINTED: 1, "tirx.noalias": True})
+
+
+def _named(function: Any, name: str) -> Any:
+    return function.with_attr("global_symbol", name)
+
+
+def _view(view: Any, buffer: Any) -> Any:
+    """The declaration of a flat view."""
+    data = tirx.buffer_data(buffer)
+    if view.dtype != buffer.dtype:
+        data = tirx.reinterpret(tirx.buffer_data(view).ty, data)
+    return tirx.DeclBuffer(view, data=data)
