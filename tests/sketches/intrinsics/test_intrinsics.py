@@ -111,7 +111,7 @@ def test_layouts_that_contradict_the_axes() -> None:
 
 def test_implementations_are_named() -> None:
     with pytest.raises(
-        InvalidValueError, match="implemented for native, mlir, not for 'other'"
+        InvalidValueError, match="implemented for native, tvm, mlir, not for 'other'"
     ):
         find_intrinsic("amx-32x32x64").implementation("other")
     with pytest.raises(InvalidValueError, match="implemented for no backend"):
