@@ -15,7 +15,7 @@ def load(state: State, place: Place, index: Linear, mask: Value | None = None) -
     """The elements of a place at an index, one for each lane if it depends on the lane.
 
     Raises:
-        UnsupportedWorkload: lanes lie otherwise in registers, or are anywhere under a mask.
+        UnsupportedWorkload: lanes lie otherwise in registers.
     """
     at = state.digits.resolved(index)
     lane = state.lane[0] if state.lane else None
@@ -52,9 +52,7 @@ def _from_memory(
     lane, lanes = state.lane
     step, rest = at.coefficient(lane), at.without(lane)
     if not state.digits.is_apart(at, lane):
-        if mask is not None:
-            raise UnsupportedWorkload(f"lanes of {place.name!r} are anywhere, under a mask")
-        return state.emitter.gathered(_lane_by_lane(state, place, at))
+        return state.emitter.gathered(_lane_by_lane(state, place, at, mask))
     if step == 1:
         return state.emitter.load(place, rest, lanes, mask)
     if state.tile is not None and is_square(state, place, index):
@@ -62,14 +60,22 @@ def _from_memory(
     return state.emitter.load_strided(place, rest, step, lanes, mask)
 
 
-def _lane_by_lane(state: State, place: Place, at: Linear) -> list[Value]:
+def _lane_by_lane(state: State, place: Place, at: Linear, mask: Value | None) -> list[Value]:
     lane, lanes = state.lane or ("", 1)
-    values = []
+    emitter, zero = state.emitter, state.emitter.constant(0, place.dtype)
+
+    def one(number: int) -> Value:
+        def read() -> Value:
+            return emitter.load(place, state.digits.resolved(at), 1)
+
+        with state.digits.at(lane, number):
+            if mask is None:
+                return read()
+            chosen = emitter.lane(emitter.wide(mask, lanes), number)
+            return emitter.choose(chosen, read, lambda: zero)
+
     with state.in_lanes(None):
-        for number in range(lanes):
-            with state.digits.at(lane, number):
-                values.append(state.emitter.load(place, state.digits.resolved(at), 1))
-    return values
+        return [one(number) for number in range(lanes)]
 
 
 def is_square(state: State, place: Place, index: Linear) -> bool:
@@ -104,17 +110,18 @@ def _from_tile(state: State, tile: Tile, place: Place, at: Linear) -> Value:
 
 
 def load_chosen(state: State, place: Place, index: Linear, offset: Value) -> Value:
-    """The elements at an index to which a scalar is added that the program computes.
-
-    Raises:
-        UnsupportedWorkload: lanes are not neighbours.
-    """
+    """The elements at an index to which a scalar is added that the program computes."""
     at = state.digits.resolved(index)
     if state.lane is None or not state.digits.depends(at, state.lane[0]):
         return state.emitter.load_chosen(place, at, offset, 1)
     lane, lanes = state.lane
     if at.coefficient(lane) != 1 or not state.digits.is_apart(at, lane):
-        raise UnsupportedWorkload(f"lanes of {place.name!r} at a computed index are no neighbours")
+        values = []
+        for number in range(lanes):
+            with state.digits.at(lane, number):
+                one = state.digits.resolved(index)
+                values.append(state.emitter.load_chosen(place, one, offset, 1))
+        return state.emitter.gathered(values)
     return state.emitter.load_chosen(place, at.without(lane), offset, lanes)
 
 
