@@ -22,7 +22,8 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
 
     These have nothing to be lowered but their parameters. In all others conversions of bfloat16
     are made right by :func:`~autotune_tvm.passes.bfloat16_constants`, which comes first, and
-    :func:`~autotune_tvm.passes.round_to_bfloat16`, which comes before TVM's last passes.
+    :func:`~autotune_tvm.passes.round_to_bfloat16`, which comes before TVM's last passes, as does
+    :func:`~autotune_tvm.passes.expand_functions`: vectors call no library.
 
     Returns:
         The passes over all functions, what makes the last passes for the host's functions, and
@@ -31,7 +32,12 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     import tvm
     from tvm.tirx.compilation_pipeline import get_tir_pipeline
 
-    from autotune_tvm.passes import bfloat16_constants, request_tiles, round_to_bfloat16
+    from autotune_tvm.passes import (
+        bfloat16_constants,
+        expand_functions,
+        request_tiles,
+        round_to_bfloat16,
+    )
 
     def packed(module: Any) -> Any:
         calls = tvm.tirx.transform.MakePackedAPI()(module)
@@ -40,8 +46,11 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     def lower(module: Any, _: Any) -> Any:
         return _apart(module, packed, lambda others: pipeline(bfloat16_constants(others)))
 
+    def expanded(module: Any) -> Any:
+        return expand_functions(round_to_bfloat16(module))
+
     def finish(module: Any, _: Any) -> Any:
-        return last(_apart(module, request_tiles, round_to_bfloat16))
+        return last(_apart(module, request_tiles, expanded))
 
     def finalize_host() -> Any:
         return tvm.transform.module_pass(finish, opt_level=0, name="Finish")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from autotune_tvm.passes.async_copies import async_copies, copies_ahead
 from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
+from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.flat_reads import flat_reads
 from autotune_tvm.passes.narrow_boolean_vectors import narrow_boolean_vectors
 from autotune_tvm.passes.narrow_indices import narrow_indices, narrow_mixed_indices
@@ -32,6 +33,7 @@ __all__ = [
     "compare_booleans",
     "compares_booleans",
     "copies_ahead",
+    "expand_functions",
     "has_rows_of_threads",
     "narrow_boolean_vectors",
     "narrow_indices",
