@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from attrs import evolve
 from divided_reductions import grouped_convolution, shared_factor
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,14 +23,17 @@ from autotune.ir.workloads import (
     attention,
     conv2d,
     dense,
+    elementwise,
     gemm,
     random_inputs,
     reference_outputs,
     softmax,
 )
 from autotune.lower import LLVMEmitter, print_candidate
+from autotune.lower.c import CEmitter
 from autotune.sketches import Candidate
 from autotune.targets import detect_cpu, preset
+from autotune.targets.target import Cache
 from autotune.testing.nest_interpreter import run_candidate
 from autotune.testing.programs import check_candidate, sample_candidates
 
@@ -152,3 +156,21 @@ def test_copies_transpose_squares_where_they_are_padded_too(workload: Workload) 
             assert not copies, candidate.config
             transposing += "shufflevector <8 x float>" in text
     assert transposing
+
+
+def test_tasks_that_write_past_the_caches_end_with_a_fence() -> None:
+    """Nothing else says that another thread sees what they wrote."""
+    workload = elementwise(m=64, n=256)
+    small = evolve(preset("haswell-2core"), caches=(Cache(1, 1 << 15, False),))
+    candidates = drawn(BACKEND, workload, small, 0, 40)
+    texts = {
+        name: [str(print_candidate(it, made(), 8).text) for it in candidates]
+        for name, made in (("llvm", LLVMEmitter), ("c", lambda: CEmitter("kernel", 8)))
+    }
+    for name, written, fence in (
+        ("llvm", "!nontemporal", "fence seq_cst"),
+        ("c", "  STREAM(", "__atomic_thread_fence"),
+    ):
+        streaming = [text for text in texts[name] if written in text and "task0" in text]
+        assert streaming
+        assert all((fence in text) == (text in streaming) for text in texts[name])

@@ -286,6 +286,9 @@ class CEmitter(ArithmeticEmitter):
         name = f"{self.prefix}_task{len(self._texts)}"
         self._functions.append(self._function("thread"))
         yield from self._counted(counter, "begin", "end")
+        if any("STREAM(" in line for line in self._at.lines):
+            # What is written past the caches is seen by others behind a fence only.
+            self._line("__atomic_thread_fence(__ATOMIC_SEQ_CST);")
         own = "int64_t begin, int64_t end, int64_t thread"
         self._define(f"{name}_body", own, self._functions.pop())
         self._unpacked(name, own, "begin, end, thread")

@@ -191,6 +191,9 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         name = f"{self.prefix}task{len(self._texts)}"
         self._open("%thread")
         yield from self._counted(counter, "%begin", "%end", "serial")
+        if self._at.streams:
+            # What is written past the caches is seen by others behind a fence only.
+            self._line("fence seq_cst")
         own = "i64 %begin, i64 %end, i64 %thread"
         self._define(f"{name}.body", own, self._functions.pop())
         self._texts.append(
@@ -336,6 +339,7 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
             return
         whole = 1 << (size * lanes).bit_length() - 1
         past = ", !nontemporal !2" if stream and aligned >= min(whole, ALIGNMENT) else ""
+        self._at.streams = self._at.streams or bool(past)
         text = f"store {kind} {value.handle}, ptr {pointer}, align {min(aligned, whole)}{past}"
         self._line(text)
 

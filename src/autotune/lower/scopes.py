@@ -62,6 +62,7 @@ class Function:
         registers: Addresses of the registers of each place.
         counters: Scope and value of each digit.
         constants: Names of constants, where they have names, by their text.
+        streams: Whether it writes past the caches.
     """
 
     allocations: list[str] = field(factory=list)
@@ -71,6 +72,7 @@ class Function:
     registers: dict[str, list[str]] = field(factory=dict)
     counters: dict[str, tuple[Scope, str]] = field(factory=dict)
     constants: dict[str, str] = field(factory=dict)
+    streams: bool = False
 
     @property
     def scope(self) -> Scope:
