@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "best": ("best", "gemm"),
     "show": ("show", "gemm"),
     "explain": ("explain", "gemm"),
+    "export": ("export", "gemm.c", "gemm"),
     "records list": ("records", "list", "gemm"),
     "records runs": ("records", "runs"),
     "records export": ("records", "export", "out.jsonl", "gemm"),

@@ -42,7 +42,7 @@ import numpy as np
 import autotune
 
 workload = autotune.workloads.gemm(m=64, n=64, k=64)
-function = autotune.tune(workload, trials=1, threads=2, database="r.db").build()
+function = autotune.tune(workload, trials=1, threads=2, backend="tvm", database="r.db").build()
 array = np.ones((64, 64), np.float32)
 
 def call():

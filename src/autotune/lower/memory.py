@@ -39,6 +39,9 @@ def _from_register(state: State, place: Place, at: Linear) -> Value:
         number, part = divmod(at.constant, place.lanes)
         value = state.emitter.register(place, number)
         return value if place.lanes == 1 else state.emitter.lane(value, part)
+    if place.lanes == 1:
+        numbers = (at.constant + step * number for number in range(lanes))
+        return state.emitter.gathered([state.emitter.register(place, it) for it in numbers])
     if step != 1 or place.lanes != lanes or at.constant % lanes:
         raise UnsupportedWorkload(f"lanes of {place.name!r} lie otherwise in its registers")
     return state.emitter.register(place, at.constant // lanes)
@@ -164,7 +167,11 @@ def _to_register(state: State, place: Place, at: Linear, value: Value) -> None:
     if at.without(lane).terms:
         raise UnsupportedWorkload(f"{place.name!r} is written at registers that are not known")
     number, part = divmod(at.constant, place.lanes)
-    if place.lanes == 1:
+    if place.lanes == 1 and step:
+        wide = emitter.wide(value, lanes)
+        for it in range(lanes):
+            emitter.set_register(place, number + step * it, emitter.lane(wide, it))
+    elif place.lanes == 1:
         emitter.set_register(place, number, value)
     elif step == 1 and place.lanes == lanes and part == 0:
         emitter.set_register(place, number, emitter.wide(value, lanes))

@@ -189,11 +189,13 @@ class TIREmitter(ArithmeticEmitter):
 
     @contextmanager
     def loop(self, counter: str, begin: Linear, end: Linear, kind: str) -> Iterator[None]:
-        parallel = kind == "parallel" and len(self._scopes) == 1 and len(self._frames) == 1
         first, last = self._integer(begin), self._integer(end)
         extent = last if not begin.terms and begin.constant == 0 else tirx.Sub(last, first)
         if not begin.terms and not end.terms:
             extent = int64(max(0, end.constant - begin.constant))
+        # TVM removes loops of one iteration, and then misses the one that threads share.
+        parallel = kind == "parallel" and len(self._scopes) == 1 and len(self._frames) == 1
+        parallel = parallel and (bool(end.terms) or end.constant > 1)
         variable = tirx.Var(counter, "int64")
         if parallel:
             self._frames.append(Frame())
@@ -643,7 +645,7 @@ def _literal(value: float | int | bool, dtype: str) -> Any:
             "uint16", int(element_type(dtype).stored(np.asarray(value, np.float32)))
         )
     if not is_float(dtype):
-        return tirx.IntImm(dtype, int(value))
+        return tirx.IntImm(dtype, int(bool(value) if dtype == "bool" else value))
     with np.errstate(over="ignore"):
         return tirx.FloatImm(dtype, float(np.dtype(dtype).type(value)))
 
@@ -657,6 +659,8 @@ def _same_bits(constant: Any, dtype: str) -> Any:
         return None
     size = int(dtype.lstrip("uint"))
     bits = int(constant.value) % (1 << size)
+    if dtype == "uint64" and bits >> size - 1:
+        return tirx.reinterpret(dtype, constant)  # more than constants of TVM can be
     return tirx.IntImm(dtype, bits - (1 << size) if dtype[0] == "i" and bits >> size - 1 else bits)
 
 
