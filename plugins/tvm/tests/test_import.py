@@ -224,7 +224,9 @@ def test_indices_of_two_widths_are_put_together(backend: TVMBackend, target: Tar
     check_candidate(backend, candidate, target, program=imported.program)
 
 
-def test_printed_functions_take_the_parameters_of_the_imported_one(backend: TVMBackend, target: Target) -> None:
+def test_printed_functions_take_the_parameters_of_the_imported_one(
+    backend: TVMBackend, target: Target
+) -> None:
     program = function(TRANSPOSED, "C: B((48, 40)), A: B((37, 40)), B_: B((37, 48))")
     imported = backend.import_program(program)
     space = SketchSpace(imported.workload, target, backend.limits(target))

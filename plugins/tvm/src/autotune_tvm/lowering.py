@@ -40,6 +40,8 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     )
 
     def packed(module: Any) -> Any:
+        for variable, function in module.functions_items():
+            module[variable] = function.with_body(function.body.block.body)
         calls = tvm.tirx.transform.MakePackedAPI()(module)
         return tvm.tirx.transform.BF16StorageLegalize()(calls)
 

@@ -13,6 +13,7 @@ from typing import Any
 from attrs import frozen
 from tvm import tirx
 from tvm.ir import IRModule
+from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError, UnsupportedWorkload
@@ -29,7 +30,6 @@ from autotune_tvm.tir_program import sequence
 __all__ = ["Argument", "PrintedFunctions", "is_printable", "print_functions", "printed_functions"]
 
 _FLOAT_BYTES = 4
-_OPAQUE = 8
 
 
 @frozen
@@ -174,10 +174,10 @@ def _function(
             else:
                 statements.append(tirx.AllocBuffer(view))
         statements += body
-    whole = emitter.with_linked(sequence(statements))
-    function = tirx.PrimFunc(list(given.values()), whole)
-    # Relax asks what a function computes of blocks, of which this one has none.
-    return function.with_attrs({PRINTED: 1, "op_pattern": _OPAQUE, "tirx.noalias": True})
+    # Relax takes functions apart whose body is a block, and takes no others.
+    block = SBlock([], [], [], "root", emitter.with_linked(sequence(statements)))
+    function = tirx.PrimFunc(list(given.values()), SBlockRealize([], True, block))
+    return function.with_attrs({PRINTED: 1, "tirx.noalias": True})
 
 
 def _named(function: Any, name: str) -> Any:

@@ -522,7 +522,9 @@ class TIREmitter(ArithmeticEmitter):
             return self._value(_OF_TRUTH[name], handles, "bool", lanes)
         if name not in _UNSIGNED:
             return self._value(_OPERATIONS[name], handles, dtype or left.dtype, lanes)
-        if left.dtype.startswith("u") or left.dtype == "bfloat16":
+        unsigned = left.dtype.startswith("u") or left.dtype == "bfloat16"
+        # TVM folds constants of 64 bits without sign to what its constants cannot be.
+        if unsigned or (left.dtype == "int64" and name != "lshr"):
             return self._value(_UNSIGNED[name], handles, left.dtype, lanes)
         parts = [self.converted("", it, f"u{it.dtype}") for it in (left, right)]
         whole = self._value(_UNSIGNED[name], [it.handle for it in parts], f"u{left.dtype}", lanes)
