@@ -12,11 +12,11 @@ from collections.abc import Callable
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Binary, Constant, IndexValue, ScalarExpr
+from autotune.ir.expressions import Binary, Cast, Constant, IndexValue, ScalarExpr, Select
 from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.linear import Digits, Linear
 
-__all__ = ["Below", "all_below", "decided", "uniform"]
+__all__ = ["Below", "all_below", "constant_of", "decided", "uniform"]
 
 
 @frozen
@@ -105,9 +105,42 @@ def decided(node: ScalarExpr, axes: dict[str, Linear], digits: Digits) -> bool |
         if settles in found:
             return settles
         return None if None in found else not settles
+    if isinstance(node, Binary) and node.op in ("eq", "ne"):
+        same = _are_equal(node, axes, digits)
+        return same if same is None else same == (node.op == "eq")
     below = comparison(node, axes, digits)
     holds = None if below is None else below.decided(digits)
     return holds if holds is None or not is_negated(node) else not holds  # type: ignore[arg-type]
+
+
+def constant_of(node: ScalarExpr, axes: dict[str, Linear], digits: Digits) -> float | None:
+    """The number that a body is where it stands; None if it depends on anything.
+
+    A product with a zero that is chosen is that zero, whatever the other factor is: the zeros that
+    surround data, or lie between, stand for terms that a sum does not have.
+    """
+    if isinstance(node, Constant):
+        return float(node.value)
+    if isinstance(node, Cast):
+        return constant_of(node.operand, axes, digits)
+    if isinstance(node, Select):
+        known = decided(node.condition, axes, digits)
+        if known is None:
+            return None
+        return constant_of(node.on_true if known else node.on_false, axes, digits)
+    if isinstance(node, Binary) and node.op == "mul":
+        sides = (constant_of(side, axes, digits) for side in (node.left, node.right))
+        return 0.0 if 0.0 in sides else None
+    return None
+
+
+def _are_equal(node: Binary, axes: dict[str, Linear], digits: Digits) -> bool | None:
+    """Whether two indices are always or never the same; None if it depends."""
+    left, right = _index(node.left, axes, digits), _index(node.right, axes, digits)
+    if left is None or right is None:
+        return None
+    low, high = digits.bounds(digits.resolved(left - right))
+    return True if low == high == 0 else False if low > 0 or high < 0 else None
 
 
 @frozen

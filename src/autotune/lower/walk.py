@@ -20,7 +20,14 @@ from autotune.lower.concrete import (
     check_factors,
     concrete_statements,
 )
-from autotune.lower.conditions import Below, Uniform, all_below, decided, uniform
+from autotune.lower.conditions import (
+    Below,
+    Uniform,
+    all_below,
+    constant_of,
+    decided,
+    uniform,
+)
 from autotune.lower.copies import in_vectors
 from autotune.lower.emitter import Emitter, Value
 from autotune.lower.instructions import (
@@ -401,6 +408,8 @@ class _Walk:
 
     def _leaf(self, statement: ConcreteStatement) -> None:
         """Print a statement where all of its loops are known."""
+        if self._changes_nothing(statement):
+            return
         state, emitter = self.state, self.state.emitter
         place, at = self._target(statement)
         scalar, mask = self._conditions(state.once(statement, self, lambda: self._ends(statement)))
@@ -410,6 +419,14 @@ class _Walk:
             value = emitter.cast(value, place.dtype)
             with state.in_lanes(None) if statement.combines_lanes else nullcontext():
                 store(state, place, at, value, mask, self._streams(statement, place))
+
+    def _changes_nothing(self, statement: ConcreteStatement) -> bool:
+        """Whether a reduction combines with its identity here: zeros between what is read."""
+        stage, body = self.nest.workload.stage(statement.source.stage), statement.body
+        if body is None or stage.scan_axis is not None or not self._has_order(statement):
+            return False
+        value = constant_of(body, dict(statement.axes), self.state.digits)
+        return value is not None and value == stage.identity()
 
     def _ends(self, statement: ConcreteStatement) -> list[Below]:
         """What has to hold so that a statement runs within its axes and what it writes."""
