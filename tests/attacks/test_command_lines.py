@@ -128,6 +128,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--chance": ("x", "-1", "2", "nan"),
     "--tasks": (*FILES, ""),
     "--only": ("nope", ""),
+    "--name": ("a b", "1a", "\x1b[2J", "int", ""),
     "--turns": (*NUMBERS, "0"),
     "--seconds": ("x", "-1", "0", "nan", ""),
     "--programs": (*NUMBERS, "0"),
