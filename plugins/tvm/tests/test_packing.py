@@ -10,6 +10,7 @@ from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.printed import PrintedFunctions, print_functions
 from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
 from autotune.ir.workloads import (
@@ -73,7 +74,8 @@ def test_wrong_packing_is_found_by_validation(
 
     def printed_badly(*given: Any) -> PrintedFunctions:
         functions = print_functions(*given)
-        idle = tirx.Evaluate(tirx.const(0, "int32"))
+        nothing = tirx.Evaluate(tirx.const(0, "int32"))
+        idle = SBlockRealize([], True, SBlock([], [], [], "root", nothing))
         packers = {at: packer.with_body(idle) for at, packer in functions.packers.items()}
         return PrintedFunctions(functions.kernel, packers)
 
