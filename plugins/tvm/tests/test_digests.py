@@ -35,14 +35,11 @@ def tiled(limit: int, tile: int, parameter: str = "limit") -> Candidate:
     return Candidate(Sketch("tiled", SMALL, params, (), steps), (limit,))
 
 
-@pytest.mark.slow
-def test_limits_on_unrolling_that_unroll_the_same(backend: TVMBackend, target: Target) -> None:
-    without, none, one, still_one, two = (
-        digests(backend, target, tiled(limit, 4)) for limit in (0, 16, 64, 1024, 4096)
-    )
-    assert without == none
-    assert one == still_one
-    assert len({none, one, two}) == 3
+def test_limits_on_unrolling_leave_printed_programs_as_they_are(
+    backend: TVMBackend, target: Target
+) -> None:
+    """Loops are expanded by what that makes of them."""
+    assert len({digests(backend, target, tiled(limit, 4)) for limit in (0, 64, 4096)}) == 1
 
 
 def test_names_of_parameters_make_no_difference(backend: TVMBackend, target: Target) -> None:

@@ -135,13 +135,13 @@ def _export_by_backend(
     if path == "-":
         raise InvalidValueError(f"format {format_name!r} cannot be written to standard output")
     if first is not None:
-        backend: Backend = hold("backend", recorded_part("backend", first.key.backend, given))
-        formats = (JSON_LINES, *backend.export_formats())
-        if format_name not in formats:
-            raise UnknownNameError("export format", format_name, formats)
+        recorded = recorded_part("backend", first.key.backend, given)
+        writers = _writers(hold("backend", recorded), first.key.backend)
+        if format_name not in writers:
+            raise UnknownNameError("export format", format_name, (JSON_LINES, *writers))
         with _progress("records exported") as progress:
             one_backend = _of_one_backend(first, found, progress)
-            name = first.key.backend
+            name = writers[format_name]
             report = export_records(one_backend, format_name, Path(path), name)
     output.json(_report_json(report, format_name, path))
     for name, reason in report.refused[:NAMED]:
@@ -156,6 +156,22 @@ def _export_by_backend(
     if report.usage:
         output.say(report.usage)
     return NOTHING_FOUND if report.refused else OK
+
+
+def _writers(backend: Backend, name: str) -> dict[str, str]:
+    """Which backend writes each format: that of the records, or another that prints sketches.
+
+    A sketch is the same whichever backend timed it.
+    """
+    from autotune.plugins.held import create_held_part
+    from autotune.tuning.default_backend import compiling_backends
+
+    found = dict.fromkeys(backend.export_formats(), name)
+    for other in compiling_backends():
+        part: Backend = create_held_part("backend", other)
+        for format_name in part.export_formats():
+            found.setdefault(format_name, other)
+    return found
 
 
 def _report_json(report: ExportReport, format_name: str, path: str) -> dict[str, Any]:
