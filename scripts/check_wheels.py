@@ -16,7 +16,7 @@ from pathlib import Path
 
 from wheels import PROJECTS, build
 
-TRIALS = 4
+TRIALS = 6
 
 
 def run(*command: str | Path, cwd: Path) -> None:
@@ -64,17 +64,17 @@ def tune(folder: Path, programs: Path, *backends: str) -> None:
     Args:
         folder: Where records and results go.
         programs: The environment's folder of programs.
-        backends: Names; one that is the only one there is not asked for: it is the default.
+        backends: Names; that of the core is not asked for: it is the default.
     """
     run(programs / "autotune", "plugins", cwd=folder)
     name = "-".join(backends)
     result, database = folder / f"{name}.json", folder / f"{name}.db"
     # One thread: programs for several need an OpenMP runtime, which no wheel brings.
     options = ["--shape", "m=64,n=64,k=64", "--threads", "1", "--trials", str(TRIALS)]
-    # So small that each of several backends gets a round.
-    options += ["--round-size", str(TRIALS // 2)]
+    # So small that each of three backends gets a round.
+    options += ["--round-size", str(TRIALS // 3)]
     options += ["--database", str(database), "--json", str(result)]
-    if len(backends) > 1:
+    if backends != ("native",):
         options += ["--backend", ",".join(backends)]
     run(programs / "autotune", "tune", "gemm", *options, cwd=folder)
     require(database.exists(), "the database was not written")
@@ -100,18 +100,21 @@ def require_absent(programs: Path, *packages: str) -> None:
 
 
 def check_backends(folder: Path, wheels: Mapping[str, Path]) -> None:
-    """Tunes with each backend by itself, where the other's compiler is absent, and with both."""
+    """Tunes with the core alone, with each plugin where the other's compiler is absent, with all."""
     core, mlir, tvm = (
         wheels[name] for name in ("tensor_autotune", "autotune_mlir", "autotune_tvm")
     )
-    only_tvm = install(folder / "only-tvm", core, tvm)
+    only_tvm = install(folder / "only-tvm", core)
+    require_absent(only_tvm, "mlir", "torch_mlir", "autotune_mlir", "tvm", "tvm_ffi")
+    tune(folder, only_tvm, "native")
+    install(folder / "only-tvm", tvm)
     require_absent(only_tvm, "mlir", "torch_mlir", "autotune_mlir")
     tune(folder, only_tvm, "tvm")
     programs = install(folder / "only-mlir", core, mlir)
     require_absent(programs, "tvm", "tvm_ffi", "autotune_tvm")
     tune(folder, programs, "mlir")
     install(folder / "only-mlir", tvm)
-    tune(folder, programs, "tvm", "mlir")
+    tune(folder, programs, "native", "tvm", "mlir")
 
 
 def main() -> None:
