@@ -100,7 +100,7 @@ def require_absent(programs: Path, *packages: str) -> None:
 
 
 def check_backends(folder: Path, wheels: Mapping[str, Path]) -> None:
-    """Tunes with the core alone, with each plugin where the other's compiler is absent, with all."""
+    """Tunes with the core alone, with either plugin where the other is absent, and with all."""
     core, mlir, tvm = (
         wheels[name] for name in ("tensor_autotune", "autotune_mlir", "autotune_tvm")
     )
