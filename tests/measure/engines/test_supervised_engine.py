@@ -52,8 +52,11 @@ class TestSupervisedEngine(EngineSuite):
         artefact, machine = host.built(), host.timer()
         with host.leased(machine) as lease:
             assert host.reply(host.run(artefact, machine)).kind == "done"
+            supervisor = cluster.living(times=True)[0]
+            # A slow thread here would let the first be answered before the end.
+            supervisor.frozen.set()
             waiting, behind = host.sample(machine), host.sample(machine)
-            cluster.living(times=True)[0].die("killed by SIGKILL")
+            supervisor.die("killed by SIGKILL")
             # What it was at may be to blame, and nothing is done again by itself.
             assert host.reply(waiting).kind == "lost" and host.reply(behind).kind == "again"
             assert not lease.is_valid
