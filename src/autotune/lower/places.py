@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.lower.concrete import ConcreteStatement, Number
+from autotune.lower.elementary import ELEMENTARY
 from autotune.lower.linear import Digits, Linear
 from autotune.nest import Buffer, LoopNest
 from autotune.nest.loop_nest import Access
@@ -30,6 +31,8 @@ MOST_COPIES = 256
 
 _MOST_COPIES_AROUND_LOOPS = 8
 _MOST_COPIES_UNASKED = 16
+# An elementary function is a polynomial and the range reduction around it.
+_STATEMENTS_OF_A_FUNCTION = 12
 
 
 @frozen(eq=False)
@@ -232,7 +235,8 @@ def _has_fixed_places(
     if statement.source.role == "pack" or _is_called_in_memory(statement, access):
         return False
     expanded = set(expanded_loops(statement, access, place, digits).values())
-    copies = unasked = 1
+    functions = sum(statement.source.operations.get(name, 0) for name in ELEMENTARY)
+    copies, unasked = 1 + _STATEMENTS_OF_A_FUNCTION * functions, 1
     combined = _combines(statement)
     loops = list(enumerate(statement.loops))
     for depth, loop in loops:
