@@ -42,6 +42,8 @@ def computed(
     def part(inner: ScalarExpr) -> Value:
         return computed(state, statement, inner, mask)
 
+    if id(node) in state.held:
+        return state.held[id(node)]
     if isinstance(node, Constant):
         return emitter.constant(node.value, node.dtype)
     if isinstance(node, Load):
@@ -61,7 +63,11 @@ def computed(
         return emitter.unary(node.op, part(node.operand))
     if isinstance(node, Select):
         return _selected(state, statement, node, mask)
-    left, right = part(node.left), part(node.right)
+    left = part(node.left)
+    known = state.divisors.get(id(node.right)) if node.op == "div" else None
+    if known is not None and left.dtype == "float32" and left.lanes > 1:
+        return divided(emitter, left, known)
+    right = part(node.right)
     common = _common(left.dtype, right.dtype)
     left, right = emitter.cast(left, common), emitter.cast(right, common)
     if node.op == "div":

@@ -13,6 +13,7 @@ from autotune.lower.concrete import ConcreteStatement
 from autotune.lower.emitter import Emitter, Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place, address, within
+from autotune.lower.quotients import Divisor
 
 __all__ = ["State", "Tile"]
 
@@ -45,6 +46,8 @@ class State:
         lane: Counter and number of the lanes that are printed at once.
         loaded: Values of loads that are still what memory holds, by place, index and lane.
         tile: The square that is printed, where it is one.
+        held: Values of parts of the body, by identity, that the loops being printed do not change.
+        divisors: What divides vectors among them.
         known: What is found once for all copies of a statement, whose digits differ.
         has_tiles: Whether tile registers are configured.
         holds_sums: Whether an instruction has begun with the sums that it adds to.
@@ -58,6 +61,8 @@ class State:
     lane: tuple[str, int] | None = None
     loaded: dict[tuple[str, Linear, str | None], Value] = field(factory=dict)
     tile: Tile | None = None
+    held: dict[int, Value] = field(factory=dict)
+    divisors: dict[int, Divisor] = field(factory=dict)
     known: dict[tuple[ConcreteStatement, int], Any] = field(factory=dict)
     has_tiles: bool = False
     holds_sums: bool = False

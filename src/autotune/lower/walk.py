@@ -37,9 +37,11 @@ from autotune.lower.instructions import (
     configured,
     instruction_of,
 )
+from autotune.lower.invariants import invariants_held
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed, within
+from autotune.lower.short_bodies import with_short_bodies_repeated
 from autotune.lower.state import State, Tile
 from autotune.lower.sums import with_lanes_combined
 from autotune.lower.tails import unmasked_iterations
@@ -114,6 +116,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
         digits,
     )
     both = in_vectors([*packing, *statements], nest.workload, places, width, digits)
+    both = with_short_bodies_repeated(both, width, digits)
     state = State(emitter, digits, places, nest.workload, width)
     inputs = tuple(places[tensor.name] for tensor in workload.inputs)
     outputs = tuple(places[name] for name in workload.outputs)
@@ -172,25 +175,29 @@ class _Walk:
             for value in range(loop.extent):
                 with self.state.digits.at(loop.name, value):
                     self._inside(group, depth + 1)
-        elif (whole := self._unmasked(group, depth)) is not None:
-            self._part(group, depth, 0, whole)
-            self._part(group, depth, whole, loop.extent)
+        elif (first_ones := self._apart(group, depth)) is not None:
+            self._part(group, depth, 0, first_ones)
+            self._part(group, depth, first_ones, loop.extent)
         else:
             begin, end = limits(first, depth, self.state.digits)
-            with self._loop(loop, begin, end):
+            with self._invariants(group, depth), self._loop(loop, begin, end):
                 self._inside(group, depth + 1)
 
-    def _unmasked(self, group: Sequence[ConcreteStatement], depth: int) -> int | None:
-        """First iterations of the loop at ``depth`` that are worth printing without masks."""
+    def _apart(self, group: Sequence[ConcreteStatement], depth: int) -> int | None:
+        """First iterations of the loop at ``depth`` that are worth printing apart.
+
+        They need no masks, or begin scans, which the others continue.
+        """
         loop, state = group[0].loops[depth], self.state
         if loop.bound is not None or loop.kind == "parallel":
             return None
         if sum(self._copies(statement, depth + 1) for statement in group) > MOST_STATEMENTS:
             return None
-        found = (
+        found = [
             unmasked_iterations(statement, loop.name, state.places, state.digits)
             for statement in group
-        )
+        ]
+        found += [1 for statement in group if self._begins_scan(statement, loop.name)]
         first = min((count for count in found if count is not None), default=loop.extent)
         return first if first < loop.extent else None
 
@@ -202,8 +209,21 @@ class _Walk:
                 self._inside(group, depth + 1)
             return
         span = Linear((), begin), Linear((), end)
-        with self.state.within(loop.name, begin, end), self._loop(loop, *span):
+        with (
+            self.state.within(loop.name, begin, end),
+            self._invariants(group, depth),
+            self._loop(loop, *span),
+        ):
             self._inside(group, depth + 1)
+
+    def _invariants(
+        self, group: Sequence[ConcreteStatement], depth: int
+    ) -> AbstractContextManager[None]:
+        """Before the loop at ``depth``, what it does not change of the statement in it."""
+        if len(group) > 1:
+            return nullcontext()
+        ends = self.state.once(group[0], self, lambda: self._ends(group[0]))
+        return invariants_held(self.state, group[0], depth, ends)
 
     def _tiles(
         self, group: Sequence[ConcreteStatement], depth: int
@@ -530,19 +550,36 @@ class _Walk:
             return emitter.select(scalar, inside(), zero)
         return emitter.choose(scalar, chosen, lambda: zero)
 
+    def _scanned(self, statement: ConcreteStatement) -> tuple[list[Linear], int]:
+        """Indices of what a scan writes, and which of them is along it."""
+        state, stage = self.state, self.nest.workload.stage(statement.source.stage)
+        place = state.places[statement.write.buffer]
+        indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
+        along = [axis.kind for axis in stage.spatial_axes].index("scan")
+        return [within(statement, index, place, state.digits) for index in indices], along
+
+    def _begins_scan(self, statement: ConcreteStatement, loop: str) -> bool:
+        """Whether a scan begins in the first iteration of a loop, and in no other."""
+        stage = self.nest.workload.stage(statement.source.stage)
+        if stage.scan_axis is None or statement.source.role != "compute":
+            return False
+        indices, along = self._scanned(statement)
+        at = self.state.digits.resolved(indices[along])
+        return at.coefficient(loop) > 0 and self.state.digits.bounds(at)[0] == 0
+
     def _before(self, statement: ConcreteStatement, place: Place) -> Value:
         """What a scan continues: the result before this one, or the identity."""
         state, emitter = self.state, self.state.emitter
         stage = self.nest.workload.stage(statement.source.stage)
-        along = [axis.kind for axis in stage.spatial_axes].index("scan")
-        indices = [state.digits.of_form(it, statement.axes) for it in statement.write.forms]
-        inside = [within(statement, index, place, state.digits) for index in indices]
+        inside, along = self._scanned(statement)
         identity = emitter.wide(emitter.constant(stage.identity(), place.dtype), state.lanes)
         at = state.digits.resolved(inside[along])
         inside[along] = inside[along] - 1
         before = address(place, inside, state.digits)
+        if state.digits.bounds(at)[0] > 0:
+            return load(state, place, before)
         if not at.terms:
-            return identity if at.constant == 0 else load(state, place, before)
+            return identity
 
         def earlier() -> Value:
             with state.aside():
