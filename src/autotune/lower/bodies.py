@@ -43,7 +43,7 @@ def computed(
         return computed(state, statement, inner, mask)
 
     if id(node) in state.held:
-        return state.held[id(node)]
+        return state.held[id(node)].here(state.digits)
     if isinstance(node, Constant):
         return emitter.constant(node.value, node.dtype)
     if isinstance(node, Load):
@@ -66,7 +66,7 @@ def computed(
     left = part(node.left)
     known = state.divisors.get(id(node.right)) if node.op == "div" else None
     if known is not None and left.dtype == "float32" and left.lanes > 1:
-        return divided(emitter, left, known)
+        return divided(emitter, left, known.here(state.digits))
     right = part(node.right)
     common = _common(left.dtype, right.dtype)
     left, right = emitter.cast(left, common), emitter.cast(right, common)

@@ -52,7 +52,8 @@ def with_short_bodies_repeated(
 def _innermost(statement: ConcreteStatement, width: int) -> ConcreteLoop | None:
     """The loop around what is printed at once, if that is little and the loop a plain one."""
     lanes = statement.loops[-1].extent if statement.lane is not None else 1
-    around = statement.loops[: -1 if statement.lane is not None else None]
+    around = [loop for loop in statement.loops if loop.extent > 1]
+    around = around[: -1 if statement.lane is not None else None]
     if lanes >= width or not around or statement.intrinsic is not None:
         return None
     if statement.tile or statement.interleaves or statement.early or statement.source.pipelined:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -15,7 +15,7 @@ from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place, address, within
 from autotune.lower.quotients import Divisor
 
-__all__ = ["State", "Tile"]
+__all__ = ["Held", "State", "Tile"]
 
 T = TypeVar("T")
 
@@ -33,6 +33,23 @@ class Tile:
     columns: dict[tuple[str, Linear], list[Value]] = field(factory=dict)
 
 
+@frozen(eq=False)
+class Held(Generic[T]):
+    """What is computed before a loop, for each copy of the expanded loops in it.
+
+    Attributes:
+        loops: Counters of the expanded loops that it depends on.
+        values: What it is, by their values.
+    """
+
+    loops: tuple[str, ...]
+    values: Mapping[tuple[int, ...], T]
+
+    def here(self, digits: Digits) -> T:
+        """What it is in the copy that is being printed."""
+        return self.values[tuple(digits.fixed[loop] for loop in self.loops)]
+
+
 @define(eq=False)
 class State:
     """The state of a walk.
@@ -46,8 +63,9 @@ class State:
         lane: Counter and number of the lanes that are printed at once.
         loaded: Values of loads that are still what memory holds, by place, index and lane.
         tile: The square that is printed, where it is one.
-        held: Values of parts of the body, by identity, that the loops being printed do not change.
-        divisors: What divides vectors among them.
+        held: Parts of the body, by identity, that the loops being printed do not change.
+        divisors: Parts that divide vectors, by identity.
+        sums: The register that a statement adds to in its innermost loops, by its name.
         known: What is found once for all copies of a statement, whose digits differ.
         has_tiles: Whether tile registers are configured.
         holds_sums: Whether an instruction has begun with the sums that it adds to.
@@ -61,8 +79,9 @@ class State:
     lane: tuple[str, int] | None = None
     loaded: dict[tuple[str, Linear, str | None], Value] = field(factory=dict)
     tile: Tile | None = None
-    held: dict[int, Value] = field(factory=dict)
-    divisors: dict[int, Divisor] = field(factory=dict)
+    held: dict[int, Held[Value]] = field(factory=dict)
+    divisors: dict[int, Held[Divisor]] = field(factory=dict)
+    sums: dict[str, Place] = field(factory=dict)
     known: dict[tuple[ConcreteStatement, int], Any] = field(factory=dict)
     has_tiles: bool = False
     holds_sums: bool = False

@@ -41,6 +41,7 @@ from autotune.lower.invariants import invariants_held
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed, within
+from autotune.lower.register_sums import sum_in_register
 from autotune.lower.short_bodies import with_short_bodies_repeated
 from autotune.lower.state import State, Tile
 from autotune.lower.sums import with_lanes_combined
@@ -218,12 +219,21 @@ class _Walk:
 
     def _invariants(
         self, group: Sequence[ConcreteStatement], depth: int
-    ) -> AbstractContextManager[None]:
+    ) -> AbstractContextManager[object]:
         """Before the loop at ``depth``, what it does not change of the statement in it."""
         if len(group) > 1:
             return nullcontext()
         ends = self.state.once(group[0], self, lambda: self._ends(group[0]))
-        return invariants_held(self.state, group[0], depth, ends)
+        stack = ExitStack()
+        stack.enter_context(
+            sum_in_register(self.state, group[0], depth, *self._target(group[0]), ends)
+        )
+        stack.enter_context(
+            invariants_held(
+                self.state, group[0], depth, lambda inner: self._is_expanded(group, inner), ends
+            )
+        )
+        return stack
 
     def _tiles(
         self, group: Sequence[ConcreteStatement], depth: int
@@ -437,6 +447,9 @@ class _Walk:
         with self._when(scalar):
             value = self._stored(statement, place, at, mask)
             value = emitter.cast(value, place.dtype)
+            if statement.name in state.sums:
+                emitter.set_register(state.sums[statement.name], 0, value)
+                return
             with state.in_lanes(None) if statement.combines_lanes else nullcontext():
                 store(state, place, at, value, mask, self._streams(statement, place))
 
@@ -510,7 +523,9 @@ class _Walk:
             return value
         if statement.combines_lanes:
             value = emitter.reduced(stage.combiner, emitter.wide(value, state.lanes))
-        if stage.scan_axis is None:
+        if statement.name in state.sums:
+            old = emitter.register(state.sums[statement.name], 0)
+        elif stage.scan_axis is None:
             old = load(state, place, at)
         else:
             old = self._before(statement, place)
