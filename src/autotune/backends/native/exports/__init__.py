@@ -8,12 +8,14 @@ from autotune.backends.native.exports.machines import (
     machine_of,
     machine_of_triple,
 )
-from autotune.backends.native.exports.tvm_ffi import ffi_file
+from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file
 
 __all__ = [
     "FORMATS",
+    "Entry",
     "Kernel",
     "Machine",
+    "Taken",
     "export_kernel",
     "ffi_file",
     "is_triple",

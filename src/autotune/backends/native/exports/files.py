@@ -17,7 +17,7 @@ from autotune.backends.native.exports.c_interface import c_file, header
 from autotune.backends.native.exports.kernel import Kernel
 from autotune.backends.native.exports.llvm_interface import exported_names, interface, prefix_of
 from autotune.backends.native.exports.machines import Machine
-from autotune.backends.native.exports.tvm_ffi import ffi_file
+from autotune.backends.native.exports.tvm_ffi import Entry, ffi_file
 from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, one_line
 from autotune.store.jsonl import replacing
@@ -94,7 +94,10 @@ def _as_shared(kernel: Kernel, _: str) -> Files:
 
 
 def _as_tvm_ffi(kernel: Kernel, _: str) -> Files:
-    return {".so": _linked(kernel, "tvm-ffi", ffi_file(kernel))}
+    entries = [Entry.of(kernel, call) for call in kernel.calls]
+    entries.append(Entry.of(kernel, kernel.calls[-1], "main"))
+    sizes = [size for size in kernel.sizes if size.each is None]
+    return {".so": _linked(kernel, "tvm-ffi", ffi_file([kernel], entries, sizes))}
 
 
 FORMATS: Mapping[str, tuple[str, Callable[[Kernel, str], Files]]] = MappingProxyType(
