@@ -86,7 +86,7 @@ class WithKernels:
 
 
 def recorded_function(
-    name: str, function: Any, record: Record, target: Target, threads: int
+    name: str, function: Any, record: Record, target: Target, threads: int, *, tir: bool = False
 ) -> NetworkKernel | Any:
     """What runs a function as a record says: a kernel if ``native`` tuned it, or scheduled TIR.
 
@@ -98,11 +98,12 @@ def recorded_function(
         record: See there.
         target: See there.
         threads: See there.
+        tir: Whether it is to be TIR in any case.
 
     Raises:
         InvalidSchedule: the record is of another function, or cannot be printed or replayed.
     """
-    if record.key.backend == BACKEND:
+    if record.key.backend == BACKEND and not tir:
         request = request_for(function, record, target, threads)
         try:
             return _kernel(name, request)
