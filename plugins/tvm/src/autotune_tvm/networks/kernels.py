@@ -15,9 +15,9 @@ from typing import Any
 
 from attrs import evolve, frozen
 from tvm import relax
-from tvm.ir import Call, GenericConst, GlobalVar, IRModule, Op, Tuple
+from tvm.ir import Call, GlobalVar, IRModule, Op, Tuple
 
-from autotune.backends import ALIGNMENT, BuildRequest
+from autotune.backends import BuildRequest
 from autotune.backends.native import candidate_of, check_instructions
 from autotune.backends.native.exports import (
     Entry,
@@ -34,7 +34,7 @@ from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.networks.apply import request_for, scheduled_function
-from autotune_tvm.networks.graph import array_of, constant, operator_of
+from autotune_tvm.networks.graph import operator_of
 from autotune_tvm.networks.prepack import Packer, with_callees
 from autotune_tvm.printed import Argument, imported_arguments
 
@@ -218,7 +218,7 @@ def only_called(module: IRModule) -> frozenset[str]:
 
 @frozen
 class _Callee:
-    """Makes calls of a kernel, whose constants begin where kernels need them to.
+    """Makes calls of a kernel.
 
     Attributes:
         name: Of the kernel's function.
@@ -228,11 +228,5 @@ class _Callee:
 
     def __call__(self, arguments: Sequence[Any], old: Any) -> Any:
         """The call in the place of another one."""
-        given = [relax.ExternFunc(self.name), Tuple(list(map(_aligned, arguments)))]
+        given = [relax.ExternFunc(self.name), Tuple(arguments)]
         return Call(Op.get("relax.call_dps_packed"), given, None, old.ty_args)
-
-
-def _aligned(argument: Any) -> Any:
-    if not isinstance(argument, GenericConst) or not argument.value.data_ptr() % ALIGNMENT:
-        return argument
-    return constant(array_of(argument))
