@@ -50,7 +50,7 @@ library_option = click.option(
     "time it. Tasks without a record are run by the backend's default schedule.\n\n" + SOURCE_HELP,
 )
 @model_options(reads_database=True)
-@tune_options("target", "threads", "database")
+@tune_options("target", "threads", "backend", "database")
 @library_option
 @json_option
 def command(

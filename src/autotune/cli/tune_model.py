@@ -61,7 +61,7 @@ builds the network again from the records.
     "by the backend's default schedule, and the table says so.",
 )
 @model_options(times=True)
-@tune_options(*TUNING, parts=TUNING_PARTS)
+@tune_options(*TUNING, "backend", parts=TUNING_PARTS)
 @click.option(
     "--objective",
     metavar="FUNCTION|TASK=WEIGHT,...",

@@ -29,9 +29,10 @@ from autotune.networks.source import (
 )
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
-from autotune.store.database import RecordFilter
+from autotune.store.best_record import best_of_backends
 from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks
+from autotune.tuning.default_backend import backend_of_parts
 from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, tasks_on_backends, usable_backends
@@ -107,7 +108,8 @@ def tune_model(
         inputs: By name of an input: a shape (a tuple), an array or the path of a ``.npy`` file as
             its example, or a number that is its value in every call, as in ``{"sr": 16000}``.
         options: The fields of :class:`~autotune.tuning.options.TuneOptions`. ``trials`` and
-            ``time`` are for the whole network; ``backend`` is the frontend's.
+            ``time`` are for the whole network; each program is tuned with the first ``backend``
+            that takes it, by default of those that the frontend prefers.
 
     Raises:
         UnsupportedWorkload: a node of the model cannot be imported; names it.
@@ -147,7 +149,7 @@ def build_model(
         precision: As of :func:`tune_model`.
         dims: As of :func:`tune_model`.
         inputs: As of :func:`tune_model`.
-        options: ``database``, ``target`` and ``threads``, as of
+        options: ``database``, ``target``, ``threads`` and ``backend``, as of
             :class:`~autotune.tuning.options.TuneOptions`.
 
     Raises:
@@ -222,12 +224,14 @@ def _early_processes(
 
     They do not where the database probably answers: most often they would be started in vain.
     """
-    backend = find_frontend(source, reading.frontend).backend
-    if not backend or options.backend not in ((), (backend,)):
+    frontend = find_frontend(source, reading.frontend)
+    known = (*frontend.kernel_backends(options.machine), frontend.backend)
+    if not frontend.backend or not {*options.backend} <= {*known}:
         return None
-    options = evolve(options, backend=(backend,))
+    options = evolve(options, backend=_chosen_backends(known, options))
     late = is_probably_answered(options, source.key)
-    processes = stack.enter_context(RunProcesses(options, starts_late=late))
+    processes = RunProcesses(options, starts_late=late, prefers_first=True)
+    stack.enter_context(processes)
     processes.start_workers()
     return processes
 
@@ -350,14 +354,7 @@ def build_recorded(source: Source, reading: ModelOptions, options: TuneOptions) 
         for task in tasks:
             record = None
             if task.workload is not None:
-                where = RecordFilter(
-                    workload=task.workload.digest,
-                    target=machine.fingerprint,
-                    backend=network.backend,
-                    threads=machine.cores,
-                    status="ok",
-                )
-                record = database.best(where)
+                record = best_of_backends(database, task.workload.digest, machine, options.backend)
             found.append(ModelTask(task, record))
     return ModelResult(network, tuple(found), machine, machine.cores, options.database)
 
@@ -452,16 +449,30 @@ def _loaded(
             )
             limit.doing = "its programs were imported"
             tasks = unique_tasks(network)
-        if options.backend not in ((), (network.backend,)):
+        known = (*network.kernel_backends, network.backend)
+        if others := [name for name in options.backend if name not in known]:
             raise InvalidValueError(
-                f"the programs of {network.name} are built by backend {network.backend!r}, and "
-                f"not by {', '.join(map(repr, options.backend))}; name no backend"
+                f"the programs of {network.name} are built by backend "
+                f"{' or '.join(map(repr, known))}, and not by {', '.join(map(repr, others))}; "
+                "name no backend"
             )
         facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
         _emit(options, NetworkLoaded(network.name, tuple(facts)))
         for remark in network.fixed.remarks if network.fixed else ():
             _emit(options, WarningRaised(network.name, remark))
-    return network, tasks, evolve(options, backend=(network.backend,))
+    return network, tasks, evolve(options, backend=_chosen_backends(known, options))
+
+
+def _chosen_backends(known: tuple[str, ...], options: TuneOptions) -> tuple[str, ...]:
+    """Backends of a run, the preferred first.
+
+    Those that are asked for; or that which the search space or the runner works with; or all.
+
+    Args:
+        known: Those whose records the network can be built of, that of its programs last.
+        options: How to tune.
+    """
+    return options.backend or backend_of_parts(options) or known
 
 
 def _is_tunable(task: UniqueTask) -> bool:

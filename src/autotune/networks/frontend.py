@@ -145,6 +145,8 @@ class NetworkProgram(ABC):
     """What a person calls the model: the name of its class, or of its file."""
     backend: str
     """Name of the backend whose programs the tasks are."""
+    kernel_backends: tuple[str, ...] = ()
+    """As of :meth:`Frontend.kernel_backends`; set by who loads the network."""
     tasks: tuple[NetworkTask, ...]
     """In the order of their first call. Two may compute the same."""
     passes: tuple[PassReport, ...]
@@ -216,6 +218,13 @@ class Frontend(ABC):
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A frontend is made like every other part, and needs nothing."""
+
+    def kernel_backends(self, target: Target) -> tuple[str, ...]:
+        """Other backends, the preferred first, whose records its networks can be built of.
+
+        Tasks are tuned with the first of these and of the network's own that takes them.
+        """
+        return ()
 
     @abstractmethod
     def accepts(self, source: object) -> bool:

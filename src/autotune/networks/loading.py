@@ -103,6 +103,7 @@ def load_network(
     options = LoadOptions(target, threads, dict(passes or {}), on_pass, source.asked)
     network = reader.load(source.model, source.example_inputs, options)
     network.wide = source.wide
+    network.kernel_backends = reader.kernel_backends(target)
     noun = f"frontend {reader.name!r}"
     if source.asked and network.fixed is None:
         given = ", ".join([*source.asked.dims, *source.asked.inputs])

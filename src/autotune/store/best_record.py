@@ -1,14 +1,16 @@
-"""Finding the record of a run's fastest trial."""
+"""Finding the fastest record: of a run, or of several backends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Record
 from autotune.store.trial_log import LogEntry, TrialLog
+from autotune.targets import Target
 
-__all__ = ["OwnRecords", "find_best", "find_record"]
+__all__ = ["OwnRecords", "best_of_backends", "find_best", "find_record"]
 
 OwnRecords = Mapping[tuple[MeasureKey, str], Record]
 """Records of a run by what they depend on and their candidate's digest."""
@@ -43,3 +45,29 @@ def find_record(
         return record
     where = RecordFilter(run_id=entry.source, candidate=entry.digest, key=key, imported=False)
     return next(database.records(where), None)
+
+
+def best_of_backends(
+    database: Database, workload: str, machine: Target, backends: Iterable[str]
+) -> Record | None:
+    """The fastest program of a workload on a machine, of what some backends have made.
+
+    Args:
+        database: Where to look.
+        workload: Digest of the workload.
+        machine: With as many cores as there are threads.
+        backends: Names of the backends.
+    """
+    found = [
+        database.best(
+            RecordFilter(
+                workload=workload,
+                target=machine.fingerprint,
+                backend=backend,
+                threads=machine.cores,
+                status="ok",
+            )
+        )
+        for backend in backends
+    ]
+    return min(filter(None, found), key=attrgetter("rank"), default=None)

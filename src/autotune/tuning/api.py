@@ -170,7 +170,7 @@ def run_tasks(
             guard=guard,
             protocol=options.protocol,
             workers=parts.workers,
-            prepared=lambda: _prepared(meanwhile, models.values()),
+            prepared=lambda: _prepared(meanwhile, [models[name] for name in parts.models]),
             clock=clock,
             began=began,
             network=network,

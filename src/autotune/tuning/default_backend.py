@@ -16,7 +16,7 @@ from autotune.targets import Target
 from autotune.tuning.choices import spec_of
 from autotune.tuning.options import TuneOptions
 
-__all__ = ["backend_for", "compiling_backends", "default_backend"]
+__all__ = ["backend_for", "backend_of_parts", "compiling_backends", "default_backend"]
 
 # The default: the first of these that is installed and compiles for the target. The core has the
 # first one, which compiles for x86-64.
@@ -51,10 +51,8 @@ def backend_for(programs: Sequence[object], options: TuneOptions) -> str:
     That which its search space or runner works with; or which imports its programs; or which all
     of its workloads have been tuned with by now; or the default one of its target.
     """
-    for kind in ("search_space", "runner"):
-        spec = spec_of(kind, options.chosen[kind].name)
-        if spec is not None and spec.backend:
-            return spec.backend
+    if of_parts := backend_of_parts(options):
+        return of_parts[0]
     workloads = [program for program in programs if isinstance(program, Workload)]
     if len(workloads) < len(programs):
         imported = [program for program in programs if not isinstance(program, Workload)]
@@ -64,6 +62,15 @@ def backend_for(programs: Sequence[object], options: TuneOptions) -> str:
                 if all(backend.imports(program) for program in imported):
                     return name
     return _backend_of_records(workloads, options) or default_backend(options.machine)
+
+
+def backend_of_parts(options: TuneOptions) -> tuple[str, ...]:
+    """The backend that the search space or the runner of a run works with; () for any."""
+    for kind in ("search_space", "runner"):
+        spec = spec_of(kind, options.chosen[kind].name)
+        if spec is not None and spec.backend:
+            return (spec.backend,)
+    return ()
 
 
 def _backend_of_records(workloads: Sequence[Workload], options: TuneOptions) -> str | None:

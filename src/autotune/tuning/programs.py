@@ -147,7 +147,8 @@ def tasks_on_backends(
         refused: Takes, by position among those given, the error of each program that no backend
             can take; without it such an error is raised, and names the program.
         fallen: Takes, by position, why the search space refuses a program that is searched in the
-            space that its backend falls back to; without it no backend falls back.
+            space that its backend falls back to; without it no backend falls back. With it,
+            backends do not compete: the first that takes a program has it.
         measures: Whether programs are to be timed: the target is then a machine that is here.
 
     Raises:
@@ -203,18 +204,23 @@ def _on_each_backend(
     warnings: list[str],
     falls_back: bool,
 ) -> list[TaskOnBackend]:
-    """A program, which comes after those of ``titles``, on every backend that can take it."""
+    """A program, which comes after those of ``titles``, on every backend that can take it.
+
+    Or, if backends fall back, on the first that need not, or else on the first that can.
+    """
     failures: dict[str, AutotuneError] = {}
     found: list[TaskOnBackend] = []
     title = ""
     found_by = import_on_each(task.program, backends, failures, warnings, task.imported)
-    for name, it in found_by.items():
+    attempts = [(name, False) for name in found_by]
+    attempts += [(name, True) for name in found_by if falls_back]
+    for name, to_fallback in attempts:
+        it, backend = found_by[name], backends[name]
         title = title or _title(task, it.workload, titles)
         _check_memory(title, it.workload)
-        backend = backends[name]
         try:
             backend.check_workload(it.workload)
-            space, refusal = _space_of(it, name, backend, options, falls_back)
+            space, refusal = _space_of(it, name, backend, options, to_fallback)
         except AutotuneError as error:
             failures[name] = error
             continue
@@ -232,8 +238,11 @@ def _on_each_backend(
             least_untuned=it.least_untuned,
         )
         found.append(taken)
+        if falls_back:
+            return found
     if not found:
-        raise no_backend_error({**unusable, **failures})
+        last = dict([*failures.items()][-1:]) if falls_back else {**unusable, **failures}
+        raise no_backend_error(last)
     warnings += [_left_out(name, error, title) for name, error in failures.items()]
     return [evolve(one, competes=len(found) > 1) for one in found]
 
@@ -404,21 +413,28 @@ def import_on_each(
     """The program as each backend imports it; errors are added to ``failures``.
 
     A backend that does not import programs of this kind makes one of its own, from what another
-    one has read. What is ``known`` of a backend, by its name, is not imported again.
+    one has read. What is ``known`` of a backend, by its name, is not imported again, and nothing
+    is where there is such a reader.
     """
     if isinstance(program, Workload):
         return {name: _made_from(program, backend) for name, backend in backends.items()}
+    if known:
+        first, *_ = known.values()
+        return {
+            name: _read(known[name]) if name in known else _made_from(first.workload, backend)
+            for name, backend in backends.items()
+        }
     importers = [name for name, backend in backends.items() if backend.imports(program)]
     if not importers:
         raise _not_imported(program, backends)
     imported: dict[str, _Imported] = {}
     for name in importers:
         try:
-            read = known.get(name) or _import(program, name, backends[name])
+            read = _import(program, name, backends[name])
         except AutotuneError as error:
             failures[name] = error
         else:
-            imported[name] = _Imported(read.workload, read.program, read.least_untuned)
+            imported[name] = _read(read)
     result: dict[str, _Imported] = {}
     for name in backends:
         if name in imported:
@@ -431,6 +447,10 @@ def import_on_each(
                 f"program of its own, made from what {reader!r} has read"
             )
     return result
+
+
+def _read(imported: ImportedProgram) -> _Imported:
+    return _Imported(imported.workload, imported.program, imported.least_untuned)
 
 
 def _made_from(workload: Workload, backend: Backend) -> _Imported:

@@ -41,6 +41,7 @@ class RunParts:
         programs: How many programs there are, each on one backend or on several.
         warnings: What a person should know, such as that a backend cannot take part.
         workers: Those that the measurers of the tasks share.
+        models: Names of the backends whose models the tasks ask.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -49,6 +50,7 @@ class RunParts:
     programs: int
     warnings: tuple[str, ...]
     workers: SharedWorkers
+    models: tuple[str, ...]
 
 
 def resolve_run(
@@ -107,7 +109,9 @@ def resolve_run(
     if options.preset is not None:
         warnings = [*options.preset.caveats, *warnings]
     spec = _run_spec(tasks, options)
-    return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings), workers)
+    asked = tuple(dict.fromkeys(it.backend_name for it in tasks if not it.refusal))
+    asked = tuple(name for name in asked if name in models)
+    return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings), workers, asked)
 
 
 def _untrained(options: TuneOptions) -> list[str]:

@@ -31,12 +31,15 @@ class RunProcesses:
     Attributes:
         options: Of the run, with its backends.
         starts_late: Whether models and workers are started only once they are needed.
+        prefers_first: Whether those of the first backend only get ready: it probably takes all
+            programs.
         models: What holds the models for each backend.
         workers: Those that measurers share.
     """
 
     options: TuneOptions
     starts_late: bool = field(default=False, kw_only=True)
+    prefers_first: bool = field(default=False, kw_only=True)
     models: Mapping[str, ModelHost] = field(init=False)
     workers: SharedWorkers = field(factory=SharedWorkers, init=False)
     _ending: ExitStack = field(factory=ExitStack, init=False)
@@ -45,9 +48,9 @@ class RunProcesses:
         self.models = model_hosts(self.options)
         with ExitStack() as stack:
             stack.callback(self.workers.close)
-            for host in self.models.values():
+            for backend, host in self.models.items():
                 stack.callback(host.close)
-                if not self.starts_late:
+                if not self.starts_late and backend in self._early:
                     host.start()
             self._ending = stack.pop_all()
         return self
@@ -67,7 +70,7 @@ class RunProcesses:
         is_usual = options.chosen["measurer"].name == KINDS["measurer"]
         if not is_usual or options.uses_engine or options.machine.kind != "cpu":
             return
-        for backend in options.backend:
+        for backend in self._early:
             setup = WorkerSetup(
                 backend,
                 options.machine,
@@ -76,6 +79,10 @@ class RunProcesses:
                 options.observers,
             )
             self.workers.get(setup).start()
+
+    @property
+    def _early(self) -> tuple[str, ...]:
+        return self.options.backend[:1] if self.prefers_first else self.options.backend
 
 
 def is_probably_answered(options: TuneOptions, network: str) -> bool:

@@ -494,3 +494,16 @@ def test_instructions_are_in_objects(name: str, tmp_path: Path) -> None:
     exported(kernel, "object", tmp_path)
     with pytest.raises(UnsupportedWorkload, match="instructions, which are not printed as C"):
         exported(kernel, "c", tmp_path)
+
+
+def test_all_that_is_made_of_a_constant_at_once_is_given_memory() -> None:
+    """Columns of signed bytes, and their sums, by which products are corrected."""
+    name = "cascadelake-2core"
+    workload = gemm(m=32, n=64, k=64, dtype="int8").with_constants("B")
+    candidate = candidate_of(workload, "packed-root", preset(name))
+    kernel = kernel_of("product", [(candidate, preset(name), machine_of(preset(name)))])
+    pack, run = kernel.calls
+    sums, columns = 64 * 4, 64 * 64
+    assert [it.name for it in pack.arguments] == ["B", "packed_B", "packed_B_"]
+    assert sorted(it.shape[0] for it in pack.arguments[1:]) == [sums, columns]
+    assert pack.positions[1:] == run.positions[3:]

@@ -21,6 +21,7 @@ from autotune.backends import (
     cubin_architecture,
     find_cuda_compiler,
     park_threads,
+    serial_seconds,
 )
 from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import Workload
@@ -151,7 +152,7 @@ class TVMBackend(Backend):
 
     def least_untuned(self, workload: Workload) -> float:
         """From the additions of floats in it that wait for one another."""
-        return untuned.of_workload(workload)
+        return serial_seconds(workload)
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Print the candidate's loop nest, or replay its steps, and run TVM's passes.

@@ -27,7 +27,14 @@ from autotune_tvm.passes.request_tiles import TILES
 from autotune_tvm.tir_emitter import Entry, TIREmitter
 from autotune_tvm.tir_program import sequence
 
-__all__ = ["Argument", "PrintedFunctions", "is_printable", "print_functions", "printed_functions"]
+__all__ = [
+    "Argument",
+    "PrintedFunctions",
+    "imported_arguments",
+    "is_printable",
+    "print_functions",
+    "printed_functions",
+]
 
 _FLOAT_BYTES = 4
 
@@ -94,7 +101,7 @@ def printed_functions(request: BuildRequest) -> PrintedFunctions:
     if request.program is None:
         arguments = _arguments(request.workload)
     else:
-        arguments = _imported_arguments(request.program)
+        arguments = imported_arguments(request.program)
     width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
     return print_functions(request.candidate, arguments, width)
 
@@ -106,7 +113,7 @@ def _arguments(workload: Workload) -> tuple[Argument, ...]:
 
 
 @lru_cache(maxsize=64)
-def _imported_arguments(program: str) -> tuple[Argument, ...]:
+def imported_arguments(program: str) -> tuple[Argument, ...]:
     """Those of the function that was imported, in its order and with its extents."""
     from autotune_tvm.importer import argument_names, module_from_text
 

@@ -9,30 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from autotune.ir.workloads import Workload
+from autotune.backends import LEAST_IN_SUM, SECONDS_PER_ADDITION
 
-__all__ = ["of_function", "of_workload"]
-
-# An addition of floats that waits for the last one takes two cycles or more on every x86-64
-# processor, and none has more than six and a half billion cycles a second.
-_SECONDS_PER_ADDITION = 0.3e-9
-# Of fewer, LLVM may unroll all loops of a sum; it can then vectorise those around it.
-_LEAST_IN_SUM = 256
-
-
-def of_workload(workload: Workload) -> float:
-    """Seconds that a call of the function made from a workload takes at least; 0.0 if not known.
-
-    The loops of a sum are the innermost ones there.
-    """
-    sums = [
-        stage
-        for stage in workload.stages
-        if stage.combiner == "add"
-        and stage.output.element.is_float
-        and math.prod(axis.extent for axis in stage.reduce_axes) >= _LEAST_IN_SUM
-    ]
-    return _SECONDS_PER_ADDITION * sum(stage.points for stage in sums)
+__all__ = ["of_function"]
 
 
 def of_function(function: Any) -> float:
@@ -41,7 +20,7 @@ def of_function(function: Any) -> float:
     Args:
         function: An unscheduled ``PrimFunc``.
     """
-    return _SECONDS_PER_ADDITION * _dependent_additions(function.body, ())
+    return SECONDS_PER_ADDITION * _dependent_additions(function.body, ())
 
 
 def _dependent_additions(node: Any, loops: tuple[Any, ...]) -> int:
@@ -81,7 +60,7 @@ def _of_block(realize: Any, loops: tuple[Any, ...]) -> int:
         if kinds.get(loop.loop_var) != tirx.IterVar.CommReduce:
             break
         in_sum *= int(loop.extent)
-    return math.prod(int(loop.extent) for loop in loops) if in_sum >= _LEAST_IN_SUM else 0
+    return math.prod(int(loop.extent) for loop in loops) if in_sum >= LEAST_IN_SUM else 0
 
 
 def _adds_floats(block: Any) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tvm
 from autotune_tvm import relax_pipelines
+from autotune_tvm.importer import import_module
 from autotune_tvm.networks.apply_records import ApplyRecords
 from entry_points import installed_as_declared
 from tvm import relax, tirx
@@ -86,6 +87,32 @@ def test_found_records_are_applied_and_the_rest_is_untouched(tuned: Path) -> Non
     np.testing.assert_allclose(outputs(scheduled), outputs(module), rtol=1e-5, atol=1e-6)
     again = functions(ApplyRecords(tuned, threads=1)(scheduled))
     assert all(again[name].same_as(after_) for name, after_ in functions(scheduled).items())
+
+
+@pytest.mark.needs("gcc")
+def test_what_the_native_backend_tuned_becomes_kernels_or_tir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = fused(network({"x": "a", "w": "b", "b": "c"}))
+    (linear,) = [name for name in functions(module) if "matmul" in name]
+    path = tmp_path / "records.db"
+    workload, _ = import_module(functions(module)[linear])
+    autotune.tune(workload, database=path, trials=4, threads=1, backend="native")
+    wanted = outputs(module)
+    kernels = ApplyRecords(path, threads=1)(module)
+    assert functions(kernels).keys() == functions(module).keys() - {linear}
+    np.testing.assert_allclose(outputs(kernels), wanted, rtol=1e-5, atol=1e-6)
+    relax_pipelines.register()
+    piped = relax.get_pipeline("autotune", database=path, threads=1)(
+        network({"x": "a", "w": "b", "b": "c"})
+    )
+    np.testing.assert_allclose(outputs(piped), wanted, rtol=1e-5, atol=1e-6)
+    assert len(functions(piped)) < len(functions(module))
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    as_tir = ApplyRecords(path, threads=1, tir=True)(module)
+    assert functions(as_tir)[linear].attrs["tirx.is_scheduled"]
+    monkeypatch.delenv("CC")
+    np.testing.assert_allclose(outputs(as_tir), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_the_database_is_the_current_one(tuned: Path) -> None:

@@ -11,7 +11,7 @@ from autotune_tvm.networks.apply import PREPACKED, scheduled_function
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.graph import array_of
-from autotune_tvm.networks.prepack import _Packer
+from autotune_tvm.networks.prepack import Packer
 from autotune_tvm.networks.program import RelaxProgram
 from autotune_tvm.printed import printed_functions
 from relax_networks import const, network, op, weights
@@ -141,8 +141,7 @@ def test_a_network_runs_the_kernel_that_is_timed(target: Target) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_no_statement_writes_is_zero(dtype: str) -> None:
-    kind = relax.TensorType((2, 4), dtype)
-    packer = _Packer(lambda operand, result: None, (kind,), 1)
+    packer = Packer(lambda operand, result: None, (((2, 4), dtype),), 1)
     (found,) = packer.packed(relax.const(np.ones((2, 4), np.float32)))
     assert str(found.value.dtype) == dtype
     assert not array_of(found).astype(np.float32).any()

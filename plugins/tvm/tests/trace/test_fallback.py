@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from autotune_tvm.backend import TVMBackend
 from tvm import te, topi
 
 from autotune.errors import AutotuneError, UnsupportedWorkload
@@ -75,6 +76,28 @@ def test_what_the_space_refuses_is_taken_by_the_traces() -> None:
     assert not tasks[0].refusal and tasks[1].refusal == "a rule refuses 'y'"
     assert fallen == {1: tasks[1].refusal}
     assert set(refused) == {2} and "scatters: index 0" in str(refused[2])
+
+
+def test_the_first_backend_that_need_not_fall_back_takes_a_program() -> None:
+    fallen: dict[int, str] = {}
+    known = {"tvm": TVMBackend()}
+    given = [
+        evolve(
+            it,
+            imported={name: backend.import_program(it.program) for name, backend in known.items()},
+        )
+        for it in GIVEN[:2]
+    ]
+    options = evolve(OPTIONS, backend=("native", "tvm"))
+    tasks, warnings = tasks_on_backends(given, options, {}, fallen)
+    assert [(task.title, task.backend_name, task.space.name) for task in tasks] == [
+        ("product", "native", "sketch"),
+        ("gram", "tvm", "trace"),
+    ]
+    assert not warnings and fallen == {1: "a rule refuses 'y'"}
+    models = model_hosts(options)
+    parts = resolve_run(given, options, models, {}, {})
+    assert parts is not None and set(models) == {"native", "tvm"} and parts.models == ("native",)
 
 
 def test_without_asking_nothing_falls_back() -> None:

@@ -13,11 +13,13 @@ from autotune.backends.backend import (
     InvalidSchedule,
     LoweredProgram,
 )
+from autotune.backends.serial_sums import serial_seconds
 from autotune.errors import (
     InvalidValueError,
     UnsupportedTarget,
     UnsupportedWorkload,
 )
+from autotune.ir.workloads import Workload
 from autotune.sketches import (
     GPU_STEP_NAMES,
     STEP_TYPES,
@@ -101,6 +103,10 @@ class NativeBackend(Backend):
         raise UnsupportedWorkload(
             f"backend 'native' prints workloads, and reads no {type(program).__name__}"
         )
+
+    def least_untuned(self, workload: Workload) -> float:
+        """From the additions of floats in it that wait for one another."""
+        return serial_seconds(workload)
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Print the candidate's loop nest.

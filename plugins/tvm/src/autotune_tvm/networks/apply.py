@@ -24,10 +24,39 @@ from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.printed import is_printable, printed_functions
 from autotune_tvm.scheduled import scheduled_module
 
-__all__ = ["PREPACKED", "apply_functions", "default_function", "scheduled_function"]
+__all__ = [
+    "PREPACKED",
+    "apply_functions",
+    "default_function",
+    "request_for",
+    "scheduled_function",
+]
 
 PREPACKED = "autotune.prepacked"
 """Attribute of a function that takes parameters packed: what packs each of them, by position."""
+
+
+def request_for(function: Any, record: Record, target: Target, threads: int) -> BuildRequest:
+    """What a record schedules, on a function that computes what its own does.
+
+    Args:
+        function: A ``PrimFunc`` that is not scheduled.
+        record: Of a search on this function, or on one that computes the same.
+        target: What it runs on.
+        threads: How many threads it uses.
+
+    Raises:
+        InvalidSchedule: the record is of another function.
+    """
+    wanted = record.candidate.sketch.workload
+    workload, module = import_module(function)
+    if wanted.digest != workload.digest:
+        raise InvalidSchedule(
+            f"record {record.name} is of workload {wanted.name!r}, which is not this function"
+        )
+    program = text_of(module)
+    candidate = record.on(workload, program).scheduled
+    return BuildRequest(workload, program, candidate, target, threads)
 
 
 def scheduled_function(function: Any, record: Record, target: Target, threads: int) -> Any:
@@ -37,10 +66,10 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
     :func:`~autotune_tvm.networks.prepack.prepack_weights` makes its calls fit.
 
     Args:
-        function: A ``PrimFunc`` that is not scheduled.
-        record: Of a search on this function, or on one that computes the same.
-        target: What it runs on.
-        threads: How many threads it uses.
+        function: As of :func:`request_for`, like the others.
+        record: See there.
+        target: See there.
+        threads: See there.
 
     Raises:
         InvalidSchedule: the record is of another function, or cannot be printed or replayed.
@@ -49,15 +78,7 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
         alone = callable_module(module_of(function)[0])
         on_gpu = target.kind == "cuda"
         return (fallback_schedule(alone, target).mod if on_gpu else alone)[ENTRY]
-    workload, module = import_module(function)
-    wanted = record.candidate.sketch.workload
-    if wanted.digest != workload.digest:
-        raise InvalidSchedule(
-            f"record {record.name} is of workload {wanted.name!r}, which is not this function"
-        )
-    program = text_of(module)
-    candidate = record.on(workload, program).scheduled
-    request = BuildRequest(workload, program, candidate, target, threads)
+    request = request_for(function, record, target, threads)
     if not is_printable(request):
         return scheduled_module(request)[ENTRY]
     functions = printed_functions(request)

@@ -13,15 +13,21 @@ from tvm.ir import IRModule
 from autotune.backends import InvalidSchedule
 from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
+from autotune.store.best_record import best_of_backends
 from autotune.store.current import current_database
-from autotune.store.database import Database, RecordFilter
-from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.tuning.options import checked_target
 from autotune_tvm.importer import import_module
-from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
+from autotune_tvm.networks.apply import apply_functions, default_function
 from autotune_tvm.networks.constants import mark_constants
+from autotune_tvm.networks.frontend import RelaxFrontend
+from autotune_tvm.networks.kernels import (
+    NetworkKernel,
+    only_called,
+    recorded_function,
+    with_kernels,
+)
 from autotune_tvm.networks.pipeline import run_passes
 from autotune_tvm.networks.prepack import prepack_weights
 
@@ -36,15 +42,18 @@ class ApplyRecords:
     """A pass: functions of a module get the best schedules that a database has for them.
 
     It belongs after ``FuseTIR``. Functions without a record stay as they are, and so do those
-    that are scheduled already or for which the untuned program is the best one. Functions that
-    get a schedule are marked, so that later passes leave them alone. Constants that a schedule
-    packs are packed at once, where ``main`` is one or several dataflow blocks. Measures nothing.
+    that are scheduled already or for which the untuned program is the best one. Calls of functions
+    that ``native`` tuned become calls of its kernels, which TVM links with what it builds; others
+    get a schedule, and are marked, so that later passes leave them alone. Constants that a
+    schedule packs are packed at once, where ``main`` is one or several dataflow blocks. Measures
+    nothing.
 
     Args:
         database: Path of the database, which is only read; by default that of
             :func:`autotune.database`.
         target: As of :class:`~autotune.tuning.options.TuneOptions`: what records are of.
         threads: Threads that they were measured with; by default one per core.
+        tir: Whether all schedules become TIR, which later passes can read.
 
     Raises:
         DatabaseError: the database cannot be read. What a pass raises later is a ``RuntimeError``
@@ -56,20 +65,27 @@ class ApplyRecords:
         database: str | os.PathLike[str] | None = None,
         target: Target | str | os.PathLike[str] = "cpu",
         threads: int | None = None,
+        *,
+        tir: bool = False,
     ) -> None:
         self._database = _readable(database)
         self._target = checked_target(target, threads)
+        self._tir = tir
 
     def transform_module(self, module: IRModule, _: Any) -> IRModule:
         """The module with the schedules; called by TVM."""
-        found = recorded(mark_constants(module), self._database, self._target)
-        return _applied(module, found, self._target)
+        marked = mark_constants(module)
+        return _applied(
+            module, recorded(marked, self._database, self._target, self._tir), self._target
+        )
 
 
 def autotune_pipeline(
     database: str | os.PathLike[str] | None = None,
     target: Target | str | os.PathLike[str] = "cpu",
     threads: int | None = None,
+    *,
+    tir: bool = False,
 ) -> Any:
     """``relax.get_pipeline("autotune")``: the graph passes of ``tune-model``, then records.
 
@@ -79,6 +95,7 @@ def autotune_pipeline(
         database: As of :class:`ApplyRecords`, like the others.
         target: See there.
         threads: See there.
+        tir: See there.
 
     Returns:
         A pass over modules, for ``relax.build`` afterwards.
@@ -91,7 +108,7 @@ def autotune_pipeline(
 
     def transform(module: IRModule, _: Any) -> IRModule:
         module, _reports = run_passes(module, machine, machine.cores)
-        found = recorded(module, path, machine)
+        found = recorded(module, path, machine, tir)
         for name, function in unscheduled(module).items():
             if name not in found:
                 found[name] = default_function(function, machine, machine.cores)
@@ -101,9 +118,11 @@ def autotune_pipeline(
 
 
 def _applied(module: IRModule, functions: Mapping[str, Any], target: Target) -> IRModule:
-    """The module with these functions, and with the constants packed that they take packed."""
-    applied = apply_functions(module, functions)
-    return prepack_weights(applied, target, target.cores)[0]
+    """The module with these functions and kernels, and the constants packed that they take so."""
+    kernels = [it for it in functions.values() if isinstance(it, NetworkKernel)]
+    others = {name: it for name, it in functions.items() if not isinstance(it, NetworkKernel)}
+    applied, _ = prepack_weights(apply_functions(module, others), target, target.cores)
+    return with_kernels(applied, kernels, target.cores).module
 
 
 def _readable(database: str | os.PathLike[str] | None) -> str:
@@ -113,8 +132,8 @@ def _readable(database: str | os.PathLike[str] | None) -> str:
         return path
 
 
-def recorded(module: IRModule, path: str, target: Target) -> dict[str, Any]:
-    """Scheduled functions by name, of those for which a database has a record."""
+def recorded(module: IRModule, path: str, target: Target, tir: bool) -> dict[str, Any]:
+    """Kernels and scheduled functions by name, of those for which a database has a record."""
     workloads = {
         name: workload
         for name, function in unscheduled(module).items()
@@ -122,17 +141,25 @@ def recorded(module: IRModule, path: str, target: Target) -> dict[str, Any]:
     }
     if not workloads:
         return {}
+    backends = (*RelaxFrontend().kernel_backends(target), RelaxFrontend.backend)
     with open_database(path, read_only=True) as database:
-        records = {name: _best(database, it, target) for name, it in workloads.items()}
+        records = {
+            name: best_of_backends(database, it.digest, target, backends)
+            for name, it in workloads.items()
+        }
+    replaceable = frozenset() if tir else only_called(module)
     found = {}
     for name, record in records.items():
         if record is None or record.scheduled is None:
             continue
         try:
-            function = scheduled_function(module[name], record, target, target.cores)
+            made = recorded_function(
+                name, module[name], record, target, target.cores, tir=name not in replaceable
+            )
         except InvalidSchedule as error:
             raise InvalidSchedule(f"function {name!r}: {error}") from error
-        found[name] = function.with_attr(_SCHEDULED, True)
+        is_kernel = isinstance(made, NetworkKernel)
+        found[name] = made if is_kernel else made.with_attr(_SCHEDULED, True)
     return found
 
 
@@ -152,15 +179,3 @@ def _imported(function: Any) -> Workload | None:
         return import_module(function)[0]
     except AutotuneError:
         return None
-
-
-def _best(database: Database, workload: Workload, target: Target) -> Record | None:
-    return database.best(
-        RecordFilter(
-            workload=workload.digest,
-            target=target.fingerprint,
-            backend="tvm",
-            threads=target.cores,
-            status="ok",
-        )
-    )

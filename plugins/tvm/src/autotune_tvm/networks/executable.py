@@ -39,6 +39,7 @@ class RelaxNetwork(CompiledNetwork):
         tasks: Names of its functions.
         threads: How many threads it uses.
         packed: How many operands of each function were packed when it was built.
+        kernels: What runs the kernels that it is linked with; None where there are none.
     """
 
     def __init__(
@@ -48,13 +49,18 @@ class RelaxNetwork(CompiledNetwork):
         tasks: Iterable[str],
         threads: int,
         packed: Mapping[str, int] = MappingProxyType({}),
+        kernels: Any = None,
     ) -> None:
         self.packed = packed
         self._executable = executable
         self._inputs = tuple(inputs)
         self._tasks = tuple(tasks)
         self._threads = threads
-        self._library = executable.jit()
+        # To link it here, too, would be to write all weights into a library first.
+        self._linked = list(executable.mod.imports)
+        if kernels is not None:
+            executable.mod.import_module(kernels)
+        self._library = executable.mod
         self._machine = self._new_machine()
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -78,11 +84,15 @@ class RelaxNetwork(CompiledNetwork):
         Raises:
             InvalidValueError: the file cannot be written.
         """
+        imported = list(self._library.imports)
         try:
+            _import_only(self._library, self._linked)
             with without_messages():
                 self._executable.export_library(str(path))
         except Exception as error:  # the linker's failure is a RuntimeError, and others
             raise InvalidValueError(f"{str(path)!r} cannot be written: {brief(error)}") from error
+        finally:
+            _import_only(self._library, imported)
         return ()
 
     def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
@@ -129,6 +139,12 @@ class RelaxNetwork(CompiledNetwork):
 
     def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
         return [_as_tensor(array) for array in aligned_inputs(self._inputs, inputs)]
+
+
+def _import_only(module: Any, imported: Iterable[Any]) -> None:
+    module.clear_imports()
+    for each in imported:
+        module.import_module(each)
 
 
 def _as_tensor(array: Array) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.backends.native import NativeBackend
+from autotune.errors import UnsupportedTarget
 from autotune.networks import Frontend, LoadOptions, NetworkProgram
+from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.sources import SUFFIXES, check_file, is_source, read_source
@@ -30,6 +33,14 @@ class RelaxFrontend(Frontend):
     def accepts(self, source: object) -> bool:
         """Whether it reads sources of this kind, by class or suffix; imports no compiler."""
         return is_source(source)
+
+    def kernel_backends(self, target: Target) -> tuple[str, ...]:
+        """On x86-64 CPUs the core's own backend, whose kernels are linked with the network."""
+        try:
+            NativeBackend().check_target(target)
+        except UnsupportedTarget:
+            return ()
+        return (NativeBackend.name,)
 
     def check_file(self, path: Path) -> None:
         """Parse a file.

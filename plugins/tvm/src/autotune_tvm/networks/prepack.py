@@ -3,44 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from attrs import frozen
 from tvm import relax, tirx
 from tvm.ir import Call, IRModule, Tuple
+from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.runtime import empty
 
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
 from autotune_tvm.networks.apply import PREPACKED
-from autotune_tvm.networks.graph import ENTRY, Graph, Replace, array_of, operator_of, rewrite
+from autotune_tvm.networks.graph import ENTRY, array_of, operator_of
 
-__all__ = ["prepack_weights"]
+__all__ = ["Callee", "Packer", "prepack_weights", "with_callees"]
+
+Callee = Callable[[Sequence[Any], Any], Any]
+"""Makes a call of what takes a function's place, of its arguments and of the call as it was."""
 
 
 @frozen(eq=False)
-class _Packer:
+class Packer:
     """What packs one operand of a function.
 
     Attributes:
         function: Compiled: from the operand to the packed ones.
-        kinds: Types of the packed operands.
+        kinds: Shapes and element types of the packed operands.
         threads: How many it runs on.
     """
 
     function: Any
-    kinds: tuple[Any, ...]
+    kinds: tuple[tuple[tuple[int, ...], str], ...]
     threads: int
 
     def packed(self, operand: Any) -> list[Any]:
         """The packed constants."""
         array = array_of(operand)
         assert array is not None  # it is a constant
-        results = [
-            empty([int(extent) for extent in kind.shape], str(kind.dtype)) for kind in self.kinds
-        ]
+        results = [empty(shape, dtype) for shape, dtype in self.kinds]
         for result in results:
             # Elements that no statement writes are read by none that matters, and are no NaN.
             _bits(result)[...] = 0
@@ -73,7 +75,7 @@ def prepack_weights(
     Raises:
         BuildFailed: what packs does not compile.
     """
-    packers: dict[tuple[str, int], _Packer] = {}
+    packers: dict[tuple[str, int], Packer] = {}
     functions: dict[str, tuple[Any, Any]] = {}
     for variable, scheduled in module.functions_items():
         name = str(variable.name_hint)
@@ -84,13 +86,15 @@ def prepack_weights(
         for position, packing in packings.items():
             entry = IRModule({ENTRY: packing.with_attr("global_symbol", ENTRY)})
             compiled = compiler.compile_module(entry, target, threads)[ENTRY]
-            kinds = tuple(parameter.ty for parameter in packing.params[1:])
-            packers[name, position] = _Packer(compiled, kinds, threads)
+            types = (parameter.ty for parameter in packing.params[1:])
+            kinds = tuple((tuple(map(int, it.shape)), str(it.dtype)) for it in types)
+            packers[name, position] = Packer(compiled, kinds, threads)
         # A variable of its own: that of a function has its type, with the unpacked operand's.
         functions[name] = relax.BlockBuilder().add_func(function, name), function
     if not functions:
         return module, {}
-    changed = rewrite(module, _packed_calls(packers, functions))
+    callees = {name: _calls(variable) for name, (variable, _) in functions.items()}
+    changed = with_callees(module, callees, packers)
     whole = dict(
         functions.get(str(variable.name_hint), (variable, body))
         for variable, body in changed.functions_items()
@@ -105,26 +109,62 @@ def _packings(function: Any) -> dict[int, Any]:
     return {int(at): packer for at, packer in function.attrs.get(PREPACKED, {}).items()}
 
 
-def _packed_calls(
-    packers: Mapping[tuple[str, int], _Packer], functions: Mapping[str, tuple[Any, Any]]
-) -> Replace:
-    """What gives calls the packed constants; each is packed once."""
+def _calls(variable: Any) -> Callee:
+    def call(arguments: Sequence[Any], old: Any) -> Any:
+        rest = [variable, Tuple(arguments), *old.args[2:]]
+        return Call(old.op, rest, old.attrs, old.ty_args)
+
+    return call
+
+
+def with_callees(
+    module: IRModule,
+    callees: Mapping[str, Callee],
+    packers: Mapping[tuple[str, int], Packer],
+) -> IRModule:
+    """The module with other calls in the place of some functions' calls.
+
+    Args:
+        module: A network.
+        callees: What makes the new calls, by name of the function that is called now.
+        packers: What packs constants that the new calls take packed, by function and position;
+            each constant is packed once.
+    """
     packed: dict[tuple[str, int, Any], list[Any]] = {}
 
-    def replace(call: Any, graph: Graph) -> Any:
-        name = str(call.args[0].name_hint) if operator_of(call) == "call_tir" else ""
-        if name not in functions:
-            return None
-        arguments: list[Any] = []
-        for position, argument in enumerate(call.args[1].fields):
+    def arguments_of(name: str, given: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for position, argument in enumerate(given):
             if (name, position) not in packers:
-                arguments.append(argument)
+                found.append(argument)
                 continue
             key = name, position, argument
             if key not in packed:
                 packed[key] = packers[name, position].packed(argument)
-            arguments += packed[key]
-        rest = [functions[name][0], Tuple(arguments), *call.args[2:]]
-        return Call(call.op, rest, call.attrs, call.ty_args)
+            found += packed[key]
+        return found
 
-    return replace
+    def changed(call: Any) -> Any:
+        name = str(call.args[0].name_hint) if operator_of(call) == "call_tir" else ""
+        if name not in callees:
+            return call
+        return callees[name](arguments_of(name, call.args[1].fields), call)
+
+    calls = _Calls(module, changed)
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            calls.builder_.update_func(variable, calls.visit_expr(function))
+    return calls.builder_.get()
+
+
+@mutator  # type: ignore[untyped-decorator]
+class _Calls(PyExprMutator):  # type: ignore[misc]
+    """Changes calls."""
+
+    def __init__(self, module: IRModule, changed: Callable[[Any], Any]) -> None:
+        super().__init__(module)
+        self.changed = changed
+
+    def visit_call_(self, call: Any) -> Any:
+        """The new call."""
+        return self.changed(self.visit_expr_post_order(call))

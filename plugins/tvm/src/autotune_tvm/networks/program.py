@@ -18,11 +18,12 @@ from autotune.networks.cuda_file import cuda_network
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler
-from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
+from autotune_tvm.networks.apply import apply_functions, default_function
 from autotune_tvm.networks.device_plan import device_plan
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.extraction import extract_tasks
 from autotune_tvm.networks.graph import ENTRY, constant_bytes
+from autotune_tvm.networks.kernels import NetworkKernel, recorded_function, with_kernels
 from autotune_tvm.networks.pipeline import run_passes
 from autotune_tvm.networks.prepack import prepack_weights
 from autotune_tvm.networks.sources.source import (
@@ -77,26 +78,31 @@ class RelaxProgram(NetworkProgram):
             BuildFailed: the compiler rejected it; names the task.
             InvalidSchedule: a record cannot be replayed; names the task.
         """
-        functions = {}
+        functions: dict[str, Any] = {}
+        kernels: list[NetworkKernel] = []
         for task in self.tasks:
             record = chosen.get(task.name)
             try:
                 if record is None:
                     functions[task.name] = default_function(task.program, target, threads)
-                else:
-                    functions[task.name] = scheduled_function(
-                        task.program, record, target, threads
-                    )
+                    continue
+                made = recorded_function(task.name, task.program, record, target, threads)
             except InvalidSchedule as error:
                 raise InvalidSchedule(f"task {task.name!r}: {error}") from error
+            if isinstance(made, NetworkKernel):
+                kernels.append(made)
+            else:
+                functions[task.name] = made
         scheduled = apply_functions(self.module, functions)
         if target.kind == "cuda":
             plan = device_plan(scheduled, self.inputs, self.outputs, target)
             return cuda_network(plan, target)
         scheduled, packed = prepack_weights(scheduled, target, threads)
+        linked = with_kernels(scheduled, kernels, threads)
         names = [task.name for task in self.tasks]
-        built = build_module(scheduled, target, threads)
-        return RelaxNetwork(built, self.inputs, names, threads, packed)
+        built = build_module(linked.module, target, threads)
+        packed |= linked.packed
+        return RelaxNetwork(built, self.inputs, names, threads, packed, linked.library)
 
 
 def load_network(source: Source, options: LoadOptions) -> RelaxProgram:

@@ -6,7 +6,14 @@ from typing import Any
 
 from autotune.backends import BuildRequest, Executable, LoweredProgram
 from autotune.backends.native import NativeBackend, candidate_of
-from autotune.backends.native.exports import Kernel, ffi_file, kernel_of, machine_of, object_of
+from autotune.backends.native.exports import (
+    Entry,
+    Kernel,
+    ffi_file,
+    kernel_of,
+    machine_of,
+    object_of,
+)
 from autotune.backends.native.machine_code import digest_of
 from autotune_tvm import artefact
 from autotune_tvm.executable import PackedArray, PackedOperand, packer_name
@@ -34,11 +41,11 @@ class NativeRPCBackend(ServedBackend, NativeBackend):
         kernel = _kernel(request)
         whole = object_of(kernel)
         stored = _stored(kernel, request, digest_of(whole))
-        packers = {
-            packer_name(operand.position): call.name
-            for operand, call in zip(stored.packed, kernel.calls, strict=False)
-        }
-        parts = {"kernel.o": whole, "functions.c": ffi_file(kernel, packers).encode()}
+        *packers, run = kernel.calls
+        names = (packer_name(operand.position) for operand in stored.packed)
+        entries = [Entry.of(kernel, *it) for it in zip(packers, names, strict=True)]
+        entries.append(Entry.of(kernel, run, "main"))
+        parts = {"kernel.o": whole, "functions.c": ffi_file([kernel], entries).encode()}
         return Linkable(parts, stored, self._toolchain.link_parts, stored.digest)
 
 
@@ -55,8 +62,7 @@ def _stored(kernel: Kernel, request: BuildRequest, digest: str) -> artefact.Stor
     *packers, _ = kernel.calls
     packed = []
     for call in packers:
-        position, memory = call.positions[0], call.arguments[1]
-        names.append(workload.inputs[position].name)
-        array = PackedArray(memory.shape, "uint8")
-        packed.append(PackedOperand(len(names) - 1, (array,)))
+        names.append(workload.inputs[call.positions[0]].name)
+        arrays = (PackedArray(memory.shape, "uint8") for memory in call.arguments[1:])
+        packed.append(PackedOperand(len(names) - 1, tuple(arrays)))
     return artefact.StoredProgram(tuple(names), digest, tuple(packed))

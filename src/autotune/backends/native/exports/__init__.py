@@ -1,6 +1,12 @@
 """Kernels as files for other programs: C, objects, shared libraries, libraries of TVM-FFI."""
 
-from autotune.backends.native.exports.files import FORMATS, export_kernel, object_of
+from autotune.backends.native.exports.files import (
+    FORMATS,
+    combined_object,
+    export_kernel,
+    object_of,
+    shared_library,
+)
 from autotune.backends.native.exports.kernel import Kernel, kernel_of, missing_extensions
 from autotune.backends.native.exports.machines import (
     Machine,
@@ -8,12 +14,15 @@ from autotune.backends.native.exports.machines import (
     machine_of,
     machine_of_triple,
 )
-from autotune.backends.native.exports.tvm_ffi import ffi_file
+from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file
 
 __all__ = [
     "FORMATS",
+    "Entry",
     "Kernel",
     "Machine",
+    "Taken",
+    "combined_object",
     "export_kernel",
     "ffi_file",
     "is_triple",
@@ -22,4 +31,5 @@ __all__ = [
     "machine_of_triple",
     "missing_extensions",
     "object_of",
+    "shared_library",
 ]

@@ -17,16 +17,17 @@ from autotune.backends.native.exports.c_interface import c_file, header
 from autotune.backends.native.exports.kernel import Kernel
 from autotune.backends.native.exports.llvm_interface import exported_names, interface, prefix_of
 from autotune.backends.native.exports.machines import Machine
-from autotune.backends.native.exports.tvm_ffi import ffi_file
+from autotune.backends.native.exports.tvm_ffi import Entry, ffi_file
 from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, one_line
 from autotune.store.jsonl import replacing
 
-__all__ = ["FORMATS", "export_kernel", "object_of"]
+__all__ = ["FORMATS", "combined_object", "export_kernel", "object_of", "shared_library"]
 
 _MARK = b"tuned by autotune"
 _HEAD_BYTES = 1 << 10
 _MESSAGE_LIMIT = 400
+_FOR_LIBRARIES = ("-O2", "-fPIC", "-fvisibility=hidden")
 
 Files = Mapping[str, bytes]
 
@@ -94,7 +95,10 @@ def _as_shared(kernel: Kernel, _: str) -> Files:
 
 
 def _as_tvm_ffi(kernel: Kernel, _: str) -> Files:
-    return {".so": _linked(kernel, "tvm-ffi", ffi_file(kernel))}
+    entries = [Entry.of(kernel, call) for call in kernel.calls]
+    entries.append(Entry.of(kernel, kernel.calls[-1], "main"))
+    sizes = [size for size in kernel.sizes if size.each is None]
+    return {".so": _linked(kernel, "tvm-ffi", ffi_file([kernel], entries, sizes))}
 
 
 FORMATS: Mapping[str, tuple[str, Callable[[Kernel, str], Files]]] = MappingProxyType(
@@ -121,24 +125,57 @@ def object_of(kernel: Kernel) -> bytes:
     return compile_library(texts, machine.triple, processor, exported_names(kernel))
 
 
-def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
-    """A shared library of a kernel and what a source file adds to it."""
-    machine = kernel.variants[0].machine
-    compiler = _compiler(machine, format_name)
+def combined_object(kernels: Sequence[Kernel], source: str, purpose: str) -> bytes:
+    """One object file of several kernels and of a source file of C that calls them.
+
+    Args:
+        kernels: Kernels for one kind of machine.
+        source: The text of that file.
+        purpose: What it is for, in messages.
+
+    Raises:
+        BuildFailed: LLVM or the C compiler rejects it, or there is no such compiler.
+    """
+    compiler = _compiler(kernels[0].variants[0].machine, purpose)
     with tempfile.TemporaryDirectory() as folder:
-        whole, result = Path(folder, "kernel.o"), Path(folder, "kernel.so")
-        whole.write_bytes(object_of(kernel))
-        given = [str(whole)]
-        if source:
-            added = Path(folder, "added.c")
-            added.write_text(source, encoding="utf-8")
-            given = [str(added), *given]
-        options = ["-O2", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden", "-o", str(result)]
-        _run([*compiler, *options, *given, "-Wl,--as-needed", "-lm"])
+        result, added = Path(folder, "combined.o"), Path(folder, "added.c")
+        added.write_text(source, encoding="utf-8")
+        parts = [Path(folder, f"kernel{number}.o") for number in range(len(kernels))]
+        for part, kernel in zip(parts, kernels, strict=True):
+            part.write_bytes(object_of(kernel))
+        options = [*_FOR_LIBRARIES, "-r", "-nostdlib", "-o", str(result)]
+        _run([*compiler, *options, str(added), *map(str, parts)])
         return result.read_bytes()
 
 
-def _compiler(machine: Machine, format_name: str) -> Sequence[str]:
+def shared_library(whole: bytes, machine: Machine, purpose: str) -> bytes:
+    """A shared library of an object file.
+
+    Args:
+        whole: The object file.
+        machine: What it is for.
+        purpose: What it is for, in messages.
+
+    Raises:
+        BuildFailed: the C compiler cannot link it, or there is none.
+    """
+    compiler = _compiler(machine, purpose)
+    with tempfile.TemporaryDirectory() as folder:
+        given, result = Path(folder, "whole.o"), Path(folder, "library.so")
+        given.write_bytes(whole)
+        options = ["-fPIC", "-pthread", "-shared", "-o", str(result)]
+        _run([*compiler, *options, str(given), "-Wl,--as-needed", "-lm"])
+        return result.read_bytes()
+
+
+def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
+    """A shared library of a kernel and what a source file adds to it."""
+    purpose = f"format {format_name}"
+    whole = combined_object([kernel], source, purpose) if source else object_of(kernel)
+    return shared_library(whole, kernel.variants[0].machine, purpose)
+
+
+def _compiler(machine: Machine, purpose: str) -> Sequence[str]:
     """The command of a C compiler that links for a machine.
 
     Raises:
@@ -152,8 +189,8 @@ def _compiler(machine: Machine, format_name: str) -> Sequence[str]:
     ]
     if shutil.which(command[0]) is None:
         raise BuildFailed(
-            f"format {format_name} is linked by a C compiler, and there is no {command[0]!r}: "
-            "install it, name another one by CC, or export as object or c"
+            f"{purpose} is linked by a C compiler, and there is no {command[0]!r}: install it, or "
+            "name another one by CC"
         )
     return command
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from attrs import frozen
 
@@ -279,20 +279,18 @@ def _variant(name: str, candidate: Candidate, machine: Machine) -> Variant:
     given = _arguments(workload)
     first = len(given)
     packs, packed, sizes, taken = [], [], [], {argument.name for argument in given}
-    for one in layout.packed:
-        constant = given[one.position]
-        own = _unique(f"packed_{constant.name}", taken)
-        memory = Argument(own, "", (layout.scratch[one.scratch].bytes(1),), True)
-        packed.append((memory, first + one.scratch))
-        sizes.append(Size(f"{name}_{own}_bytes", memory.shape[0]))
-        packs.append(
-            Call(
-                f"{name}_pack{own.removeprefix('packed')}",
-                one.entry,
-                (constant, memory),
-                (one.position, first + one.scratch),
-            )
-        )
+    for entry, group in groupby(layout.packed, lambda it: it.entry):
+        made = []
+        for one in group:
+            constant = given[one.position]
+            own = _unique(f"packed_{constant.name}", taken)
+            memory = Argument(own, "", (layout.scratch[one.scratch].bytes(1),), True)
+            made.append((memory, first + one.scratch))
+            sizes.append(Size(f"{name}_{own}_bytes", memory.shape[0]))
+        memories, places = zip(*made, strict=True)
+        call = f"{name}_pack{memories[0].name.removeprefix('packed')}"
+        packs.append(Call(call, entry, (constant, *memories), (one.position, *places)))
+        packed += made
     parts, size = _scratch(name, layout, first)
     run = Call(
         name,

@@ -8,13 +8,14 @@ starts tasks on its threads, which stays null elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Sequence
+
+from attrs import frozen
 
 from autotune.backends.native.exports.c_interface import header
 from autotune.backends.native.exports.kernel import Argument, Call, Kernel, Size
 
-__all__ = ["ffi_file"]
+__all__ = ["Entry", "Taken", "ffi_file"]
 
 # Codes of DLPack.
 _KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
@@ -25,6 +26,7 @@ _SUPPORT = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
   int32_t type;
@@ -116,13 +118,17 @@ static int taken(const char *function, int number, const any *given, const expec
 typedef struct { size_t size; void *memory; } room;
 
 static pthread_key_t key;
+static pid_t owner;
 
 static void freed(void *held) {
   free(((room *)held)->memory);
   free(held);
 }
 
-__attribute__((constructor)) static void begin(void) { pthread_key_create(&key, freed); }
+__attribute__((constructor)) static void begin(void) {
+  pthread_key_create(&key, freed);
+  owner = getpid();
+}
 
 __attribute__((destructor)) static void end(void) {
   room *held = pthread_getspecific(key);
@@ -148,7 +154,13 @@ static void *scratch_of(size_t size) {
 typedef struct { void *sync; int32_t count; } group;
 typedef struct { autotune_task *task; void *const *arrays; int64_t count; } work;
 
-EXPORTED int (*__TVMBackendParallelLaunch)(int (*)(int, group *, void *), void *, int);
+EXPORTED __attribute__((weak)) int (*__TVMBackendParallelLaunch)(
+    int (*)(int, group *, void *), void *, int);
+
+/* A forked process has no threads but the one that forked it. */
+static int has_threads(void) {
+  return THREADS > 1 && __TVMBackendParallelLaunch && getpid() == owner;
+}
 
 static int part(int number, group *all, void *data) {
   const work *own = data;
@@ -174,25 +186,65 @@ static int finished(const char *function, int result) {
 """
 
 
-def ffi_file(kernel: Kernel, others: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A source file of C that defines the functions of a kernel as TVM-FFI looks them up.
+@frozen
+class Taken:
+    """A tensor that a function of TVM-FFI takes.
+
+    Attributes:
+        argument: What it has to be.
+        numbers: Which arguments, of the function that is called, it becomes.
+    """
+
+    argument: Argument
+    numbers: tuple[int, ...]
+
+
+@frozen(eq=False)
+class Entry:
+    """A function as TVM-FFI looks it up.
+
+    Attributes:
+        name: The name that it is found by.
+        kernel: The name of the kernel that it is of.
+        call: The function that it calls.
+        taken: Its tensors, which become all arguments of that.
+    """
+
+    name: str
+    kernel: str
+    call: Call
+    taken: tuple[Taken, ...]
+
+    @staticmethod
+    def of(kernel: Kernel, call: Call, name: str = "") -> Entry:
+        """A function of a kernel by its own name, or another one, with its own arguments."""
+        taken = (Taken(argument, (number,)) for number, argument in enumerate(call.arguments))
+        return Entry(name or call.name, kernel.name, call, tuple(taken))
+
+
+def ffi_file(
+    kernels: Sequence[Kernel], entries: Sequence[Entry], sizes: Sequence[Size] = ()
+) -> str:
+    """A source file of C that defines functions as TVM-FFI looks them up.
 
     Args:
-        kernel: The kernel.
-        others: Other names that functions have, too, beside ``main`` of what runs it.
+        kernels: Those of one number of threads, which the file calls.
+        entries: Functions that call theirs.
+        sizes: What says how much memory packed constants take.
     """
-    texts = [_sized(size) for size in kernel.sizes if size.each is None]
-    texts += [_called(call, kernel.name) for call in kernel.calls]
-    names = {"main": kernel.calls[-1].name, **others}
-    texts += [
-        f"{_head(other)}  return __tvm_ffi_{name}(self, given, count, result);\n}}\n"
-        for other, name in names.items()
-    ]
     constants = (
         '#define EXPORTED __attribute__((visibility("default")))\n'
-        f"enum {{ THREADS = {kernel.threads} }};\n"
+        f"enum {{ THREADS = {kernels[0].threads} }};\n"
     )
-    return "\n".join([header(kernel), constants, _SUPPORT, *texts])
+    return "\n".join(
+        [
+            *map(header, kernels),
+            constants,
+            _SUPPORT,
+            *map(_sized, sizes),
+            *map(_called, entries),
+        ]
+    )
 
 
 def _head(name: str) -> str:
@@ -209,27 +261,28 @@ def _sized(size: Size) -> str:
     )
 
 
-def _called(call: Call, kernel: str) -> str:
-    count = len(call.arguments)
+def _called(entry: Entry) -> str:
+    call, name, count = entry.call, entry.name, len(entry.taken)
     lines = [
         f"  if (count != {count})",
-        f'    return error("TypeError", "{call.name}: takes {count} tensors, not %d arguments", '
+        f'    return error("TypeError", "{name}: takes {count} tensors, not %d arguments", '
         "(int)count);",
         f"  void *arrays[{count}];",
     ]
-    for number, argument in enumerate(call.arguments):
-        lines += _checked(call.name, number, argument, kernel)
-    given = [f"arrays[{number}]" for number in range(count)]
+    given = [""] * len(call.arguments)
+    for number, taken in enumerate(entry.taken):
+        lines += _checked(name, number, taken.argument, entry.kernel)
+        for at in taken.numbers:
+            given[at] = f"arrays[{number}]"
     before = []
     if call.scratch is not None:
         _, size = call.scratch
         given += ["scratch", "bytes", "THREADS", "launch", "0"]
-        has_pool = "THREADS > 1 && __TVMBackendParallelLaunch"
         before = [
-            f"  autotune_launch *launch = {has_pool} ? launched : 0;",
+            "  autotune_launch *launch = has_threads() ? launched : 0;",
             f"  size_t bytes = {size.name}(THREADS);",
             "  void *scratch = bytes ? scratch_of(bytes) : 0;",
-            f'  if (bytes && !scratch) return error("MemoryError", "{call.name}: %zu bytes of '
+            f'  if (bytes && !scratch) return error("MemoryError", "{name}: %zu bytes of '
             'scratch memory cannot be had", bytes);',
         ]
     lines += [*before, f"  int status = {call.name}({', '.join(given)});"]
@@ -237,9 +290,9 @@ def _called(call: Call, kernel: str) -> str:
         "  result->type = NONE;",
         "  result->padding = 0;",
         "  result->value.integer = 0;",
-        f'  return finished("{call.name}", status);',
+        f'  return finished("{name}", status);',
     ]
-    return _head(call.name) + "\n".join(lines) + "\n}\n"
+    return _head(name) + "\n".join(lines) + "\n}\n"
 
 
 def _checked(function: str, number: int, argument: Argument, kernel: str) -> list[str]:
