@@ -61,7 +61,7 @@ from autotune.backends import (
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
-from autotune.sketches import STEP_TYPES, Candidate, is_baseline, is_default
+from autotune.sketches import STEP_TYPES, Candidate, is_baseline, is_default, names_used
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.misconduct import MISCONDUCT
@@ -232,8 +232,17 @@ class ReferenceBackend(Backend):
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         script = Script.read(request.program)
+        self._check_steps(request)
         _misbehave(script, request.candidate, "lower")
         return LoweredProgram(request, script, _digest(request, script.seed, script.ignored))
+
+    def _check_steps(self, request: BuildRequest) -> None:
+        """Refuse what the limits do not declare."""
+        if request.candidate is None or is_default(request.candidate):
+            return
+        missing = self.limits(request.target).missing(names_used(request.candidate.sketch))
+        if missing:
+            raise InvalidSchedule(f"backend {self.name!r} has no step {missing[0]!r}")
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         request, script = lowered.request, lowered.program
