@@ -67,6 +67,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS
 	$(VENV_BENCHMARKS)/bin/python benchmarks/cuda.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/transfer.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/native.py --quick --check
+	$(VENV_BENCHMARKS)/bin/python benchmarks/lowering.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2

@@ -33,6 +33,9 @@ os.environ.setdefault("AUTOTUNE_ALLOW_BUSY_CPU", "1")
 # Threads of NumPy's library spin for 30 ms in every process that imports it, before they sleep.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+# What is compiled in a test is compiled there.
+os.environ.setdefault("AUTOTUNE_OBJECT_CACHE", "off")
+
 # Machines may be busy, and fixtures hold nothing that an example changes.
 _UNHURRIED = settings(
     deadline=None,

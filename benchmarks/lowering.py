@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
@@ -206,6 +207,7 @@ class Trial:
 def main() -> int:
     """Run; returns the exit status."""
     options = parsed_options()
+    os.environ["AUTOTUNE_OBJECT_CACHE"] = "off"  # what is built is compiled
     described = machine()
     print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
     trials = []

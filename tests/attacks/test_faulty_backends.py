@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from attack_cases import sampled
+from attrs import evolve
 from patient_clock import PatientClock
 from process_facts import becomes_true
 
@@ -18,8 +19,8 @@ from autotune.ir.workloads import gemm
 from autotune.measure import LocalMeasurer, MeasureProtocol
 from autotune.process.processes import marked_processes
 from autotune.sketches import Candidate, Ordinal, Sketch
-from autotune.targets import Target
-from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.targets import detect_cpu
+from autotune.testing.reference_backend import SCRIPTED_NATIVE
 
 pytestmark = pytest.mark.attack("faulty backend")
 
@@ -95,8 +96,8 @@ def measurer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMeasurer
     )
     try:
         with LocalMeasurer(
-            REFERENCE_BACKEND,
-            Target("cpu", "test", cores=2),
+            SCRIPTED_NATIVE,
+            evolve(detect_cpu(), cores=2),
             2,
             WORKLOAD,
             json.dumps({"faults": listed}),

@@ -12,11 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from toy_parts import TOY_SPACE
 
 from autotune.backends import Backend
 from autotune.cli.app import run
-from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.errors import (
+    InvalidValueError,
+    PluginError,
+    UnknownNameError,
+    UnsupportedWorkload,
+)
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.measure.validation import expectations, mismatch
 from autotune.nest import derive_nest
@@ -24,7 +30,7 @@ from autotune.plugins import Context
 from autotune.plugins.importer import import_workload
 from autotune.plugins.manager import DISABLE_VARIABLE, manager
 from autotune.plugins.parts import create_part
-from autotune.sketches import Candidate, names_used
+from autotune.sketches import STEP_CLASSES, Candidate, OpenStep, names_used
 from autotune.spaces import ScheduleLimits, SearchSpace
 from autotune.store.sqlite import open_database
 from autotune.targets import Target, preset
@@ -272,11 +278,71 @@ def test_an_element_type_is_refused_by_whom_it_is_foreign_to(
 
 def test_a_backend_that_lacks_a_step_is_not_offered_it(install: Install) -> None:
     install("autotune_npu")
-    lacking = ScheduleLimits(frozenset({"tile", "parallel"}), 1 << 16, 512, "this test")
+    reading = ScheduleLimits(frozenset({"tile", "parallel"}), 1 << 16, 512, "this test")
     importlib.import_module("autotune_npu.steps")
-    assert lacking.missing(["innermost", "tile"]) == ("innermost",)
-    on_tvm = ScheduleLimits(frozenset({"tile"}), 1 << 16, 512, "this test", backend="tvm")
-    assert on_tvm.missing(["innermost", "tile"]) == ()
+    assert reading.missing(["innermost", "tile"]) == ("innermost",)
+    assert evolve(reading, runs_nests=True).missing(["innermost", "tile"]) == ()
+
+
+def test_an_opaque_step_is_of_the_backends_that_it_names() -> None:
+    class Whole(OpenStep):
+        name = "third_party_whole"
+        opaque = True
+        backends = frozenset({"theirs"})
+
+    printing = ScheduleLimits(frozenset({"tile"}), 1 << 16, 512, "this test", runs_nests=True)
+    assert printing.missing([Whole.name]) == (Whole.name,)
+    assert evolve(printing, backend="theirs").missing([Whole.name]) == ()
+
+
+STEPS_OF_INTERFACE_2 = {
+    "replay": {"replay": lambda _step, _backend, _state, _config: None},
+    "backends": {"backends": frozenset({"tvm"})},
+}
+
+
+@pytest.mark.parametrize("had", STEPS_OF_INTERFACE_2.values(), ids=STEPS_OF_INTERFACE_2)
+def test_a_step_that_is_replayed_says_what_to_change(had: dict[str, object]) -> None:
+    with pytest.raises(PluginError, match="'third_party_old'.*derive.* is enough now") as caught:
+        type("Old", (OpenStep,), {"name": "third_party_old", "__module__": __name__, **had})
+    assert "\n" not in str(caught.value) and "third_party_old" not in STEP_CLASSES
+
+
+def test_a_distribution_for_the_interface_before_is_refused_in_one_line(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("autotune_replayed", "autotune_strips")
+    status = run(["tune", *GEMM, "--backend", REFERENCE_BACKEND, "--space", "sketch+replayed"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert status == 2
+    assert "'replayed' is quarantined (written for plugin interface 2" in line
+    assert "since 3, a step has `replay` and `backends` only where it is `opaque`" in line
+    assert "set AUTOTUNE_API_VERSION = 3" in line
+    assert "strips" in manager().names("sketch_rule")
+
+
+ON_COMPILERS = [
+    pytest.param(name, marks=(pytest.mark.needs(name), pytest.mark.slow))
+    for name in ("tvm", "mlir")
+]
+
+
+@pytest.mark.parametrize("backend", ["native", *ON_COMPILERS])
+def test_steps_are_tuned_with_every_backend_that_prints(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    install("autotune_npu")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # of the workers
+    (result,) = tune_tasks(
+        [Task(gemm(m=8, n=12, k=6), name="small")],
+        parts={"search_space": "sketch+npu", "cost_model": "random"},
+        backend=backend,
+        threads=1,
+        trials=3,
+        round_size=3,
+        database=str(tmp_path / "records.db"),
+    )
+    assert result.outcomes["ok"] == result.trials == 3
 
 
 def test_programs_of_an_importer(install: Install, tmp_path: Path) -> None:

@@ -15,7 +15,11 @@ from python_processes import start_python
 
 from autotune.store.records import Record, Run
 from autotune.store.sqlite import open_database
-from autotune.testing.reference_backend import REFERENCE_BACKEND, SCRIPT_VARIABLE
+from autotune.testing.reference_backend import (
+    REFERENCE_BACKEND,
+    SCRIPT_VARIABLE,
+    SCRIPTED_NATIVE,
+)
 
 PATIENCE = 300.0
 """Seconds after which a process that gets nowhere is a failure."""
@@ -24,6 +28,11 @@ TUNE = (
     *("-m", "autotune", "tune", "gemm", "--shape", "m=16,n=16,k=16", "--threads", "1"),
     *("--backend", REFERENCE_BACKEND, "--round-size", "8", "--database", "records.db"),
 )
+"""Latencies are the same in every process."""
+
+TUNE_NATIVELY = tuple(SCRIPTED_NATIVE if it == REFERENCE_BACKEND else it for it in TUNE)
+"""Candidates are compiled, called and timed."""
+
 SCRIPT: dict[str, Any] = {
     "faults": [
         {"fault": "build_error", "every": 9},

@@ -1,4 +1,4 @@
-"""Steps of another distribution, with a replay of their own for this backend."""
+"""Steps of another distribution, of which this backend needs the effect on the nest alone."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from autotune.errors import PluginError, UnknownNameError, near_matches
 from autotune.plugins.hooks import PROJECT, HookSpecs
 from autotune.plugins.known_names import where_it_is
 from autotune.plugins.spec import (
+    API_CHANGES,
     API_VERSION,
     API_VERSION_ATTRIBUTE,
     ENTRY_POINT_GROUP,
@@ -361,9 +362,13 @@ def _checked(returned: Iterable[object]) -> list[PluginSpec]:
 def _check_version(plugin: object, source: _Source) -> None:
     version = getattr(plugin, API_VERSION_ATTRIBUTE, API_VERSION)
     if version != API_VERSION:
+        since = [number for number in API_CHANGES if type(version) is int and version < number]
+        changes = "".join(f"; since {number}, {API_CHANGES[number]}" for number in since)
+        also = f", or change it and set {API_VERSION_ATTRIBUTE} = {API_VERSION}" if since else ""
         raise PluginError(
-            f"written for plugin interface {version!r}, while this autotune has {API_VERSION}; "
-            f"install a version of {source.distribution or source.name} made for it"
+            f"written for plugin interface {version!r}, while this autotune has {API_VERSION}"
+            f"{changes}: install a version of {source.distribution or source.name} made for it"
+            f"{also}"
         )
 
 

@@ -12,7 +12,7 @@ of `PluginSpec`. A distribution announces its plugin module with an entry point 
     from autotune import hookimpl
     from autotune.plugins import PluginSpec
 
-    AUTOTUNE_API_VERSION = 2
+    AUTOTUNE_API_VERSION = 3
 
     @hookimpl
     def autotune_parts() -> list[PluginSpec]:
@@ -35,6 +35,7 @@ from attrs import field, frozen
 from autotune.errors import PluginError, UnknownNameError, attribute_of
 
 __all__ = [
+    "API_CHANGES",
     "API_VERSION",
     "API_VERSION_ATTRIBUTE",
     "ENTRY_POINT_GROUP",
@@ -43,8 +44,18 @@ __all__ = [
     "PluginSpec",
 ]
 
-API_VERSION = 2
+API_VERSION = 3
 """Version of the plugin interface. It grows when an existing plugin would have to change."""
+
+API_CHANGES: Mapping[int, str] = MappingProxyType(
+    {
+        2: "a plugin has one function, `autotune_parts`, and parts are made from a `Context`",
+        3: "a step has `replay` and `backends` only where it is `opaque`, else `derive` or "
+        "`expanded` alone, and a backend declares in its limits that it `runs_nests`, or reads "
+        "the core's steps",
+    }
+)
+"""What each version changed, for plugins that were written for the one before."""
 
 API_VERSION_ATTRIBUTE = "AUTOTUNE_API_VERSION"
 """Module attribute by which a plugin says which version it was written for."""

@@ -1,4 +1,4 @@
-"""Limits of what a backend can replay: which steps, and how large."""
+"""Limits of what a backend makes programs of: which steps, and how large."""
 
 from __future__ import annotations
 
@@ -24,18 +24,15 @@ class ScheduleLimits:
     """Limits that become hard constraints of every sketch.
 
     Attributes:
-        steps: Names of the steps that the backend can replay (keys of ``STEP_TYPES``).
+        steps: Names of the core's steps that the backend has (keys of ``STEP_TYPES``).
         stack_bytes: Largest accumulate tile, in bytes.
         unrolled_statements: Most copies of a statement that complete unrolling may make.
         source: Where the limits come from; named by the constraints.
-        without: Uses of these steps that the backend cannot replay (keys of ``STEP_VARIANTS``).
-        backend: The name under which intrinsics, and steps of plugins, list the backend; empty
-            where it makes no use of any.
-        runs_nests: Whether it runs the symbolic nest itself, so that it replays whatever step has
-            an effect on that.
-        empty_tiles: Whether a padded axis may have tiles that are wholly beyond its own extent.
-        straddling_tiles: Whether tiles of an axis, at whose quotient or remainder a packed operand
-            is read, may be neither multiples nor divisors of the divisor.
+        without: Uses of these steps that the backend lacks (keys of ``STEP_VARIANTS``).
+        backend: The name under which intrinsics, and opaque steps of plugins, list the backend;
+            empty where it makes no use of any.
+        runs_nests: Whether it prints or runs the symbolic nest, so that it has whatever step of a
+            plugin has an effect on that. One that reads steps instead has the core's alone.
 
     Raises:
         UnknownNameError: ``without`` names a variant that does not exist.
@@ -47,20 +44,21 @@ class ScheduleLimits:
     source: str
     without: frozenset[str] = field(default=frozenset(), validator=_check_variants)
     backend: str = ""
-    empty_tiles: bool = True
-    straddling_tiles: bool = True
     runs_nests: bool = False
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of ``names``, of steps and of variants, that the backend cannot replay, sorted."""
+        """Those of ``names``, of steps and of variants, that the backend lacks, sorted."""
         lacking = set()
         for name in names:
             step = name.partition(".")[0]
-            if step in STEP_CLASSES and step not in STEP_TYPES:
-                if not self.runs_nests and self.backend not in STEP_CLASSES[step].backends:
-                    lacking.add(step)
-            elif step not in self.steps:
+            if not self._has(step):
                 lacking.add(step)
             elif name in self.without:
                 lacking.add(name)
         return tuple(sorted(lacking))
+
+    def _has(self, step: str) -> bool:
+        if step in STEP_TYPES or step not in STEP_CLASSES:
+            return step in self.steps
+        found = STEP_CLASSES[step]
+        return self.backend in found.backends if found.opaque else self.runs_nests

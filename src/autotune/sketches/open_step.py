@@ -20,17 +20,20 @@ STEP_CLASSES: dict[str, type[Any]] = {}
 class OpenStep(ABC):
     """A step that is not one of the core's: a frozen attrs class, registered as kind ``step``.
 
-    It says what it does in one of two ways. One that stands for other steps returns them from
-    :meth:`expanded`; nest, features and every backend then follow from those. One that does
-    something new has an effect on the nest (:meth:`derive`), from which features follow, and a
-    :meth:`replay` on each of its ``backends``.
+    It says what it does in one of three ways. One that stands for other steps returns them from
+    :meth:`expanded`. One that does something new has an effect on the nest (:meth:`derive`): from
+    the nest follow features, and the programs of every backend that prints nests. One that is a
+    whole schedule of a compiler's own is ``opaque``, and has a :meth:`replay` on its ``backends``.
 
     Attributes:
         name: What plugins, records and limits call it: lower-case letters, digits and ``_``.
-        backends: Names of the backends that :meth:`replay` knows.
         opaque: Whether it is a whole schedule that describes no loops: the only step of its
             sketch, which then has no symbolic nest.
+        backends: Of an opaque step, names of the backends that :meth:`replay` knows.
         stage: The stage that it is about.
+
+    Raises:
+        PluginError: the class has the name of another step, or says in two ways what it does.
     """
 
     name: ClassVar[str]
@@ -47,6 +50,12 @@ class OpenStep(ABC):
             cls.__qualname__,
         ):
             raise PluginError(f"step {cls.name!r} is both {known!r} and {cls!r}")
+        if not cls.opaque and (cls.backends or cls.replay is not OpenStep.replay):
+            raise PluginError(
+                f"step {cls.name!r} of {cls.__module__} has a replay or names backends, as steps "
+                "had before plugin interface 3; its effect on the nest (derive) is enough now, "
+                "and only opaque steps have those"
+            )
         STEP_CLASSES[cls.name] = cls
 
     def expanded(self) -> tuple[Any, ...]:
@@ -63,11 +72,11 @@ class OpenStep(ABC):
         raise InvalidValueError(f"step {self.name!r} has no effect on the nest")
 
     def replay(self, backend: str, state: Any, config: Mapping[str, int]) -> None:
-        """Do in a compiler what :meth:`derive` does to the nest.
+        """Schedule a program in a compiler; for opaque steps.
 
         Args:
             backend: One of ``backends``.
-            state: What that backend keeps while it replays; see ``docs/plugins.md``.
+            state: What that backend schedules; see ``docs/plugins.md``.
             config: Values of the sketch's parameters.
         """
         raise InvalidValueError(f"backend {backend!r} cannot replay step {self.name!r}")

@@ -15,11 +15,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from attrs import frozen
 
 from autotune.backends import (
     Backend,
@@ -43,13 +45,44 @@ from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.ir.workloads.halves import HALF_DTYPES
 from autotune.process.worker_process import worker_environment
-from autotune.sketches import STEP_TYPES, Candidate, Sketch, Tile, baseline_candidate
+from autotune.sketches import (
+    STEP_TYPES,
+    Bind,
+    Candidate,
+    OpenStep,
+    Parallel,
+    Sketch,
+    Step,
+    Tile,
+    baseline_candidate,
+    names_used,
+)
 from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, detect_cpu
 from autotune.testing.backend_packing import PackingSuite
 from autotune.testing.program_digests import program_digests, program_digests_elsewhere
 from autotune.testing.programs import check_call, check_program
+
+
+@frozen
+class Reversed(OpenStep):
+    """A plugin's step: the stage's loops in reverse order, by its effect on the nest alone."""
+
+    name = "suite_reversed"
+
+    def derive(self, schedules: Mapping[str, Any]) -> None:
+        """The other way round."""
+        schedules[self.stage].order.reverse()
+
+
+@frozen
+class Elsewhere(OpenStep):
+    """A plugin's step: a whole schedule of some other compiler."""
+
+    name = "suite_elsewhere"
+    opaque = True
+    backends = frozenset({"of-somebody-else"})
 
 
 class BackendSuite(PackingSuite):
@@ -365,11 +398,36 @@ class BackendSuite(PackingSuite):
         program: str | None,
         invalid_candidate: Candidate,
     ) -> None:
-        request = self.request(workload, target, invalid_candidate, program)
-        for act in (backend.lower, backend.build, backend.show):
-            with pytest.raises(InvalidSchedule) as caught:
-                act(request)
-            assert 0 < len(str(caught.value)) < 500
+        self._check_is_refused(backend, self.request(workload, target, invalid_candidate, program))
+
+    def test_a_step_of_a_plugin_is_run_by_its_effect_on_the_nest_or_not_offered(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        candidate = _of_one_step(workload, Reversed(workload.stages[-1].name))
+        limits, request = backend.limits(target), self.request(workload, target, candidate)
+        assert limits.missing(names_used(candidate.sketch)) == (
+            () if limits.runs_nests else (Reversed.name,)
+        )
+        if limits.runs_nests:
+            self._check_between_guards(backend, request)
+        else:
+            self._check_is_refused(backend, request)
+
+    def test_steps_that_it_does_not_declare_are_refused(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        stage = workload.stages[-1]
+        loops = (f"{stage.axes[0].name}.0",)
+        steps = {
+            Elsewhere.name: Elsewhere(stage.name),
+            "bind": Bind(stage.name, loops, "block"),
+            "parallel": Parallel(stage.name, loops),
+        }
+        missing = backend.limits(target).missing(steps)
+        assert Elsewhere.name in missing
+        for name in missing:
+            candidate = _of_one_step(workload, steps[name])
+            self._check_is_refused(backend, self.request(workload, target, candidate))
 
     def test_refuses_wrong_arguments(
         self, backend: Backend, target: Target, workload: Workload
@@ -472,6 +530,13 @@ class BackendSuite(PackingSuite):
         """
         check_program(backend, request)
 
+    def _check_is_refused(self, backend: Backend, request: BuildRequest) -> None:
+        """Check that what cannot be scheduled is refused in one line before it is compiled."""
+        for act in (backend.lower, backend.build, backend.show):
+            with pytest.raises(InvalidSchedule) as caught:
+                act(request)
+            assert 0 < len(str(caught.value)) < 500
+
     def _arguments(self, workload: Workload) -> tuple[list[Array], list[Array]]:
         """Inputs and outputs as `bind` wants them."""
         inputs = random_inputs(workload, np.random.default_rng(0))
@@ -486,3 +551,7 @@ class BackendSuite(PackingSuite):
 
     def _compare(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
         check_call(call, workload, inputs)
+
+
+def _of_one_step(workload: Workload, step: Step) -> Candidate:
+    return Candidate(Sketch("one step", workload, (), (), (step,)), ())

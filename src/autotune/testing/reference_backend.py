@@ -25,6 +25,8 @@ every other stretch of ``drift_seconds`` of the clock is slower by it, for all p
 
 ``"latencies"`` are those of programs, by digest or as above; ``"others"`` are all the others. The
 schedule that programs get by default is only one of :class:`ReferenceBackendWithDefault`.
+:class:`ScriptedNativeBackend` compiles programs with the built-in backend and lets the same go
+wrong with them; its latencies are real where none is scripted.
 
 With ``log``, the beginning and end of every ``build`` and ``time`` (and of ``start``, where the
 script comes from the environment) are appended to that file:
@@ -41,10 +43,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.backends import (
     Backend,
@@ -59,9 +62,11 @@ from autotune.backends import (
     poison_array,
 )
 from autotune.backends.backend import Array
+from autotune.backends.native import NativeBackend
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
-from autotune.sketches import STEP_TYPES, Candidate, is_baseline, is_default
+from autotune.plugins import Context
+from autotune.sketches import STEP_TYPES, Candidate, is_baseline, is_default, names_used
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.misconduct import MISCONDUCT
@@ -69,6 +74,9 @@ from autotune.testing.nest_interpreter import run_candidate
 
 REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 """Import string by which a measurer finds the reference backend."""
+
+SCRIPTED_NATIVE = "autotune.testing.reference_backend:ScriptedNativeBackend"
+"""Import string of the built-in backend with scripted faults."""
 
 SCRIPT_VARIABLE = "AUTOTUNE_REFERENCE_BACKEND"
 
@@ -232,8 +240,17 @@ class ReferenceBackend(Backend):
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         script = Script.read(request.program)
+        self._check_steps(request)
         _misbehave(script, request.candidate, "lower")
         return LoweredProgram(request, script, _digest(request, script.seed, script.ignored))
+
+    def _check_steps(self, request: BuildRequest) -> None:
+        """Refuse what the limits do not declare."""
+        if request.candidate is None or is_default(request.candidate):
+            return
+        missing = self.limits(request.target).missing(names_used(request.candidate.sketch))
+        if missing:
+            raise InvalidSchedule(f"backend {self.name!r} has no step {missing[0]!r}")
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         request, script = lowered.request, lowered.program
@@ -261,6 +278,51 @@ class ReferenceBackend(Backend):
         self.lower(request)  # refuses what it cannot replay
         config = request.candidate.config if request.candidate else None
         return f"# {request.workload.name}, {request.threads} threads, config {config}"
+
+
+class ScriptedNativeBackend(ReferenceBackend):
+    """The built-in backend for CPUs, whose programs have scripted faults."""
+
+    name = "scripted-native"
+    simulated_times = False
+
+    def __init__(self, context: Context | None = None) -> None:
+        super().__init__(context)
+        self._native = NativeBackend()
+
+    def compiler_version(self) -> str:
+        return self._native.compiler_version()
+
+    def check_target(self, target: Target) -> None:
+        self._native.check_target(target)
+
+    def check_workload(self, workload: Workload) -> None:
+        self._native.check_workload(workload)
+
+    def limits(self, target: Target) -> ScheduleLimits:
+        return self._native.limits(target)
+
+    def warm_up(self) -> None:
+        super().warm_up()
+        self._native.warm_up()
+
+    def lower(self, request: BuildRequest) -> LoweredProgram:
+        scripted = super().lower(request)
+        made = self._native.lower(evolve(request, program=None))
+        return LoweredProgram(request, (scripted, made), scripted.digest)
+
+    def compile(self, lowered: LoweredProgram) -> Executable:
+        scripted, made = lowered.program
+        return _ScriptedExecutable(super().compile(scripted), self._native.compile(made))
+
+    def load_program(self, request: BuildRequest, path: Path) -> Executable:
+        with TemporaryDirectory() as folder:
+            script, program = (Path(folder, name) for name in ("script", "program"))
+            text, _, code = path.read_bytes().partition(b"\n")
+            script.write_bytes(text)
+            program.write_bytes(code)
+            scripted = super().load_program(request, script)
+            return _ScriptedExecutable(scripted, self._native.load_program(request, program))
 
 
 class ReferenceBackendWithDefault(ReferenceBackend):
@@ -294,7 +356,37 @@ class _ReferenceExecutable(Executable):
         return _ReferenceCall(self._request, self._script, inputs, outputs)
 
 
+class _ScriptedExecutable(Executable):
+    """A compiled program beside its script."""
+
+    def __init__(self, scripted: Executable, program: Executable) -> None:
+        self._scripted = scripted
+        self._program = program
+        self.digest = scripted.digest
+
+    def export(self, path: Path) -> None:
+        with TemporaryDirectory() as folder:
+            script, program = (Path(folder, name) for name in ("script", "program"))
+            self._scripted.export(script)
+            self._program.export(program)
+            path.write_bytes(script.read_bytes() + b"\n" + program.read_bytes())
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
+        call = self._scripted.bind(inputs, outputs)
+        assert isinstance(call, _ReferenceCall)
+        call.program = self._program.bind(inputs, outputs)
+        return call
+
+
 class _ReferenceCall(BoundCall):
+    """A call of a scripted program.
+
+    Attributes:
+        program: What it is a call of; None where the loop nest is executed in numpy.
+    """
+
+    program: BoundCall | None = None
+
     def __init__(
         self,
         request: BuildRequest,
@@ -312,6 +404,13 @@ class _ReferenceCall(BoundCall):
         wanted = self._misbehave("verify")
         if wanted == "nothing":
             return
+        if self.program is not None:
+            self.program.run()
+        else:
+            self._execute_nest()
+        self._work_badly(wanted)
+
+    def _execute_nest(self) -> None:
         candidate = self._request.candidate
         if candidate is None or is_default(candidate):
             results = reference_outputs(self._request.workload, self._inputs)
@@ -319,7 +418,6 @@ class _ReferenceCall(BoundCall):
             results = run_candidate(candidate, self._inputs)
         for output, name in zip(self._outputs, self._request.workload.outputs, strict=True):
             output[...] = results[name]
-        self._work_badly(wanted)
 
     def time(self, number: int) -> float:
         script, candidate = self._script, self._request.candidate
@@ -330,6 +428,8 @@ class _ReferenceCall(BoundCall):
         if lie is not None:
             value: float = lie.value
             return value
+        if self.program is not None and not script.latencies:
+            return self.program.time(number)
         latency = script.latency(self._request.workload, candidate)
         is_slow = int(time.monotonic() / script.drift_seconds) % 2
         return latency * script.drift_factor if is_slow else latency

@@ -18,11 +18,14 @@ from autotune.testing.programs import check_candidate
 
 
 class StepSuite:
-    """The contract of steps: nest, features and program are of one schedule."""
+    """The contract of steps: nest, features and program are of one schedule.
+
+    Of a step that is not opaque, the effect on the nest is enough for all of them.
+    """
 
     @pytest.fixture
     def backend(self) -> Backend:
-        """What replays them."""
+        """A backend that has them."""
         raise NotImplementedError("give the fixture 'backend'")
 
     @pytest.fixture
@@ -41,7 +44,7 @@ class StepSuite:
             again = Candidate.from_json(data, candidate.sketch.workload)
             assert again == candidate and again.digest == candidate.digest
 
-    def test_the_backend_says_that_it_replays_them(
+    def test_the_backend_says_that_it_has_them(
         self, backend: Backend, target: Target, batch: CandidateBatch
     ) -> None:
         for sketch, _ in batch.parts:

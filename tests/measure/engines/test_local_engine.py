@@ -12,13 +12,15 @@ from autotune.errors import InvalidValueError
 from autotune.measure.engines import MeasureEngine
 from autotune.measure.engines.local_engine import LocalEngine, make_local_engine
 from autotune.plugins import Context
+from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
+from autotune.testing.reference_backend import SCRIPTED_NATIVE
 
 
 class TestLocalEngine(EngineSuite):
     @classmethod
     def context(cls) -> Context:
-        return engine_context(options={"builders": 1})
+        return engine_context(SCRIPTED_NATIVE, target=detect_cpu(), options={"builders": 1})
 
     @classmethod
     def program(cls) -> str:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 from attrs import evolve
 from divided_reductions import (
@@ -117,20 +116,6 @@ def test_a_factor_that_batches_share_is_packed_as_a_whole() -> None:
         padded = {it.axis for it in sketch.steps if isinstance(it, PadExtent)}
         assert padded == ({"i", "j"} if "Q" in places else {"j"})
     assert space.version.endswith("+divided")
-
-
-def test_tiles_of_what_is_divided_may_have_to_be_in_groups() -> None:
-    workload = shared_factor(batches=12, copies=4)
-    extents = (1, 2, 4, 12)  # of those that divide 12, neither 3 nor 6 is a part of groups of 4
-    for straddling in (True, False):
-        space = SketchSpace(workload, TARGET, evolve(LIMITS, straddling_tiles=straddling))
-        found = {
-            tile
-            for candidate in space.sample(300, np.random.default_rng(0))
-            for inner in [candidate.config["Y.b.2"]]
-            for tile in (inner, inner * candidate.config["Y.b.1"])
-        }
-        assert found == ({1, 2, 3, 4, 6, 12} if straddling else set(extents))
 
 
 def test_what_is_read_at_mixed_quotients_stays_in_place() -> None:

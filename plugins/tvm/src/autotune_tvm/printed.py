@@ -19,7 +19,7 @@ from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.lower import Place, Program, print_candidate
-from autotune.sketches import Candidate, OpenStep, is_default
+from autotune.sketches import Candidate, is_default
 from autotune_tvm.emit import ENTRY
 from autotune_tvm.executable import PackedArray, PackedOperand, packer_name
 from autotune_tvm.lowering import PRINTED
@@ -83,12 +83,7 @@ def is_printable(request: BuildRequest) -> bool:
     candidate = request.candidate
     if candidate is None or is_default(candidate) or request.target.kind == "cuda":
         return False
-    return not candidate.sketch.is_opaque and all(map(_derives, candidate.sketch.core_steps))
-
-
-def _derives(step: object) -> bool:
-    """Whether the nest tells what a step does; a plugin's may have a replay for TVM instead."""
-    return not isinstance(step, OpenStep) or type(step).derive is not OpenStep.derive
+    return not candidate.sketch.is_opaque
 
 
 def printed_functions(request: BuildRequest) -> PrintedFunctions:

@@ -41,7 +41,7 @@ def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
     rng, fault = np.random.default_rng(seed), list(FAULTS)[seed % len(FAULTS)]
     with RPCFleet(tmp_path, servers=3) as fleet:
         given = fleet.options(session_timeout=12.0)
-        context = engine_context("tvm", target=detect_cpu(), options=given, protocol=PROTOCOL)
+        context = engine_context("native", target=detect_cpu(), options=given, protocol=PROTOCOL)
         artefacts = tmp_path / "artefacts"
         artefacts.mkdir()
         with RPCEngine(context) as engine:
@@ -107,7 +107,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_goes_on(
     with RPCFleet(tmp_path, servers=2) as fleet:
         command = (
             *("-m", "autotune", "tune", "gemm", "--shape", "m=64,n=64,k=64", "--threads", "1"),
-            *("--backend", "tvm", "--trials", str(TRIALS), "--round-size", "5", "--quiet"),
+            *("--backend", "native", "--trials", str(TRIALS), "--round-size", "5", "--quiet"),
             *("--runner", "rpc", "--rpc-tracker", str(fleet.tracker), "--rpc-key", fleet.key),
             *("--session-timeout", "12", "--database", "records.db"),
         )

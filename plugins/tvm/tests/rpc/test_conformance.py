@@ -28,7 +28,7 @@ class TestRPCEngine(EngineSuite):
 
     @classmethod
     def context(cls) -> Context:
-        return engine_context("tvm", target=detect_cpu(), options=cls.fleet.options())
+        return engine_context("native", target=detect_cpu(), options=cls.fleet.options())
 
     @classmethod
     def make_engine(cls, context: Context) -> MeasureEngine:

@@ -32,7 +32,7 @@ PROTOCOL = MeasureProtocol(deadlines={"verify": 3.0, "run": 4.0}, max_samples=5)
 def started(fleet: RPCFleet, folder: Path, **options: Any) -> Iterator[EngineHost]:
     """An engine on servers that knows a task."""
     given = fleet.options(session_timeout=12.0, **options)
-    context = engine_context("tvm", target=detect_cpu(), options=given, protocol=PROTOCOL)
+    context = engine_context("native", target=detect_cpu(), options=given, protocol=PROTOCOL)
     artefacts = folder / "artefacts"
     artefacts.mkdir(exist_ok=True)
     store = ArtefactStore(artefacts)
@@ -216,14 +216,14 @@ def test_servers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     compiler.chmod(0o755)
     with RPCFleet(tmp_path, servers=1) as fleet:
         given = fleet.options(cc=str(compiler))
-        context = engine_context("tvm", target=detect_cpu(), options=given)
+        context = engine_context("native", target=detect_cpu(), options=given)
         with RPCEngine(context) as engine:
             engine.start(ArtefactStore(tmp_path))
             with pytest.raises(WorkerStartFailed, match="cannot load programs of the compiler"):
                 wait_for_machines(engine)
         fleet.await_free(1)
         two = evolve(
-            engine_context("tvm", target=detect_cpu(), options=fleet.options()), threads=2
+            engine_context("native", target=detect_cpu(), options=fleet.options()), threads=2
         )
         with RPCEngine(two) as engine:
             engine.start(ArtefactStore(tmp_path))

@@ -130,17 +130,17 @@ class NativeBackend(Backend):
         return LoweredProgram(request, program, digest_of(f"{target}\n{program.text}".encode()))
 
     def compile(self, lowered: LoweredProgram) -> Executable:
-        """Compile with LLVM.
+        """Compile with LLVM, unless this program was compiled before.
 
         Raises:
             BuildFailed: LLVM rejected the program.
         """
         from autotune.backends.native.executable import Layout, NativeExecutable
-        from autotune.backends.native.machine_code import compile_text, load_object
+        from autotune.backends.native.machine_code import load_object, object_of
 
         request, program = lowered.request, lowered.program
         layout = Layout.of(program, request.workload)
-        made = compile_text(program.text, request.target, quick=request.quick)
+        made = object_of(program.text, request.target, quick=request.quick)
         code = load_object(made, layout.entries)
         return NativeExecutable(code, layout, request.workload, request.threads)
 
@@ -161,6 +161,12 @@ class NativeBackend(Backend):
             InvalidSchedule: it cannot be printed.
         """
         return str(self.lower(request).program.text)
+
+    def diagnose(self) -> list[tuple[str, str, str]]:
+        """Where compiled programs are kept: label, status, message."""
+        from autotune.backends.native.object_cache import object_cache_findings
+
+        return object_cache_findings()
 
 
 def check_instructions(candidate: Candidate, target: Target) -> None:

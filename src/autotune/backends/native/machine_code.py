@@ -8,13 +8,15 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib import import_module
+from importlib import import_module, metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from attrs import field, frozen
 
 from autotune.backends.backend import BuildFailed
+from autotune.backends.native.object_cache import object_cache
 from autotune.targets import Target
 from autotune.targets.processors import PROCESSORS
 
@@ -25,6 +27,7 @@ __all__ = [
     "digest_of",
     "llvm",
     "load_object",
+    "object_of",
 ]
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
@@ -101,6 +104,33 @@ def compile_text(text: str, target: Target, *, quick: bool = False) -> bytes:
         return _emitted(module, machine, _TRIPLE, quick=quick)
     except RuntimeError as error:
         raise BuildFailed(_brief(error)) from error
+
+
+def object_of(text: str, target: Target, *, quick: bool = False) -> bytes:
+    """An object file of LLVM IR, compiled now or before.
+
+    Kept are those that have passed all of LLVM's passes: quick ones are wanted once.
+
+    Raises:
+        BuildFailed: LLVM rejected the text.
+    """
+    cache = None if quick else object_cache()
+    if cache is None:
+        return compile_text(text, target, quick=quick)
+    made_by = (_this_compiler(), _cpu(target), *sorted(target.features))
+    name = hashlib.sha256("\n".join((*made_by, text)).encode()).hexdigest()
+    found = cache.find(name)
+    if found is None:
+        found = compile_text(text, target)
+        cache.keep(name, found)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _this_compiler() -> str:
+    """What compiles, and how: LLVM's version, and this module."""
+    own = digest_of(Path(__file__).read_bytes())
+    return f"{metadata.version('llvmlite')} {llvm().llvm_version_info} {own}"
 
 
 def compile_library(

@@ -18,7 +18,6 @@ from autotune.ir.expressions import AffineForm
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Accumulate,
-    Constraint,
     FuseConsumer,
     Inline,
     Interleave,
@@ -26,7 +25,6 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
-    Param,
     Prepack,
     Step,
     Tensorize,
@@ -50,7 +48,7 @@ from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
 from autotune.spaces.rules.epilogue import reduction_before
 from autotune.spaces.rules.padded_windows import window_bounds
-from autotune.spaces.rules.phases import needed_to_pack, tiles_in_groups
+from autotune.spaces.rules.phases import needed_to_pack
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
@@ -298,16 +296,11 @@ def tiled(
     if draft.can("bound_loop") and (contraction is None or not contraction.intrinsic.corrected):
         called = [] if contraction is None else _called(stage, contraction)
         steps.extend(window_bounds(draft.workload, stage, called))
-    params: tuple[Param, ...] = levels.params
-    constraints: tuple[Constraint, ...] = levels.constraints
-    if not draft.limits.straddling_tiles:
-        forms = [form for it in operands if it.whole for form in it.forms]
-        constraints += tuple(tiles_in_groups(forms, levels.factors, draft.limits.source))
     return draft.extended(
         settled=settled,
         label=packing.label,
-        params=params,
-        constraints=constraints,
+        params=levels.params,
+        constraints=levels.constraints,
         steps=steps,
     )
 

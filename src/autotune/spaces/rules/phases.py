@@ -17,15 +17,12 @@ from autotune.ir.expressions import (
     AffineForm,
     IndexTerm,
     IndexValue,
-    IntExpr,
-    const,
     index_form,
 )
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage
-from autotune.sketches import AtMost, Constraint
 
-__all__ = ["Phases", "lanes_inside_groups", "needed_to_pack", "phases_of", "tiles_in_groups"]
+__all__ = ["Phases", "lanes_inside_groups", "needed_to_pack", "phases_of"]
 
 
 @frozen
@@ -103,27 +100,6 @@ def needed_to_pack(forms: Iterable[AffineForm], vector: str) -> tuple[str, ...]:
     divided = [form for form in forms if form.terms]
     mixed = any(form.quotient is None or vector in form.divided_axes for form in divided)
     return ("pack.whole", "pack.divided", *(("pack.mixed_quotients",) if mixed else ()))
-
-
-def tiles_in_groups(
-    forms: Iterable[AffineForm], factors: Mapping[str, tuple[IntExpr, ...]], source: str
-) -> Iterator[Constraint]:
-    """Tiles of divided axes that are multiples or divisors of the divisor.
-
-    What such a tile reads is a slice of the operand that begins where the tile does.
-
-    Args:
-        forms: Indices of operands.
-        factors: Extents of the loops of each axis, outermost first.
-        source: Where the constraints come from.
-    """
-    found = [it for form in forms if (it := form.quotient) is not None]
-    for axis, divisor in dict.fromkeys((axis, term.divisor) for axis, term in found):
-        levels = factors.get(axis, ())
-        for level in range(1, len(levels)):
-            tile = math.prod(levels[level:], start=const(1))
-            rest = (tile % divisor) * (const(divisor) % tile)
-            yield AtMost(rest, 0, f"{source}: tiles of {axis!r} read slices")
 
 
 def _divided(stage: Stage) -> Iterator[IndexTerm]:

@@ -104,8 +104,6 @@ def tile_levels(
     ]
     live = None if call is not None and call.rows > 0 else row_reuse
     constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, live))
-    if not limits.empty_tiles:
-        constraints.extend(_no_empty_tiles(stage, limits, factors, padded))
     panel = factors[vector.name][2] * factors[vector.name][3]
     return TileLevels(factors, padded, tuple(params), tuple(constraints), panel, width)
 
@@ -192,21 +190,6 @@ def _resolved(stage: Stage, limits: ScheduleLimits) -> Phases:
         phases.tiles(axis, stage.extents[axis])[0] for axis in (*phases.rows, *phases.windows)
     )
     return phases if least <= limits.unrolled_statements else Phases()
-
-
-def _no_empty_tiles(
-    stage: Stage,
-    limits: ScheduleLimits,
-    factors: dict[str, tuple[IntExpr, ...]],
-    padded: dict[str, IntExpr],
-) -> list[Constraint]:
-    """The last register tile along every padded axis reaches into the result."""
-    found: list[Constraint] = []
-    for name, extent in padded.items():
-        tile = math.prod(factors[name][2:], start=const(1))
-        most = stage.axis(name).extent - 1
-        found.append(AtMost(extent - tile, most, f"{limits.source}: tiles beyond the end"))
-    return found
 
 
 def _row_extents(axis: Axis, rows: int, paddable: bool) -> tuple[int, ...]:

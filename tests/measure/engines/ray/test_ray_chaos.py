@@ -16,13 +16,15 @@ from engine_chaos import are_gone, measure_through
 from process_facts import descendants
 from ray_chaos import FaultyRayCluster
 from ray_nodes import add_node, ray_cluster
-from tuner_processes import TUNE, Stored, finish, start, stop, wait_for_records
+from tuner_processes import TUNE_NATIVELY, Stored, finish, start, stop, wait_for_records
 
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore
 from autotune.measure.engines.engine_pool import EnginePool
 from autotune.measure.engines.supervised import SupervisedEngine
+from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, engine_context
+from autotune.testing.reference_backend import SCRIPTED_NATIVE
 
 # Ray's own, of its start-up.
 pytestmark = [pytest.mark.needs("ray"), pytest.mark.filterwarnings("ignore"), pytest.mark.long]
@@ -49,7 +51,7 @@ TRIALS = 24
 def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
     rng, fault = np.random.default_rng(seed), list(FAULTS)[seed % len(FAULTS)]
     with ray_cluster(3) as nodes:
-        context = engine_context()
+        context = engine_context(SCRIPTED_NATIVE, target=detect_cpu())
         cluster = FaultyRayCluster(nodes.address)
         pids: set[int] = set()
         stopped: list[int] = []
@@ -125,7 +127,7 @@ def inflict(
 def command(address: str) -> tuple[str, ...]:
     """A run that is continued when it is given again."""
     runner = ("--runner", "ray", "--ray-address", address)
-    return (*TUNE, "--quiet", "--trials", str(TRIALS), *runner)
+    return (*TUNE_NATIVELY, "--quiet", "--trials", str(TRIALS), *runner)
 
 
 def check_whole(database: Path) -> None:

@@ -23,7 +23,9 @@ from autotune.measure.engines.ray_engine import make_ray_engine
 from autotune.measure.engines.supervised import SupervisedEngine
 from autotune.plugins import Context
 from autotune.process.errors import WorkerStartFailed
+from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
+from autotune.testing.reference_backend import SCRIPTED_NATIVE
 
 # Ray's own, of its start-up.
 pytestmark = [pytest.mark.needs("ray"), pytest.mark.filterwarnings("ignore")]
@@ -39,7 +41,7 @@ def cluster() -> Iterator[Any]:
 def test_tuning_through_a_cluster(cluster: Any, tmp_path: Path) -> None:
     database = tmp_path / "ray.db"
     command = [sys.executable, "-m", "autotune", "tune", "gemm", "--shape", "m=64,n=64,k=64"]
-    command += ["--backend", "autotune.testing.reference_backend:ReferenceBackend"]
+    command += ["--backend", "native"]
     command += ["--threads", "1", "--trials", "8", "--round-size", "8", "--seed", "0"]
     command += ["--runner", "ray", "--ray-address", cluster.address]
     command += ["--database", str(database), "--json", "-", "--quiet"]
@@ -67,7 +69,9 @@ class TestRayEngine(EngineSuite):
     def host(
         cls, with_cluster: None, tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[EngineHost]:
-        context = engine_context(options={"address": cls.address})
+        context = engine_context(
+            SCRIPTED_NATIVE, target=detect_cpu(), options={"address": cls.address}
+        )
         store = ArtefactStore(tmp_path_factory.mktemp("artefacts"))
         with cls.make_engine(context) as engine:
             program = '{"build_seconds": 0.05}'
@@ -87,7 +91,7 @@ def test_contents_travel_in_pieces(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("autotune.measure.engines.ray_cluster._PIECE_BYTES", 100)
-    context = engine_context(options={"address": cluster.address})
+    context = engine_context("native", target=detect_cpu(), options={"address": cluster.address})
     with make_ray_engine(context) as engine:
         host = EngineHost(engine, ArtefactStore(tmp_path), context, gemm(m=8, n=8, k=8))
         engine.start(host.store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 2
+AUTOTUNE_API_VERSION = 3
 
 
 def autotune_parts() -> list[PluginSpec]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from autotune.plugins import PluginSpec
 
+AUTOTUNE_API_VERSION = 3
+
 
 def autotune_parts() -> list[PluginSpec]:
     """Returns the parts of this distribution."""

@@ -8,7 +8,6 @@ from typing import Any
 from attrs import frozen
 
 from autotune.ir.expressions import IntExpr
-from autotune.ir.expressions.integer import evaluate
 from autotune.sketches import OpenStep, Parallel, Tile
 from autotune.sketches.steps import Step
 
@@ -35,7 +34,6 @@ class Innermost(OpenStep):
     """Splits ``axis`` in two, and runs the second part inside all other loops."""
 
     name = "innermost"
-    backends = frozenset({"tvm"})
     stage: str
     axis: str
     factors: tuple[IntExpr, IntExpr]
@@ -45,12 +43,3 @@ class Innermost(OpenStep):
         schedule = schedules[self.stage]
         schedule.split(self.axis, self.factors)
         schedule.order.sort(key=f"{self.axis}.1".__eq__)
-
-    def replay(self, backend: str, state: Any, config: Mapping[str, int]) -> None:
-        """TVM's own primitives."""
-        factors = tuple(int(evaluate(factor, config)) for factor in self.factors)
-        inner = f"{self.axis}.1"
-        others = [axis for axis in state.workload.stage(self.stage).axes if axis.name != self.axis]
-        state.split(self.stage, self.axis, factors)
-        loops = [state.loops[self.stage, f"{axis.name}.0"] for axis in others]
-        state.sch.reorder(*loops, state.loops[self.stage, inner])
