@@ -11,13 +11,11 @@ from autotune_mlir.schedule.last_rounds import masked_sizes, separate_last_round
 from autotune_mlir.schedule.levels import copy_name, inlined_behind, is_extracted
 from autotune_mlir.schedule.pack import vectorize_copy
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
-from autotune_mlir.schedule.padded_sums import vectorize_margins
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.reductions import is_split
 from autotune_mlir.schedule.scans import is_scan, scan_loops
 from autotune_mlir.schedule.script import Script, tag
-from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.whole import vectorize_whole
 from autotune_mlir.schedule.windows import has_vectors, unrolled_before, window_axes
 
@@ -58,8 +56,6 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     registers.
     """
     function = script.match_kind("func.func")
-    for own in plan.stages.values():
-        vectorize_margins(script, plan, own)
     for reduction in plan.workload.stages:
         own = plan.stages[reduction.name]
         if _scans_in_pieces(plan, own) or (_is_in_pieces(own) and has_vectors(own)):
@@ -82,13 +78,13 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             continue
         elif (stage.vector or name in consumers) and not _is_in_pieces(stage):
             script.vectorize(script.match(tag("stage", name)))
-        if stage.vector is not None and stage.stage.reduce_axes and not stage.margins:
+        if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
             if is_padded(stage, packed.operand):
                 vectorize_padded(script, plan.workload, stage, packed)
-            elif (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
+            elif source is None or not source.inlined:
                 vectorize_copy(script, plan.workload, stage, packed)
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
@@ -132,8 +128,7 @@ def _may_extend_inside(own: StagePlan) -> bool:
 
 def _is_in_pieces(own: StagePlan) -> bool:
     """Whether dimensions of one iteration have to vanish before there are vectors."""
-    blocked = transposes(own) and place_to_drop_block(own) is None
-    return blocked or bool(window_axes(own.stage))
+    return bool(window_axes(own.stage))
 
 
 def _scans_in_pieces(plan: Plan, own: StagePlan) -> bool:
