@@ -31,9 +31,6 @@ _CONTRACTIONS = (
     "vector.reduction_to_contract",
     "vector.transfer_permutation_patterns",
 )
-# Factors are spread after they are converted: what spreads them becomes a part of the contraction.
-_SPREAD_LATE = ("vector.sink_ops",)
-_EXTENSIONS_INSIDE = ("vector.fold_arith_extension",)
 _OUTER_PRODUCTS = (
     'vector.lower_contraction lowering_strategy = "outerproduct"',
     "vector.lower_outerproduct",
@@ -88,10 +85,7 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
                 vectorize_copy(script, plan.workload, stage, packed)
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
-    extend = _EXTENSIONS_INSIDE if all(map(_may_extend_inside, plan.stages.values())) else ()
-    apart = any(_converts_apart(plan, stage) for stage in plan.workload.stages)
-    spread = _SPREAD_LATE if apart else ()
-    script.patterns(function, (*_CONTRACTIONS, *spread, *extend))
+    script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
     for stage in plan.stages.values():
@@ -99,31 +93,6 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     script.patterns(function, _OUTER_PRODUCTS)
     # What was hoisted is a slice of a slice, which would become a buffer of its own.
     script.clean(function, *_SUBSETS)
-
-
-def _converts_apart(plan: Plan, stage: Stage) -> bool:
-    """Whether what is multiplied is converted from several types, as signed and unsigned bytes."""
-    types = {plan.workload.tensors[load.tensor].dtype for load in stage.loads}
-    return bool(stage.reduce_axes) and len(types) > 1
-
-
-def _may_extend_inside(own: StagePlan) -> bool:
-    """Whether factors narrower than their sums may be converted where they are multiplied.
-
-    Of such contractions MLIR lowers those of rows and columns, in this order, of a matrix and a
-    vector, and of two vectors. Stages in pieces are these, or none.
-    """
-    stage = own.stage
-    if not stage.reduce_axes or len(stage.loads) < 2 or _is_in_pieces(own):
-        return True
-    read = [{name for form in stage.forms(load) for name in form.axes} for load in stage.loads]
-    (summed, *others), spatial = stage.reduce_axes, [axis.name for axis in stage.spatial_axes]
-    if others or len(read) != 2 or not all(summed.name in factor for factor in read):
-        return False
-    moving = [[name for name in spatial if name in factor] for factor in read]
-    if len(spatial) == 1:
-        return moving[0] != moving[1]
-    return len(spatial) < 3 and moving == [spatial[:1], spatial[1:]]
 
 
 def _is_in_pieces(own: StagePlan) -> bool:
