@@ -13,9 +13,8 @@ from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_mlir.bindings import Bindings
 from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.importing.scalar_import import defining, dtype_of
-from autotune_mlir.traversal import operations_in
 
-__all__ = ["Builder", "is_identity", "spreads_a_constant", "stage_operation"]
+__all__ = ["Builder", "is_identity", "spreads_a_constant"]
 
 
 class Builder:
@@ -200,12 +199,6 @@ class Builder:
         if element_type(dtype).is_float:
             return self._ir.FloatAttr.get(element, float(value))
         return self._ir.IntegerAttr.get(element, value)
-
-
-def stage_operation(module: Any, stage: str) -> Any:
-    """The operation of a program that computes a stage."""
-    tagged = (it for it in operations_in(module.operation) if STAGE in it.attributes)
-    return next(it for it in tagged if it.attributes[STAGE].value == stage)
 
 
 def spreads_a_constant(operation: Any) -> bool:
