@@ -148,7 +148,7 @@ def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:
             raise InvalidValueError(
                 f"it is {record.baseline}, which is no script but passes of mlir-opt"
             )
-        payload = program_of(request.workload, request.program)
+        payload = program_of(request.workload, None)
         # A baseline has no steps: of the untuned program no sequence is applied.
         script = schedule_of(request) or module_of({})
         named = _named(record, payload, script)
