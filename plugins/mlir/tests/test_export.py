@@ -12,6 +12,7 @@ from attrs import evolve
 from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import lower
+from autotune_mlir.emit import payload as emitted
 from autotune_mlir.parsing import parse_payload
 from autotune_mlir.schedule.planning import check_said
 from autotune_mlir.transform_library import (
@@ -197,7 +198,7 @@ def test_a_schedule_is_applied_to_the_program_that_was_tuned(
     report = backend.export_records(records, "transform-library", tmp_path / "tuned.mlir")
     assert report.refused == () and report.exported == len(records)
     library, payload = (Path(file).read_text(encoding="utf-8") for file in report.files)
-    assert payload == imported.program
+    assert payload == emitted(imported.workload)
     for entry in NAMED.findall(library):
         found = stock_mlir_opt(report.files[0], str(mine), f"{entry}_untagged")
         assert "@mine" in found and loops(found) == loops(ours(library, payload, entry))

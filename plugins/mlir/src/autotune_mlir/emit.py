@@ -17,6 +17,7 @@ __all__ = [
     "STAGE",
     "identity_of",
     "iterator_axes",
+    "on_tensors",
     "operand_names",
     "payload",
     "quoted",
@@ -49,6 +50,11 @@ def payload(workload: Workload) -> str:
         UnsupportedWorkload: MLIR has no form for a part of it.
     """
     return _Program(workload).text()
+
+
+def on_tensors(workload: Workload) -> str:
+    """The text of a module as :func:`payload` has it, whose function takes and returns tensors."""
+    return _Program(workload).text(on_tensors=True)
 
 
 def iterator_axes(stage: Stage) -> tuple[Axis, ...]:
@@ -110,6 +116,10 @@ def _tensor_type(shape: Sequence[int], dtype: str) -> str:
     return f"tensor<{'x'.join([*map(str, shape), memory_type(dtype)])}>"
 
 
+def _type_of(tensor: Tensor) -> str:
+    return _tensor_type(tensor.shape, tensor.dtype)
+
+
 def _buffer_type(tensor: Tensor) -> str:
     return f"memref<{'x'.join([*map(str, tensor.shape), memory_type(tensor.dtype)])}>"
 
@@ -127,37 +137,41 @@ class _Program:
         self._lines: list[str] = []
         self._count = 0
 
-    def text(self) -> str:
-        """The whole module."""
+    def text(self, *, on_tensors: bool = False) -> str:
+        """The whole module.
+
+        Args:
+            on_tensors: Whether its function takes tensors and returns others.
+        """
         workload = self._workload
         outputs = [workload.tensors[name] for name in workload.outputs]
-        parameters = [
-            f"%arg{position}: {_buffer_type(tensor)}"
-            for position, tensor in enumerate((*workload.inputs, *outputs))
-        ]
+        taken = workload.inputs if on_tensors else (*workload.inputs, *outputs)
+        of = _type_of if on_tensors else _buffer_type
+        parameters = ", ".join(
+            f"%arg{position}: {of(tensor)}" for position, tensor in enumerate(taken)
+        )
         for position, tensor in enumerate(workload.inputs):
-            kind = _tensor_type(tensor.shape, tensor.dtype)
-            self._values[tensor.name] = self._operation(
-                f"bufferization.to_tensor %arg{position} restrict : "
-                f"{_buffer_type(tensor)} to {kind}"
-            )
+            self._values[tensor.name] = f"%arg{position}"
+            if not on_tensors:
+                kinds = f"{_buffer_type(tensor)} to {_type_of(tensor)}"
+                text = f"bufferization.to_tensor %arg{position} restrict : {kinds}"
+                self._values[tensor.name] = self._operation(text)
         for stage in workload.stages:
             self._values[stage.name] = self._stage(stage)
-        for position, tensor in enumerate(outputs, len(workload.inputs)):
-            self._lines.append(
-                "bufferization.materialize_in_destination "
-                f"{self._values[tensor.name]} in restrict writable %arg{position} : "
-                f"({_tensor_type(tensor.shape, tensor.dtype)}, {_buffer_type(tensor)}) -> ()"
-            )
-        body = "\n".join(f"    {line}" for line in (*self._lines, "return"))
-        return (
-            "module {\n"
-            f"  func.func @{ENTRY}({', '.join(parameters)}) "
-            "attributes {llvm.emit_c_interface} {\n"
-            f"{body}\n"
-            "  }\n"
-            "}\n"
-        )
+        returned = [self._values[tensor.name] for tensor in outputs]
+        kinds = ", ".join(map(_type_of, outputs))
+        if on_tensors:
+            head, end = f"({parameters}) -> ({kinds})", f"return {', '.join(returned)} : {kinds}"
+        else:
+            head, end = f"({parameters}) attributes {{llvm.emit_c_interface}}", "return"
+            places = enumerate(zip(returned, outputs, strict=True), len(workload.inputs))
+            for position, (value, tensor) in places:
+                self._lines.append(
+                    f"bufferization.materialize_in_destination {value} in restrict writable "
+                    f"%arg{position} : ({_type_of(tensor)}, {_buffer_type(tensor)}) -> ()"
+                )
+        body = "\n".join(f"    {line}" for line in (*self._lines, end))
+        return f"module {{\n  func.func @{ENTRY}{head} {{\n{body}\n  }}\n}}\n"
 
     def _operation(self, text: str, results: int = 1) -> str:
         name = f"%{self._count}"

@@ -79,7 +79,7 @@ def _schedule(record: Record, path: Path) -> NamedSchedule:
         raise InvalidValueError(
             f"it is {record.baseline}, which is no script but passes of mlir-opt"
         )
-    payload = program_of(request.workload, request.program)
+    payload = program_of(request.workload, None)
     # A baseline has no steps: of the untuned program no sequence is applied.
     script = schedule_of(request) or module_of({})
     distinct = "\0".join([payload, script, record.baseline or ""])

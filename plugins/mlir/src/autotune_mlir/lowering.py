@@ -120,7 +120,8 @@ def lowering(distribution: Distribution, threads: int, bfloat16: bool = False) -
         *(("convert-openmp-to-llvm",) if threads > 1 else ()),
         "convert-scf-to-cf",
         f"convert-vector-to-llvm{{{distribution.x86_option}=true}}",
-        "convert-math-to-llvm",
+        # As log(1 + x) it would be zero for what vanishes beside 1: the library has a function.
+        "convert-math-to-llvm{approximate-log1p=false}",
         "convert-math-to-libm",
         "finalize-memref-to-llvm",
         "convert-func-to-llvm",

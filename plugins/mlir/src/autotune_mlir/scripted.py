@@ -10,11 +10,13 @@ __all__ = ["program_of", "schedule_of", "unscheduled_text"]
 
 
 def program_of(workload: Workload, program: str | None) -> str:
-    """The program that is scheduled: the imported one, or one made from the workload.
+    """The program of a baseline: the imported one, or one made from the workload.
+
+    Scripts are for the one that is made from the workload.
 
     Args:
         workload: What is computed.
-        program: The imported program, in normal form.
+        program: The imported program.
 
     Raises:
         UnsupportedWorkload: MLIR has no form for the workload.
@@ -34,13 +36,9 @@ def schedule_of(request: BuildRequest) -> str | None:
     """
     if request.candidate is None or is_default(request.candidate):
         return None
-    from autotune_mlir.operands import operands_of
     from autotune_mlir.schedule import schedule
 
-    workload, candidate = request.workload, request.candidate
-    if request.program is None:
-        return schedule(candidate, workload)
-    return schedule(candidate, workload, operands_of(workload, request.program))
+    return schedule(request.candidate, request.workload)
 
 
 def unscheduled_text(request: BuildRequest) -> str:

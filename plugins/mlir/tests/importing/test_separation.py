@@ -200,12 +200,12 @@ def changed(old: str, new: str) -> str:
     ("text", "reason"),
     [
         (program(changed("ogt", "olt")), "not that of the value that it keeps"),
-        (program(changed("ogt", "oeq")), "not selected by a comparison"),
-        (program(changed("maximumf", "addf")), "not selected by a comparison"),
-        (program(FIRST_LARGEST, start="0.5"), "does not start as neutral"),
+        (program(changed("ogt", "oeq")), "not that of the value that it keeps"),
+        (program(changed("maximumf", "addf")), "does not select between"),
+        (program(FIRST_LARGEST, start="0.5"), "does not begin with the neutral"),
         (
             program("%q = arith.addi %place, %place : i64" + changed("%place", "%q")),
-            "not the position along the one iterator",
+            "not affine in what it reduces",
         ),
     ],
 )

@@ -191,7 +191,7 @@ COMPILED_PROGRAMS = {
     ),
     "window-of-one": Program(
         function(_WINDOW, "%a: tensor<4x6xf32>, %b: tensor<4xf32>"),
-        ["reshape", "sum"],
+        ["sum"],
         lambda a, b: a * b[:, None],
     ),
     "asserted": Program(
@@ -230,7 +230,7 @@ COMPILED_PROGRAMS = {
             "%a: tensor<4x6xf16>",
             "tensor<4x6xf16>",
         ),
-        ["truncf"],
+        ["log1p"],
         lambda a: np.log1p(_rounded_erf(a.astype(np.float32))).astype(np.float16),
     ),
     "remainder": Program(
@@ -241,7 +241,7 @@ COMPILED_PROGRAMS = {
             "%a: tensor<4x6xi32>",
             "tensor<4x6xi32>",
         ),
-        ["sub"],
+        ["remsi"],
         lambda a: np.fmod(a, 5),
     ),
     "scan": Program(function(_SCAN), ["scan", "neg"], lambda a: -np.cumsum(a * a, axis=0)),

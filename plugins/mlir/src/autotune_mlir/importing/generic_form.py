@@ -1,136 +1,195 @@
-"""The form of one ``linalg.generic``: the order of its iterators, and what its body computes."""
+"""What a ``linalg.generic`` says: its operands, its maps, its iterators and its body."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from autotune_mlir.bindings import Bindings
-from autotune_mlir.importing.scalar_import import Unsupported, defining
+from attrs import frozen
 
-__all__ = ["dimensions_of", "iterate_units", "maps_of", "part_multiply_add", "put_in_order"]
+from autotune.ir.expressions import IndexValue, IntExpr, ScalarExpr, var
+from autotune.ir.workloads import Axis
+from autotune_mlir.importing.scalar_import import (
+    COMBINERS,
+    Unsupported,
+    combiner_of,
+    defining,
+    index_of_map,
+    yielded,
+)
+
+__all__ = ["Generic", "Written", "scanned"]
 
 
-def maps_of(operation: Any) -> list[Any]:
-    """The affine maps of a generic's operands."""
-    return [item.value for item in operation.attributes["indexing_maps"]]
+@frozen
+class Written:
+    """The iteration space of one result of an operation.
 
-
-def part_multiply_add(ir: Any, operation: Any) -> None:
-    """Write a fused multiply-add onto what was there before as product and sum.
-
-    That is the form that the vectoriser knows as a reduction.
+    Attributes:
+        axes: Those that index the result, in its order, and then those that are reduced.
+        iterators: The index that each iterator of the operation is.
     """
-    body = operation.regions[0].blocks[0]
-    yielded = list(list(body.operations)[-1].operation.operands)
-    fused = defining(yielded[0])
-    if len(yielded) != 1 or fused is None or fused.name != "math.fma":
-        return
-    left, right, before = fused.operands
-    if before != list(body.arguments)[-1]:
-        return
-    create, kinds = ir.Operation.create, [fused.results[0].type]
-    with ir.InsertionPoint(fused), fused.location:
-        product = create("arith.mulf", results=kinds, operands=[left, right]).results[0]
-        total = create("arith.addf", results=kinds, operands=[before, product])
-    fused.results[0].replace_all_uses_with(total.results[0])
-    fused.erase()
+
+    axes: tuple[Axis, ...]
+    iterators: tuple[IntExpr, ...]
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extent of each axis by name."""
+        return {axis.name: axis.extent for axis in self.axes}
+
+    @property
+    def places(self) -> tuple[IntExpr, ...]:
+        """Where the result is written."""
+        return tuple(var(axis.name) for axis in self.axes if axis.kind != "reduce")
+
+    def indices(self, item: Any) -> list[ScalarExpr]:
+        """The indices that a map gives."""
+        return [IndexValue(index_of_map(it, self.iterators)) for it in item.results]
 
 
-def iterate_units(mlir: Bindings, operation: Any) -> None:
-    """Have an iterator for each dimension of extent 1 that a generic writes at a constant place.
+@frozen(eq=False)
+class Generic:
+    """A ``linalg.generic``.
 
-    That is how results keep the dimensions that were reduced.
+    Attributes:
+        operation: The operation.
+        inputs: What it reads.
+        outputs: What its results are written over.
+        maps: Affine maps of both, in order.
+        reduces: Of each iterator, whether it reduces.
+        body: Its block.
+        yielded: What that yields for each result.
+    """
 
-    Args:
-        mlir: The bindings.
-        operation: A ``linalg.generic``.
+    operation: Any
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    maps: tuple[Any, ...]
+    reduces: tuple[bool, ...]
+    body: Any
+    yielded: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, operation: Any) -> Generic:
+        """What an operation says."""
+        count = list(operation.attributes["operandSegmentSizes"])[0]
+        operands = tuple(operation.operands)
+        maps = tuple(item.value for item in operation.attributes["indexing_maps"])
+        kinds = operation.attributes["iterator_types"]
+        reduces = tuple("reduction" in str(kind) for kind in kinds)
+        body = operation.regions[0].blocks[0]
+        return cls(
+            operation, operands[:count], operands[count:], maps, reduces, body, (*yielded(body),)
+        )
+
+    @property
+    def accumulators(self) -> list[Any]:
+        """The arguments of the body for what was there."""
+        return list(self.body.arguments)[len(self.inputs) :]
+
+    @property
+    def output_maps(self) -> tuple[Any, ...]:
+        """The maps of its results."""
+        return self.maps[len(self.inputs) :]
+
+    @property
+    def passes_on(self) -> Any | None:
+        """The input that a result is everywhere, with one of each; else None."""
+        known = len(self.inputs) == len(self.outputs) == 1
+        return self.inputs[0] if known and self.yielded == (self.body.arguments[0],) else None
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether it is a scan.
+
+        That has two results, of which the first lacks the dimension that is scanned along, and the
+        second has all. Both are what was there and a new element.
+        """
+        if len(self.outputs) != 2 or sum(self.reduces) != 1:
+            return False
+        continued, everything = (_positions(item) for item in self.output_maps)
+        whole = list(range(len(self.reduces)))
+        kept = [number for number in whole if not self.reduces[number]]
+        unread = not any(True for _ in self.accumulators[1].uses)
+        same = self.yielded[0] == self.yielded[1]
+        return everything == whole and continued == kept and same and unread
+
+    @property
+    def extents(self) -> dict[int, int]:
+        """How often each iterator runs: the extent of a dimension that it alone indexes."""
+        return {
+            result.position: int(extent)
+            for item, value in zip(self.maps, (*self.inputs, *self.outputs), strict=True)
+            for result, extent in zip(item.results, getattr(value.type, "shape", ()), strict=True)
+            if _is_iterator(result)
+        }
+
+    def written(self, place: int) -> Written:
+        """The iteration space of a result.
+
+        Raises:
+            Unsupported: it does not write each element once.
+        """
+        item, extents = self.output_maps[place], self.extents
+        iterators: dict[int, IntExpr] = {}
+        axes: list[Axis] = []
+        shape = self.outputs[place].type.shape
+        for position, (expression, extent) in enumerate(zip(item.results, shape, strict=True)):
+            axes.append(Axis(f"d{position}", int(extent)))
+            if type(expression).__name__ == "AffineConstantExpr" and extent == 1:
+                continue  # As of a dimension that was reduced, and kept.
+            number = expression.position if _is_iterator(expression) else None
+            if number is None or number in iterators or self.reduces[number]:
+                raise Unsupported(
+                    f"index {position} of its write is {expression}, "
+                    "not a parallel iterator of its own"
+                )
+            iterators[number] = var(f"d{position}")
+        for number, reduces in enumerate(self.reduces):
+            if number in iterators:
+                continue
+            if not reduces:
+                raise Unsupported(
+                    f"iterator d{number} is parallel but does not index what it writes"
+                )
+            iterators[number] = var(f"d{len(axes)}")
+            axes.append(Axis(f"d{len(axes)}", extents[number], "reduce"))
+        return Written(tuple(axes), tuple(iterators[it] for it in range(len(self.reduces))))
+
+    def dependences(self, place: int) -> set[int]:
+        """The results so far that a result is computed from."""
+        seen: set[Any] = set()
+        left = [self.yielded[place]]
+        while left:
+            value = left.pop()
+            if value not in seen:
+                seen.add(value)
+                producer = defining(value)
+                left += [] if producer is None else list(producer.operands)
+        return {number for number, it in enumerate(self.accumulators) if it in seen}
+
+
+def _is_iterator(expression: Any) -> bool:
+    return type(expression).__name__ == "AffineDimExpr"
+
+
+def _positions(item: Any) -> Sequence[int | None]:
+    """The iterators that a map gives; None for anything else."""
+    return [it.position if _is_iterator(it) else None for it in item.results]
+
+
+def scanned(generic: Generic) -> tuple[str, Any]:
+    """How a scan combines, and what it combines with what was there.
 
     Raises:
-        Unsupported: one of its results has more such dimensions than another one.
+        Unsupported: it does something else.
     """
-    ir = mlir.ir
-    maps = maps_of(operation)
-    inputs, outputs = list(operation.attributes["operandSegmentSizes"])
-    count = first = maps[0].n_dims
-    written = []
-    for item in maps[inputs:]:
-        results = list(item.results)
-        units = [it for it, own in enumerate(results) if isinstance(own, ir.AffineConstantExpr)]
-        for number, place in enumerate(units):
-            results[place] = ir.AffineDimExpr.get(first + number)
-        count = max(count, first + len(units))
-        written.append(results)
-    if count == first:
-        return
-    if any(_units(ir, found, first) != count - first for found in written):
-        raise Unsupported(f"its {outputs} results have dimensions of extent 1 of different number")
-    results = [list(item.results) for item in maps[:inputs]] + written
-    attributes = operation.attributes
-    attributes["indexing_maps"] = ir.ArrayAttr.get(
-        [ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, item)) for item in results]
-    )
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    kinds = [*attributes["iterator_types"], *[parallel] * (count - first)]
-    attributes["iterator_types"] = ir.ArrayAttr.get(kinds)
-
-
-def _units(ir: Any, results: Sequence[Any], first: int) -> int:
-    """How many results are iterators from ``first`` on."""
-    return sum(isinstance(it, ir.AffineDimExpr) and it.position >= first for it in results)
-
-
-def put_in_order(ir: Any, operation: Any) -> None:
-    """Put the iterators of a generic in the order of a stage's axes: the output's, then reduced.
-
-    Raises:
-        Unsupported: it does not write each element of its output once.
-    """
-    maps = maps_of(operation)
-    kinds = [str(kind) for kind in operation.attributes["iterator_types"]]
-    order = []
-    for position, expression in enumerate(maps[-1].results):
-        is_axis = isinstance(expression, ir.AffineDimExpr)
-        if (
-            not is_axis
-            or expression.position in order
-            or "parallel" not in kinds[expression.position]
-        ):
-            raise Unsupported(
-                f"index {position} of its write is {expression}, "
-                "not a parallel iterator of its own"
-            )
-        order.append(expression.position)
-    rest = [position for position in range(len(kinds)) if position not in order]
-    for position in rest:
-        if "reduction" not in kinds[position]:
-            raise Unsupported(
-                f"iterator d{position} is parallel but does not index what it writes"
-            )
-    order += rest
-    if order == list(range(len(kinds))):
-        return
-    place = ir.AffineMap.get_permutation([order.index(old) for old in range(len(kinds))])
-    moved = [
-        ir.AffineMap.get(len(kinds), 0, [item.compose(place) for item in old.results])
-        for old in maps
-    ]
-    iterators = list(operation.attributes["iterator_types"])
-    attributes = operation.attributes
-    attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(item) for item in moved])
-    attributes["iterator_types"] = ir.ArrayAttr.get([iterators[old] for old in order])
-    for view in operation.regions[0].blocks[0].operations:
-        inner = view.operation
-        if inner.name == "linalg.index":
-            dim = inner.attributes["dim"]
-            inner.attributes["dim"] = ir.IntegerAttr.get(dim.type, order.index(dim.value))
-
-
-def dimensions_of(ir: Any, expression: Any) -> Iterator[int]:
-    """The dimensions that an expression of a map is of."""
-    if isinstance(expression, ir.AffineDimExpr):
-        yield ir.AffineDimExpr(expression).position
-    elif isinstance(expression, ir.AffineBinaryExpr):
-        parts = ir.AffineBinaryExpr(expression)
-        yield from dimensions_of(ir, parts.lhs)
-        yield from dimensions_of(ir, parts.rhs)
+    before = generic.accumulators[0]
+    combining = defining(generic.yielded[0])
+    combiner = "" if combining is None else combiner_of(combining)
+    if combining is not None and combiner in COMBINERS and sum(1 for _ in before.uses) == 1:
+        operands = list(combining.operands)
+        if before in operands:
+            return combiner, operands[1 if operands[0] == before else 0]
+    raise Unsupported("its body is not a scan of the form output = previous (+, *, max or min) x")

@@ -1,4 +1,4 @@
-"""From linalg on tensors to a workload, and to the program that its schedules are applied to.
+"""From linalg on tensors to a workload, and to the program that is its baseline.
 
 MLIR reads it in a process of its own: there are texts that its parser does not survive.
 """
@@ -24,7 +24,7 @@ _SECONDS = 120.0
 
 
 def import_program(program: object) -> tuple[Workload, str]:
-    """The workload of ``program``, and the program in normal form.
+    """The workload of ``program``, and the program by itself.
 
     See :func:`autotune_mlir.importing.reading.read_text`.
 

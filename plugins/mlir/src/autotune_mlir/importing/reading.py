@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.ir.rewrites.unsigned_bytes import infer_unsigned
+from autotune.ir.rewrites.zero_points import split_zero_points
 from autotune.ir.workloads import Workload
+from autotune.ir.workloads.inputs import index_inputs
 from autotune_mlir import bindings
-from autotune_mlir.emit import ENTRY
-from autotune_mlir.importing.locations import diagnostic_text
-from autotune_mlir.importing.normal_form import bring_into_form, check_operations, simplify
-from autotune_mlir.importing.payload_import import input_name, read_program, tensor_of
+from autotune_mlir.emit import STAGE, payload
+from autotune_mlir.importing.function_reader import FunctionReader, tensor_of
+from autotune_mlir.importing.locations import at, diagnostic_text
+from autotune_mlir.importing.operations import (
+    check_operations,
+    generalize,
+    has_scans,
+    simplify,
+)
 from autotune_mlir.importing.scalar_import import Unsupported
-from autotune_mlir.importing.scalars import is_number, lift_arguments, number_tensor
 from autotune_mlir.importing.scans import load_scans
-from autotune_mlir.importing.truth_values import store_as_bytes
+from autotune_mlir.importing.untuned import program_text
 from autotune_mlir.parsing import new_context
 
 __all__ = ["check_argument", "import_function", "name_of", "parse_text", "read_text"]
 
 
 def read_text(text: str, file: str, function: str | None = None) -> tuple[Workload, str]:
-    """The workload of a program, and the program in normal form.
-
-    That form is described in :func:`autotune_mlir.emit.payload`; the result of the program's
-    operations on the way in :mod:`autotune_mlir.importing.normal_form`.
+    """The workload of a program, and the program by itself, as :func:`import_function`.
 
     Args:
         text: Of a module, or of a function.
@@ -42,7 +48,7 @@ def read_text(text: str, file: str, function: str | None = None) -> tuple[Worklo
     with new_context(), mlir.ir.Location.unknown():
         module = parse_text(mlir, text, file)
         name = name_of(_choose(mlir, module, function, file))
-        return import_function(mlir, module, name, file, numbers=True)[:2]
+        return import_function(mlir, module, name, file, numbers=True)
 
 
 def parse_text(mlir: bindings.Bindings, text: str, file: str) -> Any:
@@ -60,8 +66,8 @@ def parse_text(mlir: bindings.Bindings, text: str, file: str) -> Any:
 
 def import_function(
     mlir: bindings.Bindings, module: Any, name: str, file: str, *, numbers: bool = False
-) -> tuple[Workload, str, str]:
-    """The workload of a function, its program in normal form, and that form on tensors.
+) -> tuple[Workload, str]:
+    """The workload of a function, and the program that it is by itself.
 
     Args:
         mlir: The bindings; the context of the module is the current one.
@@ -81,27 +87,81 @@ def import_function(
     kind = function.attributes["function_type"].value
     for noun, types in (("argument", kind.inputs), ("result", kind.results)):
         for position, item in enumerate(types):
-            takes_number = numbers and noun == "argument" and is_number(mlir.ir, item)
-            tensor = number_tensor(mlir.ir, item) if takes_number else item
-            check_argument(mlir, tensor, f"{noun} {position} of function @{name}")
+            what = f"{noun} {position} of function @{name}"
+            check_argument(mlir, item, what, numbers=numbers and noun == "argument")
     try:
         simplify(mlir, module)
         function, block = _only_block(module, name)
-        lift_arguments(mlir, function)
         check_operations(mlir, block, file)
-        taken = {input_name(position) for position in range(len(block.arguments))}
-        bring_into_form(mlir, module, block, taken, file)
-        on_tensors = str(function)
-        wrapped = _wrap(mlir, block)
-        kernel = wrapped.body.operations[0].operation
-        workload = read_program(kernel, name, file)
-        store_as_bytes(mlir, kernel)
-        wrapped.operation.verify()
-        return workload, str(wrapped), on_tensors
+        has_loops = not has_scans(block)
+        program = program_text(mlir, function) if has_loops else None
+        workload = read_workload(mlir, module, block, name, file)
+        # What MLIR's own passes have no loops for is computed as the workload says.
+        return workload, payload(workload) if program is None else program
     except mlir.ir.MLIRError as error:
         raise UnsupportedWorkload(
             f"function @{name} cannot be brought into form: {diagnostic_text(error, file)}"
         ) from None
+
+
+def read_workload(
+    mlir: bindings.Bindings, module: Any, block: Any, name: str, file: str
+) -> Workload:
+    """What a function computes.
+
+    Args:
+        mlir: The bindings.
+        module: Simplified; its named operations become generic ones.
+        block: The body of its function, of operations that are known.
+        name: What to call the workload.
+        file: What to call the text in messages.
+
+    Raises:
+        UnsupportedWorkload: an operation cannot be expressed; says where and why.
+    """
+    names = [_name_of(found) for found in _computing(block)]
+    generalize(mlir, module)
+    reader = FunctionReader(list(block.arguments))
+    # Generalised operations stand where the named ones stood.
+    named = iter(names)
+    outputs: tuple[str, ...] = ()
+    for view in block.operations:
+        operation = view.operation
+        try:
+            if operation.name == "func.return":
+                outputs = reader.returned(list(operation.operands))
+            else:
+                is_named = _is_computing(operation)
+                reader.read(operation, next(named) if is_named else _mark(operation))
+        except Unsupported as reason:
+            where = at(operation, file)
+            raise UnsupportedWorkload(f"operation {operation.name}{where}: {reason}") from None
+    read = Workload(name, tuple(reader.inputs), tuple(reader.stages), outputs)
+    made = split_zero_points(infer_unsigned(read))
+    # Says whether there are inputs by which candidates can be validated.
+    index_inputs(made, np.random.default_rng(0))
+    return made
+
+
+def _computing(block: Any) -> list[Any]:
+    """The operations of a function that compute something by themselves, in order."""
+    return [view.operation for view in block.operations if _is_computing(view.operation)]
+
+
+def _is_computing(operation: Any) -> bool:
+    return operation.name == "tensor.pad" or bool(operation.name.startswith("linalg."))
+
+
+def _name_of(operation: Any) -> str:
+    """The name of the stage of an operation, which generic ones do not have."""
+    own = "" if operation.name == "linalg.generic" else str(operation.name.rpartition(".")[2])
+    return _mark(operation) or own
+
+
+def _mark(operation: Any) -> str:
+    """The name that a program says an operation's stage has."""
+    attributes = operation.attributes
+    return str(attributes[STAGE].value) if STAGE in attributes else ""
 
 
 def name_of(function: Any) -> str:
@@ -109,20 +169,30 @@ def name_of(function: Any) -> str:
     return str(function.attributes["sym_name"].value)
 
 
-def check_argument(mlir: bindings.Bindings, kind: Any, what: str) -> None:
+def check_argument(
+    mlir: bindings.Bindings, kind: Any, what: str, *, numbers: bool = False
+) -> None:
     """Check that an argument or a result is a tensor that a workload can have.
+
+    Args:
+        mlir: The bindings.
+        kind: Its type.
+        what: What to call it.
+        numbers: Whether it may be a number.
 
     Raises:
         UnsupportedWorkload: it is not.
     """
-    if isinstance(kind, mlir.ir.MemRefType):
+    ir = mlir.ir
+    if isinstance(kind, ir.MemRefType):
         raise UnsupportedWorkload(
             f"{what} is a buffer, {kind}: give the program as it is before bufferization, "
             "on tensors"
         )
-    if not isinstance(kind, mlir.ir.RankedTensorType):
+    is_number = numbers and isinstance(kind, (ir.IntegerType, ir.IndexType, ir.FloatType))
+    if not (is_number or isinstance(kind, ir.RankedTensorType)):
         raise UnsupportedWorkload(f"{what} is of type {kind}, not a tensor")
-    if not kind.has_static_shape:
+    if not (is_number or kind.has_static_shape):
         raise UnsupportedWorkload(f"{what} has the dynamic shape {kind}; shapes must be known")
     try:
         tensor_of("argument", kind)
@@ -182,42 +252,3 @@ def _only_block(module: Any, name: str) -> tuple[Any, Any]:
                 )
             return operation, blocks[0]
     raise UnsupportedWorkload(f"function @{name} is gone after inlining")
-
-
-def _wrap(mlir: bindings.Bindings, block: Any) -> Any:
-    """A module whose one function, on buffers, holds the operations of ``block``."""
-    ir = mlir.ir
-    *computing, last = [view.operation for view in block.operations]
-    inputs = [value.type for value in block.arguments]
-    outputs = [value.type for value in last.operands]
-    parameters = ", ".join(
-        f"%p{position}: {_buffer(kind)}" for position, kind in enumerate([*inputs, *outputs])
-    )
-    reads = "\n".join(
-        f"%t{position} = bufferization.to_tensor %p{position} restrict : {_buffer(kind)} to {kind}"
-        for position, kind in enumerate(inputs)
-    )
-    module = ir.Module.parse(
-        f"func.func @{ENTRY}({parameters}) attributes {{llvm.emit_c_interface}} "
-        f"{{\n{reads}\nreturn\n}}"
-    )
-    body = module.body.operations[0].operation.regions[0].blocks[0]
-    *tensors, end = [view.operation for view in body.operations]
-    for value, tensor in zip(list(block.arguments), tensors, strict=True):
-        value.replace_all_uses_with(tensor.results[0])
-    for operation in computing:
-        operation.move_before(end)
-    marks = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
-    with ir.InsertionPoint(end), last.location:
-        for position, value in enumerate(last.operands, len(inputs)):
-            ir.Operation.create(
-                "bufferization.materialize_in_destination",
-                operands=[value, body.arguments[position]],
-                attributes=marks,
-            )
-    last.erase()
-    return module
-
-
-def _buffer(kind: Any) -> str:
-    return f"memref<{'x'.join([*map(str, kind.shape), str(kind.element_type)])}>"

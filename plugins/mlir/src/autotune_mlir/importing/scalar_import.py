@@ -10,31 +10,30 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
-    Gather,
     IndexValue,
     IntExpr,
-    Load,
     ScalarExpr,
     Select,
     Unary,
     const,
     maximum,
     minimum,
-    var,
 )
 
 __all__ = [
     "BODY_OPERATIONS",
+    "COMBINERS",
     "DTYPES",
     "BodyReader",
     "Unsupported",
     "combination",
     "combiner_of",
     "comparison_of",
+    "constant_of",
     "defining",
     "dtype_of",
     "index_of_map",
-    "producer_of_yield",
+    "yielded",
 ]
 
 DTYPES = {
@@ -114,13 +113,14 @@ BODY_OPERATIONS = frozenset(
         *_UNSIGNED_CASTS,
         *_LOGIC,
         *_INDEX,
-        *("arith.cmpf", "arith.cmpi", "arith.constant", "arith.select", "math.fma"),
-        *("affine.apply", "linalg.index", "tensor.extract"),
+        *("arith.cmpf", "arith.cmpi", "arith.constant", "arith.remsi", "arith.select"),
+        *("math.fma", "math.fpowi", "math.log1p"),
+        *("affine.apply", "cf.assert", "linalg.index", "tensor.extract"),
     }
 )
 """Operations that may stand in the body of an operation of linalg."""
 
-_COMBINERS = ("add", "mul", "max", "min")
+COMBINERS = ("add", "mul", "max", "min")
 # Of truth values: true is the greater one.
 _TRUTH_COMBINERS = {"arith.ori": "max", "arith.andi": "min"}
 # Predicates by their numbers, as the attribute of the operations holds them. Ordered and unordered
@@ -133,6 +133,16 @@ _FLOAT_PREDICATES = (
 # Values that are used twice are written twice in a scalar body: what is shared at every step of a
 # long chain would not end.
 _MOST_NODES = 2000
+# Larger exponents are refused: their products would round too often.
+_LARGEST_EXPONENT = 16
+_BYTE = "i8"
+# Functions that are computed in single precision, also of halves: only those have vectors.
+_WIDE = "float32"
+_HALVES = ("f16", "bf16")
+_WIDENED = frozenset(
+    f"math.{name}"
+    for name in ("cos", "erf", "exp", "log", "log1p", "powf", "rsqrt", "sin", "tanh")
+)
 
 
 class Unsupported(Exception):
@@ -159,42 +169,45 @@ def dtype_of(element: Any) -> str:
     return DTYPES[text]
 
 
-def producer_of_yield(block: Any) -> Any | None:
-    """The operation whose result a linalg body yields, or None where it passes on an argument.
+def constant_of(operation: Any) -> Constant:
+    """The number that an ``arith.constant`` is.
 
     Raises:
-        Unsupported: it yields several values.
+        Unsupported: workloads have no numbers of its type.
     """
-    operands = list(_terminator(block).operands)
-    if len(operands) != 1:
-        raise Unsupported(f"it yields {len(operands)} values, not one")
-    return defining(operands[0])
+    value = operation.attributes["value"].value
+    dtype = dtype_of(operation.results[0].type)
+    return Constant(bool(value) if dtype == "bool" else value, dtype)
 
 
-def _terminator(block: Any) -> Any:
-    return list(block.operations)[-1].operation
+def yielded(block: Any) -> list[Any]:
+    """The values that a body yields."""
+    return list(list(block.operations)[-1].operation.operands)
 
 
-def combination(block: Any) -> tuple[str, Any, Any]:
-    """How the body of a reduction combines: output = output (combiner) something.
+def combination(value: Any, accumulator: Any) -> tuple[str, tuple[Any, ...]]:
+    """How a body combines what was there with something.
+
+    Args:
+        value: What it yields.
+        accumulator: Its argument that is what was there.
 
     Returns:
-        The combiner, the operation that combines, and the value that is combined with what was
-        there.
+        The combiner, and the value that is combined with what was there, or two of which the
+        product is.
 
     Raises:
         Unsupported: the body is of another form.
     """
-    accumulator = list(block.arguments)[-1]
     known = _TRUTH_COMBINERS if dtype_of(accumulator.type) == "bool" else _BINARY
-    operation = producer_of_yield(block)
+    operation = defining(value)
     name = "" if operation is None else operation.name
-    if operation is not None and known.get(name) in _COMBINERS:
+    if operation is not None and sum(1 for _ in accumulator.uses) == 1:
         operands = list(operation.operands)
-        uses = sum(1 for _ in accumulator.uses)
-        if accumulator in operands and uses == 1:
-            other = operands[1] if operands[0] == accumulator else operands[0]
-            return known[name], operation, other
+        if known.get(name) in COMBINERS and accumulator in operands:
+            return known[name], (operands[1 if operands[0] == accumulator else 0],)
+        if name == "math.fma" and operands[2] == accumulator:
+            return "add", (operands[0], operands[1])
     raise Unsupported(
         "its body is not a reduction of the form output = output (+, *, max or min; and, or of "
         "truth values) expression" + (f"; it yields the result of {name}" if name else "")
@@ -228,31 +241,30 @@ def index_of_map(expression: Any, values: Sequence[IntExpr]) -> IntExpr:
 
 
 class BodyReader:
-    """Reads the values of one body.
+    """Reads numbers of a function, and those that a body computes.
 
     Args:
-        axes: Name of the axis that each iterator is, in order.
-        arguments: What the arguments of the body hold that are read from tensors.
+        iterators: The index that each iterator of the operation with the body is.
+        arguments: What arguments of the body and of the function are.
         extract: What an element of a tensor value is, at indices that are bodies.
-        is_unsigned: Whether a tensor holds unsigned bytes.
-
-    Attributes:
-        stores_unsigned: Whether what is read is stored as unsigned bytes.
     """
 
     def __init__(
         self,
-        axes: Sequence[str],
-        arguments: Sequence[tuple[Any, Load]],
-        extract: Callable[[Any, Sequence[ScalarExpr]], Load | Gather],
-        is_unsigned: Callable[[str], bool],
+        iterators: Sequence[IntExpr],
+        arguments: Mapping[Any, Callable[[], ScalarExpr]],
+        extract: Callable[[Any, Sequence[ScalarExpr]], ScalarExpr],
     ) -> None:
-        self.stores_unsigned = False
-        self._is_unsigned = is_unsigned
-        self._axes = tuple(axes)
-        self._arguments = tuple(arguments)
+        self._iterators = tuple(iterators)
+        self._arguments = arguments
         self._extracted = extract
         self._nodes = 0
+        self._expanded: Mapping[str, Callable[[Any], ScalarExpr]] = {
+            "arith.remsi": self._remainder,
+            "math.fma": self._multiply_add,
+            "math.fpowi": self._power,
+            "math.log1p": self._log1p,
+        }
 
     def scalar(self, value: Any) -> ScalarExpr:
         """The scalar body that ``value`` is.
@@ -271,22 +283,22 @@ class BodyReader:
         name = operation.name
         operands = list(operation.operands)
         if name == "arith.constant":
-            return self._constant(operation)
+            return constant_of(operation)
         if name == "tensor.extract":
             return self._extract(operation)
-        if name in _UNARY:
-            return Unary(_UNARY[name], self.scalar(operands[0]))
         if name in _CASTS or name in _UNSIGNED_CASTS:
             return self._cast(name, value, operands[0])
         if name == "arith.select":
             return Select(*(self.scalar(operand) for operand in operands))
-        if name == "math.fma":
-            product = Binary("mul", self.scalar(operands[0]), self.scalar(operands[1]))
-            return Binary("add", product, self.scalar(operands[2]))
-        return self._binary(operation, operands)
+        read = self._function(operation)
+        return Cast(dtype_of(value.type), read) if _is_widened(name, value) else read
 
-    def _binary(self, operation: Any, operands: Sequence[Any]) -> ScalarExpr:
-        name = operation.name
+    def _function(self, operation: Any) -> ScalarExpr:
+        name, operands = operation.name, list(operation.operands)
+        if name in self._expanded:
+            return self._expanded[name](operation)
+        if name in _UNARY:
+            return Unary(_UNARY[name], self._operand(operation, 0))
         truth = bool(operands) and str(operands[0].type) == "i1"
         op = None if truth else _BINARY.get(name)
         if name in ("arith.cmpi", "arith.cmpf"):
@@ -296,46 +308,91 @@ class BodyReader:
         if op is None:
             of_type = f" of {operands[0].type}" if operands else ""
             raise Unsupported(f"operation {name}{of_type} in its body is not supported")
-        return Binary(op, *(self.scalar(operand) for operand in operands))
+        return Binary(op, *(self._operand(operation, number) for number in range(len(operands))))
 
-    def _argument(self, value: Any) -> Load:
-        for argument, load in self._arguments:
-            if argument == value:
-                return load
+    def _operand(self, operation: Any, number: int) -> ScalarExpr:
+        """An operand, in single precision where the operation is computed in that."""
+        read = self.scalar(operation.operands[number])
+        wide = _is_widened(operation.name, operation.results[0])
+        return Cast(_WIDE, read) if wide else read
+
+    def _multiply_add(self, operation: Any) -> ScalarExpr:
+        left, right, added = map(self.scalar, operation.operands)
+        return Binary("add", Binary("mul", left, right), added)
+
+    def _remainder(self, operation: Any) -> ScalarExpr:
+        """That of a division which truncates."""
+        left, right = map(self.scalar, operation.operands)
+        return Binary("sub", left, Binary("mul", Binary("div", left, right), right))
+
+    def _power(self, operation: Any) -> ScalarExpr:
+        """Products of a number with itself, by squaring."""
+        base, given = operation.operands
+        producer = defining(given)
+        known = producer is not None and producer.name == "arith.constant"
+        exponent = int(producer.attributes["value"].value) if producer and known else None
+        if exponent is None or abs(exponent) > _LARGEST_EXPONENT:
+            raise Unsupported(
+                f"operation math.fpowi of {base.type} in its body is not supported but with a "
+                f"constant of at most {_LARGEST_EXPONENT}"
+            )
+        one, square = Constant(1.0, dtype_of(base.type)), self.scalar(base)
+        found: ScalarExpr | None = None
+        left = abs(exponent)
+        while left:
+            if left % 2:
+                found = square if found is None else Binary("mul", found, square)
+            left //= 2
+            square = Binary("mul", square, square)
+        power = one if found is None else found
+        return Binary("div", one, power) if exponent < 0 else power
+
+    def _log1p(self, operation: Any) -> ScalarExpr:
+        """log(1 + x), corrected by the rounding of 1 + x (W. Kahan's formula).
+
+        Where the sum is 1 the result is x, and where it is infinite there is nothing to correct.
+        """
+        x = self._operand(operation, 0)
+        wide = _is_widened(operation.name, operation.results[0])
+        one = Constant(1.0, _WIDE if wide else dtype_of(operation.results[0].type))
+        total = Binary("add", x, one)
+        log = Unary("log", total)
+        corrected = Binary("mul", x, Binary("div", log, Binary("sub", total, one)))
+        chosen = Select(Binary("eq", total, one), x, corrected)
+        return Select(Binary("eq", total, x), log, chosen)
+
+    def _argument(self, value: Any) -> ScalarExpr:
+        if value in self._arguments:
+            return self._arguments[value]()
         raise Unsupported("its body reads what the operation writes")
 
     def _cast(self, name: str, value: Any, operand: Any) -> ScalarExpr:
-        read = self.scalar(operand)
-        is_known = str(operand.type) in ("i1", "index") or (
-            isinstance(read, (Load, Gather)) and self._is_unsigned(read.tensor)
-        )
-        if name in _UNSIGNED_CASTS and not is_known:
-            raise Unsupported(
-                f"operation {name} in its body takes {operand.type} for an unsigned number"
-            )
-        is_byte = self.stores_unsigned and str(value.type) == "i8"
-        return Cast("uint8" if is_byte else dtype_of(value.type), read)
+        return Cast(dtype_of(value.type), self._converted(name, operand))
 
-    def _constant(self, operation: Any) -> Constant:
-        value = operation.attributes["value"].value
-        dtype = dtype_of(operation.results[0].type)
-        if self.stores_unsigned and dtype == "int8":
-            return Constant(value % 256, "uint8")
-        return Constant(bool(value) if dtype == "bool" else value, dtype)
+    def _converted(self, name: str, operand: Any) -> ScalarExpr:
+        """The operand of a conversion, which may take it for an unsigned number."""
+        read, kind = self.scalar(operand), str(operand.type)
+        if name not in _UNSIGNED_CASTS or kind in ("i1", "index"):
+            return read
+        if kind != _BYTE:
+            raise Unsupported(f"operation {name} in its body takes {kind} for an unsigned number")
+        return Cast("uint8", read)
 
-    def _extract(self, operation: Any) -> Load | Gather:
+    def _extract(self, operation: Any) -> ScalarExpr:
         tensor, *indices = operation.operands
         return self._extracted(tensor, [self._place(index) for index in indices])
 
     def _place(self, value: Any) -> ScalarExpr:
         """A number of type index, which may be computed from data."""
         operation = defining(value)
-        if operation is not None and operation.name in _INDEX_CASTS:
-            return self.scalar(operation.operands[0])
+        if operation is None:
+            return self._argument(value)
+        if operation.name in _INDEX_CASTS:
+            return self._converted(operation.name, operation.operands[0])
         try:
             return IndexValue(self.index(value))
         except Unsupported:
-            if operation is None or operation.name not in _BINARY:
+            if operation.name not in _BINARY:
                 raise
             return Binary(_BINARY[operation.name], *map(self._place, operation.operands))
 
@@ -351,7 +408,7 @@ class BodyReader:
             raise Unsupported("an index in its body depends on data")
         operands = list(operation.operands)
         if name == "linalg.index":
-            return var(self._axes[int(operation.attributes["dim"].value)])
+            return self._iterators[int(operation.attributes["dim"].value)]
         if name == "arith.constant":
             return const(int(operation.attributes["value"].value))
         if name == "affine.apply":
@@ -360,6 +417,11 @@ class BodyReader:
         if name in _INDEX:
             return _INDEX[name](self.index(operands[0]), self.index(operands[1]))
         raise Unsupported(f"operation {name} of index in its body is not supported")
+
+
+def _is_widened(name: str, result: Any) -> bool:
+    """Whether a function of halves is computed in single precision."""
+    return name in _WIDENED and str(result.type) in _HALVES
 
 
 def combiner_of(operation: Any) -> str:

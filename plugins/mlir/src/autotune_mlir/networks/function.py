@@ -50,14 +50,12 @@ class ImportedFunction:
 
     Attributes:
         workload: The workload.
-        program: The program in normal form, on buffers; see
+        program: The function by itself, on buffers; see
             :mod:`autotune_mlir.importing.reading`.
-        on_tensors: The function itself in that form, on tensors.
     """
 
     workload: Workload
     program: str
-    on_tensors: str
 
 
 @frozen(eq=False)
@@ -130,7 +128,7 @@ class ModuleFunction:
 
 def _imported(data: Mapping[str, Any]) -> ImportedFunction:
     workload = Workload.from_json(data["workload"])
-    return ImportedFunction(workload, data["program"], data["on_tensors"])
+    return ImportedFunction(workload, data["program"])
 
 
 def _types(data: list[list[Any]]) -> tuple[TensorType, ...]:

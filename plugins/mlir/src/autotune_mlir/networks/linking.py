@@ -8,7 +8,7 @@ from typing import Any
 from autotune_mlir import bindings
 from autotune_mlir.emit import quoted
 from autotune_mlir.entry import KERNEL
-from autotune_mlir.importing.normal_form import decompose
+from autotune_mlir.importing.operations import decompose
 from autotune_mlir.networks.function import ModuleFunction, TensorType
 from autotune_mlir.parsing import new_context
 from autotune_mlir.traversal import operations_in

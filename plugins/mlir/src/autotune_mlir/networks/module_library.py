@@ -15,7 +15,7 @@ from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.store.jsonl import replacing
 from autotune_mlir import bindings
-from autotune_mlir.emit import quoted
+from autotune_mlir.emit import on_tensors, payload, quoted
 from autotune_mlir.export import identifier
 from autotune_mlir.networks.units import Unit
 from autotune_mlir.parsing import new_context
@@ -46,6 +46,8 @@ _ANY = "!transform.any_op"
 _CLEANUP = "builtin.module(canonicalize,cse)"
 # What there is of these depends on which stages write into one empty tensor, and on clean-ups.
 _LOOSE = ("tensor.", "affine.", "ub.", "arith.constant")
+# They differ for NaN, and schedules are for either.
+_ALIKE = {"arith.maxnumf": "arith.maximumf", "arith.minnumf": "arith.minimumf"}
 
 
 @frozen(eq=False)
@@ -151,7 +153,7 @@ def _named(unit: Unit) -> _Scheduled:
     function, record = unit.function, unit.record
     assert function.imported is not None and record is not None
     schedule = unit.schedule()
-    program = function.imported.program
+    program = payload(function.imported.workload)
     distinct = f"{program}\0{schedule}"
     digest = hashlib.sha256(distinct.encode()).hexdigest()[:8]
     latency = f"{record.latency:.4g} s, " if record.latency is not None else ""
@@ -193,7 +195,7 @@ def _applied(scheduled: Sequence[_Scheduled], module: str, wanted: _Scheduled) -
         mlir.passmanager.PassManager.parse(_CLEANUP).run(found.operation)
         function = _find(found, wanted.unit.function.name)
         names = (str(operation.name) for operation in operations_in(function))
-        return Counter(name for name in names if not name.startswith(_LOOSE))
+        return Counter(_ALIKE.get(name, name) for name in names if not name.startswith(_LOOSE))
 
 
 def _entry_text(scheduled: Sequence[_Scheduled]) -> str:
@@ -223,7 +225,7 @@ def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
     mlir = bindings.load()
     # In a context of their own.
     texts = {
-        it.unit.function.name: it.unit.function.imported.on_tensors
+        it.unit.function.name: on_tensors(it.unit.function.imported.workload)
         for it in scheduled
         if it.unit.function.imported is not None
     }
@@ -236,7 +238,7 @@ def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
             after = made.body.operations[0].operation
             prepared.body.append(after)
             after.move_before(before)
-            del after.attributes["sym_visibility"]
+            after.attributes["sym_name"] = before.attributes["sym_name"]
             if "sym_visibility" in before.attributes:
                 after.attributes["sym_visibility"] = before.attributes["sym_visibility"]
             after.attributes[SCHEDULE] = mlir.ir.StringAttr.get(it.named.name)

@@ -142,11 +142,10 @@ def _import(mlir: bindings.Bindings, function: Any, calls: Sequence[str], file: 
         copy = function.clone()
         copy.attributes["sym_visibility"] = mlir.ir.StringAttr.get("public")
         alone.body.append(copy)
-        workload, program, on_tensors = import_function(mlir, alone, name, file)
+        workload, program = import_function(mlir, alone, name, file)
     except AutotuneError as error:
         return {"imported": None, "refusal": error_to_json(error)}
-    imported = {"workload": workload.to_json(), "program": program, "on_tensors": on_tensors}
-    return {"imported": imported, "refusal": None}
+    return {"imported": {"workload": workload.to_json(), "program": program}, "refusal": None}
 
 
 def _lowering_problem(module: str, facts: Message) -> str:
