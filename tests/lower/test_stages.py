@@ -56,7 +56,7 @@ from autotune.sketches import (
     Vectorize,
 )
 from autotune.spaces import SketchSpace
-from autotune.targets import Target, detect_cpu
+from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import check_candidate, sample_candidates
 from autotune.testing.step_suite import StepSuite
 
@@ -229,6 +229,16 @@ def test_a_product_may_pack_the_result_of_one_that_is_padded() -> None:
     assert padded
     for candidate in padded:
         check_candidate(BACKEND, candidate, HERE)
+
+
+def test_every_point_of_a_small_space_is_exact() -> None:
+    """With bytes over their whole ranges, and extents that are multiples of nothing."""
+    workload, target = gemm(m=3, n=5, k=2, dtype="u8s8s32"), preset("haswell-2core")
+    space = SketchSpace(workload, target, BACKEND.limits(target))
+    rows = [(s, row) for s in space.sketches() for row in space.feasible_set(s).enumerate()]
+    assert len(rows) >= 15
+    for sketch, row in rows:
+        check_candidate(BACKEND, Candidate(sketch, row), HERE)
 
 
 class TestIndexedReads(StepSuite):
