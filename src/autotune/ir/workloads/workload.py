@@ -330,7 +330,7 @@ def _digest_of(workload: Workload) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _is_whole(body: ScalarExpr, known: Mapping[str, Tensor]) -> bool:
+def is_whole(body: ScalarExpr, known: Mapping[str, Tensor]) -> bool:
     """Whether a body is a whole number by the types of what it computes with."""
     if isinstance(body, IndexValue):
         return True
@@ -339,9 +339,9 @@ def _is_whole(body: ScalarExpr, known: Mapping[str, Tensor]) -> bool:
     if isinstance(body, (Constant, Cast)):
         return not element_type(body.dtype).is_float
     if isinstance(body, Unary):
-        return body.op in _WHOLE and _is_whole(body.operand, known)
+        return body.op in _WHOLE and is_whole(body.operand, known)
     parts = (body.on_true, body.on_false) if isinstance(body, Select) else (body.left, body.right)
-    return all(_is_whole(part, known) for part in parts)
+    return all(is_whole(part, known) for part in parts)
 
 
 def _form_of_value(index: ScalarExpr) -> AffineForm:
@@ -448,7 +448,7 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
             )
     for gather in stage.gathers:
         for position, index in enumerate(gather.indices):
-            if not _is_whole(index, known):
+            if not is_whole(index, known):
                 raise InvalidValueError(
                     f"index {position} by which stage {stage.name!r} reads {gather.tensor!r} "
                     "is no whole number: cast it to an integer type"
