@@ -79,10 +79,11 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
         on_gpu = target.kind == "cuda"
         return (fallback_schedule(alone, target).mod if on_gpu else alone)[ENTRY]
     request = request_for(function, record, target, threads)
+    attributes = dict(function.attrs or {})
     if not is_printable(request):
-        return scheduled_module(request)[ENTRY]
+        return scheduled_module(request)[ENTRY].with_attrs(attributes)
     functions = printed_functions(request)
-    kernel = functions.kernel.with_attrs(dict(function.attrs or {}))
+    kernel = functions.kernel.with_attrs(attributes)
     if not functions.packers:
         return kernel
     packers = {str(position): packer for position, packer in functions.packers.items()}
