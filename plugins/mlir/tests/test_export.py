@@ -1,12 +1,10 @@
-"""Records as files for other tools: MLIR's own, C compilers, and processes without MLIR."""
+"""Records as libraries of schedules for MLIR's own tools."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,7 +29,7 @@ from thinning import thinned
 
 from autotune.backends import InvalidSchedule, ProgramFile
 from autotune.cli.app import run
-from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import (
     Workload,
     batch_matmul,
@@ -65,51 +63,6 @@ WORKLOADS = {
     # Calls of an instruction, where this machine has it, which other pipelines do not make.
     "bytes": gemm(m=13, n=48, k=20, dtype="int8"),
 }
-
-# Calls every function of a shared library on matrices of small integers, where nothing of MLIR,
-# not even numpy, can be imported; `-I -S` leaves only the standard library.
-CALLER = """
-import ctypes, mmap, sys
-path, m, n, k, *names = sys.argv[1:]
-m, n, k = int(m), int(n), int(k)
-library = ctypes.CDLL(path)
-def array(values):
-    memory = mmap.mmap(-1, 4 * len(values))  # begins at a page
-    return memory, (ctypes.c_float * len(values)).from_buffer(memory)
-a = [float(i % 7 - 3) for i in range(m * k)]
-b = [float(i % 5 - 2) for i in range(k * n)]
-for name in names:
-    (_, x), (_, y), (_, z) = held = array(a), array(b), array([0.0] * (m * n))
-    x[:], y[:] = a, b
-    pointers = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (x, y, z)))
-    assert getattr(library, name)(pointers) == 0
-    for i in range(m):
-        for j in range(n):
-            assert z[i * n + j] == sum(a[i * k + p] * b[p * n + j] for p in range(k)), (i, j)
-loaded = open("/proc/self/maps").read()
-assert not [name for name in ("_mlir_libs", "libMLIR", "libLLVM") if name in loaded]
-print("right:", len(names))
-"""
-
-C_CALLER = """
-#include <stdio.h>
-#include "made.h"
-#include "made.h" /* twice does no harm */
-_Alignas(64) static float a[{m} * {k}], b[{k} * {n}], c[{m} * {n}];
-int main(void) {{
-    for (int i = 0; i < {m} * {k}; ++i) a[i] = (float)(i % 7 - 3);
-    for (int i = 0; i < {k} * {n}; ++i) b[i] = (float)(i % 5 - 2);
-    if ({name}_call(a, b, c) != 0) return 1;
-    for (int i = 0; i < {m}; ++i)
-        for (int j = 0; j < {n}; ++j) {{
-            float sum = 0;
-            for (int p = 0; p < {k}; ++p) sum += a[i * {k} + p] * b[p * {n} + j];
-            if (sum != c[i * {n} + j]) return 2;
-        }}
-    puts("right");
-    return 0;
-}}
-"""
 
 
 def records_of(
@@ -249,8 +202,6 @@ def test_a_schedule_is_applied_to_the_program_that_was_tuned(
     for entry in NAMED.findall(library):
         found = stock_mlir_opt(report.files[0], str(mine), f"{entry}_untagged")
         assert "@mine" in found and loops(found) == loops(ours(library, payload, entry))
-    functions = backend.export_records(records, "object", tmp_path / "made.o")
-    assert functions.refused == () and functions.exported == len(records)
     twice = tmp_path / "twice.mlir"
     twice.write_text(MATMUL + MATMUL.replace("@mine", "@other"), encoding="utf-8")
     with pytest.raises(AssertionError, match="expected to contain 1 payload"):
@@ -262,133 +213,28 @@ def loops(text: str) -> list[str]:
     return re.findall(r"\b(scf\.for\w*|linalg\.\w+|arith\.mulf|vector\.\w*fma)\b", text)
 
 
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.needs("openmp"))])
-def test_a_shared_library_runs_where_there_is_no_mlir(
-    threads: int, backend: MLIRBackend, tmp_path: Path
-) -> None:
-    records = records_of(WORKLOADS["gemm"], backend, 1, threads)
-    path = tmp_path / "made.so"
-    report = backend.export_records(records, "shared-library", path)
-    assert report.refused == () and report.exported == len(records)
-    assert report.files == (str(path), str(tmp_path / "made.h"))
-    names = declared(tmp_path / "made.h")
-    assert len(names) == len(records)
-    assert defined(path, "-D") == set(names)  # and nothing else
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", CALLER, str(path), "32", "48", "16", *names],
-        env={},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.stdout == f"right: {len(names)}\n", done.stderr
-
-
-def declared(header: Path) -> list[str]:
-    """Functions that a header declares."""
-    return re.findall(r"^int (\w+)\(void \*\*arrays\);$", header.read_text(), re.MULTILINE)
-
-
-def defined(path: Path, *options: str) -> set[str]:
-    """Functions that a file defines for others."""
-    command = ["nm", *options, "--defined-only", "--extern-only", str(path)]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return {line.split()[2] for line in lines if line.split()[1] == "T"}
-
-
-def test_an_object_file_is_called_from_c(backend: MLIRBackend, tmp_path: Path) -> None:
-    records = records_of(WORKLOADS["gemm"], backend, 1, 1)[:1]
-    report = backend.export_records(records, "object", tmp_path / "made.o")
-    assert report.files == (str(tmp_path / "made.o"), str(tmp_path / "made.h"))
-    (name,) = declared(tmp_path / "made.h")
-    caller = C_CALLER.format(m=32, n=48, k=16, name=name)
-    (tmp_path / "main.c").write_text(caller, encoding="utf-8")
-    for language in ((), ("-x", "c++", "-D_Alignas=alignas")):
-        command = ["cc", "-Wall", "-Werror", *language, "-c", "main.c", "-o", "main.o"]
-        subprocess.run(command, cwd=tmp_path, check=True)
-        subprocess.run(["cc", "main.o", "made.o", "-lm", "-o", "main"], cwd=tmp_path, check=True)
-        done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True)
-        assert done.stdout == b"right\n"
-
-
-def test_several_functions_share_an_object_file(backend: MLIRBackend, tmp_path: Path) -> None:
-    records = [
-        *records_of(WORKLOADS["gemm"], backend, 1, 1)[:2],
-        *records_of(WORKLOADS["dense"], backend, 1, 1)[:1],
-    ]
-    report = backend.export_records([*records, records[0]], "object", tmp_path / "made.o")
-    assert report.exported == 4 and report.refused == ()
-    names = declared(tmp_path / "made.h")
-    assert len(names) == 3 and defined(tmp_path / "made.o") >= set(names)
-    assert sorted(name.rpartition("_")[0] for name in names) == ["dense", "gemm", "gemm"]
-
-
-def test_a_header_is_replaced_by_its_own_file_only(backend: MLIRBackend, tmp_path: Path) -> None:
-    records = records_of(WORKLOADS["gemm"], backend, 1, 1)
-    header = tmp_path / "made.h"
-    for count in (1, 2):
-        backend.export_records(records[:count], "shared-library", tmp_path / "made.so")
-        assert len(declared(header)) == count
-    for text in (header.read_text(), "#include <math.h>\n"):
-        header.write_text(text)
-        with pytest.raises(InvalidValueError, match="other functions than 'made.o' would have"):
-            backend.export_records(records[:1], "object", tmp_path / "made.o")
-        assert header.read_text() == text and not (tmp_path / "made.o").exists()
-    header.unlink()
-    for name, format in (("made.so", "shared-library"), ("made.o", "object")):
-        backend.export_records(records[:1], format, tmp_path / name)
-    assert "exported to made.so" in header.read_text() and len(declared(header)) == 1
-
-
-def test_functions_are_linked_by_a_c_compiler(
-    backend: MLIRBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = records_of(WORKLOADS["gemm"], backend, 1, 1)
-    monkeypatch.setenv("CC", "no-such-compiler -O2")
-    for format, some in (("shared-library", records[:1]), ("object", records[:2])):
-        with pytest.raises(AutotuneError, match="there is no 'no-such-compiler': install one"):
-            backend.export_records(some, format, tmp_path / "made")
-    assert list(tmp_path.iterdir()) == []
-    backend.export_records(records[:1], "object", tmp_path / "made.o")  # nothing to link
-    monkeypatch.setenv("CC", "false")
-    with pytest.raises(AutotuneError, match="false failed"):
-        backend.export_records(records[:1], "shared-library", tmp_path / "made")
-    assert {path.name for path in tmp_path.iterdir()} == {"made.o", "made.h"}
-
-
 def test_what_cannot_be_exported_is_named(backend: MLIRBackend, tmp_path: Path) -> None:
     good, failed, elsewhere = records_of(WORKLOADS["gemm"], backend, 1, 1)[:3]
     failed = evolve(failed, outcome=Outcome("crash"))
     foreign = {**elsewhere.target, "features": ["sse2", "no-such-feature"]}
     elsewhere = evolve(elsewhere, target=foreign)
     records = [good, failed, elsewhere]
-    report = backend.export_records(records, "object", tmp_path / "made.o")
-    assert report.exported == 1
-    assert [name for name, _ in report.refused] == [
-        f"run/{failed.trial}",
-        f"run/{elsewhere.trial}",
-    ]
-    assert report.refused[0][1] == "its outcome is 'crash', not ok"
-    assert "lacks no-such-feature" in report.refused[1][1]
     # A schedule is text, and can be written for any machine.
-    assert backend.export_records(records, "transform-library", tmp_path / "a").exported == 2
+    report = backend.export_records(records, "transform-library", tmp_path / "a")
+    assert report.exported == 2
+    assert report.refused == ((f"run/{failed.trial}", "its outcome is 'crash', not ok"),)
     none = backend.export_records([failed], "transform-library", tmp_path / "b")
     assert none.exported == 0 and none.files == () and not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize("format", ["transform-library", "object", "shared-library"])
-def test_paths_that_cannot_be_written(format: str, backend: MLIRBackend, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_written(backend: MLIRBackend, tmp_path: Path) -> None:
     records = records_of(WORKLOADS["gemm"], backend, 1, 1)[:1]
     with pytest.raises(InvalidValueError, match="there is no folder"):
-        backend.export_records(records, format, tmp_path / "none" / "made")
+        backend.export_records(records, "transform-library", tmp_path / "none" / "made")
     with pytest.raises(InvalidValueError, match="is a folder"):
-        backend.export_records(records, format, tmp_path)
-    if format != "transform-library":
-        with pytest.raises(InvalidValueError, match="is the name of a header"):
-            backend.export_records(records, format, tmp_path / "made.h")
-    with pytest.raises(UnknownNameError, match="Did you mean 'object'"):
-        backend.export_records(records, "objekt", tmp_path / "made")
+        backend.export_records(records, "transform-library", tmp_path)
+    with pytest.raises(UnknownNameError, match="Did you mean 'transform-library'"):
+        backend.export_records(records, "transform-libary", tmp_path / "made")
 
 
 def test_a_schedule_that_others_apply_differently_is_refused() -> None:
@@ -429,24 +275,18 @@ def test_records_are_exported_from_the_command_line(
     said = export("tuned.mlir", "--format", "transform-library")
     assert "1 record written to tuned.mlir" in said and "mlir-opt tuned.gemm_" in said
     assert len(NAMED.findall(Path("tuned.mlir").read_text(encoding="utf-8"))) == 1
-    assert "made.h" in export("made.so", "--format", "shared-library")
-    assert run(("records", "export", "autotune.db", "--format", "object", "--best-only")) == 2
+    assert run(("records", "export", "autotune.db", "--format", "transform-library")) == 2
     assert "the file that --database names" in capsys.readouterr().err
 
 
 def test_names_are_made_of_anything(backend: MLIRBackend, tmp_path: Path) -> None:
-    """A workload's name is a user's: it may hold what neither C nor MLIR takes."""
+    """A workload's name is a user's: it may hold what MLIR does not take."""
     made: list[str] = []
     for name in ("2 mm*/\n}", "größe-1", "_x"):
-        workload = evolve(WORKLOADS["gemm"], name=name)
-        records: Sequence[Record] = records_of(workload, backend, 1, 1)[:1]
-        report = backend.export_records(records, "object", tmp_path / "made.o")
-        assert report.refused == ()
-        (found,) = declared(tmp_path / "made.h")
-        made.append(found)
-        command = ["cc", "-Werror", "-fsyntax-only", "-x", "c", str(tmp_path / "made.h")]
-        subprocess.run(command, check=True)
-        assert backend.export_records(records, "transform-library", tmp_path / "a").exported == 1
+        records = records_of(evolve(WORKLOADS["gemm"], name=name), backend, 1, 1)[:1]
+        report = backend.export_records(records, "transform-library", tmp_path / "a")
+        assert report.exported == 1
+        made += NAMED.findall((tmp_path / "a").read_text(encoding="utf-8"))
     assert [name.rpartition("_")[0] for name in made] == [
         "kernel_2_mm____",
         "gr__e_1",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from autotune_tvm.emit import module_for
@@ -109,14 +108,3 @@ def test_programs_are_the_problem_that_was_asked_for(sketch: Sketch) -> None:
         assert found == shapes
         done = products(lowered_nest(scheduled.mod))
         assert done >= expected if padded else done == expected
-
-
-def test_every_point_of_a_small_space_builds_and_is_exact(check: Callable[..., Any]) -> None:
-    """Laws `lower` and `numeric`: compiled and run, with bytes over their whole ranges and extents
-    that are multiples of nothing."""
-    workload = gemm(m=3, n=5, k=2, dtype="u8s8s32")
-    space = SketchSpace(workload, preset("haswell-2core"), LIMITS)
-    rows = [(s, row) for s in space.sketches() for row in space.feasible_set(s).enumerate()]
-    assert len(rows) >= 15
-    for sketch, row in rows:
-        check(workload, candidate=Candidate(sketch, row))

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx, topi
 from tvm_programs import machine_code, one_of_each, samples
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.workloads import Workload, batch_matmul, conv2d, elementwise, gemm, softmax
+from autotune.ir.workloads import Workload, gemm
 from autotune.ir.workloads.halves import HALF_DTYPES
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import (
@@ -45,29 +44,6 @@ def check(workload: Workload, program: str | None = None) -> int:
     for candidate in candidates[:: max(1, len(candidates) // 2)]:
         check_candidate(BACKEND, candidate, HERE, threads=1, program=program)
     return len(candidates)
-
-
-@halves
-@settings(max_examples=2, deadline=None)
-@given(data=st.data())
-def test_products_of_any_extents(dtype: str, data: st.DataObject) -> None:
-    m, n, k = (data.draw(extents) for _ in range(3))
-    assert check(gemm(m=m, n=n, k=k, dtype=dtype))
-
-
-@halves
-@settings(max_examples=1, deadline=None)
-@given(data=st.data())
-def test_others_of_any_extents(dtype: str, data: st.DataObject) -> None:
-    m, n = data.draw(extents), data.draw(extents)
-    assert check(softmax(m=m, n=n, dtype=dtype))
-    assert check(elementwise(m=m, n=n, dtype=dtype))
-    assert check(batch_matmul(b=2, m=m, n=n, k=3, dtype=dtype))
-
-
-@halves
-def test_convolutions(dtype: str) -> None:
-    assert check(conv2d(h=7, w=7, ci=5, co=18, pad=1, bias=1, relu=1, dtype=dtype))
 
 
 def product(dtype: str, total: str) -> list[Any]:

@@ -197,3 +197,29 @@ def test_operands_that_lie_otherwise_are_refused() -> None:
     wrong = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
     with pytest.raises(InvalidSchedule, match="'B.pack' has elements .* apart along 'k'"):
         BACKEND.lower(request_for(wrong, target))
+
+
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        (gemm(m=64, n=64, k=512, dtype="u8s8s32"), "amx-32x32x256"),
+        (gemm(m=64, n=64, k=384, dtype="int8"), "amx-32x32x128-signed"),
+        (gemm(m=64, n=21, k=192, dtype="u8s8s32"), "amx-32x32x64"),
+        (gemm(m=125, n=64, k=64, dtype="u8s8s32"), "amx-32x32x64"),
+        (gemm(m=56, n=64, k=64, dtype="int8"), "amx-28x32x64-signed"),
+        (conv2d(h=28, w=28, ci=128, co=32, pad=1, dtype="u8s8s32"), "amx-28x32x128"),
+        (conv2d(h=14, w=14, ci=256, co=32, kh=1, kw=1, dtype="u8s8s32"), "amx-14x32x256"),
+        (conv2d(h=28, w=28, ci=64, co=32, pad=1, stride=2, dtype="u8s8s32"), "amx-14x32x64"),
+        (conv2d(h=7, w=7, ci=64, co=32, pad=1, dtype="int8"), "amx-7x32x64-signed"),
+        (gemm(m=48, n=64, k=64, dtype="u8s8s32"), "amx-16x32x64"),
+        (gemm(m=64, n=64, k=256, dtype="bfloat16"), "amx-32x32x128-bf16"),
+        (gemm(m=28, n=21, k=96, dtype="bfloat16"), "amx-28x32x32-bf16"),
+        (gemm(m=40, n=64, k=64, dtype="u8s8s32"), "vnni-16x4"),
+        (gemm(m=40, n=64, k=64, dtype="bfloat16"), "bf16-16x2"),
+        (gemm(m=64, n=64, k=96, dtype="int8"), "vnni-16x4-signed"),
+    ],
+    ids=str,
+)
+def test_the_longest_call_that_fits(workload: Workload, name: str) -> None:
+    candidates = candidates_of(workload, preset("sapphirerapids-1core"))
+    assert {call for candidate in candidates for call in calls_of(candidate)} == {name}

@@ -33,9 +33,7 @@ __all__ = ["MLIRBackend"]
 _FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "transform-library": "a file of schedules as named sequences of the Transform dialect, "
-        "as mlir-opt takes them, with their programs beside it",
-        "object": "an object file with a C function for every record, and its header",
-        "shared-library": "a shared library with a C function for every record, and its header",
+        "as mlir-opt takes them, with their programs beside it"
     }
 )
 
@@ -147,13 +145,6 @@ class MLIRBackend(Backend):
         lowered = self._untuned(request)
         return LoweredProgram(request, lowered, lowered.digest)
 
-    def _lower_whole(self, request: BuildRequest) -> compiler.Lowered:
-        """As :meth:`lower`; the program packs its constants in every call."""
-        host.check_measuring(request.target, request.threads)
-        if is_printed(request):
-            return lower_printed(print_request(request), whole=True)
-        return self._untuned(request)
-
     def _untuned(self, request: BuildRequest) -> compiler.Lowered:
         return compiler.lower(
             program_of(request.workload, request.program),
@@ -198,19 +189,18 @@ class MLIRBackend(Backend):
         return findings()
 
     def export_formats(self) -> Mapping[str, str]:
-        """Formats that other tools read."""
+        """The format of MLIR's own tools; `autotune export` writes machine code."""
         return _FORMATS
 
     def export_records(self, records: Iterable[Record], format: str, path: Path) -> ExportReport:
-        """Write records into a file, and what belongs to it beside it.
+        """Write the schedules of records into a file, and their programs beside it.
 
         Raises:
             UnknownNameError: there is no such format.
             InvalidValueError: the file cannot be written.
-            CompilerMissing: functions are to be linked, and there is no C compiler.
         """
         if format not in _FORMATS:
             raise UnknownNameError("export format", format, _FORMATS)
         from autotune_mlir.export import export
 
-        return export(records, format, path, self._lower_whole)
+        return export(records, path)

@@ -60,7 +60,6 @@ from autotune_tvm.operand_copies import (
     pad_stages,
     pipeline,
 )
-from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.scans import opened
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.split_reductions import split_blocks, split_for_warps
@@ -79,8 +78,7 @@ def schedule(
     """The schedule that results from the candidate's steps on ``module``.
 
     Everything is done by schedule primitives that survive in the trace, so that the trace alone
-    replays it on ``module``; but for split reductions whose lanes do not divide the axis
-    (:mod:`autotune_tvm.pad_reduction`), and for scans (:mod:`autotune_tvm.scans`).
+    replays it on ``module``, but for scans (:mod:`autotune_tvm.scans`).
 
     Args:
         module: One function ``main``; blocks are found by the names of the stages.
@@ -98,11 +96,8 @@ def schedule(
         _check_nest(candidate)
     state = ScheduleState(workload, candidate.config, dict(blocks or {}))
     try:
-        padded = with_padded_reductions(module, candidate, workload, state.known)
         scans = not opaque and any(stage.scan_axis for stage in workload.stages)
-        if scans:
-            padded = opened(padded)
-        state.start(padded)
+        state.start(opened(module) if scans else module)
         make_matrices(state, candidate.sketch.core_steps)
         split = split_for_warps(state, candidate.sketch.core_steps)
         pad_stages(state, candidate.sketch.core_steps)

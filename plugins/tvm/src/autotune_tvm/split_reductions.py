@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from autotune.backends import InvalidSchedule
 from autotune.sketches import (
     ChunkReduction,
     SplitReduction,
     Step,
     WarpTensorize,
     added_axis,
+    is_uneven,
     partial_name,
     split_reduction,
 )
@@ -17,7 +19,16 @@ __all__ = ["split_blocks", "split_for_warps"]
 
 
 def split_blocks(state: ScheduleState, step: SplitReduction | ChunkReduction) -> None:
-    """Make a block of partial results, of lanes or of chunks; the old one sums them up."""
+    """Make a block of partial results, of lanes or of chunks; the old one sums them up.
+
+    Raises:
+        InvalidSchedule: lanes do not divide the axis: TVM drops the condition that this needs.
+    """
+    if isinstance(step, SplitReduction) and is_uneven(state.workload, step):
+        raise InvalidSchedule(
+            f"{step}: TVM's schedules split what {step.lanes} lanes divide, and they do not "
+            f"divide axis {step.axis!r}"
+        )
     stage = state.workload.stage(step.stage)
     reduced = state.loops.pop((step.stage, f"{step.axis}.0"))
     chunked = isinstance(step, ChunkReduction)

@@ -35,7 +35,6 @@ Examples:
   autotune records export - gemm --shape m=512 --best-only | gzip > gemm.gz
   autotune records export tuned --format metaschedule --best-only --backend tvm
   autotune records export tuned.mlir --format transform-library --best-only --backend mlir
-  autotune records export gemm.so gemm --format shared-library --best-only --backend mlir
 """
 IMPORT_EPILOG = """\b
 Examples:
@@ -82,7 +81,7 @@ def export(
     """Write records to FILE, one JSON object per line; - for standard output.
 
     The file appears when complete. With --format, the output is for other tools: a
-    folder for TVM's MetaSchedule, schedules for mlir-opt, a shared library.
+    folder for TVM's MetaSchedule, schedules for mlir-opt. See `autotune export` for code.
     """
     from autotune.cli.output import Output
     from autotune.errors import InvalidValueError

@@ -10,7 +10,6 @@ from autotune_mlir.schedule.pack import padding_values
 from autotune_mlir.schedule.padding import assume_inside, is_shifted
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
-from autotune_mlir.schedule.transposed import is_transposed, read_sizes
 from autotune_mlir.schedule.windows import window_axes
 
 __all__ = [
@@ -72,7 +71,7 @@ def pad_stage_extents(
         if operand not in copied:
             raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed")
         made = script.producer(reader, list(operands).index(operand))
-        script.annotate(made, _kind(own, operand), f"{stage.name}.{operand}")
+        script.annotate(made, "pack", f"{stage.name}.{operand}")
     function = script.match_kind("func.func")
     script.patterns(function, ["canonicalization"])
     if own.is_clipped:
@@ -99,8 +98,8 @@ def is_padded(own: StagePlan, operand: str) -> bool:
 
 
 def padding_tag(own: StagePlan, operand: str) -> str:
-    """Attribute of what pads an operand: of its copy, unless that is another operation."""
-    return tag(_kind(own, operand), f"{own.stage.name}.{operand}")
+    """Attribute of what pads an operand, which is its copy."""
+    return tag("pack", f"{own.stage.name}.{operand}")
 
 
 def split_padded(
@@ -121,19 +120,12 @@ def vectorize_padded(
     script.vectorize(padding, f" vector_sizes {sizes}")
 
 
-def _kind(own: StagePlan, operand: str) -> str:
-    transposed = [packed.operand for packed in own.packed if is_transposed(own.stage, packed)]
-    return "margin" if operand in transposed else "pack"
-
-
 def _vector_sizes(workload: Workload, own: StagePlan, packed: PackedOperand) -> list[int]:
     """Extents of what is one vector of a copy that pads.
 
     What pads the operand with the same number has become a part of the copy; see
     :func:`~autotune_mlir.schedule.padding.is_shifted`.
     """
-    if is_transposed(own.stage, packed):
-        return read_sizes(own, packed)
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == packed.operand)
     stages = {stage.name: stage for stage in workload.stages}
     source = stages.get(packed.operand)

@@ -26,14 +26,11 @@ class PackedOperand:
         operand: Its name.
         at: The loop.
         lanes: Elements of a vector of the copy.
-        innermost: The operand's dimension that is the innermost one of the copy, where it is
-            another than the last.
     """
 
     operand: str
     at: str
     lanes: int
-    innermost: int | None = None
 
 
 @frozen
@@ -68,14 +65,12 @@ class StagePlan:
         vector: The loop that becomes lanes.
         packed: Operands that are copied inside a loop.
         whole: Operands that are copied as a whole.
-        margins: Stages that pad, and are computed in its vectors where no step names these.
         accumulated_at: The loop inside of which the result is kept.
         consumer: The stage that is computed inside ``accumulated_at``, if any.
         inlined: Whether it is computed inside its consumers.
         inside: Consumer and its loop that the stage is computed in.
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
         partial_of: The stage of the workload whose partial results it computes.
-        unroll_limit: Statements that loops may be unrolled to beside those of ``unrolled``.
     """
 
     stage: Stage
@@ -89,14 +84,12 @@ class StagePlan:
     vector: str | None = None
     packed: list[PackedOperand] = field(factory=list)
     whole: list[WholeOperand] = field(factory=list)
-    margins: tuple[str, ...] = ()
     accumulated_at: str | None = None
     consumer: str | None = None
     inlined: bool = False
     inside: tuple[str, str] | None = None
     partial_lanes: tuple[str, int] | None = None
     partial_of: str | None = None
-    unroll_limit: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)

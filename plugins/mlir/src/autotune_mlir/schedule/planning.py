@@ -38,7 +38,6 @@ from autotune.sketches.steps import (
     UnrollLimit,
     Vectorize,
 )
-from autotune_mlir.schedule.padded_sums import give_lanes
 from autotune_mlir.schedule.plan import (
     PackedOperand,
     Plan,
@@ -53,7 +52,7 @@ _VECTOR_BYTES = 64
 _UNSAID_VARIANTS = {"fuse_producer.padding", "pack.whole_transposed", "pack.mixed_quotients"}
 _UNSAID = (Tensorize, Interleave, ChunkReduction, ChunkScan, OpenStep)
 # What they save, other pipelines compute: the same numbers.
-_LEFT_OUT = (Prepack, Stream, Prefetch, SoftwarePipeline, BoundLoop)
+_LEFT_OUT = (Prepack, Stream, Prefetch, SoftwarePipeline, BoundLoop, UnrollLimit)
 
 
 def plan_of(candidate: Candidate, workload: Workload) -> Plan:
@@ -79,8 +78,6 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
         plan.packed = [
             evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
         ]
-        plan.unrolled = (*plan.unrolled, *_within_limit(plan))
-    give_lanes(plans, workload)
     for plan in list(plans.values()):
         for operand in _computed_before(workload, plan, plans):
             _compute_before(plans[operand])
@@ -121,25 +118,6 @@ def check_said(candidate: Candidate, workload: Workload) -> None:
                     f"stage {stage.name!r} reads {load.tensor!r} at quotients or remainders, "
                     "which no script makes vectors of"
                 )
-
-
-def _within_limit(plan: StagePlan) -> list[str]:
-    """Reduce loops, the innermost first, that make no more statements than the limit allows.
-
-    All vectors of a tile inside of them count.
-    """
-    found: list[str] = []
-    statements = 1
-    for loop in reversed(plan.order):
-        axis = loop.rpartition(".")[0]
-        if loop == plan.vector or axis not in {*plan.factors, *plan.stage.extents}:
-            continue  # lanes of partial results, too, are one vector
-        statements *= plan.extent(loop)
-        if statements > plan.unroll_limit or loop in plan.parallel:
-            break
-        if plan.is_reduction(loop) and loop not in plan.unrolled:
-            found.append(loop)
-    return found
 
 
 def _computed_before(
@@ -212,8 +190,6 @@ def _note(
         plan.parallel = step.loops
     elif isinstance(step, Unroll):
         plan.unrolled = step.loops
-    elif isinstance(step, UnrollLimit):
-        plan.unroll_limit = int(evaluate(step.limit, config))
     elif isinstance(step, Vectorize):
         plan.vector = step.loop
     elif isinstance(step, Pack):
@@ -246,16 +222,15 @@ def _note_partial_results(
 
 
 def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[str, int]) -> None:
-    last = len(workload.tensors[step.operand].shape) - 1
-    innermost = None if step.block_dim == last else step.block_dim
+    # A copy inside of a loop keeps the operand's order: no operation transposes tiles of it.
     if step.at is None:
         block = None if step.block is None else int(evaluate(step.block, config))
-        if innermost is not None:
+        if step.block_dim != len(workload.tensors[step.operand].shape) - 1:
             raise InvalidSchedule(f"{step}: no script transposes what it copies as a whole")
         whole = WholeOperand(step.operand, block, step.lanes)
         plan.whole.append(whole)
         return
-    plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
+    plan.packed.append(PackedOperand(step.operand, step.at, step.lanes))
 
 
 def _split_lanes(plan: StagePlan, step: FuseProducer) -> None:

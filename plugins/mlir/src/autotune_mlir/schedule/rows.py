@@ -10,11 +10,9 @@ from autotune_mlir.schedule.levels import (
     sizes_of,
     tiled_loops,
 )
-from autotune_mlir.schedule.padded_sums import element_sizes
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.reductions import reduce_in_lanes
 from autotune_mlir.schedule.script import Script
-from autotune_mlir.schedule.transposing import rows_together, with_rows
 
 __all__ = ["is_row_fusion", "tile_inside", "tile_rows"]
 
@@ -47,9 +45,8 @@ def tile_rows(script: Script, plan: Plan, name: str) -> None:
     tiled = tiled_loops(own)
     for loop in (it for it in tiled if it in own.order[:at]):
         loops.share(sizes_of(own, loop), loop, followers)
-    together = rows_together(plan, own)
     for loop in _alone(plan, own, [it for it in tiled if it not in own.order[:at]]):
-        loops.add(with_rows(own, sizes_of(own, loop), together), loop)
+        loops.add(sizes_of(own, loop), loop)
     loops.finish()
     # The last one first: a loop cannot take in what is still read behind it.
     for other in reversed(inside):
@@ -77,7 +74,7 @@ def tile_inside(script: Script, plan: Plan, other: StagePlan) -> None:
             loops.add(sizes_of(other, loop), loop)
     elif inlined_behind(plan, other.stage.name):
         # Element by element: what is inlined needs loops to be computed in, and so does an end.
-        loops.add(element_sizes(other), f"{loops.axes[-1].name}.0")
+        loops.add([1] * len(loops.axes), f"{loops.axes[-1].name}.0")
     loops.finish()
 
 

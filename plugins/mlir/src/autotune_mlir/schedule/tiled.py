@@ -18,14 +18,6 @@ from autotune_mlir.schedule.padding import assume_inside, is_padding, split_padd
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.rows import is_row_fusion, tile_inside, tile_rows
 from autotune_mlir.schedule.script import Script, tag
-from autotune_mlir.schedule.transposed import (
-    drop_block,
-    is_transposed,
-    place_to_drop_block,
-    split_padded_transposed,
-    split_transposed,
-    transpose_operand,
-)
 from autotune_mlir.schedule.whole import copy_whole_operands, read_blocks, unpack_tags
 from autotune_mlir.schedule.windows import take_apart
 
@@ -78,8 +70,6 @@ def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[
         if margins:
             _settle_margins(script, clipped=clipped)
         _pack_at(script, plan, own, loop, operands)
-        if loop == place_to_drop_block(own):
-            drop_block(script, own)
     if unpack_tags(own) or own.padded:
         read_blocks(script)
     for loop in order[_outer_count(own, order) :]:
@@ -88,8 +78,7 @@ def _tile(script: Script, plan: Plan, name: str, tensors: Mapping[str, Sequence[
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)
     for packed in own.packed:
-        apart = packed.operand in inside or is_padded(own, packed.operand)
-        if not apart and not is_transposed(own.stage, packed):
+        if packed.operand not in inside and not is_padded(own, packed.operand):
             split_copy(script, plan.workload, own, packed)
 
 
@@ -235,17 +224,11 @@ def _pack_at(
         # What has been computed inside a loop instead is still there, and would be given a copy.
         script.add(f"transform.apply_dce to {script.match_kind('func.func')} : !transform.any_op")
         source = plan.stages.get(packed.operand)
-        if is_padded(own, packed.operand) and is_transposed(own.stage, packed):
-            transpose_operand(script, own.stage, packed, operands)
-            split_padded_transposed(script, own, packed)
-        elif is_padded(own, packed.operand):
+        if is_padded(own, packed.operand):
             split_padded(script, plan.workload, own, packed)
             if source is not None and source.inlined:
                 split_padding(script, plan, source)
         elif source is not None and source.inlined:
             split_padding(script, plan, source)
-        elif is_transposed(own.stage, packed):
-            transpose_operand(script, own.stage, packed, operands)
-            split_transposed(script, own.stage, packed)
         else:
             copy_operand(script, plan.workload, own, packed, operands)

@@ -11,13 +11,11 @@ from autotune_mlir.schedule.last_rounds import masked_sizes, separate_last_round
 from autotune_mlir.schedule.levels import copy_name, inlined_behind, is_extracted
 from autotune_mlir.schedule.pack import vectorize_copy
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
-from autotune_mlir.schedule.padded_sums import vectorize_margins
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.reductions import is_split
 from autotune_mlir.schedule.scans import is_scan, scan_loops
 from autotune_mlir.schedule.script import Script, tag
-from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.whole import vectorize_whole
 from autotune_mlir.schedule.windows import has_vectors, unrolled_before, window_axes
 
@@ -33,9 +31,6 @@ _CONTRACTIONS = (
     "vector.reduction_to_contract",
     "vector.transfer_permutation_patterns",
 )
-# Factors are spread after they are converted: what spreads them becomes a part of the contraction.
-_SPREAD_LATE = ("vector.sink_ops",)
-_EXTENSIONS_INSIDE = ("vector.fold_arith_extension",)
 _OUTER_PRODUCTS = (
     'vector.lower_contraction lowering_strategy = "outerproduct"',
     "vector.lower_outerproduct",
@@ -58,8 +53,6 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     registers.
     """
     function = script.match_kind("func.func")
-    for own in plan.stages.values():
-        vectorize_margins(script, plan, own)
     for reduction in plan.workload.stages:
         own = plan.stages[reduction.name]
         if _scans_in_pieces(plan, own) or (_is_in_pieces(own) and has_vectors(own)):
@@ -82,20 +75,17 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             continue
         elif (stage.vector or name in consumers) and not _is_in_pieces(stage):
             script.vectorize(script.match(tag("stage", name)))
-        if stage.vector is not None and stage.stage.reduce_axes and not stage.margins:
+        if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
             if is_padded(stage, packed.operand):
                 vectorize_padded(script, plan.workload, stage, packed)
-            elif (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
+            elif source is None or not source.inlined:
                 vectorize_copy(script, plan.workload, stage, packed)
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
-    extend = _EXTENSIONS_INSIDE if all(map(_may_extend_inside, plan.stages.values())) else ()
-    apart = any(_converts_apart(plan, stage) for stage in plan.workload.stages)
-    spread = _SPREAD_LATE if apart else ()
-    script.patterns(function, (*_CONTRACTIONS, *spread, *extend))
+    script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
     for stage in plan.stages.values():
@@ -105,35 +95,9 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     script.clean(function, *_SUBSETS)
 
 
-def _converts_apart(plan: Plan, stage: Stage) -> bool:
-    """Whether what is multiplied is converted from several types, as signed and unsigned bytes."""
-    types = {plan.workload.tensors[load.tensor].dtype for load in stage.loads}
-    return bool(stage.reduce_axes) and len(types) > 1
-
-
-def _may_extend_inside(own: StagePlan) -> bool:
-    """Whether factors narrower than their sums may be converted where they are multiplied.
-
-    Of such contractions MLIR lowers those of rows and columns, in this order, of a matrix and a
-    vector, and of two vectors. Stages in pieces are these, or none.
-    """
-    stage = own.stage
-    if not stage.reduce_axes or len(stage.loads) < 2 or _is_in_pieces(own):
-        return True
-    read = [{name for form in stage.forms(load) for name in form.axes} for load in stage.loads]
-    (summed, *others), spatial = stage.reduce_axes, [axis.name for axis in stage.spatial_axes]
-    if others or len(read) != 2 or not all(summed.name in factor for factor in read):
-        return False
-    moving = [[name for name in spatial if name in factor] for factor in read]
-    if len(spatial) == 1:
-        return moving[0] != moving[1]
-    return len(spatial) < 3 and moving == [spatial[:1], spatial[1:]]
-
-
 def _is_in_pieces(own: StagePlan) -> bool:
     """Whether dimensions of one iteration have to vanish before there are vectors."""
-    blocked = transposes(own) and place_to_drop_block(own) is None
-    return blocked or bool(window_axes(own.stage))
+    return bool(window_axes(own.stage))
 
 
 def _scans_in_pieces(plan: Plan, own: StagePlan) -> bool:
