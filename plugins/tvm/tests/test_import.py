@@ -18,7 +18,6 @@ from autotune_tvm.importer import (
     module_from_text,
     text_of,
 )
-from autotune_tvm.passes import narrow_indices
 from made_workloads import ROUND_TRIPS
 from relax_programs import relax_convolution
 from tir_functions import COPY, function
@@ -205,14 +204,6 @@ def test_a_function_from_relax(
     check(workload, imported.program)
     for candidate in sample_candidates(backend, workload, target):
         check(workload, imported.program, candidate)
-
-
-def test_indices_are_narrowed_where_they_fit() -> None:
-    module = import_module(relax_convolution())[1]
-    assert "T.int64" in module.script()
-    assert "T.int64" not in narrow_indices(module, module).script()
-    narrow = import_module(module_for(gemm(m=3, n=4, k=5)))[1]
-    assert narrow_indices(narrow, narrow).same_as(narrow)
 
 
 def test_indices_of_two_widths_are_put_together(backend: TVMBackend, target: Target) -> None:

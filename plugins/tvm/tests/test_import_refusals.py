@@ -178,7 +178,7 @@ for i, j, k in T.grid(4, 6, 5):
             C[vi, vj] = T.float32(1)
         C[vi, vj] = C[vi, vj] + A[vi, vk]
 """,
-        r"block 'sum': T.init\(\) stores 1.0, not the identity of 'add'",
+        r"block 'sum': it starts with 1.0, not the identity of 'add'",
     ),
     "ordered": (
         """

@@ -13,11 +13,11 @@ from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import compile_module, described_target
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
-from autotune_tvm.emit import module_for, prim_func
-from autotune_tvm.importer import module_from_text
+from autotune_tvm.emit import ENTRY, module_for
+from autotune_tvm.importer import blocks_of, callable_module, module_from_text
 from autotune_tvm.metaschedule import FILES
-from autotune_tvm.passes import narrow_indices
-from autotune_tvm.scheduled import program_of, schedule_of, scheduled_module
+from autotune_tvm.replay import schedule as schedule_on
+from autotune_tvm.scheduled import scheduled_module
 from relax_programs import relax_convolution, relax_module
 from thinning import thinned
 from tvm import relax, te, topi
@@ -68,10 +68,9 @@ def replayed(record: Record, target: Target) -> Any:
     candidate, workload = record.scheduled, record.candidate.sketch.workload
     if candidate is None or is_default(candidate):
         return scheduled_module(request(record, target))
-    imported = record.program is not None
-    program = program_of(workload, record.program)
-    module = schedule_of(program, workload, candidate, imported).mod
-    return narrow_indices(module, program) if imported else module
+    module = unscheduled(record)
+    blocks = {} if record.program is None else blocks_of(module)
+    return schedule_on(module, candidate, workload, blocks).mod
 
 
 def numbers_are_right(module: Any, workload: Workload, target: Target) -> None:
@@ -126,7 +125,7 @@ def test_tvm_finds_a_baseline_that_no_candidate_beats(
     assert report.refused == () and report.exported == len(records)
     expected = replayed(records[-1], target)
     schedule = meta_schedule.tir_integration.compile_tir(
-        opened(tmp_path), prim_func(workload), described_target(target, 1)
+        opened(tmp_path), module_for(workload)[ENTRY], described_target(target, 1)
     )
     assert schedule is not None
     tvm.ir.assert_structural_equal(schedule.mod, expected)
@@ -141,7 +140,7 @@ def test_tvm_finds_the_best_schedule_of_a_function(
     backend.export_records(records, "metaschedule", tmp_path)
     best = replayed(records[0], target)
     schedule = meta_schedule.tir_integration.compile_tir(
-        opened(tmp_path), prim_func(workload), described_target(target, 1)
+        opened(tmp_path), module_for(workload)[ENTRY], described_target(target, 1)
     )
     assert schedule is not None
     tvm.ir.assert_structural_equal(schedule.mod, best)
@@ -167,16 +166,15 @@ def check_applied(function: Any, record: Record, target: Target) -> None:
     ours = replayed(record, target)
     plain = tvm.tirx.PrimFunc(function.params, function.body, function.ret_type)
     theirs = tvm.IRModule({"main": plain.with_attrs(dict(ours["main"].attrs))})
-    narrow = narrow_indices(theirs, unscheduled(record))
-    tvm.ir.assert_structural_equal(narrow, ours)
-    numbers_are_right(narrow, record.candidate.sketch.workload, target)
+    tvm.ir.assert_structural_equal(theirs, ours)
+    numbers_are_right(theirs, record.candidate.sketch.workload, target)
 
 
 def unscheduled(record: Record) -> Any:
     """The program before it was scheduled."""
     if record.program is None:
         return module_for(record.candidate.sketch.workload)
-    return module_from_text(record.program)
+    return callable_module(module_from_text(record.program))
 
 
 @pytest.mark.parametrize("name", thinned(["gemm", "conv2d", "softmax"], 3))
@@ -232,7 +230,7 @@ def test_a_function_is_found_under_its_own_name(
     database, described = opened(tmp_path), described_target(target, 1)
     for asked in (function, tvm.IRModule({"named": function})):
         assert meta_schedule.tir_integration.compile_tir(database, asked, described) is not None
-    module = tvm.IRModule({"named": function, "other": prim_func(gemm(m=2, n=2, k=2))})
+    module = tvm.IRModule({"named": function, "other": module_for(gemm(m=2, n=2, k=2))[ENTRY]})
     found = applied(module, tmp_path, target)
     assert bool(found["named"].attrs["tirx.is_scheduled"])
     assert "tirx.is_scheduled" not in found["other"].attrs

@@ -10,7 +10,6 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.default_schedule import default_schedule
 from autotune_tvm.emit import module_for
 from autotune_tvm.importer import import_module, module_of, text_of
-from autotune_tvm.separation import separated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scanned import scan, scanned_between
@@ -147,12 +146,10 @@ def test_what_is_written_is_read_again(workload: Workload) -> None:
 
 
 def test_the_program_stays_as_it_came(backend: TVMBackend, target: Target) -> None:
-    """What is stored and what runs untuned is TVM's; what is scheduled has a block by element."""
+    """What is stored and what runs untuned is TVM's; only the workload is a scan."""
     function = written((8, 16), axis=1)
     workload, module = import_module(function)
     assert structural_equal(module, module_of(function)[0])
-    apart = separated(module)
-    assert separated(apart) is apart
     untuned = BuildRequest(workload, text_of(module), None, target, 1)
     assert "T.parallel(8)" in str(backend.show(untuned))
 

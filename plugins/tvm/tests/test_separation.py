@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import argument_names, import_module, module_of, text_of
-from autotune_tvm.scheduled import program_of
-from autotune_tvm.separation import separated
 from tvm import te, tirx, topi
 from tvm_ffi import structural_equal
 
@@ -66,28 +64,14 @@ def test_means_and_variances_are_tuned(name: str, backend: TVMBackend, target: T
 def test_the_program_stays_as_it_came(
     name: str, backend: TVMBackend, target: Target, check: Callable[..., None]
 ) -> None:
-    """What is stored and what runs untuned; only what is scheduled has a block for each sum."""
+    """What is stored and what runs untuned; only the workload has a stage for each sum."""
     function = programs()[name]
     workload, module = import_module(function)
     assert structural_equal(module, module_of(function)[0])
     untuned = BuildRequest(workload, text_of(module), None, target, 1)
     assert str(backend.show(untuned)).count('T.sblock("X_red_temp') == 1
-    assert str(program_of(workload, text_of(module)).script()).count('T.sblock("X_red_temp') == 2
     assert argument_names(module)[0] == "X"
     check(workload, text_of(module))
-
-
-def test_sums_of_their_own_are_separated_once() -> None:
-    module = module_of(programs()["instance"])[0]
-    apart = separated(module)
-    assert not structural_equal(module, apart)
-    assert separated(apart) is apart
-
-
-def test_what_stores_once_stays() -> None:
-    x = data((4, 16))
-    module = module_of(te.create_prim_func([x, topi.nn.softmax(x)]))[0]
-    assert separated(module) is module
 
 
 def test_identities_of_each_are_checked() -> None:

@@ -10,7 +10,6 @@ import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import import_module, module_of, text_of
 from autotune_tvm.passes.statements import replaced
-from autotune_tvm.separation import separated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx, topi
@@ -97,16 +96,6 @@ def test_the_largest_window_bounds_all() -> None:
     assert sorted(axis.extent for axis in stage.reduce_axes) == [6, 7]
     assert "30*" not in repr(stage.body)
     assert structural_equal(module, module_of(pooled((1, 3, 28, 30), (5, 5), "max"))[0])
-
-
-def test_windows_are_made_equal_once() -> None:
-    apart = separated(module_of(pooled((1, 3, 28, 28), (5, 5), "avg"))[0])
-    assert separated(apart) is apart
-
-
-def test_windows_of_one_size_stay() -> None:
-    module = module_of(pooled((1, 3, 28, 28), (7, 7), "avg"))[0]
-    assert separated(module) is module
 
 
 def by_lengths() -> Any:

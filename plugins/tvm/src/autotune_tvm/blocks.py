@@ -1,57 +1,47 @@
 """Reads the blocks of a TIR function as stages.
 
 A function is accepted when every block stands in a loop nest of its own, is bound to its loops
-one to one, and writes one element of one tensor at its spatial axes, which may continue the
-element before it (:mod:`autotune_tvm.scans`).
+one to one, and writes one element of each of its tensors at its spatial axes. It may continue the
+element before it (:mod:`autotune_tvm.scans`), reduce to several tensors at once, or hold another
+block that reduces over windows whose size depends on the element.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from attrs import evolve, frozen
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import ScalarExpr
+from autotune.ir.expressions import Constant
+from autotune.ir.rewrites.reductions import Reduction, check_start, stages_of
+from autotune.ir.rewrites.varying_windows import Window, window_of, within_windows
 from autotune.ir.workloads import Axis, Stage, Tensor
-from autotune_tvm.scalar_import import BodyReader, Unsupported, dtype_of
+from autotune_tvm.passes.statements import reads, walk
+from autotune_tvm.scalar_import import BodyReader, dtype_of
+from autotune_tvm.scan_loops import ScanLoops, scan_loops
 from autotune_tvm.scans import continuation
 
-__all__ = [
-    "Block",
-    "FunctionReading",
-    "Nest",
-    "identifier",
-    "nests_of",
-    "read_function",
-    "reads",
-    "walk",
-]
-
-_COMBINERS = ((tirx.Add, "add"), (tirx.Mul, "mul"), (tirx.Max, "max"), (tirx.Min, "min"))
+__all__ = ["Block", "FunctionReading", "identifier", "read_function"]
 
 
 @frozen
 class Block:
-    """A block that was understood.
+    """A block that computes a stage just as the stage says.
 
     Attributes:
         name: Its name in the program.
         loop_axes: Names of the stage's axes in the order of the loops, outermost first.
         variable_axes: Names of the stage's axes in the order of the block's variables.
-        stage: What it computes.
     """
 
     name: str
     loop_axes: tuple[str, ...]
     variable_axes: tuple[str, ...]
-    stage: Stage
 
     @classmethod
     def of(cls, stage: Stage, read: Mapping[str, Block]) -> Block:
@@ -61,7 +51,7 @@ class Block:
         """
         ordered = sorted(stage.axes, key=lambda axis: axis.kind == "reduce")
         axes = tuple(axis.name for axis in ordered)
-        return read.get(stage.name) or cls(stage.name, axes, axes, stage)
+        return read.get(stage.name) or cls(stage.name, axes, axes)
 
 
 @frozen
@@ -70,19 +60,32 @@ class FunctionReading:
 
     Attributes:
         parameters: The tensors that it takes, in order.
-        blocks: Its blocks in order of execution.
+        stages: What it computes, in order of execution.
+        blocks: By their names, the blocks of stages that are blocks as they stand.
     """
 
     parameters: tuple[Tensor, ...]
-    blocks: tuple[Block, ...]
+    stages: tuple[Stage, ...]
+    blocks: Mapping[str, Block]
 
 
-@frozen
-class Nest:
-    """A block with the loops around it, outermost first."""
+@frozen(eq=False)
+class _Nest:
+    """A block with the loops around it.
+
+    Attributes:
+        loops: The loops, outermost first.
+        realize: The block, with what its variables are bound to.
+        window: The block inside it that does its work, if that is another.
+        stores: What is stored at a point.
+        starts: What is stored before a reduction, by buffer.
+    """
 
     loops: tuple[Any, ...]
     realize: Any
+    window: _Nest | None
+    stores: tuple[Any, ...]
+    starts: Mapping[Any, Any]
 
     @property
     def name(self) -> str:
@@ -96,29 +99,38 @@ def read_function(function: tirx.PrimFunc) -> FunctionReading:
     Raises:
         UnsupportedWorkload: names the block that cannot be expressed, and why.
     """
-    nests = nests_of(function)
+    parts = _parts_of(function)
     taken: set[str] = set()
-    names: dict[Any, str] = {}
-    parameters = []
+    tensors: dict[Any, Tensor] = {}
     for parameter in function.params:
         where = f"parameter {_name_of(parameter)!r}"
-        parameters.append(_tensor(parameter, where, taken, is_given=True))
-        names[parameter] = parameters[-1].name
-    written = _written(nests)
-    known = {buffer: name for buffer, name in names.items() if buffer not in written}
-    blocks = []
-    for nest in nests:
+        tensors[parameter] = _tensor(parameter, where, taken, is_given=True)
+    parameters = tuple(tensors.values())
+    written = _written(parts)
+    known = {buffer: tensor for buffer, tensor in tensors.items() if buffer not in written}
+    stages: list[Stage] = []
+    blocks: dict[str, Block] = {}
+    for part in parts:
+        own = {
+            buffer: tensors.get(buffer) or _tensor(buffer, f"block {part.name!r}", taken)
+            for buffer in _buffers(part)
+        }
         try:
-            tensor = _output(nest, names, parameters, taken)
-            blocks.append(_BlockReader(nest, tensor, known).read())
-        except Unsupported as reason:
-            raise UnsupportedWorkload(f"block {nest.name!r}: {reason}") from None
-        known[nest.realize.block.body.buffer] = tensor.name
-    return FunctionReading(tuple(parameters), tuple(blocks))
+            if isinstance(part, ScanLoops):
+                stages.append(_scanned(part, own[part.buffer], known))
+            else:
+                reader = _BlockReader(part, own, known, lambda name: _unique(name, taken))
+                found, block = reader.read()
+                stages += found
+                blocks |= {} if block is None else {found[0].name: block}
+        except UnsupportedWorkload as reason:
+            raise UnsupportedWorkload(f"block {part.name!r}: {reason}") from None
+        known |= own
+    return FunctionReading(parameters, tuple(stages), blocks)
 
 
-def nests_of(function: tirx.PrimFunc) -> tuple[Nest, ...]:
-    """The loop nests of ``function`` in order of execution.
+def _parts_of(function: tirx.PrimFunc) -> tuple[_Nest | ScanLoops, ...]:
+    """What ``function`` does, in order of execution.
 
     Raises:
         UnsupportedWorkload: it holds something else than loop nests with one block each.
@@ -137,15 +149,19 @@ def nests_of(function: tirx.PrimFunc) -> tuple[Nest, ...]:
     statements = body.seq if isinstance(body, tirx.SeqStmt) else [body]
     name = str(root.block.name_hint)
     _check_no_scatter(body, name)
-    return tuple(_nest(statement, name) for statement in statements)
+    return tuple(_part(statement, name) for statement in statements)
 
 
-def _nest(statement: Any, root: str = "root") -> Nest:
-    loops = []
-    inner = statement
-    while isinstance(inner, tirx.For):
-        loops.append(inner)
-        inner = inner.body
+def _part(statement: Any, root: str) -> _Nest | ScanLoops:
+    inner, name = statement, root
+    if isinstance(statement, SBlockRealize) and len(statement.block.iter_vars) == 0:
+        inner, name = statement.block.body, str(statement.block.name_hint)
+    # A block without variables that is a function's only one is its outermost.
+    return scan_loops(inner, name) or _nest(statement, root)
+
+
+def _nest(statement: Any, root: str = "root") -> _Nest:
+    loops, inner = _loops_around(statement)
     if isinstance(inner, tirx.DeclBuffer):
         raise UnsupportedWorkload(
             f"buffer {_name_of(inner.buffer)!r} is another view of a buffer's data (DeclBuffer); "
@@ -160,40 +176,109 @@ def _nest(statement: Any, root: str = "root") -> Nest:
         raise UnsupportedWorkload(
             f"{where}there is {_kind(inner)}{holds}, not one block in a loop nest of its own"
         )
-    nest = Nest(tuple(loops), inner)
+    name = str(inner.block.name_hint)
     for loop in loops:
         if loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None:
             raise UnsupportedWorkload(
-                f"block {nest.name!r}: loop {str(loop.loop_var.name)!r} is not serial: "
+                f"block {name!r}: loop {str(loop.loop_var.name)!r} is not serial: "
                 "it was scheduled already"
             )
-    return nest
+    window = _window(inner)
+    if window is not None:
+        return _Nest(loops, inner, window, window.stores, window.starts)
+    stores = _stores(inner.block)
+    if stores is None:
+        body = inner.block.body
+        _check_no_scatter(body, name)
+        holds = "an opaque block" if isinstance(body, SBlockRealize) else _kind(body)
+        raise UnsupportedWorkload(f"block {name!r} holds {holds}, not one store")
+    return _Nest(loops, inner, None, stores, _starts(inner.block))
 
 
-def _written(nests: tuple[Nest, ...]) -> set[Any]:
+def _loops_around(statement: Any) -> tuple[tuple[Any, ...], Any]:
+    """The loops of a statement, outermost first, and what is inside."""
+    loops = []
+    while isinstance(statement, tirx.For):
+        loops.append(statement)
+        statement = statement.body
+    return tuple(loops), statement
+
+
+def _stores(block: Any) -> tuple[Any, ...] | None:
+    """What a block stores at a point, in terms of what is there before; None of others."""
+    if isinstance(block.body, tirx.BufferStore):
+        return (block.body,)
+    if not isinstance(block.body, tirx.SeqStmt) or not isinstance(block.init, tirx.SeqStmt):
+        return None
+    bound = {it.var: it.value for it in block.body.seq if isinstance(it, tirx.Bind)}
+    stores = []
+    for store in block.body.seq:
+        if isinstance(store, tirx.BufferStore):
+            value = bound.get(store.value) if isinstance(store.value, Var) else None
+            value = store.value if value is None else value
+            if any(isinstance(node, Var) and node in bound for node in walk(value)):
+                return None
+            stores.append(tirx.BufferStore(store.buffer, value, store.indices))
+        elif not isinstance(store, tirx.Bind):
+            return None
+    written = {it.buffer for it in stores}
+    return tuple(stores) if len(written) == len(stores) else None
+
+
+def _starts(block: Any) -> Mapping[Any, Any]:
+    """What a block stores before it reduces, by buffer."""
+    statements = block.init.seq if isinstance(block.init, tirx.SeqStmt) else [block.init]
+    return {it.buffer: it for it in statements if isinstance(it, tirx.BufferStore)}
+
+
+def _window(realize: Any) -> _Nest | None:
+    """The block that reduces inside another one; None where there is none."""
+    block = realize.block
+    loops, inner = _loops_around(block.body)
+    if not isinstance(inner, SBlockRealize) or not all(map(_is_plain, (realize, inner))):
+        return None
+    starts = [it.init for it in (block, inner.block) if it.init is not None]
+    if len(starts) != 1 or not isinstance(inner.block.body, tirx.BufferStore):
+        return None
+    axes = (*block.iter_vars, *inner.block.iter_vars)
+    reduces = [it for it in axes if int(it.iter_type) == tirx.IterVar.CommReduce]
+    spatial = [it for it in axes if int(it.iter_type) == tirx.IterVar.DataPar]
+    # What the inner block starts with would be stored for every part of a window.
+    if block.init is None and any(it in reduces for it in block.iter_vars):
+        return None
+    pairs = zip(inner.block.iter_vars, inner.iter_values, strict=True)
+    values = [value for axis, value in pairs if axis in reduces]
+    bound = {[loop.loop_var.same_as(value) for value in values].count(True) for loop in loops}
+    if len(reduces) + len(spatial) != len(axes) or bound != {1}:
+        return None
+    first = block if inner.block.init is None else inner.block
+    return _Nest(loops, inner, None, (inner.block.body,), _starts(first))
+
+
+def _is_plain(realize: Any) -> bool:
+    predicate, block = realize.predicate, realize.block
+    whole = isinstance(predicate, tirx.IntImm) and int(predicate.value) == 1
+    return whole and len(block.match_buffers) == 0 and len(block.alloc_buffers) == 0
+
+
+def _buffers(part: _Nest | ScanLoops) -> tuple[Any, ...]:
+    """What a part writes."""
+    return (
+        (part.buffer,) if isinstance(part, ScanLoops) else tuple(it.buffer for it in part.stores)
+    )
+
+
+def _written(parts: Sequence[_Nest | ScanLoops]) -> set[Any]:
     written: dict[Any, str] = {}
-    for nest in nests:
-        store = nest.realize.block.body
-        if not isinstance(store, tirx.BufferStore):
-            _check_no_scatter(store, nest.name)
-            holds = "an opaque block" if isinstance(store, SBlockRealize) else _kind(store)
-            raise UnsupportedWorkload(f"block {nest.name!r} holds {holds}, not one store")
-        if store.buffer in written:
-            raise UnsupportedWorkload(
-                f"block {nest.name!r} writes {_name_of(store.buffer)!r}, which block "
-                f"{written[store.buffer]!r} wrote before: several writes"
-            )
-        written[store.buffer] = nest.name
+    for part in parts:
+        for buffer in _buffers(part):
+            if buffer in written:
+                raise UnsupportedWorkload(
+                    f"block {part.name!r} writes {_name_of(buffer)!r}, which block "
+                    f"{written[buffer]!r} wrote before: several writes"
+                )
+            written[buffer] = part.name
     return set(written)
-
-
-def _output(
-    nest: Nest, names: dict[Any, str], parameters: list[Tensor], taken: set[str]
-) -> Tensor:
-    buffer = nest.realize.block.body.buffer
-    if buffer in names:
-        return next(tensor for tensor in parameters if tensor.name == names[buffer])
-    return _tensor(buffer, f"block {nest.name!r}", taken)
 
 
 def _tensor(buffer: Any, where: str, taken: set[str], *, is_given: bool = False) -> Tensor:
@@ -216,7 +301,7 @@ def _tensor(buffer: Any, where: str, taken: set[str], *, is_given: bool = False)
         raise UnsupportedWorkload(f"{where} lives in scope {str(buffer.scope())!r}, not 'global'")
     try:
         dtype = dtype_of(buffer)
-    except Unsupported as reason:
+    except UnsupportedWorkload as reason:
         raise UnsupportedWorkload(f"{where}: {reason}") from None
     return Tensor(_unique(_name_of(buffer), taken), tuple(shape), dtype)
 
@@ -236,54 +321,84 @@ def _unique(name: str, taken: set[str]) -> str:
     return result
 
 
+def _scanned(loops: ScanLoops, output: Tensor, known: Mapping[Any, Tensor]) -> Stage:
+    """The stage that loops are which scan."""
+    axes = [Axis(f"i{place}", extent) for place, extent in enumerate(output.shape)]
+    axes[loops.along] = evolve(axes[loops.along], kind="scan")
+    reader = BodyReader(dict(zip(loops.axes, axes, strict=True)), _named(known))
+    return Stage(output, tuple(axes), reader.scalar(loops.value), loops.combiner)
+
+
+def _named(tensors: Mapping[Any, Tensor]) -> dict[Any, str]:
+    return {buffer: tensor.name for buffer, tensor in tensors.items()}
+
+
 class _BlockReader:
     """Reads one block.
 
     Args:
         nest: The block and its loops.
-        tensor: The tensor that it writes.
-        known: Names of the buffers that it may read.
+        outputs: The tensors that it writes, by buffer.
+        known: Those that it may read.
+        named: Makes a name that no other tensor has.
     """
 
-    def __init__(self, nest: Nest, tensor: Tensor, known: dict[Any, str]) -> None:
+    def __init__(
+        self,
+        nest: _Nest,
+        outputs: Mapping[Any, Tensor],
+        known: Mapping[Any, Tensor],
+        named: Callable[[str], str],
+    ) -> None:
         self._nest = nest
         self._block: SBlock = nest.realize.block
         self._scan = continuation(self._block)
-        self._scanned = (
-            None if self._scan is None else self._block.body.indices[self._scan[0].along]
-        )
-        self._tensor = tensor
+        self._outputs = outputs
         self._known = known
+        self._named = named
+        # What the variables of a block inside another are.
+        self._bound: dict[Any, Any] = {}
+        self._windows: dict[str, Window] = {}
 
-    def read(self) -> Block:
+    def read(self) -> tuple[tuple[Stage, ...], Block | None]:
+        """The stages that the block computes, and the block where it is its one stage."""
         self._check_plain()
-        axes = self._axes()
-        store = self._block.body
-        spatial = self._spatial_order(store.indices, axes)
-        reductions = [axis for _, axis in axes.values() if axis.kind == "reduce"]
-        variables: dict[Any, Axis | None] = dict.fromkeys(
-            variable.var for variable in self._block.iter_vars
-        )
-        variables.update({variable: axis for variable, (_, axis) in axes.items()})
-        reader = BodyReader(variables, self._known)
-        body, combiner = self._body(reader, bool(reductions))
-        stage = Stage(self._tensor, (*spatial, *reductions), body, combiner)
-        if combiner is not None:
-            self._check_identity(stage)
-        order = sorted(axes.values(), key=lambda found: found[0])
-        return Block(
-            self._nest.name,
-            tuple(axis.name for _, axis in order),
-            tuple(axis.name for _, axis in axes.values()),
-            stage,
-        )
+        found = self._axes()
+        order = sorted(found.values(), key=lambda item: item[0])
+        axes: dict[Any, Axis | None] = dict.fromkeys(it.var for it in self._block.iter_vars)
+        axes.update({variable: axis for variable, (_, axis) in found.items()})
+        if self._nest.window is not None:
+            axes.update(self._window_axes(self._nest.window, axes))
+        if not any(axis is not None and axis.kind == "reduce" for axis in axes.values()):
+            return (self._pointwise(axes),), _block(self._nest.name, order, found)
+        stages = self._reductions(axes, [axis for _, axis in order])
+        is_whole = self._nest.window is None and len(stages) == 1
+        return stages, _block(self._nest.name, order, found) if is_whole else None
+
+    def _window_axes(self, window: _Nest, around: Mapping[Any, Axis | None]) -> dict[Any, Axis]:
+        """The axes of the block inside, by the loops to which they are bound."""
+        reader = BodyReader(around, _named(self._known))
+        outer = [axis for axis in around.values() if axis is not None]
+        taken = {axis.name for axis in outer}
+        loops = {loop.loop_var: loop for loop in window.loops}
+        found = {}
+        for variable, value in zip(
+            window.realize.block.iter_vars, window.realize.iter_values, strict=True
+        ):
+            self._bound[variable.var] = value
+            if isinstance(value, Var) and value in loops:
+                name = _unique(str(value.name), taken)
+                made = window_of(reader.scalar(loops[value].extent), outer)
+                self._windows[name] = made
+                found[value] = Axis(name, made.most, "reduce")
+        return found
 
     def _check_plain(self) -> None:
         predicate = self._nest.realize.predicate
         if not isinstance(predicate, tirx.IntImm) or int(predicate.value) != 1:
-            raise Unsupported("it runs under a predicate (T.where)")
+            raise UnsupportedWorkload("it runs under a predicate (T.where)")
         if len(self._block.match_buffers) != 0 or len(self._block.alloc_buffers) != 0:
-            raise Unsupported("it matches or allocates buffers")
+            raise UnsupportedWorkload("it matches or allocates buffers")
 
     def _axes(self) -> dict[Any, tuple[int, Axis]]:
         """Loop position and axis of every block variable, in the block's order."""
@@ -294,126 +409,151 @@ class _BlockReader:
         axes: dict[Any, tuple[int, Axis]] = {}
         used: set[int] = set()
         values = self._nest.realize.iter_values
+        scan = self._scan
+        scanned = None if scan is None else self._block.body.indices[scan[0].along]
         for variable, value in zip(self._block.iter_vars, values, strict=True):
             name = str(variable.var.name)
             if not loops and _constant(value) == 0 and _constant(variable.dom.extent) == 1:
                 continue  # How a block without loops is written: this is no axis.
             position = position_of.get(value) if isinstance(value, Var) else None
             if position is None or position in used:
-                raise Unsupported(f"{name!r} is bound to {value}, not to a loop of its own")
+                raise UnsupportedWorkload(
+                    f"{name!r} is bound to {value}, not to a loop of its own"
+                )
             used.add(position)
             extent = _extent(loops[position], name)
             if _constant(variable.dom.min) != 0 or _constant(variable.dom.extent) != extent:
-                raise Unsupported(f"{name!r} does not range over its whole loop")
+                raise UnsupportedWorkload(f"{name!r} does not range over its whole loop")
             kinds = {tirx.IterVar.DataPar: "spatial", tirx.IterVar.CommReduce: "reduce"}
-            if self._scan is not None and variable.var.same_as(self._scanned):
+            if scanned is not None and variable.var.same_as(scanned):
                 kinds[tirx.IterVar.Ordered] = "spatial"
             if int(variable.iter_type) not in kinds:
-                raise Unsupported(f"{name!r} is carried by its loop, neither spatial nor reduced")
+                raise UnsupportedWorkload(
+                    f"{name!r} is carried by its loop, neither spatial nor reduced"
+                )
             axis = Axis(names[position], extent, kinds[int(variable.iter_type)])
             axes[variable.var] = (position, axis)
         if len(used) != len(loops):
             spare = next(n for position, n in enumerate(names) if position not in used)
-            raise Unsupported(f"loop {spare!r} is not bound to a variable of the block")
+            raise UnsupportedWorkload(f"loop {spare!r} is not bound to a variable of the block")
         return axes
 
-    def _spatial_order(self, indices: Any, axes: dict[Any, tuple[int, Axis]]) -> tuple[Axis, ...]:
-        """The spatial axes in the order in which they index the output."""
-        order = []
-        for position, index in enumerate(indices):
-            found = axes.get(index) if isinstance(index, Var) else None
-            if found is None or found[1].kind != "spatial" or found[1] in order:
-                raise Unsupported(
+    def _spatial_order(self, store: Any, axes: Mapping[Any, Axis | None]) -> tuple[Axis, ...]:
+        """The spatial axes in the order in which they index an output."""
+        order: list[Axis] = []
+        for position, index in enumerate(store.indices):
+            variable = self._bound.get(index, index) if isinstance(index, Var) else None
+            found = axes.get(variable) if isinstance(variable, Var) else None
+            if found is None or found.kind != "spatial" or found in order:
+                raise UnsupportedWorkload(
                     f"index {position} of its write is {index}, not a spatial axis of its own"
                 )
-            order.append(found[1])
-        missing = [
-            axis.name for _, axis in axes.values() if axis.kind == "spatial" and axis not in order
-        ]
+            order.append(found)
+        spatial = [axis for axis in axes.values() if axis is not None and axis.kind == "spatial"]
+        missing = [axis.name for axis in spatial if axis not in order]
         if missing:
-            raise Unsupported(f"spatial axis {missing[0]!r} does not index what it writes")
-        if tuple(axis.extent for axis in order) != self._tensor.shape:
-            raise Unsupported(f"it writes a part of {self._tensor.name!r} only")
-        if self._scan is not None:
-            along = self._scan[0].along
-            order[along] = evolve(order[along], kind="scan")
+            raise UnsupportedWorkload(f"spatial axis {missing[0]!r} does not index what it writes")
+        output = self._outputs[store.buffer]
+        if tuple(axis.extent for axis in order) != output.shape:
+            raise UnsupportedWorkload(f"it writes a part of {output.name!r} only")
         return tuple(order)
 
-    def _body(self, reader: BodyReader, reduces: bool) -> tuple[ScalarExpr, str | None]:
-        value = self._block.body.value
-        if not reduces:
-            if self._block.init is not None:
-                raise Unsupported("it has T.init() and reduces nothing")
-            if self._scan is not None and not self._reads_output(self._scan[1]):
-                return reader.scalar(self._scan[1]), self._scan[0].combiner
-            if self._reads_output(value):
-                raise Unsupported(f"it reads what it writes, {self._tensor.name!r}: loop-carried")
-            return reader.scalar(value), None
-        if self._block.init is None:
-            raise Unsupported("it reduces without T.init()")
-        for kind, combiner in _COMBINERS:
-            if not isinstance(value, kind):
-                continue
-            for accumulator, other in ((value.a, value.b), (value.b, value.a)):
-                if self._is_output(accumulator) and not self._reads_output(other):
-                    return reader.scalar(other), combiner
-        raise Unsupported("its update is not output = output (+, *, max or min) expression")
+    def _pointwise(self, axes: Mapping[Any, Axis | None]) -> Stage:
+        """The stage of a block that reduces nothing."""
+        if self._nest.window is not None or len(self._nest.stores) != 1 or self._nest.starts:
+            raise UnsupportedWorkload("it has T.init() and reduces nothing")
+        (store,) = self._nest.stores
+        spatial, output = self._spatial_order(store, axes), self._outputs[store.buffer]
+        reader = BodyReader(axes, _named(self._known))
+        if self._scan is not None and not reads(self._scan[1], store.buffer):
+            found, value = self._scan
+            kinds = {found.along: "scan"}
+            own = [evolve(it, kind=kinds.get(at, it.kind)) for at, it in enumerate(spatial)]
+            stage = Stage(output, tuple(own), reader.scalar(value), found.combiner)
+            check_start(stage, _constant_of(found.start))
+            return stage
+        if reads(store.value, store.buffer):
+            raise UnsupportedWorkload(f"it reads what it writes, {output.name!r}: loop-carried")
+        return Stage(output, spatial, reader.scalar(store.value))
 
-    def _is_output(self, value: Any) -> bool:
-        store = self._block.body
-        return (
-            isinstance(value, TensorLoad)
-            and value.source.same_as(store.buffer)
-            and all(a.same_as(b) for a, b in zip(value.indices, store.indices, strict=True))
+    def _reductions(
+        self, axes: Mapping[Any, Axis | None], by_loop: Sequence[Axis]
+    ) -> tuple[Stage, ...]:
+        """The stages of a block that reduces.
+
+        Args:
+            axes: By variable.
+            by_loop: Those of the loops around the block, outermost first.
+        """
+        stores = self._nest.stores
+        if not self._nest.starts:
+            raise UnsupportedWorkload("it reduces without T.init()")
+        self._check_simultaneous()
+        spatial = [self._spatial_order(store, axes) for store in stores]
+        reduced = [axis for axis in axes.values() if axis is not None and axis.kind == "reduce"]
+        if len(stores) > 1:
+            # Of several tensors one may depend on the order.
+            reduced = [axis for axis in by_loop if axis.kind == "reduce"]
+        if len(set(spatial)) > 1:
+            raise UnsupportedWorkload("it writes its tensors at different places")
+        tensors = {**self._known, **self._outputs}
+        differ = any(window.extent is not None for window in self._windows.values())
+        reader = BodyReader(axes, _named(tensors), self._bound, is_guarded=differ)
+        outputs = tuple(self._outputs[store.buffer] for store in stores)
+        reduction = Reduction(
+            outputs,
+            (*spatial[0], *reduced),
+            tuple(reader.scalar(store.value) for store in stores),
+            tuple(self._start(store) for store in stores),
         )
+        reduction = within_windows(reduction, self._windows)
+        return stages_of(reduction, {it.name: it for it in tensors.values()}, self._named)
 
-    def _reads_output(self, value: Any) -> bool:
-        return reads(value, self._block.body.buffer)
-
-    def _check_identity(self, stage: Stage) -> None:
-        init = self._block.init
-        if self._scan is not None:
-            init = tirx.BufferStore(
-                self._block.body.buffer, self._scan[0].start, self._block.body.indices
+    def _start(self, store: Any) -> Constant:
+        """What is stored before a reduction."""
+        start = self._nest.starts.get(store.buffer)
+        if start is None:
+            raise UnsupportedWorkload(
+                "T.init() does not store a constant to what the block writes"
             )
-        value = init.value if isinstance(init, tirx.BufferStore) else None
-        if isinstance(init, tirx.BufferStore) and not init.buffer.same_as(self._block.body.buffer):
-            value = None
-        if not isinstance(value, (tirx.IntImm, tirx.FloatImm)):
-            raise Unsupported("T.init() does not store a constant to what the block writes")
-        wanted = {float(stage.identity())}
-        if math.isinf(float(stage.identity())):
-            # TVM's own identities of max and min are the finite limits of the type.
-            limit = stage.output.element.largest
-            wanted.add(math.copysign(limit, float(stage.identity())))
-        element = stage.output.element
-        with np.errstate(over="ignore"):
-            # As the program has it: TVM writes limits of float32 for those of bfloat16.
-            stored = element.numbers(element.stored(np.asarray(value.value)))
-        if not wanted & {float(value.value), float(stored)}:
-            raise Unsupported(
-                f"T.init() stores {value.value}, not the identity of {stage.combiner!r}"
+        pairs = zip(start.indices, store.indices, strict=True)
+        if any(not self._bound.get(a, a).same_as(self._bound.get(b, b)) for a, b in pairs):
+            raise UnsupportedWorkload(
+                "T.init() does not store a constant to what the block writes"
             )
+        return _constant_of(start.value)
+
+    def _check_simultaneous(self) -> None:
+        """Check that nothing is computed from what was stored at the same point.
+
+        Raises:
+            UnsupportedWorkload: it is.
+        """
+        body = self._block.body
+        written: list[Any] = []
+        for statement in body.seq if isinstance(body, tirx.SeqStmt) else ():
+            for node in walk(statement.value):
+                if isinstance(node, TensorLoad) and any(map(node.source.same_as, written)):
+                    raise UnsupportedWorkload(
+                        f"{str(node.source.name)!r} is read after it was stored to"
+                    )
+            if isinstance(statement, tirx.BufferStore):
+                written.append(statement.buffer)
 
 
-def reads(value: Any, buffer: Any) -> bool:
-    """Whether an expression reads a buffer."""
-    return any(isinstance(it, TensorLoad) and it.source.same_as(buffer) for it in walk(value))
+def _block(name: str, by_loop: Sequence[Any], by_variable: Mapping[Any, Any]) -> Block:
+    return Block(
+        name,
+        tuple(axis.name for _, axis in by_loop),
+        tuple(axis.name for _, axis in by_variable.values()),
+    )
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """``node`` and every expression in it."""
-    yield node
-    parts: list[Any] = []
-    for attribute in ("a", "b", "value", "condition", "true_value", "false_value"):
-        if hasattr(node, attribute) and not isinstance(node, (tirx.IntImm, tirx.FloatImm)):
-            parts.append(getattr(node, attribute))
-    if isinstance(node, TensorLoad):
-        parts = list(node.indices)
-    elif hasattr(node, "args"):
-        parts += list(node.args)
-    for part in parts:
-        yield from walk(part)
+def _constant_of(value: Any) -> Constant:
+    if not isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+        raise UnsupportedWorkload("T.init() does not store a constant to what the block writes")
+    dtype = dtype_of(value)
+    return Constant(bool(value.value) if dtype == "bool" else value.value, dtype)
 
 
 def _check_no_scatter(statement: Any, name: str) -> None:
@@ -445,9 +585,9 @@ def _bare_stores(statement: Any) -> Iterator[Any]:
 def _extent(loop: Any, name: str) -> int:
     extent = _constant(loop.extent)
     if extent is None:
-        raise Unsupported(f"the loop of {name!r} has a dynamic extent: {loop.extent}")
+        raise UnsupportedWorkload(f"the loop of {name!r} has a dynamic extent: {loop.extent}")
     if _constant(loop.min) != 0:
-        raise Unsupported(f"the loop of {name!r} does not start at 0")
+        raise UnsupportedWorkload(f"the loop of {name!r} does not start at 0")
     return extent
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tvm import IRModule, te, tirx
@@ -19,13 +19,14 @@ from autotune.ir.expressions import (
     ScalarExpr,
     Select,
     Unary,
+    index_bounds,
     is_speculatable,
 )
-from autotune.ir.expressions.scalar import loads
+from autotune.ir.expressions.scalar import loads, walk
 from autotune.ir.workloads import Stage, Workload
 from autotune_tvm.scans import Continuation, with_scans
 
-__all__ = ["ENTRY", "module_for", "prim_func"]
+__all__ = ["ENTRY", "module_for"]
 
 ENTRY = "main"
 """Name of the one function of every module that this plugin builds."""
@@ -60,6 +61,7 @@ _UNARY = {
     "round": tirx.nearbyint,
     "not": tirx.Not,
 }
+_MOST_NARROW = (1 << 31) - 1
 _EXACT = ("abs", "floor", "ceil", "round", "not")
 _REDUCERS = {
     "add": te.sum,
@@ -72,37 +74,58 @@ _ALL = te.comm_reducer(lambda a, b: tirx.And(a, b), lambda dtype: tirx.const(Tru
 _BOOL_REDUCERS = {"add": _ANY, "max": _ANY, "mul": _ALL, "min": _ALL}
 
 
-def module_for(workload: Workload) -> IRModule:
+def module_for(workload: Workload, parameters: Sequence[str] = ()) -> IRModule:
     """The module whose one function, called ``main``, computes ``workload``.
 
-    Parameters are the inputs and then the outputs, in the workload's order. Blocks are called
-    after their stages and loops after their axes, spatial axes before reduction axes.
+    Blocks are called after their stages and loops after their axes, spatial axes before reduction
+    axes.
+
+    Args:
+        workload: What it computes.
+        parameters: The tensors that it takes, in order; by default the inputs and then the
+            outputs, in the workload's order.
 
     Raises:
         UnsupportedWorkload: TVM has no form for a part of it.
     """
-    return IRModule({ENTRY: prim_func(workload)})
-
-
-def prim_func(workload: Workload) -> tirx.PrimFunc:
-    """The function of :func:`module_for`.
-
-    Raises:
-        UnsupportedWorkload: TVM has no form for a part of it.
-    """
+    kind = _index_type(workload)
     tensors: dict[str, Any] = {
-        tensor.name: te.placeholder(tensor.shape, tensor.dtype, tensor.name)
+        tensor.name: te.placeholder(_extents(tensor.shape, kind), tensor.dtype, tensor.name)
         for tensor in workload.inputs
     }
     for stage in workload.stages:
         _check_used(workload, stage)
-        tensors[stage.name] = _compute(stage, tensors)
-    arguments = [tensors[tensor.name] for tensor in workload.inputs]
-    arguments += [tensors[name] for name in workload.outputs]
+        tensors[stage.name] = _compute(stage, tensors, kind)
+    names = parameters or (*(tensor.name for tensor in workload.inputs), *workload.outputs)
+    arguments = [tensors[name] for name in names]
     function = te.create_prim_func(arguments).with_attr("global_symbol", ENTRY)
     # Tensor expressions have no scans: there those stages are what each element adds of its own.
     scans = [stage for stage in workload.stages if stage.scan_axis is not None]
-    return with_scans(function, {stage.name: _continuation(stage) for stage in scans})
+    function = with_scans(function, {stage.name: _continuation(stage) for stage in scans})
+    return IRModule({ENTRY: function})
+
+
+def _index_type(workload: Workload) -> str:
+    """The type of loops and indices: the narrowest in which none overflows."""
+    if any(tensor.elements > _MOST_NARROW for tensor in workload.tensors.values()):
+        return "int64"
+    for stage in workload.stages:
+        for node in walk(stage.body):
+            for part in _parts(node.index) if isinstance(node, IndexValue) else ():
+                if max(map(abs, index_bounds(part, stage.extents))) > _MOST_NARROW:
+                    return "int64"
+    return "int32"
+
+
+def _parts(index: IntExpr) -> Iterator[IntExpr]:
+    yield index
+    for argument in index.args:
+        if isinstance(argument, IntExpr):
+            yield from _parts(argument)
+
+
+def _extents(shape: Sequence[int], kind: str) -> list[Any]:
+    return [tirx.const(extent, kind) for extent in shape]
 
 
 def _continuation(stage: Stage) -> Continuation:
@@ -119,18 +142,19 @@ def _check_used(workload: Workload, stage: Stage) -> None:
         )
 
 
-def _compute(stage: Stage, tensors: Mapping[str, Any]) -> Any:
+def _compute(stage: Stage, tensors: Mapping[str, Any], kind: str) -> Any:
     if stage.scan_axis is not None and stage.output.dtype == "bool":
         raise UnsupportedWorkload(f"stage {stage.name!r} scans truth values: cast them to numbers")
     reduce_axes = {
-        axis.name: te.reduce_axis((0, axis.extent), name=axis.name) for axis in stage.reduce_axes
+        axis.name: te.reduce_axis(_extents((0, axis.extent), kind), name=axis.name)
+        for axis in stage.reduce_axes
     }
     names = [axis.name for axis in stage.spatial_axes]
 
     def value(*indices: Any) -> Any:
         env = dict(zip(names, indices, strict=True))
         env.update({name: axis.var for name, axis in reduce_axes.items()})
-        body = _Body(stage, env, tensors).scalar(stage.body)
+        body = _Body(stage, env, tensors, kind).scalar(stage.body)
         if _dtype(body) != stage.output.dtype:
             body = tirx.Cast(stage.output.dtype, body)
         if stage.combiner is None or stage.scan_axis is not None:
@@ -138,14 +162,18 @@ def _compute(stage: Stage, tensors: Mapping[str, Any]) -> Any:
         reducers = _BOOL_REDUCERS if stage.output.dtype == "bool" else _REDUCERS
         return reducers[stage.combiner](body, axis=list(reduce_axes.values()))
 
-    return te.compute(stage.output.shape, value, name=stage.name, varargs_names=names)
+    shape = _extents(stage.output.shape, kind)
+    return te.compute(shape, value, name=stage.name, varargs_names=names)
 
 
 class _Body:
     """Turns expressions of one stage into TIR over the variables ``env``."""
 
-    def __init__(self, stage: Stage, env: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+    def __init__(
+        self, stage: Stage, env: Mapping[str, Any], tensors: Mapping[str, Any], kind: str
+    ) -> None:
         self._stage = stage
+        self._kind = kind
         self._env = env
         self._tensors = tensors
 
@@ -199,7 +227,7 @@ class _Body:
 
     def index(self, index: IntExpr) -> Any:
         if index.op == "const":
-            return tirx.const(index.args[0], "int32")
+            return tirx.const(index.args[0], self._kind)
         if index.op == "var":
             return self._env[index.args[0]]
         operands = [self.index(argument) for argument in index.args]
@@ -232,7 +260,7 @@ _INDEX = {
     "mod": tirx.floormod,
     "min": tirx.min,
     "max": tirx.max,
-    "less": lambda a, b: tirx.Cast("int32", a < b),
+    "less": lambda a, b: tirx.Cast(_dtype(a), a < b),
 }
 
 

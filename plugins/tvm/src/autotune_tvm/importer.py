@@ -20,7 +20,6 @@ from autotune.ir.workloads import Workload
 from autotune.ir.workloads.inputs import index_inputs
 from autotune_tvm.blocks import Block, identifier, read_function
 from autotune_tvm.emit import ENTRY
-from autotune_tvm.separation import separated
 
 __all__ = [
     "CONSTANTS",
@@ -76,8 +75,8 @@ def _read(program: _Program) -> tuple[Workload, IRModule]:
     module = _with_unique_names(program.module, program.text)
     constants = constants_of(module[ENTRY])
     module = IRModule({ENTRY: module[ENTRY].without_attr(CONSTANTS)}) if constants else module
-    reading = read_function(separated(module)[ENTRY])
-    written = {block.stage.name for block in reading.blocks}
+    reading = read_function(module[ENTRY])
+    written = {stage.name for stage in reading.stages}
     inputs = tuple(
         evolve(tensor, constant=position in constants)
         for position, tensor in enumerate(reading.parameters)
@@ -86,8 +85,7 @@ def _read(program: _Program) -> tuple[Workload, IRModule]:
     outputs = tuple(tensor.name for tensor in reading.parameters if tensor.name in written)
     if not outputs:
         raise UnsupportedWorkload(f"function {program.name!r} writes none of its parameters")
-    stages = tuple(block.stage for block in reading.blocks)
-    workload = Workload(program.name, inputs, stages, outputs)
+    workload = Workload(program.name, inputs, reading.stages, outputs)
     # Says whether there are inputs by which candidates can be validated.
     index_inputs(workload, np.random.default_rng(0))
     return workload, module
@@ -100,16 +98,13 @@ def constants_of(function: Any) -> frozenset[int]:
 
 
 def blocks_of(module: IRModule) -> dict[str, Block]:
-    """The block that computes each stage of the workload that ``module`` is.
-
-    Every block stores once: :func:`~autotune_tvm.separation.separated` makes it so.
-    """
-    return {block.stage.name: block for block in read_function(module[ENTRY]).blocks}
+    """The blocks of those stages of the workload that ``module`` is which are blocks there."""
+    return dict(read_function(module[ENTRY]).blocks)
 
 
 def argument_names(module: IRModule) -> tuple[str, ...]:
     """The tensors that the function takes, in its own order."""
-    return tuple(tensor.name for tensor in read_function(separated(module)[ENTRY]).parameters)
+    return tuple(tensor.name for tensor in read_function(module[ENTRY]).parameters)
 
 
 def text_of(module: IRModule) -> str:

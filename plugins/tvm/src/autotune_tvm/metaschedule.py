@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
@@ -25,8 +25,9 @@ from autotune.sketches import Tensorize, is_default, names_used
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
+from autotune_tvm.blocks import Block
 from autotune_tvm.default_schedule import default_schedule
-from autotune_tvm.scheduled import program_of, schedule_of
+from autotune_tvm.scheduled import program_of
 
 __all__ = ["FILES", "OTHER_BLOCKS", "export", "has_other_blocks"]
 
@@ -44,10 +45,10 @@ _BEFORE_EQUALS = 1 - 1e-6
 
 def has_other_blocks(workload: Workload, module: Any) -> bool:
     """Whether this package schedules other blocks than a program has: see ``OTHER_BLOCKS``."""
-    from autotune_tvm.separation import separated
+    from autotune_tvm.importer import blocks_of
 
     scans = any(stage.scan_axis is not None for stage in workload.stages)
-    return scans or separated(module) is not module
+    return scans or len(blocks_of(module)) < len(workload.stages)
 
 
 def export(records: Iterable[Record], folder: Path) -> ExportReport:
@@ -188,26 +189,27 @@ class _Writer:
 def _schedule(module: Any, record: Record) -> Any:
     """The schedule of a record on ``module``, with its trace; that of a baseline is TVM's own."""
     from autotune_tvm.importer import blocks_of
+    from autotune_tvm.replay import schedule as replayed
 
-    workload, imported = record.candidate.sketch.workload, record.program is not None
+    workload = record.candidate.sketch.workload
+    blocks = {} if record.program is None else blocks_of(module)
     if record.scheduled is None:
         schedule = runtime.load().s_tir.Schedule(module)
         # MetaSchedule passes over a trace without instructions: this one changes nothing.
-        stage = workload.stages[-1].name
-        schedule.get_sblock(blocks_of(module)[stage].name if imported else stage)
+        schedule.get_sblock(Block.of(workload.stages[-1], blocks).name)
         return schedule
     if is_default(record.candidate):
         target = Target.from_json(record.target)
         return default_schedule(module, target, record.key.threads)
-    schedule = schedule_of(module, workload, record.candidate, imported)
+    schedule = replayed(module, record.candidate, workload, blocks)
     from autotune_tvm.trace.step import TraceStep
 
     steps = record.candidate.sketch.steps
     is_trace = any(isinstance(step, TraceStep) for step in steps)
-    return _as_traced(module, record, schedule) if is_trace else schedule
+    return _as_traced(module, record, schedule, blocks) if is_trace else schedule
 
 
-def _as_traced(module: Any, record: Record, schedule: Any) -> Any:
+def _as_traced(module: Any, record: Record, schedule: Any, blocks: Mapping[str, Block]) -> Any:
     """The schedule of a trace of TVM's own, with nothing but that trace.
 
     Where loops had to be brought into another order first, ``schedule``, which has that, too.
@@ -217,11 +219,11 @@ def _as_traced(module: Any, record: Record, schedule: Any) -> Any:
     from autotune_tvm.trace.step import trace_of
 
     sketch = record.candidate.sketch
-    replayed, blocks = prepared(sketch.workload, record.program)
-    if not structural_equal(replayed, program_of(sketch.workload, record.program)):
+    replayed, names = prepared(sketch.workload, module, blocks)
+    if not structural_equal(replayed, module):
         return schedule
     alone = runtime.load().s_tir.Schedule(module)
-    apply_trace(trace_of(sketch), alone, blocks, record.candidate.config)
+    apply_trace(trace_of(sketch), alone, names, record.candidate.config)
     return alone if structural_equal(alone.mod, schedule.mod) else schedule
 
 

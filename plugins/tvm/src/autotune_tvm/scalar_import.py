@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
+from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.ir.expressions import (
     Binary,
@@ -30,7 +32,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Axis
 
-__all__ = ["BodyReader", "Unsupported", "dtype_of"]
+__all__ = ["BodyReader", "dtype_of"]
 
 _BINARY: tuple[tuple[Any, str], ...] = (
     (tirx.Add, "add"),
@@ -85,19 +87,15 @@ _INDEX: tuple[tuple[Any, Any], ...] = (
 )
 
 
-class Unsupported(Exception):
-    """A reason why a block has no form as a stage; the importer adds the block's name."""
-
-
 def dtype_of(value: Any) -> str:
     """The type of a TIR value, one that a workload can have.
 
     Raises:
-        Unsupported: it is a vector, a handle, or a type that workloads do not have.
+        UnsupportedWorkload: it is a vector, a handle, or a type that workloads do not have.
     """
     dtype = str(value.dtype if hasattr(value, "dtype") else value.ty.dtype)
     if dtype not in ELEMENT_TYPES:
-        raise Unsupported(f"dtype {dtype} is not one of {', '.join(ELEMENT_TYPES)}")
+        raise UnsupportedWorkload(f"dtype {dtype} is not one of {', '.join(ELEMENT_TYPES)}")
     return dtype
 
 
@@ -107,21 +105,31 @@ class BodyReader:
     Args:
         axes: The axis that each block variable is; None for one that is always 0.
         tensors: Name of each buffer that may be read.
+        bound: What other variables stand for.
+        is_guarded: Whether a condition around them keeps reads inside their tensors.
     """
 
-    def __init__(self, axes: Mapping[Any, Axis | None], tensors: Mapping[Any, str]) -> None:
+    def __init__(
+        self,
+        axes: Mapping[Any, Axis | None],
+        tensors: Mapping[Any, str],
+        bound: Mapping[Any, Any] = MappingProxyType({}),
+        *,
+        is_guarded: bool = False,
+    ) -> None:
         self._axes = axes
+        self._bound = bound
         known = [axis for axis in axes.values() if axis is not None]
         self._extents = {axis.name: axis.extent for axis in known}
         self._tensors = tensors
         # How many conditions there are around what is being read.
-        self._conditions = 0
+        self._conditions = int(is_guarded)
 
     def scalar(self, node: Any) -> ScalarExpr:
         """The scalar body that ``node`` is.
 
         Raises:
-            Unsupported: it has no such form.
+            UnsupportedWorkload: it has no such form.
         """
         if isinstance(node, (tirx.IntImm, tirx.FloatImm)):
             dtype = dtype_of(node)
@@ -149,7 +157,9 @@ class BodyReader:
         for kind, op in (*_BINARY, *(_LOGIC if is_bool else ())):
             if isinstance(node, kind):
                 return self._binary(op, node.a, node.b)
-        raise Unsupported(f"{type(node).__name__} expressions are not supported: {_brief(node)}")
+        raise UnsupportedWorkload(
+            f"{type(node).__name__} expressions are not supported: {_brief(node)}"
+        )
 
     def _select(self, condition: Any, on_true: Any, on_false: Any) -> Select:
         chosen = self.scalar(condition)
@@ -162,12 +172,12 @@ class BodyReader:
         """A read of a known tensor: a load where all indices are computed from axes alone.
 
         Raises:
-            Unsupported: the tensor is not known here, or an index has no form, or leaves the
-                tensor for certain.
+            UnsupportedWorkload: the tensor is not known here, or an index has no form, or leaves
+                the tensor for certain.
         """
         name = self._tensors.get(node.source)
         if name is None:
-            raise Unsupported(
+            raise UnsupportedWorkload(
                 f"it reads {_brief(node.source)}, which is neither an input nor computed before it"
             )
         found = [self.index(index) for index in node.indices]
@@ -191,7 +201,7 @@ class BodyReader:
                 continue
             low, high = index_bounds(index, self._extents)
             if low < 0 or high >= int(extent.value):
-                raise Unsupported(
+                raise UnsupportedWorkload(
                     f"index {position} of its read of {self._tensors[node.source]!r} runs from "
                     f"{low} to {high}, of {int(extent.value)} elements: {index!r}"
                 )
@@ -222,6 +232,8 @@ class BodyReader:
         return None
 
     def _variable(self, node: Any) -> IntExpr | None:
+        if node in self._bound:
+            return self.index(self._bound[node])
         if node not in self._axes:
             return None
         axis = self._axes[node]
@@ -275,7 +287,7 @@ class BodyReader:
             return Binary("pow", *(self.scalar(argument) for argument in node.args))
         if name in _CALLS:
             return Unary(_CALLS[name], self.scalar(node.args[0]))
-        raise Unsupported(f"calls of {name} are not supported")
+        raise UnsupportedWorkload(f"calls of {name} are not supported")
 
 
 def _brief(node: Any) -> str:

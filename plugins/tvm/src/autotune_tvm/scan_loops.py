@@ -1,9 +1,9 @@
-"""Scans of TVM's operator library (``cumsum``, ``cumprod``) as blocks of their own.
+"""Reads scans of TVM's operator library (``cumsum``, ``cumprod``).
 
 They come as one block that holds loops: a parallel one over all sequences, in which the first
-element is stored and a loop continues it, at indices that are computed from one flat position. The
-same numbers are stored, by the same operations in the same order, by a block for each element in
-loops over the dimensions of the result. That is proven of the indices, whatever made them.
+element is stored and a loop continues it, at indices that are computed from one flat position.
+They are read as a scan over the dimensions of the result, which does the same operations in the
+same order. That is proven of the indices, whatever made them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from typing import Any
 from attrs import frozen
 from tvm import tirx
 from tvm.ir import Range, TensorLoad
-from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 from tvm_ffi import structural_equal
 
-from autotune_tvm.blocks import reads, walk
-from autotune_tvm.passes.statements import at
-from autotune_tvm.scans import COMBINE, Continuation, scan_block
+from autotune_tvm.passes.statements import at, reads
+from autotune_tvm.scans import COMBINE
 
-__all__ = ["as_scan"]
+__all__ = ["ScanLoops", "scan_loops"]
 
 _NEUTRAL = {"add": 0, "mul": 1}
 
@@ -55,12 +53,33 @@ class _Loops:
     extents: tuple[int, int]
 
 
-def as_scan(statement: Any, name: str) -> Any | None:
-    """The loop nest of a block called ``name`` that scans as ``statement`` does; None of others.
+@frozen(eq=False)
+class ScanLoops:
+    """Loops that scan a tensor, over its dimensions.
+
+    Attributes:
+        name: The block that they stand in.
+        buffer: What they store to.
+        axes: A variable for each of its dimensions.
+        along: The dimension along which they continue.
+        combiner: By what.
+        value: What each element adds of its own.
+    """
+
+    name: str
+    buffer: Any
+    axes: tuple[Any, ...]
+    along: int
+    combiner: str
+    value: Any
+
+
+def scan_loops(statement: Any, name: str) -> ScanLoops | None:
+    """What ``statement`` scans; None of other statements.
 
     Args:
         statement: What stands in a function or in a block without variables.
-        name: A name for the block.
+        name: Of the block.
     """
     loops = _loops_of(statement)
     if loops is None:
@@ -117,8 +136,8 @@ def _is_counted(statement: Any) -> bool:
     )
 
 
-def _in_dimensions(loops: _Loops, along: int, name: str) -> Any | None:
-    """The loop nest over the dimensions of the result; None if it does not scan ``along`` one."""
+def _in_dimensions(loops: _Loops, along: int, name: str) -> ScanLoops | None:
+    """The loops over the dimensions of the result; None if they do not scan ``along`` one."""
     others = math.prod(extent for place, extent in enumerate(loops.shape) if place != along)
     if loops.extents != (others, loops.shape[along] - 1):
         return None
@@ -157,31 +176,4 @@ def _in_dimensions(loops: _Loops, along: int, name: str) -> Any | None:
         value = tirx.if_then_else(position >= 1, value, start)
     elif not structural_equal(analyzer.simplify(at(value, [position], [first])), own):
         return None
-    return _nest(loops, axes, Continuation(along, loops.combiner, start), value, name)
-
-
-def _nest(loops: _Loops, axes: Sequence[Any], found: Continuation, value: Any, name: str) -> Any:
-    """The block in loops of its own."""
-    buffer, dtype = loops.store.buffer, str(axes[0].ty.dtype)
-    domains = [
-        tirx.IterVar(
-            Range(tirx.const(0, dtype), tirx.const(it, dtype)), axis, tirx.IterVar.DataPar
-        )
-        for axis, it in zip(axes, loops.shape, strict=True)
-    ]
-    block = SBlock(
-        domains,
-        [_point(it.source, it.indices) for it in walk(value) if isinstance(it, TensorLoad)],
-        [_point(buffer, axes)],
-        name,
-        tirx.BufferStore(buffer, value, list(axes)),
-    )
-    counters = [tirx.Var(f"i{place}", dtype) for place in range(len(axes))]
-    nest: Any = SBlockRealize(counters, tirx.const(True, "bool"), scan_block(block, found))
-    for counter, domain in zip(reversed(counters), reversed(domains), strict=True):
-        nest = tirx.For(counter, domain.dom.min, domain.dom.extent, tirx.ForKind.SERIAL, nest)
-    return nest
-
-
-def _point(buffer: Any, indices: Sequence[Any]) -> Any:
-    return tirx.BufferRegion(buffer, [Range.from_min_extent(index, 1) for index in indices])
+    return ScanLoops(name, loops.store.buffer, tuple(axes), along, loops.combiner, value)

@@ -12,49 +12,29 @@ from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.default_schedule import default_schedule, fallback_schedule
 
-__all__ = ["program_of", "schedule_of", "scheduled_module"]
+__all__ = ["program_of", "scheduled_module"]
 
 
 def program_of(workload: Workload, program: str | None) -> Any:
-    """The module that is scheduled: the imported one, or one made from the workload.
+    """The module that is scheduled, made from the workload, with a block for each stage.
 
-    It has a block for each stage: see :mod:`autotune_tvm.separation`.
+    It takes its arguments as the imported program does, where there is one.
 
     Raises:
         UnsupportedWorkload: the text is no program, or TVM has no form for the workload.
     """
-    if program is not None:
-        from autotune_tvm.passes import narrow_mixed_indices
-        from autotune_tvm.separation import separated
-
-        return narrow_mixed_indices(separated(_imported(program)))
     from autotune_tvm.emit import module_for
+    from autotune_tvm.importer import argument_names, module_from_text
 
-    return module_for(workload)
+    if program is None:
+        return module_for(workload)
+    return module_for(workload, argument_names(module_from_text(program)))
 
 
 def _imported(program: str) -> Any:
     from autotune_tvm.importer import callable_module, module_from_text
 
     return callable_module(module_from_text(program))
-
-
-def schedule_of(module: Any, workload: Workload, candidate: Candidate, imported: bool) -> Any:
-    """The ``tvm.s_tir.Schedule`` of a candidate on the very ``module`` given, with its trace.
-
-    Args:
-        module: What :func:`program_of` gave.
-        workload: What it computes.
-        candidate: The schedule.
-        imported: Whether it was imported: blocks then have names and orders of their own.
-
-    Raises:
-        InvalidSchedule: a step cannot be applied.
-    """
-    from autotune_tvm import importer, replay
-
-    blocks = importer.blocks_of(module) if imported else None
-    return replay.schedule(module, candidate, workload, blocks)
 
 
 def scheduled_module(request: BuildRequest) -> Any:
@@ -86,7 +66,6 @@ def _check_instructions(candidate: Candidate, target: Target) -> None:
 
 def _scheduled(request: BuildRequest) -> Any:
     runtime.load()
-    imported = request.program is not None
     if request.candidate is None or is_default(request.candidate):
         known = None if request.program is None else _imported(request.program)
         module = known or program_of(request.workload, None)
@@ -97,12 +76,12 @@ def _scheduled(request: BuildRequest) -> Any:
         return default_schedule(module, request.target, request.threads).mod
     _check_instructions(request.candidate, request.target)
     module = program_of(request.workload, request.program)
-    from autotune_tvm.passes import PASSES, narrow_indices, pipeline_fetches
+    from autotune_tvm.passes import PASSES, pipeline_fetches
+    from autotune_tvm.replay import schedule
 
-    scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
+    scheduled = schedule(module, request.candidate, request.workload).mod
     # A whole schedule of TVM's own is left as TVM makes it.
     if not request.candidate.sketch.is_opaque:
         for each in PASSES:
             scheduled = each(scheduled)
-    # Places in a stage are in terms of loops, which are narrowed by then.
-    return pipeline_fetches(narrow_indices(scheduled, module) if imported else scheduled)
+    return pipeline_fetches(scheduled)

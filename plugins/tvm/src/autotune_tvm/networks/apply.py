@@ -58,10 +58,11 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
     program = text_of(module)
     candidate = record.on(workload, program).scheduled
     request = BuildRequest(workload, program, candidate, target, threads)
+    attributes = dict(function.attrs or {})
     if not is_printable(request):
-        return scheduled_module(request)[ENTRY]
+        return scheduled_module(request)[ENTRY].with_attrs(attributes)
     functions = printed_functions(request)
-    kernel = functions.kernel.with_attrs(dict(function.attrs or {}))
+    kernel = functions.kernel.with_attrs(attributes)
     if not functions.packers:
         return kernel
     packers = {str(position): packer for position, packer in functions.packers.items()}

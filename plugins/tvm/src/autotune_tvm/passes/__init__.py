@@ -15,7 +15,6 @@ from autotune_tvm.passes.compare_booleans import compare_booleans, compares_bool
 from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.flat_reads import flat_reads
 from autotune_tvm.passes.narrow_boolean_vectors import narrow_boolean_vectors
-from autotune_tvm.passes.narrow_indices import narrow_indices, narrow_mixed_indices
 from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.pipeline_fetches import AHEAD, ROUNDED, STAGES, pipeline_fetches
 from autotune_tvm.passes.request_tiles import request_tiles
@@ -36,8 +35,6 @@ __all__ = [
     "expand_functions",
     "has_rows_of_threads",
     "narrow_boolean_vectors",
-    "narrow_indices",
-    "narrow_mixed_indices",
     "pipeline_fetches",
     "request_tiles",
     "round_to_bfloat16",

@@ -17,8 +17,7 @@ from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
 from autotune.ir.bfloat16 import bfloat16_bits
-from autotune_tvm.blocks import walk
-from autotune_tvm.passes.statements import inside, rebuilt, statements, with_bodies
+from autotune_tvm.passes.statements import inside, rebuilt, statements, walk, with_bodies
 
 __all__ = ["bfloat16_constants"]
 

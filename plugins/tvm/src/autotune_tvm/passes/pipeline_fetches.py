@@ -29,7 +29,6 @@ from tvm_ffi import structural_map
 
 from autotune.backends import InvalidSchedule
 from autotune.sketches.copy_engine import SWIZZLED_ALIGNMENT
-from autotune_tvm.blocks import walk
 from autotune_tvm.passes.async_copies import (
     end_of_group,
     marked,
@@ -50,6 +49,7 @@ from autotune_tvm.passes.statements import (
     replaced,
     statements,
     substituted,
+    walk,
     with_bodies,
     with_fields,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import IRModule, Range, TensorRegion
+from tvm.ir import IRModule, Range, TensorLoad, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_map
 
@@ -14,12 +14,14 @@ __all__ = [
     "at",
     "blocks",
     "inside",
+    "reads",
     "rebuilt",
     "region_at",
     "replaced",
     "statements",
     "store_at",
     "substituted",
+    "walk",
     "with_bodies",
     "with_fields",
     "with_store",
@@ -69,6 +71,26 @@ def substituted(expression: Any, variables: list[Any], values: Sequence[Any]) ->
         return next(found, variable)
 
     return structural_map(expression, (tirx.Var, given))
+
+
+def reads(value: Any, buffer: Any) -> bool:
+    """Whether an expression reads a buffer."""
+    return any(isinstance(it, TensorLoad) and it.source.same_as(buffer) for it in walk(value))
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """``node`` and every expression in it."""
+    yield node
+    parts: list[Any] = []
+    for attribute in ("a", "b", "value", "condition", "true_value", "false_value"):
+        if hasattr(node, attribute) and not isinstance(node, (tirx.IntImm, tirx.FloatImm)):
+            parts.append(getattr(node, attribute))
+    if isinstance(node, TensorLoad):
+        parts = list(node.indices)
+    elif hasattr(node, "args"):
+        parts += list(node.args)
+    for part in parts:
+        yield from walk(part)
 
 
 def store_at(store: Any, variables: list[Any], values: Any) -> Any:

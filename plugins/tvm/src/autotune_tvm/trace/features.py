@@ -23,7 +23,7 @@ from autotune.errors import AutotuneError, InvalidValueError
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
-from autotune_tvm.scheduled import program_of, schedule_of
+from autotune_tvm.scheduled import program_of
 
 __all__ = ["FEATURE_VERSION", "FEATURE_WIDTH", "lowered_features"]
 
@@ -84,10 +84,12 @@ def _stores(candidate: Candidate, target: Target) -> NDArray[np.float64]:
     from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
     workload = candidate.sketch.workload
-    schedule = schedule_of(_module(candidate.sketch), workload, candidate, imported=False)
+    from autotune_tvm.replay import schedule
+
+    made = schedule(_module(candidate.sketch), candidate, workload)
     context, extractor = _extractor(target)
     try:
-        (found,) = extractor.extract_from(context, [MeasureCandidate(schedule, [])])
+        (found,) = extractor.extract_from(context, [MeasureCandidate(made, [])])
     except Exception as error:  # TVM raises whatever its passes raise
         raise InvalidSchedule(compiler.brief(error)) from error
     return np.asarray(found.numpy(), dtype=np.float64).reshape(-1, _STORE_WIDTH)

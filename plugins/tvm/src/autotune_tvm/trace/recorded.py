@@ -144,6 +144,7 @@ class _Program:
         text: Its text form, as of :func:`autotune_tvm.importer.text_of`.
         module: As traces are applied to it.
         blocks: Name of the block that computes each stage.
+        scheduled: What its candidates are schedules of, where blocks are called after stages.
         arguments: As records describe them.
     """
 
@@ -151,6 +152,7 @@ class _Program:
     text: str
     module: Any
     blocks: Mapping[str, str]
+    scheduled: Any
     arguments: list[Any]
 
 
@@ -203,6 +205,9 @@ class _Reader:
             raise InvalidValueError("it decides what TVM's rules do not draw for this program")
         if not structural_equal(program_made, _replayed(candidate, program).mod):
             raise InvalidValueError("its trace makes another program here")
+        names = {stage.name: stage.name for stage in program.workload.stages}
+        step, made = trace_of(candidate.sketch), Schedule(program.scheduled)
+        apply_trace(step, made, names, candidate.config)
         named = f"{TraceSpace.name}-{TraceSpace.version}"
         return ForeignSchedule(candidate, program.text, named, threads, latency, read.seconds)
 
@@ -396,10 +401,10 @@ def _read_program(data: Any) -> _Program:
     arguments = [
         ["TENSOR", it.dtype, list(it.shape)] for it in map(workload.tensors.get, names) if it
     ]
-    replayed, blocks = prepared(workload, text)
-    if not structural_equal(replayed, program_of(workload, text)):
+    replayed, blocks = prepared(workload, module, importer.blocks_of(module))
+    if not structural_equal(replayed, module):
         raise InvalidValueError("its loops are in another order than the axes of its stages")
-    return _Program(workload, text, replayed, blocks, arguments)
+    return _Program(workload, text, replayed, blocks, program_of(workload, text), arguments)
 
 
 def _before_postprocessors(instructions: list[Any]) -> list[Any]:

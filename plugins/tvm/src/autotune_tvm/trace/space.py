@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from autotune.errors import UnsupportedTarget, UnsupportedWorkload
 from autotune.ir.workloads import Workload
@@ -14,6 +16,9 @@ from autotune.spaces.feasible import build_feasible_set
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
 from autotune_tvm.scheduled import program_of
+
+if TYPE_CHECKING:
+    from autotune_tvm.blocks import Block
 
 __all__ = ["TraceSpace", "make_trace_space", "prepared"]
 
@@ -55,7 +60,7 @@ class TraceSpace(FeasibleSpace):
         runtime.load()
         from autotune_tvm.trace.generation import generate_sketches
 
-        module, blocks = prepared(workload, program)
+        module, blocks = prepared(workload, program_of(workload, program))
         described = compiler.described_target(target, threads)
         generated = generate_sketches(workload, module, blocks, described)
         feasible: dict[Sketch, FeasibleSet] = {
@@ -82,13 +87,18 @@ def make_trace_space(context: Context) -> TraceSpace:
     return TraceSpace(context.workload, context.program, context.target, context.threads)
 
 
-def prepared(workload: Workload, program: str | None) -> tuple[Any, dict[str, str]]:
-    """The program as traces are applied to it, and the name of the block of each stage."""
-    from autotune_tvm.importer import blocks_of
+def prepared(
+    workload: Workload, module: Any, known: Mapping[str, Block] = MappingProxyType({})
+) -> tuple[Any, dict[str, str]]:
+    """The module as traces are applied to it, and the name of the block of each stage.
+
+    Args:
+        workload: What the module computes.
+        module: One function ``main``.
+        known: The blocks of stages that are not called as these.
+    """
     from autotune_tvm.replay import sorted_schedule
 
-    module = program_of(workload, program)
-    known = None if program is None else blocks_of(module)
     schedule, blocks = sorted_schedule(module, workload, known)
     names = {stage: str(schedule.get(block).name_hint) for stage, block in blocks.items()}
     return schedule.mod, names

@@ -1,0 +1,142 @@
+"""Reductions as other tools' programs write them, as stages.
+
+There a reduction says what becomes of its results at every point, from what they were before:
+``C[i] = C[i] + A[i, k]``. It may have several results, as in sums of numbers and of their squares.
+What is computed for one of them does not depend on the others, so that each is a stage of its own;
+or they are an extreme value and its index: see :mod:`autotune.ir.rewrites.arg_reductions`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from attrs import frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, var
+from autotune.ir.expressions.scalar import reads
+from autotune.ir.rewrites.arg_reductions import arg_reduction
+from autotune.ir.rewrites.truth_values import LOGICAL, reduced_as_numbers
+from autotune.ir.workloads.tensor import Tensor
+from autotune.ir.workloads.workload import COMBINERS, Axis, Stage
+
+__all__ = ["Reduction", "check_start", "combined", "stages_of"]
+
+
+@frozen
+class Reduction:
+    """A reduction by updates.
+
+    Attributes:
+        outputs: What it reduces to; all have the same shape.
+        axes: The spatial axes in the order of the outputs' dimensions, and those that are reduced
+            over, the outermost loop first.
+        updates: What becomes of each output at a point. It reads the outputs as they were before,
+            at the spatial axes.
+        starts: What each output is before the first point.
+    """
+
+    outputs: tuple[Tensor, ...]
+    axes: tuple[Axis, ...]
+    updates: tuple[ScalarExpr, ...]
+    starts: tuple[Constant, ...]
+
+    def before(self, place: int) -> Load:
+        """What an output was before, as updates read it."""
+        own = (var(axis.name) for axis in self.axes if axis.kind != "reduce")
+        return Load(self.outputs[place].name, tuple(own))
+
+
+def stages_of(
+    reduction: Reduction, tensors: Mapping[str, Tensor], named: Callable[[str], str]
+) -> tuple[Stage, ...]:
+    """The stages that compute the outputs of a reduction; an index comes after its value.
+
+    Args:
+        reduction: The reduction.
+        tensors: What it reads.
+        named: Makes a name that no other tensor has.
+
+    Raises:
+        UnsupportedWorkload: an update has no such form, or starts with what changes its result.
+    """
+    found = list(
+        filter(None, (_dependence(reduction, at) for at in range(len(reduction.outputs))))
+    )
+    if not found:
+        return tuple(
+            stage
+            for place in range(len(reduction.outputs))
+            for stage in _alone(reduction, place, named)
+        )
+    before = [reduction.before(place) for place in range(len(reduction.outputs))]
+    try:
+        made = arg_reduction(reduction.outputs, reduction.axes, reduction.updates, before, tensors)
+    except UnsupportedWorkload as reason:
+        raise UnsupportedWorkload(
+            f"{found[0]}, which it reduces as well, and they are no extreme value and its index "
+            f"(argmax, argmin): {reason}"
+        ) from None
+    check_start(made[0], reduction.starts[reduction.outputs.index(made[0].output)])
+    return made
+
+
+def combined(update: ScalarExpr, before: Load) -> tuple[str, ScalarExpr]:
+    """By what an update combines what was there with something else, and that.
+
+    Raises:
+        UnsupportedWorkload: it does something else.
+    """
+    if isinstance(update, Binary) and update.op in (*COMBINERS, *LOGICAL):
+        for known, other in ((update.left, update.right), (update.right, update.left)):
+            if known == before and all(it.tensor != before.tensor for it in reads(other)):
+                return update.op, other
+    raise UnsupportedWorkload("its update is not output = output (+, *, max or min) expression")
+
+
+def check_start(stage: Stage, start: Constant) -> None:
+    """Check that a stage's reduction or scan may start with ``start``.
+
+    Raises:
+        UnsupportedWorkload: that would change its result.
+    """
+    identity, element = float(stage.identity()), stage.output.element
+    wanted = {identity}
+    if math.isinf(identity):
+        # Programs have finite limits of the type, too.
+        wanted.add(math.copysign(element.largest, identity))
+    with np.errstate(over="ignore"):
+        # As the program has it, which may write the limits of a wider type.
+        stored = element.numbers(element.stored(np.asarray(start.value)))
+    if not wanted & {float(start.value), float(stored)}:
+        raise UnsupportedWorkload(
+            f"it starts with {start.value}, not the identity of {stage.combiner!r}"
+        )
+
+
+def _dependence(reduction: Reduction, place: int) -> str | None:
+    """How an output depends on another one; None if it does not."""
+    own = reduction.outputs[place].name
+    others = {it.name for it in reduction.outputs} - {own}
+    for read in reads(reduction.updates[place]):
+        if read.tensor in others:
+            return f"what it reduces to {own!r} depends on {read.tensor!r}"
+    return None
+
+
+def _alone(reduction: Reduction, place: int, named: Callable[[str], str]) -> tuple[Stage, ...]:
+    """The stages of an output that depends on no other."""
+    output, start = reduction.outputs[place], reduction.starts[place]
+    combiner, element = combined(reduction.updates[place], reduction.before(place))
+    if combiner in LOGICAL:
+        if bool(start.value) != LOGICAL[combiner].neutral:
+            raise UnsupportedWorkload(
+                f"it starts with {start.value}, not the identity of {combiner!r}"
+            )
+        name = named(f"{output.name}_number")
+        return reduced_as_numbers(output, reduction.axes, combiner, element, name)
+    stage = Stage(output, reduction.axes, element, combiner)
+    check_start(stage, start)
+    return (stage,)
