@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.printed import WHOLE, lower_printed, print_request
@@ -11,10 +10,9 @@ from hypothesis import strategies as st
 from printed_workloads import BUILDERS, TARGETS, drawn, examples
 
 from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload, attention, gemm, random_inputs, softmax
+from autotune.ir.workloads import Workload, attention, gemm
 from autotune.sketches import Candidate, Tensorize
 from autotune.targets import Target, preset
-from autotune.testing.nest_interpreter import run_candidate
 from autotune.testing.programs import check_candidate, request_for, sample_candidates
 
 BACKEND = MLIRBackend()
@@ -44,17 +42,6 @@ def test_every_sketch_computes_what_the_reference_does(target: Target, name: str
     check()
 
 
-def test_programs_agree_with_the_interpreter_of_the_nest(target: Target) -> None:
-    """The interpreter knows nothing of vectors, registers and addresses."""
-    workload = softmax(m=3, n=16)
-    inputs = random_inputs(workload, np.random.default_rng(0))
-    for candidate in runnable(workload, preset("haswell-2core"), 1):
-        meant = run_candidate(candidate, inputs)
-        for name in workload.outputs:
-            assert meant[name].shape == workload.tensors[name].shape
-        check_candidate(BACKEND, candidate, target, inputs)
-
-
 @needs_openmp
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_share_parallel_loops(target: Target, threads: int) -> None:
@@ -79,14 +66,6 @@ def test_threads_are_in_the_text_where_a_loop_is_parallel() -> None:
         one, two = (printed_text(candidate, threads) for threads in (1, 2))
         assert ("omp.parallel" in two) == (one != two)
         assert "omp." not in one
-
-
-def test_no_product_is_made_number_by_number() -> None:
-    """Loops over k hold multiplications of vectors and loads alone."""
-    for candidate in runnable(PRODUCT, preset("haswell-2core"), 5):
-        products = [line for line in printed_text(candidate).splitlines() if "mulf" in line]
-        assert products, candidate.sketch.name
-        assert all("vector<" in line for line in products), candidate.sketch.name
 
 
 def test_a_program_by_itself_packs_and_allocates(target: Target) -> None:

@@ -145,15 +145,3 @@ def test_a_buffer_under_another_name(target: Target) -> None:
     extents = {"i": 6, "j": 8}
     pad_block(sch, sch.get_sblock("C"), workload.stage("C"), extents, {"A": "left"})
     check(sch.mod, workload, target)
-
-
-@pytest.mark.parametrize("i", [5, 6, 8])
-@pytest.mark.parametrize("j", [7, 8, 16])
-def test_every_combination_of_extents(i: int, j: int, target: Target) -> None:
-    workload = gemm(m=5, n=7, k=3)
-    extents = {axis: extent for axis, extent, own in (("i", i, 5), ("j", j, 7)) if extent > own}
-    if not extents:
-        return
-    sch, _, added = padded(workload, "C", extents)
-    assert set(added.copies) == {{"i": "A", "j": "B"}[axis] for axis in extents}
-    check(sch.mod, workload, target)

@@ -369,6 +369,15 @@ REFUSALS = {
         elementwise_generic(LONG + "\n%r = arith.negf %v20 : f32"),
         r"its body has more than 2000 operations",
     ),
+    "long by expansion": (
+        elementwise_generic(
+            "".join(f"%v{n + 1} = math.log1p %v{n} : f32\n" for n in range(40)).replace(
+                "%v0 ", "%x "
+            )
+            + "%r = arith.negf %v40 : f32"
+        ),
+        r"its body has more than 2000 operations",
+    ),
     "combination": (
         elementwise_generic(
             "%s = arith.subf %o, %x : f32\n%r = arith.mulf %s, %x : f32",

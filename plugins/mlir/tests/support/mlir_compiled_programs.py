@@ -244,6 +244,19 @@ COMPILED_PROGRAMS = {
         ["remsi"],
         lambda a: np.fmod(a, 5),
     ),
+    "bytes-with-and-without-sign": Program(
+        function(
+            _elementwise(
+                "%s = arith.extsi %x : i8 to i32\n%u = arith.extui %x : i8 to i32\n"
+                "%c = arith.addi %s, %u : i32\n%t = arith.trunci %c : i32 to i8\n"
+                "%r = arith.uitofp %t : i8 to f32",
+                of="i8",
+            ),
+            "%a: tensor<4x6xi8>",
+        ),
+        ["uitofp"],
+        lambda a: ((2 * a.astype(np.int32) + 256 * (a < 0)) % 256).astype(np.float32),
+    ),
     "scan": Program(function(_SCAN), ["scan", "neg"], lambda a: -np.cumsum(a * a, axis=0)),
     "unsigned-bytes": Program(
         function(_BYTES, "%a: tensor<4x6xi8>, %b: tensor<8x5xi8>", "tensor<4x5xi32>"),

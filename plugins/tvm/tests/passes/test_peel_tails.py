@@ -10,7 +10,7 @@ from autotune_tvm.compiler import compile_module
 from autotune_tvm.passes.peel_tails import peel_tails
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import te, tirx
+from tvm import te
 
 from autotune.targets import detect_cpu
 
@@ -67,26 +67,3 @@ def test_many_tails_are_not_copied() -> None:
     assert int(schedule.get(vector).extent) == 3
     schedule.reorder(vector, inner)
     assert is_conditional(peel_tails(schedule.mod))
-
-
-def test_a_guarded_element_stays_where_the_other_is_not_neutral() -> None:
-    a = te.placeholder((40,), "float32", "A")
-
-    def made(other: float) -> Any:
-        axis = te.reduce_axis((0, 2), "k")
-        guarded = lambda i, k: tirx.if_then_else(  # noqa: E731
-            i + k < 40, a[tirx.min(i + k, 39)], tirx.const(other, "float32")
-        )
-        c = te.compute((48,), lambda i: te.sum(guarded(i, axis), axis), "C")
-        function = te.create_prim_func([a, c]).with_attr("global_symbol", "main")
-        schedule = tvm.s_tir.Schedule(function)
-        block = schedule.get_sblock("C")
-        i, k = schedule.get_loops(block)
-        outer, vector = schedule.split(i, [None, 16])
-        schedule.reorder(outer, k, vector)
-        schedule.vectorize(vector)
-        schedule.decompose_reduction(block, outer)
-        return peel_tails(schedule.mod)
-
-    assert not is_conditional(made(0.0))
-    assert is_conditional(made(1.0))

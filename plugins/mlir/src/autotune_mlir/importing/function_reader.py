@@ -155,6 +155,7 @@ class FunctionReader:
             if not is_stage or name in outputs or name in {it.name for it in self.inputs}:
                 stem = "constant" if isinstance(known, Uniform) else "copy"
                 name = self._elementwise(value, stem, known.element).tensor.name
+                self._values[value] = known
             outputs.append(name)
         return tuple(outputs)
 
@@ -299,8 +300,7 @@ class FunctionReader:
             ]
             for own, place in zip(part.kept, places, strict=True):
                 step = combined("mul", place, part.strides[own])
-                begin = part.offsets[own]
-                indices[own] = combined("add", step, begin if begin == 0 else indices[own])
+                indices[own] = combined("add", step, indices[own])
             return source.element(indices, {axis.name: axis.extent for axis in _axes(shape)})
 
         self._elementwise(result, name or "slice", element)

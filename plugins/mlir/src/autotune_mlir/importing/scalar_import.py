@@ -19,6 +19,7 @@ from autotune.ir.expressions import (
     maximum,
     minimum,
 )
+from autotune.ir.expressions.scalar import walk
 
 __all__ = [
     "BODY_OPERATIONS",
@@ -272,9 +273,7 @@ class BodyReader:
         Raises:
             Unsupported: it has no such form.
         """
-        self._nodes += 1
-        if self._nodes > _MOST_NODES:
-            raise Unsupported(f"its body has more than {_MOST_NODES} operations, written out")
+        self._count(1)
         operation = defining(value)
         if operation is None:
             return self._argument(value)
@@ -293,10 +292,19 @@ class BodyReader:
         read = self._function(operation)
         return Cast(dtype_of(value.type), read) if _is_widened(name, value) else read
 
+    def _count(self, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > _MOST_NODES:
+            raise Unsupported(f"its body has more than {_MOST_NODES} operations, written out")
+
     def _function(self, operation: Any) -> ScalarExpr:
         name, operands = operation.name, list(operation.operands)
         if name in self._expanded:
-            return self._expanded[name](operation)
+            before = self._nodes
+            made = self._expanded[name](operation)
+            # What is read once may be written several times.
+            self._count(max(0, sum(1 for _ in walk(made)) - (self._nodes - before)))
+            return made
         if name in _UNARY:
             return Unary(_UNARY[name], self._operand(operation, 0))
         truth = bool(operands) and str(operands[0].type) == "i1"

@@ -7,8 +7,8 @@ from typing import Any
 
 from autotune_mlir import bindings
 from autotune_mlir.emit import quoted
-from autotune_mlir.entry import KERNEL
 from autotune_mlir.importing.operations import decompose
+from autotune_mlir.importing.untuned import Call, caller_text
 from autotune_mlir.networks.function import ModuleFunction, TensorType
 from autotune_mlir.parsing import new_context
 from autotune_mlir.traversal import operations_in
@@ -52,7 +52,7 @@ def kernel_text(
                 if str(operation.attributes["sym_name"].value).removeprefix(_PREFIX) in units:
                     operation.erase()
         texts = [_unit_text(function, number) for function, number in units.values()]
-        for text in (*texts, _entry_text(entries)):
+        for text in (*texts, caller_text(list(map(_call, entries)))):
             added = mlir.ir.Module.parse(text)  # kept: it owns what is not moved yet
             for view in list(added.body.operations):
                 if view.operation.name != "func.func" or len(view.operation.regions[0].blocks):
@@ -74,45 +74,11 @@ def _hide(ir: Any, function: Any) -> None:
             operation.attributes["callee"] = renamed
 
 
-def _entry_text(entries: Sequence[ModuleFunction]) -> str:
-    inputs = [kind for entry in entries for kind in entry.inputs]
-    outputs = [kind for entry in entries for kind in entry.outputs]
-    parameters = ", ".join(
-        f"%p{position}: {kind.buffer}" for position, kind in enumerate([*inputs, *outputs])
+def _call(function: ModuleFunction) -> Call:
+    inputs, outputs = (
+        tuple(kind.tensor for kind in kinds) for kinds in (function.inputs, function.outputs)
     )
-    lines = [
-        f"%t{position} = bufferization.to_tensor %p{position} restrict "
-        f": {kind.buffer} to {kind.tensor}"
-        for position, kind in enumerate(inputs)
-    ]
-    names = [quoted(f"{_PREFIX}{entry.name}") for entry in entries]
-    taken, place = 0, len(inputs)
-    for number, entry in enumerate(entries):
-        given = ", ".join(f"%t{taken + position}" for position in range(len(entry.inputs)))
-        taken += len(entry.inputs)
-        results = f"%r{number}:{len(entry.outputs)} = " if entry.outputs else ""
-        name = names[number]
-        lines.append(f"{results}func.call @{name}({given}) : {_plain(entry)}")
-        for position, kind in enumerate(entry.outputs):
-            lines.append(
-                f"bufferization.materialize_in_destination %r{number}#{position} in restrict "
-                f"writable %p{place} : ({kind.tensor}, {kind.buffer}) -> ()"
-            )
-            place += 1
-    # A text has to declare what it calls.
-    declared = "\n".join(
-        f"func.func private @{quoted(f'{_PREFIX}{entry.name}')}{_plain(entry)}"
-        for entry in entries
-    )
-    body = "\n".join(lines)
-    return f"{declared}\nfunc.func @{KERNEL}({parameters}) {{\n{body}\nreturn\n}}"
-
-
-def _plain(function: ModuleFunction) -> str:
-    """The type of a function as a declaration writes it."""
-    inputs = ", ".join(kind.tensor for kind in function.inputs)
-    outputs = ", ".join(kind.tensor for kind in function.outputs)
-    return f"({inputs}) -> ({outputs})"
+    return Call(f"{_PREFIX}{function.name}", inputs, outputs)
 
 
 def _unit_text(function: ModuleFunction, number: int) -> str:

@@ -1,8 +1,8 @@
 """Rounds of vectors without a condition, but for the last one.
 
-Where vectors do not divide an axis, each element of every round has a condition (``T.where``, or
-around what a reduction combines), and TVM makes no vectors of such loops. Here the rounds that
-are whole lose it, and the last one becomes a shorter vector.
+Where vectors do not divide an axis, each element of every round has a condition (``T.where``), and
+TVM makes no vectors of such loops. Here the rounds that are whole lose it, and the last one
+becomes a shorter vector.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 from tvm import tirx
-from tvm.ir import Call, IRModule, Op
+from tvm.ir import IRModule
 from tvm.s_tir import SBlockRealize
 
 from autotune_tvm.passes.statements import (
@@ -23,7 +23,6 @@ from autotune_tvm.passes.statements import (
 
 __all__ = ["peel_tails"]
 
-_CONDITIONAL = Op.get("prim.if_then_else")
 # Rounds that are not whole are copied: of more than these the loop is left as it is.
 _MOST_TAILS = 2
 
@@ -32,8 +31,7 @@ def peel_tails(module: IRModule) -> IRModule:
     """A scheduled module whose vectors have no conditions in rounds that are whole.
 
     Loops stay as they are where a condition depends on anything but the serial loops right
-    around the vector, is none that an affine index is below a constant, or guards anything but
-    the whole statement or what is combined with a result that stays the same without it.
+    around the vector, or is none that an affine index is below a constant.
     """
     return with_bodies(module, lambda body: replaced(body, _peeled))
 
@@ -77,61 +75,15 @@ def _tail(node: Any) -> _Tail | None:
         return None
     if not isinstance(inner, SBlockRealize) or not isinstance(inner.block.body, tirx.BufferStore):
         return None
-    found = _condition(inner)
+    found = _below(inner.predicate)
     if found is None:
         return None
-    (index, limit), realize = found
+    index, limit = found
+    realize = SBlockRealize(inner.iter_values, True, inner.block)
     linear = _linear(index, [loop.loop_var for loop in loops])
     if linear is None or linear[0][-1] != 1 or any(factor < 0 for factor in linear[0]):
         return None
     return _Tail(loops, linear[0], limit - linear[1], realize)
-
-
-def _condition(realize: Any) -> tuple[tuple[Any, int], Any] | None:
-    """The index that is to be below a limit, over the loops, and the block without that."""
-    predicate = _below(realize.predicate)
-    if predicate is not None:
-        return predicate, SBlockRealize(realize.iter_values, True, realize.block)
-    if not isinstance(realize.predicate, tirx.IntImm) or int(realize.predicate.value) != 1:
-        return None
-    block = realize.block
-    store = block.body
-    combined = _combined(store)
-    if combined is None:
-        return None
-    bounds, value = combined
-    own = [item.var for item in block.iter_vars]
-    index, limit = bounds
-    free = with_store(block, own, tirx.BufferStore(store.buffer, value, store.indices))
-    return (at(index, own, list(realize.iter_values)), limit), SBlockRealize(
-        realize.iter_values, True, free
-    )
-
-
-def _combined(store: Any) -> tuple[tuple[Any, int], Any] | None:
-    """The bound of what a result is combined with, and the combination without it."""
-    value = store.value
-    if not isinstance(value, (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)):
-        return None
-    for result, element in ((value.a, value.b), (value.b, value.a)):
-        if not isinstance(element, Call) or not element.op.same_as(_CONDITIONAL):
-            continue
-        condition, inner, neutral = element.args
-        bounds = _below(condition)
-        if bounds is not None and _is_neutral(value, neutral):
-            return bounds, type(value)(result, inner)
-    return None
-
-
-def _is_neutral(value: Any, constant: Any) -> bool:
-    """Whether combining the constant changes nothing."""
-    if not isinstance(constant, (tirx.FloatImm, tirx.IntImm)):
-        return False
-    dtype = str(constant.ty.dtype)
-    if isinstance(value, (tirx.Add, tirx.Mul)):
-        return float(constant.value) == (0.0 if isinstance(value, tirx.Add) else 1.0)
-    extreme = tirx.min_value(dtype) if isinstance(value, tirx.Max) else tirx.max_value(dtype)
-    return bool(constant.value == extreme.value)
 
 
 def _below(condition: Any) -> tuple[Any, int] | None:
