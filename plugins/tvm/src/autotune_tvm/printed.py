@@ -30,8 +30,8 @@ from autotune_tvm.tir_program import sequence
 __all__ = [
     "Argument",
     "PrintedFunctions",
-    "imported_arguments",
     "is_printable",
+    "parameters_of",
     "print_functions",
     "printed_functions",
 ]
@@ -96,7 +96,7 @@ def printed_functions(request: BuildRequest) -> PrintedFunctions:
     if request.program is None:
         arguments = _arguments(request.workload)
     else:
-        arguments = imported_arguments(request.program)
+        arguments = _imported_arguments(request.program)
     width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
     return print_functions(request.candidate, arguments, width)
 
@@ -108,11 +108,17 @@ def _arguments(workload: Workload) -> tuple[Argument, ...]:
 
 
 @lru_cache(maxsize=64)
-def imported_arguments(program: str) -> tuple[Argument, ...]:
+def _imported_arguments(program: str) -> tuple[Argument, ...]:
     """Those of the function that was imported, in its order and with its extents."""
-    from autotune_tvm.importer import argument_names, module_from_text
+    from autotune_tvm.importer import module_from_text
 
-    module = module_from_text(program)
+    return parameters_of(module_from_text(program))
+
+
+def parameters_of(module: IRModule) -> tuple[Argument, ...]:
+    """Those of the function ``main``, in its order and with its extents."""
+    from autotune_tvm.importer import argument_names
+
     buffers = module[ENTRY].params
     return tuple(
         Argument(name, tuple(map(int, buffer.shape)), str(buffer.dtype))

@@ -28,7 +28,7 @@ __all__ = [
     "PREPACKED",
     "apply_functions",
     "default_function",
-    "request_for",
+    "recorded_on",
     "scheduled_function",
 ]
 
@@ -36,14 +36,12 @@ PREPACKED = "autotune.prepacked"
 """Attribute of a function that takes parameters packed: what packs each of them, by position."""
 
 
-def request_for(function: Any, record: Record, target: Target, threads: int) -> BuildRequest:
-    """What a record schedules, on a function that computes what its own does.
+def recorded_on(function: Any, record: Record) -> tuple[Record, IRModule]:
+    """A record on a function that computes what its own does, and the function as it is imported.
 
     Args:
         function: A ``PrimFunc`` that is not scheduled.
         record: Of a search on this function, or on one that computes the same.
-        target: What it runs on.
-        threads: How many threads it uses.
 
     Raises:
         InvalidSchedule: the record is of another function.
@@ -54,9 +52,7 @@ def request_for(function: Any, record: Record, target: Target, threads: int) -> 
         raise InvalidSchedule(
             f"record {record.name} is of workload {wanted.name!r}, which is not this function"
         )
-    program = text_of(module)
-    candidate = record.on(workload, program).scheduled
-    return BuildRequest(workload, program, candidate, target, threads)
+    return record.on(workload, None), module
 
 
 def scheduled_function(function: Any, record: Record, target: Target, threads: int) -> Any:
@@ -66,10 +62,10 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
     :func:`~autotune_tvm.networks.prepack.prepack_weights` makes its calls fit.
 
     Args:
-        function: As of :func:`request_for`, like the others.
-        record: See there.
-        target: See there.
-        threads: See there.
+        function: As of :func:`recorded_on`.
+        record: As of :func:`recorded_on`.
+        target: What it runs on.
+        threads: How many threads it uses.
 
     Raises:
         InvalidSchedule: the record is of another function, or cannot be printed or replayed.
@@ -78,7 +74,9 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
         alone = callable_module(module_of(function)[0])
         on_gpu = target.kind == "cuda"
         return (fallback_schedule(alone, target).mod if on_gpu else alone)[ENTRY]
-    request = request_for(function, record, target, threads)
+    own, module = recorded_on(function, record)
+    workload = own.candidate.sketch.workload
+    request = BuildRequest(workload, text_of(module), own.scheduled, target, threads)
     attributes = dict(function.attrs or {})
     if not is_printable(request):
         return scheduled_module(request)[ENTRY].with_attrs(attributes)

@@ -33,10 +33,10 @@ from autotune.errors import AutotuneError
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import runtime
-from autotune_tvm.networks.apply import request_for, scheduled_function
+from autotune_tvm.networks.apply import recorded_on, scheduled_function
 from autotune_tvm.networks.graph import operator_of
 from autotune_tvm.networks.prepack import Packer, with_callees
-from autotune_tvm.printed import Argument, imported_arguments
+from autotune_tvm.printed import Argument, parameters_of
 
 __all__ = [
     "BACKEND",
@@ -94,31 +94,31 @@ def recorded_function(
 
     Args:
         name: Of the function in its network.
-        function: As of :func:`~autotune_tvm.networks.apply.request_for`, like the others.
-        record: See there.
-        target: See there.
-        threads: See there.
+        function: A ``PrimFunc`` that is not scheduled.
+        record: Of a search on this function, or on one that computes the same.
+        target: What it runs on.
+        threads: How many threads it uses.
         tir: Whether it is to be TIR in any case.
 
     Raises:
         InvalidSchedule: the record is of another function, or cannot be printed or replayed.
     """
     if record.key.backend == BACKEND and not tir:
-        request = request_for(function, record, target, threads)
+        own, module = recorded_on(function, record)
+        request = BuildRequest(own.candidate.sketch.workload, None, own.scheduled, target, threads)
         try:
-            return _kernel(name, request)
+            return _kernel(name, request, module)
         except AutotuneError as error:
             warnings.warn(f"function {name!r} is TIR, no native kernel: {error}", stacklevel=2)
     return scheduled_function(function, record, target, threads)
 
 
-def _kernel(name: str, request: BuildRequest) -> NetworkKernel:
+def _kernel(name: str, request: BuildRequest, module: IRModule) -> NetworkKernel:
     candidate, target = candidate_of(request), request.target
     check_instructions(candidate, target)
     choice = candidate, target, machine_of(target)
     kernel = kernel_of(f"autotune_{name}", [choice], request.threads)
-    assert request.program is not None
-    return _fitted(name, kernel, imported_arguments(request.program))
+    return _fitted(name, kernel, parameters_of(module))
 
 
 def _fitted(name: str, kernel: Kernel, parameters: Sequence[Argument]) -> NetworkKernel:

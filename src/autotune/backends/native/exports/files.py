@@ -15,7 +15,7 @@ from types import MappingProxyType
 from autotune.backends.backend import BuildFailed
 from autotune.backends.native.exports.c_interface import c_file, header
 from autotune.backends.native.exports.kernel import Kernel
-from autotune.backends.native.exports.llvm_interface import exported_names, interface, prefix_of
+from autotune.backends.native.exports.llvm_interface import exported_names, interface
 from autotune.backends.native.exports.machines import Machine
 from autotune.backends.native.exports.tvm_ffi import Entry, ffi_file
 from autotune.backends.native.machine_code import compile_library
@@ -119,8 +119,7 @@ def object_of(kernel: Kernel) -> bytes:
         BuildFailed: LLVM rejects it.
     """
     machine = kernel.variants[0].machine
-    texts = [interface(kernel)]
-    texts += [variant.printed(prefix_of(it)) for it, variant in enumerate(kernel.variants)]
+    texts = [interface(kernel), *(variant.text for variant in kernel.variants)]
     processor = "x86-64" if machine.is_x86 else machine.tuned_for
     return compile_library(texts, machine.triple, processor, exported_names(kernel))
 

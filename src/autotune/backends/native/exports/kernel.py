@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
-from attrs import frozen
+from attrs import field, frozen
 
 from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.native.executable import Layout, Scratch
@@ -120,6 +120,8 @@ class Variant:
         machine: The machine.
         candidate: What is printed for it.
         arrays: Number of arrays of the program.
+        prefix: What the names of its program begin with.
+        text: The program as LLVM IR.
         calls: Functions that run something, that of the kernel last.
         sizes: Functions that say how much memory those take.
         uses_tiles: Whether the program uses the tile registers of AMX.
@@ -128,6 +130,8 @@ class Variant:
     machine: Machine
     candidate: Candidate
     arrays: int
+    prefix: str
+    text: str = field(repr=False)
     calls: tuple[Call, ...]
     sizes: tuple[Size, ...]
     uses_tiles: bool = False
@@ -135,19 +139,7 @@ class Variant:
     @property
     def features(self) -> tuple[str, ...]:
         """What the processor is asked for; no compiler uses tile registers by itself."""
-        found = self.machine.features
-        return found if self.uses_tiles else tuple(it for it in found if it not in TILES)
-
-    def printed(self, prefix: str) -> str:
-        """The program as LLVM IR, whose names begin with ``prefix``."""
-        attributes = ""
-        if self.features:
-            wanted = ",".join(f"+{name}" for name in self.features)
-            attributes = f' "target-features"="{wanted}"'
-        if self.machine.tuned_for != "generic":
-            attributes += f' "tune-cpu"="{self.machine.tuned_for}"'
-        emitter = LLVMEmitter(prefix=prefix, attributes=attributes)
-        return str(print_candidate(self.candidate, emitter, self.machine.width).text)
+        return _asked_for(self.candidate, self.machine)
 
     def printed_as_c(self, prefix: str) -> str:
         """The program as C, whose names begin with ``prefix``."""
@@ -205,9 +197,9 @@ def kernel_of(
         )
     _check_machines([machine for _, _, machine in choices])
     variants = []
-    for candidate, found_for, machine in choices:
+    for number, (candidate, found_for, machine) in enumerate(choices):
         _check_registers(candidate, found_for, machine)
-        variants.append(_variant(name, candidate, machine))
+        variants.append(_variant(name, candidate, machine, f"variant{number}."))
     # The greatest needs first: what has them has those of the others, too.
     variants.sort(key=lambda it: -len(it.features))
     _check_distinct(variants)
@@ -246,9 +238,19 @@ def _check_distinct(variants: Sequence[Variant]) -> None:
 
 def missing_extensions(candidate: Candidate, machine: Machine) -> list[str]:
     """Extensions that instructions of a candidate need, and a machine lacks."""
+    return sorted(_needed(candidate) - {*machine.features})
+
+
+def _needed(candidate: Candidate) -> frozenset[str]:
+    """Extensions that instructions of a candidate need."""
     steps = [step for step in candidate.sketch.core_steps if isinstance(step, Tensorize)]
-    needed = {name for step in steps for name in find_intrinsic(step.intrinsic).features}
-    return sorted(needed - {*machine.features})
+    return frozenset(name for step in steps for name in find_intrinsic(step.intrinsic).features)
+
+
+def _asked_for(candidate: Candidate, machine: Machine) -> tuple[str, ...]:
+    """Extensions of a machine that the code for it may use."""
+    uses_tiles = TILES & _needed(candidate)
+    return tuple(it for it in machine.features if uses_tiles or it not in TILES)
 
 
 def _check_registers(candidate: Candidate, found_for: Target, machine: Machine) -> None:
@@ -272,9 +274,10 @@ def _check_registers(candidate: Candidate, found_for: Target, machine: Machine) 
         )
 
 
-def _variant(name: str, candidate: Candidate, machine: Machine) -> Variant:
+def _variant(name: str, candidate: Candidate, machine: Machine, prefix: str) -> Variant:
     workload = candidate.sketch.workload
-    program = print_candidate(candidate, LLVMEmitter(), machine.width)
+    emitter = LLVMEmitter(prefix=prefix, attributes=_attributes(candidate, machine))
+    program = print_candidate(candidate, emitter, machine.width)
     layout = Layout.of(program, workload)
     given = _arguments(workload)
     first = len(given)
@@ -301,7 +304,21 @@ def _variant(name: str, candidate: Candidate, machine: Machine) -> Variant:
     )
     calls = (*packs, run)
     arrays = first + len(layout.scratch)
-    return Variant(machine, candidate, arrays, calls, (*sizes, size), layout.uses_tiles)
+    text = str(program.text)
+    return Variant(
+        machine, candidate, arrays, prefix, text, calls, (*sizes, size), layout.uses_tiles
+    )
+
+
+def _attributes(candidate: Candidate, machine: Machine) -> str:
+    """What LLVM is told of each function: the extensions that it may use, and the processor."""
+    found = ""
+    if features := _asked_for(candidate, machine):
+        wanted = ",".join(f"+{name}" for name in features)
+        found = f' "target-features"="{wanted}"'
+    if machine.tuned_for != "generic":
+        found += f' "tune-cpu"="{machine.tuned_for}"'
+    return found
 
 
 def _read(memory: Argument) -> Argument:

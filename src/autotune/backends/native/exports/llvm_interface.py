@@ -17,7 +17,7 @@ from autotune.backends.native.exports.kernel import (
     Variant,
 )
 
-__all__ = ["exported_names", "interface", "prefix_of"]
+__all__ = ["exported_names", "interface"]
 
 _NO_PROCESSOR, _NO_SCRATCH = -1, -2
 
@@ -28,25 +28,20 @@ def exported_names(kernel: Kernel) -> frozenset[str]:
     return frozenset([f"{kernel.name}_variant", *calls, *sizes])
 
 
-def prefix_of(number: int) -> str:
-    """What names of a variant's program begin with."""
-    return f"variant{number}."
-
-
 def interface(kernel: Kernel) -> str:
     """LLVM IR of all functions of a kernel but the programs themselves."""
     texts = [_chosen(kernel)]
-    for number, variant in enumerate(kernel.variants):
-        texts += [_size(size, number) for size in variant.sizes]
-        texts += [_call(call, variant, number) for call in variant.calls]
+    for variant in kernel.variants:
+        texts += [_size(size, variant.prefix) for size in variant.sizes]
+        texts += [_call(call, variant) for call in variant.calls]
     for size in kernel.sizes:
         given = () if size.each is None else ("i64 %threads",)
         texts.append(_dispatched(kernel, size.name, "i64", given, 0))
     for call in kernel.calls:
         texts.append(_dispatched(kernel, call.name, "i32", _parameters(call), _NO_PROCESSOR))
     entries = {
-        f"declare i32 @{prefix_of(number)}{call.entry}(ptr, ptr, ptr)"
-        for number, variant in enumerate(kernel.variants)
+        f"declare i32 @{variant.prefix}{call.entry}(ptr, ptr, ptr)"
+        for variant in kernel.variants
         for call in variant.calls
     }
     return "\n\n".join([*texts, *sorted(entries)])
@@ -85,8 +80,8 @@ def _dispatched(
     given, count = ", ".join(parameters), len(kernel.variants)
     cases = " ".join(f"i32 {number}, label %v{number}" for number in range(count))
     lines = ["  %chosen = call i32 @chosen()", f"  switch i32 %chosen, label %none [{cases}]"]
-    for number in range(count):
-        call = f"call {result} @{prefix_of(number)}{name}({given})"
+    for number, variant in enumerate(kernel.variants):
+        call = f"call {result} @{variant.prefix}{name}({given})"
         lines += [f"v{number}:", f"  %r{number} = {call}", f"  ret {result} %r{number}"]
     body = "\n".join([*lines, "none:", f"  ret {result} {otherwise}"])
     return f"define {result} @{name}({given}) {{\n{body}\n}}"
@@ -99,7 +94,7 @@ def _parameters(call: Call) -> tuple[str, ...]:
     return (*arrays, "ptr %scratch", "i64 %bytes", "i64 %threads", "ptr %launch", "ptr %pool")
 
 
-def _size(size: Size, number: int) -> str:
+def _size(size: Size, prefix: str) -> str:
     given = "" if size.each is None else "i64 %threads"
     lines: list[str] = []
     result = str(size.fixed)
@@ -110,10 +105,10 @@ def _size(size: Size, number: int) -> str:
         ]
         result = "%all"
     body = "\n".join([*lines, f"  ret i64 {result}"])
-    return f"define internal i64 @{prefix_of(number)}{size.name}({given}) {{\n{body}\n}}"
+    return f"define internal i64 @{prefix}{size.name}({given}) {{\n{body}\n}}"
 
 
-def _call(call: Call, variant: Variant, number: int) -> str:
+def _call(call: Call, variant: Variant) -> str:
     """The form of a function for one variant: it checks what it is given, and runs the program."""
     lines, wrong = _checked(call)
     lines += [
@@ -138,7 +133,7 @@ def _call(call: Call, variant: Variant, number: int) -> str:
                 f"  {own} = getelementptr i8, ptr %scratch, i64 {own}.at",
                 *_placed(part.position, own),
             ]
-    prefix = prefix_of(number)
+    prefix = variant.prefix
     lines += [f"  %done = call i32 @{prefix}{call.entry}(ptr %table, {pool})", "  ret i32 %done"]
     body, given = "\n".join(lines), ", ".join(_parameters(call))
     return f"define internal i32 @{prefix}{call.name}({given}) {{\n{body}\n}}"
