@@ -419,9 +419,11 @@ def import_on_each(
     if isinstance(program, Workload):
         return {name: _made_from(program, backend) for name, backend in backends.items()}
     if known:
-        first, *_ = known.values()
+        read_before, *_ = known.values()
         return {
-            name: _read(known[name]) if name in known else _made_from(first.workload, backend)
+            name: _read(known[name])
+            if name in known
+            else _made_from(read_before.workload, backend)
             for name, backend in backends.items()
         }
     importers = [name for name, backend in backends.items() if backend.imports(program)]
