@@ -22,7 +22,7 @@ from autotune.ir.rewrites.truth_values import LOGICAL, reduced_as_numbers
 from autotune.ir.workloads.tensor import Tensor
 from autotune.ir.workloads.workload import COMBINERS, Axis, Stage
 
-__all__ = ["Reduction", "check_start", "combined", "stages_of"]
+__all__ = ["Reduction", "check_start", "combined", "is_neutral", "stages_of"]
 
 
 @frozen
@@ -96,21 +96,33 @@ def combined(update: ScalarExpr, before: Load) -> tuple[str, ScalarExpr]:
     raise UnsupportedWorkload("its update is not output = output (+, *, max or min) expression")
 
 
+def is_neutral(stage: Stage, start: Constant) -> bool:
+    """Whether a number that a reduction or a scan starts with changes nothing of its result.
+
+    For max and min so are the finite limits of a type, which many programs write for it, and NaN,
+    which the operations that prefer numbers to NaN start from.
+    """
+    if stage.output.dtype == "bool":
+        return bool(start.value) == (stage.combiner in ("mul", "min"))
+    identity, element = float(stage.identity()), stage.output.element
+    wanted = {identity}
+    if math.isinf(identity):
+        if math.isnan(start.value):
+            return True
+        wanted.add(math.copysign(element.largest, identity))
+    with np.errstate(over="ignore"):
+        # As the program has it, which may write the limits of a wider type.
+        stored = element.numbers(element.stored(np.asarray(start.value)))
+    return bool(wanted & {float(start.value), float(stored)})
+
+
 def check_start(stage: Stage, start: Constant) -> None:
     """Check that a stage's reduction or scan may start with ``start``.
 
     Raises:
         UnsupportedWorkload: that would change its result.
     """
-    identity, element = float(stage.identity()), stage.output.element
-    wanted = {identity}
-    if math.isinf(identity):
-        # Programs have finite limits of the type, too.
-        wanted.add(math.copysign(element.largest, identity))
-    with np.errstate(over="ignore"):
-        # As the program has it, which may write the limits of a wider type.
-        stored = element.numbers(element.stored(np.asarray(start.value)))
-    if not wanted & {float(start.value), float(stored)}:
+    if not is_neutral(stage, start):
         raise UnsupportedWorkload(
             f"it starts with {start.value}, not the identity of {stage.combiner!r}"
         )

@@ -21,6 +21,7 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.rewrites.arg_reductions import arg_reduction
+from autotune.ir.rewrites.reductions import is_neutral
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_mlir.importing.generic_form import Generic, Written, scanned
 from autotune_mlir.importing.joining import (
@@ -33,7 +34,6 @@ from autotune_mlir.importing.joining import (
     joined,
     sliced,
 )
-from autotune_mlir.importing.neutral import is_neutral
 from autotune_mlir.importing.scalar_import import (
     BodyReader,
     Unsupported,
@@ -340,14 +340,14 @@ class FunctionReader:
         combiner = torch_combiner(operation)
         source, _, start = operation.operands
         result = operation.results[0]
-        self._check_start(combiner, start)
         axes = _scan_axes(result.type.shape, int(operation.attributes["dimension"].value))
         places = [IndexValue(var(axis.name)) for axis in axes]
         self._stage(result, name or "scan", axes, self._value(source).element(places), combiner)
+        self._check_start(self.stages[-1], start)
 
-    def _check_start(self, combiner: str, start: Any) -> None:
+    def _check_start(self, stage: Stage, start: Any) -> None:
         known = self._value(start)
-        if not isinstance(known, Uniform) or not is_neutral(combiner, known.number):
+        if not isinstance(known, Uniform) or not is_neutral(stage, known.number):
             raise Unsupported("it does not begin with the neutral element of what combines")
 
     def _generic(self, operation: Any, name: str) -> None:
@@ -414,7 +414,7 @@ class FunctionReader:
         start = self._value(old)
         stem = name or _PLURAL.get(combiner, combiner)
         made = self._stage(result, stem, written.axes, body, combiner)
-        if isinstance(start, Uniform) and is_neutral(combiner, start.number):
+        if isinstance(start, Uniform) and is_neutral(self.stages[-1], start.number):
             return
         op = _LOGIC[combiner] if made.tensor.dtype == "bool" else combiner
         self._elementwise(
@@ -425,13 +425,13 @@ class FunctionReader:
 
     def _scan(self, generic: Generic, name: str) -> None:
         combiner, value = scanned(generic)
-        self._check_start(combiner, generic.outputs[0])
         shape = generic.outputs[1].type.shape
         axes = _scan_axes(shape, generic.reduces.index(True))
         written = Written(axes, tuple(var(axis.name) for axis in axes))
         body = self._reader(generic, written, {}).scalar(value)
         # Of the two results of a scan the second is all of it.
         self._stage(generic.operation.results[1], name or "scan", axes, body, combiner)
+        self._check_start(self.stages[-1], generic.outputs[0])
 
     def _arg_reduction(self, generic: Generic) -> None:
         """An extreme value and its index, of which the value starts as neutral."""
@@ -459,7 +459,7 @@ class FunctionReader:
         except UnsupportedWorkload as reason:
             raise Unsupported(str(reason)) from None
         place = outputs.index(made[0].output)
-        self._check_start(str(made[0].combiner), generic.outputs[place])
+        self._check_start(made[0], generic.outputs[place])
         for number, stage in zip((place, 1 - place), made, strict=True):
             if number == place or any(True for _ in results[number].uses):
                 self.stages.append(stage)
