@@ -24,10 +24,10 @@ from autotune.sketches import UNTUNED, is_default
 from autotune.store.database import RecordFilter
 from autotune.store.records import Comparison, Record
 from autotune.store.sqlite import open_database
-from autotune.testing.reference_backend import SCRIPT_VARIABLE
+from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
 from autotune.tuning.baselines import after_turns
 from autotune.tuning.compiling import compile_record
-from autotune.tuning.events import BaselineMeasured, Event
+from autotune.tuning.events import BaselineMeasured, Event, WarningRaised
 
 SEED, TRIALS = 5, 6
 WITH_DEFAULT = f"{REFERENCE_BACKEND}WithDefault"
@@ -337,3 +337,23 @@ def test_the_gain_over_an_untuned_program_that_was_not_run_is_a_bound(
     assert (data["baseline"], data["least_untuned"]) == (None, LEAST_SECONDS)
     text = comparison_table(result).to_text()
     assert f"{UNTUNED}: not run, since a call takes 500 ms at least, 500x as long" in text
+
+
+@pytest.mark.parametrize("fault", ["wrong", "build_error"])
+def test_an_imported_program_that_differs_from_what_was_read_of_it_is_told(
+    tmp_path: Path, fault: str
+) -> None:
+    script = json.dumps({"faults": [{"fault": fault, "candidate": "baseline"}]})
+    events: list[Event] = []
+    autotune.tune(
+        ReferenceProgram(gemm(m=8, n=8, k=8), script),
+        backend=REFERENCE_BACKEND,
+        parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
+        trials=1,
+        threads=1,
+        database=tmp_path / "records.db",
+        listeners=[events.append],
+    )
+    said = [event.message for event in events if isinstance(event, WarningRaised)]
+    differs = "the imported program computes something else than what was read of it"
+    assert any(message.startswith(differs) for message in said) == (fault == "wrong")

@@ -178,15 +178,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
         selecting(keeps_smaller, lambda a, b: a[1] > b[1]),
         "not that of the value that it keeps",
     ),
-    "neither": (selecting(lambda a, b: a[1] == b[1]), "neither the larger nor the smaller"),
-    "compared with a number": (
-        selecting(lambda a, b: tirx.And(a[1] > b[1], a[1] > 0.5)),
-        "compares more than the two values",
-    ),
-    "another value": (
-        lambda a, b: (tirx.Select(a[1] > b[1], a[0], b[0]), te.max(a[1], te.max(b[1], 0.0))),
-        "compares more than the two values",
-    ),
     "sums": (lambda a, b: (a[0] + b[0], tirx.Select(a[0] > b[0], a[1], b[1])), "does not select"),
 }
 
@@ -196,33 +187,6 @@ def test_other_pairs_are_refused(name: str) -> None:
     choose, reason = REFUSED[name]
     with pytest.raises(UnsupportedWorkload, match=f"depends on .*no extreme value .*{reason}"):
         import_module(pairs(choose))
-
-
-def test_values_that_are_computed_by_floats_are_refused() -> None:
-    """Computed twice, they may differ in their last place: nothing would be equal."""
-    x = te.placeholder((4, 9), "float32", "X")
-    k = te.reduce_axis((0, 9), "k")
-    reducer = te.comm_reducer(
-        selecting(lambda a, b: a[1] >= b[1]),
-        lambda *_: (tirx.const(-1, "int32"), tirx.min_value("float32")),
-    )
-    index, _ = te.compute(
-        (4,), lambda i: reducer((k.var, x[i, k] * x[i, k] + 1.0), axis=k), name="R"
-    )
-    with pytest.raises(UnsupportedWorkload, match="arithmetic of floats, not read"):
-        import_module(te.create_prim_func([x, te.compute((4,), lambda i: index[i], name="Y")]))
-
-
-def test_of_equal_values_the_first_is_known_by_indices_that_rise() -> None:
-    x = te.placeholder((4, 9), "float32", "X")
-    k = te.reduce_axis((0, 9), "k")
-    reducer = te.comm_reducer(
-        selecting(lambda a, b: a[1] >= b[1]),
-        lambda *_: (tirx.const(-1, "int32"), tirx.min_value("float32")),
-    )
-    index, _ = te.compute((4,), lambda i: reducer((8 - k.var, x[i, k]), axis=k), name="R")
-    with pytest.raises(UnsupportedWorkload, match="indices do not rise"):
-        import_module(te.create_prim_func([x, te.compute((4,), lambda i: index[i], name="Y")]))
 
 
 def test_what_is_read_after_it_was_stored_is_refused() -> None:

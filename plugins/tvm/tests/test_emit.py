@@ -13,6 +13,7 @@ from made_workloads import SMALL_WORKLOADS
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import (
     Binary,
+    Cast,
     Constant,
     IndexValue,
     Load,
@@ -22,7 +23,7 @@ from autotune.ir.expressions import (
     minimum,
     var,
 )
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm
 from autotune.testing.expression_suite import ExpressionSuite, load, one_stage
 
 
@@ -76,3 +77,12 @@ def test_a_stage_that_nothing_needs_is_refused() -> None:
     workload = Workload("dead", (Tensor("X", (5,), "float32"),), stages, ("Y",))
     with pytest.raises(UnsupportedWorkload, match="'Z' of workload 'dead' is neither read nor"):
         module_for(workload)
+
+
+def test_indices_have_as_many_bits_as_their_values_need(check: Callable[..., None]) -> None:
+    place = IndexValue((var("i") * 3_000_000_000) % 7_000_000_000)
+    stage = Stage(Tensor("Y", (9,), "int64"), (Axis("i", 9),), Cast("int64", place))
+    workload = Workload("far", (), (stage,), ("Y",))
+    assert "T.int64(3000000000)" in module_for(workload).script()
+    assert "int64" not in module_for(gemm(m=3, n=4, k=5)).script()
+    check(workload)

@@ -8,7 +8,7 @@ from autotune.measure import TimeIsOver
 from autotune.sketches import UNTUNED, Candidate, baseline_label
 from autotune.store.records import Baseline, Outcome, best_baseline
 from autotune.tuning.baselines import current, fastest_first, known_here, program_named
-from autotune.tuning.events import BaselineMeasured
+from autotune.tuning.events import BaselineMeasured, WarningRaised
 from autotune.tuning.task_spec import RunContext, TaskSpec
 
 __all__ = ["TaskBaselines"]
@@ -132,3 +132,14 @@ class TaskBaselines:
                 label = baseline_label(self._spec.workload, baseline.name)
                 event = BaselineMeasured(self._spec.name, baseline.outcome, label)
                 self._context.emit(event)
+            if baseline.name == UNTUNED and baseline.outcome.status == "wrong_result":
+                self._warn_of(baseline.outcome)
+
+    def _warn_of(self, outcome: Outcome) -> None:
+        """Say that a program does something else than what was read of it."""
+        if self._spec.program is not None:
+            message = (
+                "the imported program computes something else than what was read of it, by which "
+                f"candidates are checked: {outcome.message}"
+            )
+            self._context.emit(WarningRaised(self._spec.name, message))

@@ -67,8 +67,8 @@ class TVMBackend(Backend):
     """Apache TVM's TensorIR on x86-64 CPUs and CUDA devices.
 
     For CPUs the loop nest is printed as TIR. For GPUs steps are replayed with
-    ``tvm.s_tir.Schedule`` on the imported function, or on one made from the workload where nothing
-    was imported; so are whole schedules of TVM's own.
+    ``tvm.s_tir.Schedule`` on a function made from the workload, as are whole schedules of TVM's
+    own. An imported function is what runs untuned.
     """
 
     name = "tvm"
