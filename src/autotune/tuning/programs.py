@@ -419,11 +419,12 @@ def import_on_each(
     if isinstance(program, Workload):
         return {name: _made_from(program, backend) for name, backend in backends.items()}
     if known:
-        read_before, *_ = known.values()
+        reading = _read(next(iter(known.values())))
+        # Others do without its text, but it tells other tools what records are of.
         return {
             name: _read(known[name])
             if name in known
-            else _made_from(read_before.workload, backend)
+            else evolve(reading, least_untuned=backend.least_untuned(reading.workload))
             for name, backend in backends.items()
         }
     importers = [name for name, backend in backends.items() if backend.imports(program)]

@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 import tvm
 from autotune_tvm import relax_pipelines
-from autotune_tvm.importer import import_module
+from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.apply_records import ApplyRecords
 from entry_points import installed_as_declared
 from tvm import relax, tirx
 
 import autotune
 from autotune.errors import DatabaseError
+from autotune.tuning.api import run_tasks
+from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import Task
 
 SHAPES = {"x": (8, 32), "w": (32, 48), "b": (48,)}
 PASSES = relax.transform
@@ -96,8 +99,11 @@ def test_what_the_native_backend_tuned_becomes_kernels_or_tir(
     module = fused(network({"x": "a", "w": "b", "b": "c"}))
     (linear,) = [name for name in functions(module) if "matmul" in name]
     path = tmp_path / "records.db"
-    workload, _ = import_module(functions(module)[linear])
-    autotune.tune(workload, database=path, trials=4, threads=1, backend="native")
+    function = functions(module)[linear]
+    task = Task(function, imported={"tvm": TVMBackend().import_program(function)})
+    options = TuneOptions(database=path, trials=4, threads=1, backend=("native", "tvm"))
+    (result,) = run_tasks([task], options, refused={}, fallen={})
+    assert result.best is not None and result.backend == "native"
     wanted = outputs(module)
     kernels = ApplyRecords(path, threads=1)(module)
     assert functions(kernels).keys() == functions(module).keys() - {linear}
@@ -108,6 +114,10 @@ def test_what_the_native_backend_tuned_becomes_kernels_or_tir(
     )
     np.testing.assert_allclose(outputs(piped), wanted, rtol=1e-5, atol=1e-6)
     assert len(functions(piped)) < len(functions(module))
+    TVMBackend().export_records([result.best], "metaschedule", tmp_path / "exported")
+    with tvm.target.Target({"kind": "llvm", "num-cores": 1}):
+        by_tvm = PASSES.MetaScheduleApplyDatabase(str(tmp_path / "exported"))(module)
+    assert functions(by_tvm)[linear].attrs["tirx.is_scheduled"]
     monkeypatch.setenv("CC", "/nowhere/cc")
     as_tir = ApplyRecords(path, threads=1, tir=True)(module)
     assert functions(as_tir)[linear].attrs["tirx.is_scheduled"]

@@ -95,6 +95,7 @@ def test_the_first_backend_that_need_not_fall_back_takes_a_program() -> None:
         ("gram", "tvm", "trace"),
     ]
     assert not warnings and fallen == {1: "a rule refuses 'y'"}
+    assert [it.program for it in tasks] == [it.imported["tvm"].program for it in given]
     models = model_hosts(options)
     parts = resolve_run(given, options, models, {}, {})
     assert parts is not None and set(models) == {"native", "tvm"} and parts.models == ("native",)

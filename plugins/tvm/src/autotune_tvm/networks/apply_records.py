@@ -148,7 +148,7 @@ def recorded(module: IRModule, path: str, target: Target, tir: bool) -> dict[str
             for name, it in workloads.items()
         }
     replaceable = frozenset() if tir else only_called(module)
-    found = {}
+    found: dict[str, Any] = {}
     for name, record in records.items():
         if record is None or record.scheduled is None:
             continue
@@ -158,8 +158,9 @@ def recorded(module: IRModule, path: str, target: Target, tir: bool) -> dict[str
             )
         except InvalidSchedule as error:
             raise InvalidSchedule(f"function {name!r}: {error}") from error
-        is_kernel = isinstance(made, NetworkKernel)
-        found[name] = made if is_kernel else made.with_attr(_SCHEDULED, True)
+        if not isinstance(made, NetworkKernel):
+            made = made.with_attr(_SCHEDULED, True)
+        found[name] = made
     return found
 
 

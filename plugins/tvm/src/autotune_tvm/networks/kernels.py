@@ -139,9 +139,8 @@ def _fitted(name: str, kernel: Kernel, parameters: Sequence[Argument]) -> Networ
         call = packed[number]
         memories = call.arguments[1:]
         # What is packed is not read: its place may hold anything that is no null pointer.
-        places = [(numbers[it.name],) for it in memories]
-        places[0] = (number, *places[0])
-        taken += [Taken(it, place) for it, place in zip(memories, places, strict=True)]
+        first, *rest = (Taken(it, (numbers[it.name],)) for it in memories)
+        taken += [evolve(first, numbers=(number, *first.numbers)), *rest]
         entry = Entry.of(kernel, call, f"{kernel.name}_pack_{position}")
         packers[position] = evolve(entry, taken=(Taken(own, (0,)), *entry.taken[1:]))
     return NetworkKernel(kernel, Entry(name, kernel.name, run, tuple(taken)), packers)

@@ -157,8 +157,8 @@ def with_callees(
     return calls.builder_.get()
 
 
-@mutator  # type: ignore[untyped-decorator]
-class _Calls(PyExprMutator):  # type: ignore[misc]
+@mutator
+class _Calls(PyExprMutator):
     """Changes calls."""
 
     def __init__(self, module: IRModule, changed: Callable[[Any], Any]) -> None:
