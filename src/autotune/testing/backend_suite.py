@@ -418,7 +418,7 @@ class BackendSuite(PackingSuite):
     ) -> None:
         stage = workload.stages[-1]
         loops = (f"{stage.axes[0].name}.0",)
-        steps = {
+        steps: dict[str, Step] = {
             Elsewhere.name: Elsewhere(stage.name),
             "bind": Bind(stage.name, loops, "block"),
             "parallel": Parallel(stage.name, loops),
