@@ -16,6 +16,7 @@ CORE = ROOT / "src" / "autotune"
 
 # The rooms along the data flow: a module imports from its own room and from earlier ones only.
 ROOMS = (
+    "imports",
     "errors",
     "ir",
     "targets",

@@ -12,28 +12,9 @@ importing this package stays cheap.
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-from typing import Any
+from autotune.imports import names_of_stub
 
-# Lines `from module import name as name`: one list for type checkers and for the lazy import.
-_STUB = Path(__file__).with_suffix(".pyi").read_text().splitlines()
-_MODULE_OF = {line.split()[3]: line.split()[1] for line in _STUB}
-
-__all__ = list(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'autotune' has no attribute {name!r}")
-    module = importlib.import_module(_MODULE_OF[name])
-    if not hasattr(module, name):
-        importlib.import_module(f"{_MODULE_OF[name]}.{name}")
-    # A package that can be called is itself what its name stands for.
-    value = sys.modules.get(f"{__name__}.{name}") or getattr(module, name)
-    globals()[name] = value
-    return value
+__all__, __getattr__ = names_of_stub(__name__, __file__)
 
 
 def __dir__() -> list[str]:

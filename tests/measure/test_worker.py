@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from typing import cast
 
@@ -11,7 +13,9 @@ from toy_parts import REFERENCE_BACKEND
 
 from autotune.backends import BoundCall
 from autotune.measure.worker import Worker, _first_call
+from autotune.plugins.parts import import_string
 from autotune.process.child import Connection
+from autotune.process.worker_process import worker_environment
 
 
 @pytest.mark.parametrize("first", ["hello", None])
@@ -40,3 +44,30 @@ def test_what_a_first_call_waits_for_is_no_time_of_its_own(threads: int) -> None
     first = _first_call(cast(BoundCall, Sleeps()), threads)
     assert first.seconds >= 0.05
     assert 0 <= first.user_seconds < first.seconds / 2
+
+
+OF_THE_HOST = (
+    *("autotune.backends.cuda_compilers", "autotune.ir.workloads.builders"),
+    *("autotune.measure.engines.ledger", "autotune.measure.local_measurer"),
+    *("autotune.plugins.builtin", "autotune.process.worker_process"),
+    *("autotune.store.records.run", "autotune.targets.presets"),
+    *("concurrent.futures", "pandas", "rich", "scipy", "sqlite3", "torch", "tvm"),
+)
+"""What takes its time to import, and is of no use to a worker of the built-in backend."""
+
+
+def test_a_worker_imports_what_it_needs() -> None:
+    check = (
+        "import sys; from autotune.measure import worker; "
+        "from autotune.plugins.parts import create_part; "
+        f"create_part('backend', {import_string('backend', 'native')!r}).warm_up(); "
+        f"print(*sorted({{*{OF_THE_HOST!r}}} & {{*sys.modules}}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=worker_environment(1, {}),
+    )
+    assert (done.stdout, done.stderr) == ("\n", "")

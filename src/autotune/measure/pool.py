@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from autotune.measure.devices.held import held_bytes
 from autotune.measure.jobs import MOST_AHEAD, Job, Place, Reply, Slot
+from autotune.plugins.parts import import_string
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.memory import available_memory, may_build, resident_bytes
@@ -421,7 +422,7 @@ class WorkerPool:
         self._folder.restore()
         slot.process = WorkerProcess(
             _DEVICE_WORKER if slot is self._device else self._module,
-            {} if slot is self._device else {"backend": self._backend},
+            {} if slot is self._device else {"backend": import_string("backend", self._backend)},
             self._threads,
             self._environment,
             self._memory_bytes,

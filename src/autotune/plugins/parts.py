@@ -19,6 +19,7 @@ __all__ = [
     "check_recorded",
     "create_part",
     "current_options",
+    "import_string",
     "interface_of",
     "recorded_options",
     "recorded_part",
@@ -65,6 +66,25 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
     if not isinstance(made, interface):
         raise PluginError(f"{noun} made a {type(made).__name__}, not a {interface.__name__}")
     return made
+
+
+def import_string(kind: str, name: str) -> str:
+    """A name by which another process makes a part without looking for plugins.
+
+    Args:
+        kind: Kind of part.
+        name: As of :func:`check_part`.
+
+    Returns:
+        The part's import string; ``name`` itself where its factory is no string.
+
+    Raises:
+        UnknownNameError: no plugin registers it.
+    """
+    if ":" in name:
+        return name
+    factory = manager().get(kind, name).factory
+    return factory if isinstance(factory, str) else name
 
 
 def check_recorded(kind: str, name: str, given: str | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -175,6 +174,9 @@ def _native() -> ModuleType:
 
 def _on_all_cores(cores: int, measure: Callable[[], float]) -> float:
     """Sums what `cores` threads reach at the same time; the probe holds no interpreter lock."""
+    # Imported on use: workers, which measure no rates, start sooner without it.
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(max_workers=cores) as pool:
         futures = [pool.submit(measure) for _ in range(cores)]
         total: float = _checked(lambda: sum(future.result() for future in futures))

@@ -1,0 +1,44 @@
+"""Names of packages that are imported when they are first used.
+
+What a package offers is listed once, in the stub beside it, for type checkers and for this. A
+process that needs one name of a package does not wait for all the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["names_of_stub"]
+
+
+def names_of_stub(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
+    """What a package is made of.
+
+    Args:
+        package: Its name.
+        file: Its ``__init__.py``, beside which is a stub with a line for each name, such as
+            ``from module import name as name``.
+
+    Returns:
+        Its ``__all__`` and its ``__getattr__``.
+    """
+    lines = Path(file).with_suffix(".pyi").read_text(encoding="utf-8").splitlines()
+    words = [line.split() for line in lines if line.startswith("from ")]
+    module_of = {name: module for _, module, _, name, *_ in words}
+
+    def imported(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(module_of[name])
+        if not hasattr(module, name):
+            importlib.import_module(f"{module_of[name]}.{name}")
+        # A package that can be called is itself what its name stands for.
+        value = sys.modules.get(f"{package}.{name}") or getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return list(module_of), imported

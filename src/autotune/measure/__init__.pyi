@@ -1,0 +1,13 @@
+from autotune.measure.local_measurer import LocalMeasurer as LocalMeasurer
+from autotune.measure.measurer import Collecting as Collecting
+from autotune.measure.measurer import LoadedProgram as LoadedProgram
+from autotune.measure.measurer import Measurer as Measurer
+from autotune.measure.measurer import OnOutcome as OnOutcome
+from autotune.measure.protocol import PHASES as PHASES
+from autotune.measure.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION
+from autotune.measure.protocol import PROTOCOLS as PROTOCOLS
+from autotune.measure.protocol import MeasureProtocol as MeasureProtocol
+from autotune.measure.trial import Leader as Leader
+from autotune.measure.workers import SharedWorkers as SharedWorkers
+from autotune.process.errors import TimeIsOver as TimeIsOver
+from autotune.process.errors import WorkerStartFailed as WorkerStartFailed

@@ -1,0 +1,16 @@
+from autotune.measure.engines.artefacts import ArtefactStore as ArtefactStore
+from autotune.measure.engines.artefacts import DamagedArtefact as DamagedArtefact
+from autotune.measure.engines.fingerprint import SPEED_TOLERANCE as SPEED_TOLERANCE
+from autotune.measure.engines.fingerprint import Fingerprint as Fingerprint
+from autotune.measure.engines.fingerprint import same_speed as same_speed
+from autotune.measure.engines.interface import REPLY_KINDS as REPLY_KINDS
+from autotune.measure.engines.interface import EngineJob as EngineJob
+from autotune.measure.engines.interface import EngineReply as EngineReply
+from autotune.measure.engines.interface import Lease as Lease
+from autotune.measure.engines.interface import Machine as Machine
+from autotune.measure.engines.interface import MeasureEngine as MeasureEngine
+from autotune.measure.engines.interface import Role as Role
+from autotune.measure.engines.leases import LeaseTable as LeaseTable
+from autotune.measure.engines.ledger import JobLedger as JobLedger
+from autotune.measure.engines.reference_program import host_fingerprint as host_fingerprint
+from autotune.measure.engines.reference_program import reference_seconds as reference_seconds
