@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from divided_reductions import grouped_convolution, shared_factor
+from emulated_instructions import assembly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_workloads import BUILDERS, TARGETS, drawn, examples
@@ -174,3 +175,14 @@ def test_tasks_that_write_past_the_caches_end_with_a_fence() -> None:
         streaming = [text for text in texts[name] if written in text and "task0" in text]
         assert streaming
         assert all((fence in text) == (text in streaming) for text in texts[name])
+
+
+def test_exponentials_of_rows_that_vectors_do_not_divide_are_of_vectors() -> None:
+    """The multiply-adds of a polynomial for one element alone would be scalar instructions."""
+    target = preset("skylake-avx512-4core")
+    candidates = sample_candidates(BACKEND, softmax(m=12, n=197), target)
+    for candidate in {it.sketch.name: it for it in candidates}.values():
+        if "recompute-narrow" in candidate.sketch.name:
+            continue  # Vectors of four leave one element.
+        text = str(print_candidate(candidate, LLVMEmitter(), target.vector_bytes // 4).text)
+        assert not re.search(r"vf\w*add\w*ss\s", assembly(text, target))

@@ -27,7 +27,7 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, conv2d, dense, gemm, softmax
 from autotune.models.features import FEATURE_COLUMNS, pam_features
 from autotune.nest import LoopNest, Statement, derive_nest
-from autotune.sketches import STEP_TYPES, Candidate
+from autotune.sketches import STEP_TYPES, Candidate, names_used
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 
@@ -104,8 +104,10 @@ def place(statement: Statement, candidate: Candidate) -> int:
 
 
 def candidates(workload: Workload, count: int) -> list[Candidate]:
+    """Random ones of sketches that TVM's schedules can say: lanes divide what they sum."""
     space = SketchSpace(workload, CPU, LIMITS)
-    return list(space.sample(count * len(space.sketches()), np.random.default_rng(5)))
+    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(5))
+    return [it for it in drawn if "split_reduction.uneven" not in names_used(it.sketch)]
 
 
 def compared(workload: Workload, count: int, fidelity: str = "tvm") -> list[Compared]:
@@ -191,7 +193,7 @@ def test_remainders_collapse_in_tvm() -> None:
 def test_without_remainders_padding_or_guards_all_columns_agree() -> None:
     counted = 0
     for workload in (gemm(m=64, n=64, k=64), dense(m=33, n=64, k=64, bias=0), softmax(m=64, n=64)):
-        for item in compared(workload, 8):
+        for item in compared(workload, 4):
             apart = is_padded(item.candidate) or is_blocked(item.nest) or is_guarded(item.nest)
             if apart or fuses(item.nest, item.candidate):
                 continue
