@@ -158,7 +158,7 @@ def with_callees(
 
 
 @mutator
-class _Calls(PyExprMutator):
+class _Calls(PyExprMutator):  # type: ignore[misc]
     """Changes calls."""
 
     def __init__(self, module: IRModule, changed: Callable[[Any], Any]) -> None:
