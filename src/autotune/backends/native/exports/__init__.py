@@ -1,7 +1,7 @@
 """Kernels as files for other programs: C, objects, shared libraries, libraries of TVM-FFI."""
 
 from autotune.backends.native.exports.files import FORMATS, export_kernel, object_of
-from autotune.backends.native.exports.kernel import Kernel, kernel_of, missing_extensions
+from autotune.backends.native.exports.kernel import Kernel, kernel_of
 from autotune.backends.native.exports.machines import (
     Machine,
     is_triple,
@@ -20,6 +20,5 @@ __all__ = [
     "kernel_of",
     "machine_of",
     "machine_of_triple",
-    "missing_extensions",
     "object_of",
 ]

@@ -9,14 +9,14 @@ from itertools import pairwise
 from attrs import frozen
 
 from autotune.backends.arrays import ALIGNMENT
+from autotune.backends.native.backend import missing_features
 from autotune.backends.native.executable import Layout, Scratch
 from autotune.backends.native.exports.features import TILES
 from autotune.backends.native.exports.machines import Machine
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload
 from autotune.lower import CEmitter, LLVMEmitter, print_candidate
-from autotune.sketches import Candidate, Tensorize
-from autotune.sketches.intrinsics import find_intrinsic
+from autotune.sketches import Candidate
 from autotune.targets import Target
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "Size",
     "Variant",
     "kernel_of",
-    "missing_extensions",
 ]
 
 _C_WORDS = frozenset(
@@ -244,17 +243,11 @@ def _check_distinct(variants: Sequence[Variant]) -> None:
             )
 
 
-def missing_extensions(candidate: Candidate, machine: Machine) -> list[str]:
-    """Extensions that instructions of a candidate need, and a machine lacks."""
-    steps = [step for step in candidate.sketch.core_steps if isinstance(step, Tensorize)]
-    needed = {name for step in steps for name in find_intrinsic(step.intrinsic).features}
-    return sorted(needed - {*machine.features})
-
-
 def _check_registers(candidate: Candidate, found_for: Target, machine: Machine) -> None:
     """Refuse a machine that lacks instructions of a schedule, or whose registers hold less."""
-    missing = missing_extensions(candidate, machine)
-    if missing:
+    lacking = missing_features(candidate, machine.features)
+    if lacking:
+        missing = sorted({name for each in lacking.values() for name in each})
         raise UnsupportedTarget(
             f"target {machine.name!r} lacks {', '.join(missing)}, which the schedule of sketch "
             f"{candidate.sketch.name!r} computes with: tune for {machine.name!r}, or name a "
