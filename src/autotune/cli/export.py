@@ -184,13 +184,13 @@ def _machine(text: str) -> Machine:
 
 def _best_for(machine: Machine, records: Sequence[Record]) -> Record:
     """The record to use on a machine: made for it, or for the most registers that it has."""
-    from autotune.backends.native.exports import missing_extensions
+    from autotune.backends.native.backend import missing_features
 
     def order(record: Record) -> tuple[bool, bool, int, Any]:
         target = _target_of(record)
         room = target.vector_bytes * target.vector_registers
         fits = room <= machine.target.vector_bytes * machine.target.vector_registers
-        fits = fits and not missing_extensions(record.candidate, machine)
+        fits = fits and not missing_features(record.candidate, machine.features)
         own = target.fingerprint == machine.target.fingerprint
         return not own, not fits, -room if fits else room, record.rank
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target, check_is_x86_64, check_runs_here
 
-__all__ = ["NativeBackend", "candidate_of", "check_instructions"]
+__all__ = ["NativeBackend", "candidate_of", "check_instructions", "missing_features"]
 
 # Tiles on the stack are vectors in registers, or spilled from them.
 _TILE_BYTES = 1 << 16
@@ -175,14 +176,22 @@ def check_instructions(candidate: Candidate, target: Target) -> None:
     Raises:
         InvalidSchedule: an instruction is missing.
     """
-    for step in candidate.sketch.core_steps:
-        if isinstance(step, Tensorize):
-            intrinsic = find_intrinsic(step.intrinsic)
-            if not intrinsic.supported_by(target):
-                needed = ", ".join(intrinsic.features)
-                raise InvalidSchedule(
-                    f"instruction {step.intrinsic!r} needs {needed}, which {target.name!r} lacks"
-                )
+    for name, missing in missing_features(candidate, target.features).items():
+        raise InvalidSchedule(
+            f"instruction {name!r} needs {', '.join(missing)}, which {target.name!r} lacks"
+        )
+
+
+def missing_features(
+    candidate: Candidate, features: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Features of a CPU that instructions of a candidate need and ``features`` lack, by each."""
+    names = [it.intrinsic for it in candidate.sketch.core_steps if isinstance(it, Tensorize)]
+    needed = {name: find_intrinsic(name).features for name in names}
+    missing = {
+        name: tuple(it for it in each if it not in features) for name, each in needed.items()
+    }
+    return {name: lacking for name, lacking in missing.items() if lacking}
 
 
 def candidate_of(request: BuildRequest) -> Candidate:

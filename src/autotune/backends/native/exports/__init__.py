@@ -7,7 +7,7 @@ from autotune.backends.native.exports.files import (
     object_of,
     shared_library,
 )
-from autotune.backends.native.exports.kernel import Kernel, kernel_of, missing_extensions
+from autotune.backends.native.exports.kernel import Kernel, kernel_of
 from autotune.backends.native.exports.machines import (
     Machine,
     is_triple,
@@ -29,7 +29,6 @@ __all__ = [
     "kernel_of",
     "machine_of",
     "machine_of_triple",
-    "missing_extensions",
     "object_of",
     "shared_library",
 ]

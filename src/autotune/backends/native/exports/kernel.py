@@ -9,14 +9,14 @@ from itertools import groupby, pairwise
 from attrs import field, frozen
 
 from autotune.backends.arrays import ALIGNMENT
+from autotune.backends.native.backend import missing_features
 from autotune.backends.native.executable import Layout, Scratch
 from autotune.backends.native.exports.features import TILES
 from autotune.backends.native.exports.machines import Machine
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload
 from autotune.lower import CEmitter, LLVMEmitter, print_candidate
-from autotune.sketches import Candidate, Tensorize
-from autotune.sketches.intrinsics import find_intrinsic
+from autotune.sketches import Candidate
 from autotune.targets import Target
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "Size",
     "Variant",
     "kernel_of",
-    "missing_extensions",
 ]
 
 _C_WORDS = frozenset(
@@ -236,27 +235,17 @@ def _check_distinct(variants: Sequence[Variant]) -> None:
             )
 
 
-def missing_extensions(candidate: Candidate, machine: Machine) -> list[str]:
-    """Extensions that instructions of a candidate need, and a machine lacks."""
-    return sorted(_needed(candidate) - {*machine.features})
-
-
-def _needed(candidate: Candidate) -> frozenset[str]:
-    """Extensions that instructions of a candidate need."""
-    steps = [step for step in candidate.sketch.core_steps if isinstance(step, Tensorize)]
-    return frozenset(name for step in steps for name in find_intrinsic(step.intrinsic).features)
-
-
 def _asked_for(candidate: Candidate, machine: Machine) -> tuple[str, ...]:
     """Extensions of a machine that the code for it may use."""
-    uses_tiles = TILES & _needed(candidate)
+    uses_tiles = bool(missing_features(candidate, frozenset(machine.features) - TILES))
     return tuple(it for it in machine.features if uses_tiles or it not in TILES)
 
 
 def _check_registers(candidate: Candidate, found_for: Target, machine: Machine) -> None:
     """Refuse a machine that lacks instructions of a schedule, or whose registers hold less."""
-    missing = missing_extensions(candidate, machine)
-    if missing:
+    lacking = missing_features(candidate, machine.features)
+    if lacking:
+        missing = sorted({name for each in lacking.values() for name in each})
         raise UnsupportedTarget(
             f"target {machine.name!r} lacks {', '.join(missing)}, which the schedule of sketch "
             f"{candidate.sketch.name!r} computes with: tune for {machine.name!r}, or name a "
