@@ -300,5 +300,3 @@ def input_value(name: str, shape: Sequence[int], dtype: str) -> Value:
     if 0 in shape:
         return Value(tuple(shape), dtype, name, np.empty(tuple(shape), element_type(dtype).dtype))
     return Value(tuple(shape), dtype, name)
-
-
