@@ -131,14 +131,14 @@ class Requirement:
 
     Attributes:
         operand: Number of the operand.
-        low: The smallest number allowed; None for any.
-        high: The largest one; None for any.
+        low: The smallest number allowed, or one for each place along the last axis; None for any.
+        high: The largest one, likewise.
         nonzero: Whether it must hold no zero: it divides integers.
     """
 
     operand: int
-    low: int | None = None
-    high: int | None = None
+    low: int | tuple[int, ...] | None = None
+    high: int | tuple[int, ...] | None = None
     nonzero: bool = False
 
     def check(self, array: Array, name: str) -> None:
@@ -149,11 +149,13 @@ class Requirement:
         """
         if self.nonzero and not np.all(array):
             raise InvalidValueError(f"{name}: an integer is divided by zero")
-        for bound, outside in ((self.low, np.less), (self.high, np.greater)):
-            if bound is not None and array.size and np.any(outside(array, bound)):
-                worst = array.min() if outside is np.less else array.max()
+        for bound, is_outside in ((self.low, np.less), (self.high, np.greater)):
+            if bound is None:
+                continue
+            outside = array[is_outside(array, np.asarray(bound))]
+            if outside.size:
                 raise InvalidValueError(
-                    f"{name}: index {worst} is outside of the range from {self.low} to {self.high}"
+                    f"{name}: index {outside[0]} is not from {self.low} to {self.high}"
                 )
 
 
