@@ -1,42 +1,32 @@
 """Networks as graphs of workloads, the operations that build them, and their evaluator.
 
-Operations take and return :class:`Value`; where all operands are constants, the result is one, so
+Operations take and return :class:`Value`; where all operands are constants the result is one, so
 arithmetic on shapes disappears while a graph is built. Numbers of Python take the type of the
-tensor beside them. Axes may be negative.
+tensor beside them, and axes may be negative. The operations by kind:
 
-graph.py    Value(shape, dtype, name, constant, node, position), Node, Graph(inputs, outputs: dict name->Value),
-            constant(array, dtype=None, name=""), input_value(name, shape, dtype)
-scalars.py  Scalar: expression with a type, operators + - * / // % ** < <= > >= & | ~ -x, .equals .differs .cast(dtype) .call("exp") ;
-            where(c, a, b), maximum(a, b), minimum(a, b) on Scalars; numbers adapt to the type of the other side
-elementwise.py
-            elementwise(function, *operands, dtype=None, name="")   function: Scalars -> Scalar; operands Values or numbers, numpy broadcasting.
-                Halves arrive as float32 and the result is rounded back (or dtype=...)
-            unary(op, x)  op of autotune.ir.expressions.scalar.UNARY, or of host.FUNCTIONS (tan, asin, ... by libm; float only)
-            binary(op, a, b)  add sub mul div max min pow mod lt le gt ge eq ne and or (+ fmod, xor, bit_and, bit_or, bit_xor, shift_left, shift_right)
-            select(condition, a, b), cast(x, dtype), clamp(x, low=None, high=None)
-movement.py transpose(x, order), reshape(x, shape), broadcast(x, shape), slice_axes(x, starts, stops, steps) (one per axis, python semantics resolved
-            by the caller: 0<=start), crop by axis: slice_axis(x, axis, start, stop, step=1) (python slice semantics), split(x, sizes, axis),
-            concat(values, axis), stack(values, axis), flip(x, axes), squeeze(x, axes), unsqueeze(x, axes), tile(x, repeats),
-            pad(x, low, high, mode="constant"|"edge"|"reflect"|"wrap", value=0) (negative widths crop)
-indexing.py take(x, indices, axis), take_along(x, indices, axis), gather_nd(x, indices, batch_dims=0), one_hot(indices, depth, on, off, axis),
-            scatter_along(x, indices, updates, axis, combiner=None), scatter_nd(x, indices, updates, combiner=None); negative indices count from the end
-reductions.py reduce(combiner, x, axes=None, keepdims=True, dtype=None)  add mul max min (and, or on bool through max/min),
-            mean(x, axes, keepdims), variance(x, axes, keepdims, correction=0), arg(op "max"|"min", x, axis, keepdims, last=False) -> int64,
-            softmax(x, axis), log_softmax(x, axis), normalized(x, axes, epsilon) ((x-mean)*rsqrt(var+eps)), log_sum_exp(x, axes, keepdims)
-products.py einsum(equation, *operands, dtype=None), matmul(a, b, dtype=None), matmul_integer(a, b, a_zero=None, b_zero=None)
-windows.py  convolution(x, w, strides, low, high, dilations, groups=1, dtype=None, pad_value=0)  x [n, c, *spatial], w [co, ci/groups, *kernel]
-            convolution_integer(x, w, x_zero, w_zero, ...), transposed_convolution(x, w [ci, co/groups, *k], strides, low, high, dilations, groups, output_padding)
-            window_reduce(combiner, x, kernel, strides, low, high, dilations, dtype=None), window_arg(x, kernel, ...) (max pooling's places, flat per channel)
-            resample(x, axis, places [out, taps] int, weights [out, taps])  (Resize of any mode, one axis at a time)
-scans.py    scan(combiner, x, axis, exclusive=False, reverse=False), loop(step, trips, states, slices=(), fixed=(), reverse=(), kept_reverse=())
-            step: function(states, slices, fixed: lists of Values) -> (next states, kept); returns (last states, kept stacked along axis 0)
-host.py     top_k(x, k, axis, largest, sorted) -> values, indices; sort(x, axis, descending) -> values, indices; nonzero(x, bound), unique(...), nms(...)
-evaluator.py evaluate(graph, inputs: dict name->array) -> dict name->array; evaluate_node
-executor.py GraphExecutable(graph, target, threads)(inputs) -> dict
+- ``elementwise``: functions of elements on shapes that broadcast, written on :class:`Scalar`;
+- ``movement``, ``indexing``: order, shape, parts and margins; elements where data says;
+- ``reductions``, ``products``, ``windows``: sums and extremes, Einstein's sums, convolutions;
+- ``scans``: running sums, and loops of one step, by which recurrences are read;
+- ``selection``: sorting, places and boxes, which the host runs.
+
+:func:`evaluate` computes a graph in numpy: it is the reference for whatever runs it.
 """
 
 from __future__ import annotations
 
+from autotune.networks.graph.elementwise import (
+    binary,
+    cast,
+    clamp,
+    elementwise,
+    select,
+    unary,
+)
+from autotune.networks.graph.evaluator import (
+    evaluate,
+    evaluate_node,
+)
 from autotune.networks.graph.graph import (
     Graph,
     HostOperator,
@@ -47,6 +37,72 @@ from autotune.networks.graph.graph import (
     constant,
     input_value,
 )
+from autotune.networks.graph.indexing import (
+    gather_nd,
+    one_hot,
+    scatter_along,
+    scatter_nd,
+    take,
+    take_along,
+)
+from autotune.networks.graph.movement import (
+    broadcast,
+    concat,
+    flip,
+    pad,
+    reshape,
+    slice_axes,
+    slice_axis,
+    split,
+    squeeze,
+    stack,
+    tile,
+    transpose,
+    unsqueeze,
+)
+from autotune.networks.graph.products import (
+    contract,
+    einsum,
+    matmul,
+    matmul_integer,
+)
+from autotune.networks.graph.reductions import (
+    arg,
+    log_softmax,
+    log_sum_exp,
+    mean,
+    normalized,
+    reduce,
+    softmax,
+    variance,
+)
+from autotune.networks.graph.scalars import (
+    Scalar,
+    maximum,
+    minimum,
+    where,
+)
+from autotune.networks.graph.scans import (
+    loop,
+    scan,
+)
+from autotune.networks.graph.selection import (
+    determinant,
+    non_max_suppression,
+    nonzero,
+    sort,
+    top_k,
+    unique,
+)
+from autotune.networks.graph.windows import (
+    Window,
+    convolution,
+    convolution_integer,
+    resample,
+    transposed_convolution,
+    window_arg,
+    window_reduce,
+)
 
 __all__ = [
     "Graph",
@@ -54,7 +110,65 @@ __all__ = [
     "Loop",
     "Node",
     "Requirement",
+    "Scalar",
     "Value",
+    "Window",
+    "arg",
+    "binary",
+    "broadcast",
+    "cast",
+    "clamp",
+    "concat",
     "constant",
+    "contract",
+    "convolution",
+    "convolution_integer",
+    "determinant",
+    "einsum",
+    "elementwise",
+    "evaluate",
+    "evaluate_node",
+    "flip",
+    "gather_nd",
     "input_value",
+    "log_softmax",
+    "log_sum_exp",
+    "loop",
+    "matmul",
+    "matmul_integer",
+    "maximum",
+    "mean",
+    "minimum",
+    "non_max_suppression",
+    "nonzero",
+    "normalized",
+    "one_hot",
+    "pad",
+    "reduce",
+    "resample",
+    "reshape",
+    "scan",
+    "scatter_along",
+    "scatter_nd",
+    "select",
+    "slice_axes",
+    "slice_axis",
+    "softmax",
+    "sort",
+    "split",
+    "squeeze",
+    "stack",
+    "take",
+    "take_along",
+    "tile",
+    "top_k",
+    "transpose",
+    "transposed_convolution",
+    "unary",
+    "unique",
+    "unsqueeze",
+    "variance",
+    "where",
+    "window_arg",
+    "window_reduce",
 ]
