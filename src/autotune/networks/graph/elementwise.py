@@ -118,7 +118,8 @@ def broadcast_indices(shape: Sequence[int], to: Sequence[int]) -> list[IntExpr]:
     """The indices of a tensor of ``shape`` at a place of the shape that it is broadcast to."""
     skipped = len(to) - len(shape)
     return [
-        const(0) if extent == 1 else var(f"i{skipped + at}") for at, extent in enumerate(shape)
+        const(0) if extent < to[skipped + at] else var(f"i{skipped + at}")
+        for at, extent in enumerate(shape)
     ]
 
 

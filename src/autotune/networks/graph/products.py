@@ -51,7 +51,7 @@ def contract(
 
     def element(tensor: Tensor, places: str) -> ScalarExpr:
         indices = [
-            const(0) if extent == 1 else var(names[letter])
+            const(0) if extent < extents[letter] else var(names[letter])
             for letter, extent in zip(places, tensor.shape, strict=True)
         ]
         found = load(tensor, indices)
