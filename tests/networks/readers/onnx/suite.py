@@ -1,7 +1,7 @@
 """ONNX's own test suite, run on what the reader makes of its models.
 
 A test is excluded by rule, refused with the operator and the reason, passed, or wrong; a failure
-of any other kind is a crash. Inputs that decide shapes hold in every call what the test gives them.
+of any other kind is a crash. Inputs that decide shapes hold what the test gives them always.
 
     python tests/networks/readers/onnx/suite.py [--only TEXT] [--quiet]
 """

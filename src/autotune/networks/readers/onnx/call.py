@@ -41,7 +41,7 @@ class Body:
 
     inputs: tuple[str, ...]
     captured: tuple[Value, ...]
-    run: Callable[[Sequence[Item], Mapping[object, Value]], list[Item]]
+    run: Callable[[Sequence[Item], Mapping[tuple[object, int], Value]], list[Item]]
 
 
 @frozen(eq=False)

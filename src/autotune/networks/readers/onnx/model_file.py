@@ -76,8 +76,8 @@ def _refuse_optimised(found: ModelFile) -> None:
     for node in found.model.graph.node:
         names = _RUNTIME_ONLY.get(node.domain)
         if names is not None and (not names or node.op_type in names):
+            what = f"node {node.name or node.output[0]!r} is {node.domain}.{node.op_type}"
             raise UnsupportedWorkload(
-                f"{found.text} was optimised by onnxruntime for itself (node "
-                f"{node.name or node.output[0]!r} is {node.domain}.{node.op_type}): give the model "
+                f"{found.text} was optimised by onnxruntime for itself ({what}): give the model "
                 "that was exported"
             )

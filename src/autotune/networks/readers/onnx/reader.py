@@ -39,7 +39,7 @@ class Scope:
     items: dict[str, Item] = field(factory=dict)
     tensors: dict[str, Any] = field(factory=dict)
     attributes: Mapping[str, Any] = field(factory=dict)
-    replaced: Mapping[object, Value] = field(factory=dict)
+    replaced: Mapping[tuple[object, int], Value] = field(factory=dict)
 
 
 @frozen(eq=False)
@@ -96,8 +96,7 @@ class ModelReader:
             except AutotuneError as error:
                 raise UnsupportedWorkload(f"{_described(node)}: {error}") from error
             for name, item in zip(node.output, items, strict=False):
-                named = isinstance(item, Value) and item.name != name
-                scope.items[name] = item.named(name) if named else item
+                scope.items[name] = item.named(name) if isinstance(item, Value) else item
 
     def _results(self, node: Any, scope: Scope) -> Sequence[Item]:
         inputs = tuple(self._item(name, scope) if name else None for name in node.input)
@@ -148,7 +147,7 @@ class ModelReader:
 
     def _body(self, graph: Any, scope: Scope) -> Body:
         names = tuple(value.name for value in graph.input)
-        captured: dict[object, Value] = {}
+        captured: dict[tuple[object, int], Value] = {}
         for name in sorted(_free_names(graph)):
             item = self._item(name, scope, missing=True)
             for value in item if isinstance(item, tuple) else (item,):
@@ -161,7 +160,7 @@ class ModelReader:
         graph: Any,
         parent: Scope,
         inputs: Sequence[Item],
-        replaced: Mapping[object, Value],
+        replaced: Mapping[tuple[object, int], Value],
     ) -> list[Item]:
         names = [value.name for value in graph.input]
         if len(names) != len(inputs):
@@ -199,10 +198,7 @@ def _needed(nodes: Sequence[Any], wanted: set[str]) -> list[Any]:
             found.append(node)
             wanted.update(node.input)
             for attribute in node.attribute:
-                for graph in (
-                    *attribute.graphs,
-                    *([attribute.g] if attribute.HasField("g") else []),
-                ):
+                if attribute.HasField("g"):
                     wanted.update(_free_names(attribute.g))
     return found[::-1]
 

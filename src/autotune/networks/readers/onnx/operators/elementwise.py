@@ -287,8 +287,14 @@ def _random(call: Call) -> Any:
     raise UnsupportedWorkload(f"{call.kind} draws random numbers, which is not supported")
 
 
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike")
-_RANDOM += ("RandomUniform", "RandomUniformLike")
+_RANDOM = (
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
 
 ELEMENTWISE: Mapping[str, Operator] = {
     **dict.fromkeys((it for it in _FUNCTIONS if it not in ("Affine", "ScaledTanh")), _function),

@@ -281,7 +281,8 @@ def _roi_align(call: Call) -> Value:
         ) -> Scalar:
             begin = first * scale - shift
             length = last * scale - shift - begin
-            return begin + at * ((length if half else maximum(length, 1)) / count)
+            wide = length if half else maximum(length, 1)
+            return begin + at * (wide / count)
 
         along = elementwise(place, start, end, constant(steps[None, :], rois.dtype))
         shape = [along.shape[0], 1, 1]

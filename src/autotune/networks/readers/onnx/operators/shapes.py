@@ -160,7 +160,8 @@ def _range(call: Call) -> Value:
 
 def _eye_like(call: Call) -> Value:
     dtype = dtype_of(call.attribute("dtype")) if call.attribute("dtype") else call[0].dtype
-    return constant(np.eye(*call[0].shape, k=call.attribute("k")), dtype)
+    rows, columns = call[0].shape
+    return constant(np.eye(rows, columns, call.attribute("k")), dtype)
 
 
 def _trilu(call: Call) -> Value:
