@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.networks.graph import Value
 
-__all__ = ["Body", "Call", "Item", "Operator", "ValueNeeded"]
+__all__ = ["Body", "Call", "Dequantised", "Item", "Operator", "ValueNeeded"]
 
 Array = NDArray[Any]
 Item = Value | tuple[Value, ...] | None
@@ -45,6 +45,25 @@ class Body:
 
 
 @frozen(eq=False)
+class Dequantised:
+    """What a tensor of floats was before it was dequantised.
+
+    Attributes:
+        value: The floats.
+        stored: The integers.
+        scale: What they are multiplied with: one number, or one for each index of an axis.
+        zero: What stands for 0; None for 0 itself.
+        axis: That axis.
+    """
+
+    value: Value
+    stored: Value
+    scale: Value
+    zero: Value | None
+    axis: int
+
+
+@frozen(eq=False)
 class Call:
     """A node with what it reads.
 
@@ -56,6 +75,7 @@ class Call:
         attributes: What the node says, and of the others the operator's own defaults.
         bodies: Attributes that are graphs.
         folder: Where the model's file lies.
+        dequantised: Tensors of the model that were dequantised, by :attr:`Value.key`.
     """
 
     kind: str
@@ -65,6 +85,7 @@ class Call:
     attributes: Mapping[str, Any]
     bodies: Mapping[str, Body]
     folder: Path | None
+    dequantised: MutableMapping[tuple[object, int], Dequantised]
 
     def get(self, position: int) -> Value | None:
         """An input; None where it is left out."""

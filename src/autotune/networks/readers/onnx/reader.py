@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.networks.graph import Value
-from autotune.networks.readers.onnx.call import Body, Call, Item, ValueNeeded
+from autotune.networks.readers.onnx.call import Body, Call, Dequantised, Item, ValueNeeded
 from autotune.networks.readers.onnx.functions import expansion
 from autotune.networks.readers.onnx.model_file import ModelFile
 from autotune.networks.readers.onnx.operators import OPERATORS
@@ -47,6 +47,7 @@ class ModelReader:
     """Reads the graph of a model, and all that it calls."""
 
     file: ModelFile
+    _dequantised: dict[tuple[object, int], Dequantised] = field(factory=dict, init=False)
 
     @property
     def _functions(self) -> dict[tuple[str, str, str], Any]:
@@ -125,6 +126,7 @@ class ModelReader:
                 it.name: self._body(it.g, scope) for it in stated.values() if it.HasField("g")
             },
             folder=self.file.folder,
+            dequantised=self._dequantised,
         )
         found = operator(call)
         return found if isinstance(found, list) else [found]  # type: ignore[list-item]

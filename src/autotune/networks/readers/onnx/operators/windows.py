@@ -31,6 +31,7 @@ from autotune.networks.graph import (
     window_reduce,
 )
 from autotune.networks.readers.onnx.call import Call, Operator
+from autotune.networks.readers.onnx.operators.byte_products import byte_factors, scaled_sums
 from autotune.networks.readers.onnx.operators.shapes import vector
 
 __all__ = ["WINDOWS", "convolution_window"]
@@ -67,8 +68,13 @@ def _with_bias(found: Value, bias: Value | None) -> Value:
 
 def _conv(call: Call) -> Value:
     x, w = call[0], call[1]
-    window = convolution_window(call, x, w)
-    return _with_bias(convolution(x, w, window, call.attribute("group", 1)), call.get(2))
+    window, groups = convolution_window(call, x, w), call.attribute("group", 1)
+    pair = byte_factors(call, x, w, 0)
+    if pair is None:
+        return _with_bias(convolution(x, w, window, groups), call.get(2))
+    a, b = pair
+    total = convolution_integer(a.stored, b.stored, window, groups, a.zero, b.zero)
+    return _with_bias(scaled_sums(total, a, b, x.rank - 2), call.get(2))
 
 
 def _conv_integer(call: Call) -> Value:
