@@ -3,7 +3,7 @@
 A test is excluded by rule, refused with the operator and the reason, passed, or wrong; a failure
 of any other kind is a crash. Inputs that decide shapes hold what the test gives them always.
 
-    python tests/networks/readers/onnx/suite.py [--only TEXT] [--quiet]
+    python tests/support/onnx_suite.py [--only TEXT] [--quiet]
 """
 
 from __future__ import annotations
