@@ -163,7 +163,8 @@ def _product(
     """
     element, extents = stage.output.element, stage.extents
     summed = [axis.name for axis in stage.reduce_axes]
-    views, kind = [view for view, _ in operands], np.dtype(np.float64)
+    views = [view for view, _ in operands]
+    kind: np.dtype[Any] = np.dtype(np.float64)
     if not element.is_float and all(view.dtype.kind in "biu" for view in views):
         length = math.prod(extents[name] for name in summed)
         is_exact = length * math.prod(map(_largest, views)) < _EXACT_DOUBLE
