@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.ir.expressions import Binary, Cast, Constant, Load, var
+from autotune.ir.expressions import Binary, Constant, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, reference_outputs
 
 LARGE = st.integers(-(2**63) + 1, 2**63 - 1)
@@ -46,17 +46,17 @@ def test_the_identity_of_truth_values(combiner: str, wanted: int) -> None:
     assert stage.identity() == wanted
 
 
-@pytest.mark.parametrize("largest", [3, 2**31 - 1])
-def test_sums_of_products_wrap_around(largest: int) -> None:
-    def element(tensor: str, *axes: str) -> Cast:
-        return Cast("int32", Load(tensor, tuple(map(var, axes))))
-
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "int32", "int64"])
+@pytest.mark.parametrize("largest", [3, 2**15 - 1, 2**63 - 1])
+def test_sums_of_products_wrap_around(dtype: str, largest: int) -> None:
+    kind = np.iinfo(dtype)
+    high = min(kind.max, largest)
     axes = (Axis("i", 2), Axis("j", 2), Axis("k", 3, "reduce"))
-    body = Binary("mul", element("A", "i", "k"), element("B", "k", "j"))
-    stage = Stage(Tensor("C", (2, 2), "int32"), axes, body, "add")
-    inputs = (Tensor("A", (2, 3), "int32"), Tensor("B", (3, 2), "int32"))
+    body = Binary("mul", Load("A", (var("i"), var("k"))), Load("B", (var("k"), var("j"))))
+    stage = Stage(Tensor("C", (2, 2), dtype), axes, body, "add")
+    inputs = (Tensor("A", (2, 3), dtype), Tensor("B", (3, 2), dtype))
     workload = Workload("product", inputs, (stage,), ("C",))
     rng = np.random.default_rng(0)
-    a, b = (rng.integers(-largest, largest, it.shape, np.int32) for it in inputs)
-    wanted = (a.astype(object) @ b.astype(object) + 2**31) % 2**32 - 2**31
+    a, b = (rng.integers(max(kind.min, -high), high, it.shape, dtype) for it in inputs)
+    wanted = (a.astype(object) @ b.astype(object) - kind.min) % 2**kind.bits + kind.min
     assert reference_outputs(workload, {"A": a, "B": b})["C"].tolist() == wanted.tolist()

@@ -164,9 +164,11 @@ def _product(
     element, extents = stage.output.element, stage.extents
     summed = [axis.name for axis in stage.reduce_axes]
     views = [view for view, _ in operands]
+    kind: np.dtype[Any] = np.dtype(np.float64)
     if not element.is_float and all(view.dtype.kind in "biu" for view in views):
         length = math.prod(extents[name] for name in summed)
         is_exact = length * math.prod(map(_largest, views)) < _EXACT_DOUBLE
+        kind = np.dtype(np.int64) if is_exact else element.dtype
         views = [view.astype(np.float64 if is_exact else element.dtype) for view in views]
     (left, right), (first, second) = views, [names for _, names in operands]
     groups = (
@@ -191,7 +193,8 @@ def _product(
     order = [second.index(it) for it in (*groups[0], *inner, *groups[2])]
     other = right.transpose(order).reshape(batch, depth, columns)
     names = [*groups[0], *groups[1], *groups[2]]
-    made = np.matmul(matrix, other).reshape([extents[it] for it in names])
+    made = np.matmul(matrix, other).astype(kind, copy=False)
+    made = made.reshape([extents[it] for it in names])
     return np.asarray(made.transpose([names.index(it) for it in output]))
 
 

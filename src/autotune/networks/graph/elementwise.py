@@ -11,7 +11,7 @@ import numpy as np
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import IntExpr, const, var
-from autotune.ir.expressions.scalar import UNARY
+from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, UNARY
 from autotune.ir.workloads import Stage, Tensor
 from autotune.networks.graph.graph import Value, constant
 from autotune.networks.graph.host import BITWISE, FUNCTIONS
@@ -36,8 +36,7 @@ __all__ = [
     "unary",
 ]
 
-_PLAIN = ("add", "sub", "mul", "pow", "max", "min")
-_PLAIN += ("lt", "le", "gt", "ge", "eq", "ne", "and", "or")
+_PLAIN = ("add", "sub", "mul", "pow", "max", "min", *COMPARISONS, *LOGIC)
 
 
 def elementwise(

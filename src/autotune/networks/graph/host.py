@@ -157,7 +157,7 @@ def _unique(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
 def _scatter_along(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
     array, indices, updates = arrays
     axis, combiner = attributes["axis"], attributes["combiner"]
-    places = list(np.indices(indices.shape, sparse=True))
+    places: list[Array] = list(np.indices(indices.shape, sparse=True))
     places[axis] = np.where(indices < 0, indices + array.shape[axis], indices)
     return (_updated(array, tuple(places), updates, combiner),)
 

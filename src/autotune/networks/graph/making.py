@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from attrs import evolve
@@ -116,19 +116,14 @@ def program(
         return constant(np.empty(output.shape, element_type(output.dtype).dtype), output.dtype)
     workload = Workload(name, tuple(tensors.values()), tuple(stages), (output.name,))
     order = [tensor.name for tensor in tensors.values()]
-    divide = dict.fromkeys(it for stage in stages for it in divisors(stage.body) if it in order)
+    whole = {tensor.name for tensor in tensors.values() if not tensor.element.is_float}
+    divide = dict.fromkeys(it for stage in stages for it in divisors(stage.body) if it in whole)
     checks = [
         evolve(it, operand=order.index(tensors[operands[it.operand].key].name))
         for it in requirements
     ]
-    checks += [
-        Requirement(order.index(it), nonzero=True) for it in divide if _is_whole(tensors, it)
-    ]
+    checks += [Requirement(order.index(it), nonzero=True) for it in divide]
     return compute(workload, [*unique.values()], [(output.shape, output.dtype)], checks)[0]
-
-
-def _is_whole(tensors: Mapping[object, Tensor], name: str) -> bool:
-    return any(it.name == name and not it.element.is_float for it in tensors.values())
 
 
 def axis_names(rank: int, prefix: str = "i") -> list[str]:

@@ -279,14 +279,19 @@ def pad(
         return x
     if isinstance(value, Value) and value.constant is None:
         return _around(x, low, high, value)
-    if isinstance(value, Value):
-        known = np.asarray(value.constant).reshape(())
-        value = element_type(value.dtype).numbers(known).item()
+    number = _number(value)
     if 0 in x.shape:
         shape = [sum(it) for it in zip(low, x.shape, high, strict=True)]
-        return constant(np.full(shape, value), x.dtype)
-    number: Number = value
+        return constant(np.full(shape, number), x.dtype)
     return program("pad", [x], lambda given: [padded(given[0], low, high, number, "y")])
+
+
+def _number(value: Number | Value) -> Number:
+    """A number, or what a constant of one element holds."""
+    if not isinstance(value, Value):
+        return value
+    known = element_type(value.dtype).numbers(np.asarray(value.constant).reshape(()))
+    return known.item()  # type: ignore[no-any-return]
 
 
 def _around(x: Value, low: Sequence[int], high: Sequence[int], value: Value) -> Value:
