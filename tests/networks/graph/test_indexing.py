@@ -96,3 +96,19 @@ def test_compiled_indices_are_right(dtype: str) -> None:
         return [take(a, i, 0), take(a, i, 1), gather_nd(a, i)]
 
     check_compiled(build, (x, dtype), (indices, "int64"))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2), (3,)])
+def test_updates_are_as_many_as_places(shape: tuple[int, ...]) -> None:
+    x, updates = input_value("x", (4, 2), "float32"), input_value("u", shape, "float32")
+    places = input_value("i", (3, 2), "int64")
+    with pytest.raises(InvalidValueError, match="no updates"):
+        scatter_along(x, places, updates, 0)
+    with pytest.raises(InvalidValueError, match="no updates"):
+        scatter_nd(x, input_value("i", (5, 1), "int64"), updates)
+
+
+def test_updates_are_combined_in_known_ways_only() -> None:
+    x = input_value("x", (4,), "float32")
+    with pytest.raises(InvalidValueError, match="no combiner 'mean'"):
+        scatter_along(x, input_value("i", (4,), "int64"), x, 0, "mean")

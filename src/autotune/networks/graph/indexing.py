@@ -121,6 +121,7 @@ def scatter_along(
     """
     axis = normal_axis(axis, x.rank)
     _check_along(x, indices, axis)
+    _check_updates(updates, indices.shape, combiner)
     if 0 in indices.shape:
         return x
     results, checks = [(x.shape, x.dtype)], [_in_range(1, x.shape[axis])]
@@ -130,11 +131,20 @@ def scatter_along(
 
 def scatter_nd(x: Value, indices: Value, updates: Value, combiner: str = "") -> Value:
     """``x`` with slices written, or combined, at places along the last axis of ``indices``."""
+    depth = indices.shape[-1] if indices.rank else 0
+    _check_updates(updates, (*indices.shape[:-1], *x.shape[depth:]), combiner)
     if 0 in indices.shape:
         return x
     extents = x.shape[: indices.shape[-1]]
     results, checks = [(x.shape, x.dtype)], [_in_range(1, *extents)]
     return host("scatter_nd", [x, indices, updates], results, checks, combiner=combiner)[0]
+
+
+def _check_updates(updates: Value, shape: Sequence[int], combiner: str) -> None:
+    if updates.shape != tuple(shape):
+        raise InvalidValueError(f"{updates!r} are no updates of the shape {list(shape)}")
+    if combiner not in ("", "add", "mul", "max", "min"):
+        raise InvalidValueError(f"no combiner {combiner!r}; there are add, mul, max and min")
 
 
 def _check_along(x: Value, indices: Value, axis: int) -> None:
