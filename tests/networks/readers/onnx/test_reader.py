@@ -294,3 +294,21 @@ def test_messages_are_one_line() -> None:
     with pytest.raises(AutotuneError, match="Reshape 'folded'") as caught:
         read_onnx(model)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        node("Pad", ["x", "odd"], ["y"]),
+        node("Resize", ["x", "", "scales"], ["y"], mode="spline"),
+        node("Transpose", ["x"], ["y"], perm=[0, 7]),
+        node("Split", ["x"], ["y"], axis=9, num_outputs=1),
+    ],
+    ids=lambda it: it.op_type,
+)
+def test_what_contradicts_the_specification_is_an_error_of_the_node(wrong: Any) -> None:
+    constants = {"odd": _ints(1, 2, 3), "scales": np.ones(5, np.float32)}
+    model = model_of([wrong], {"x": X}, {"y": ("float32", ("a", "b"))}, constants, opset=18)
+    with pytest.raises(AutotuneError, match=f"{wrong.op_type} 'y'") as caught:
+        read_onnx(model)
+    assert "\n" not in str(caught.value)

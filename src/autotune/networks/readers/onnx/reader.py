@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.graph import Value
 from autotune.networks.readers.onnx.call import Body, Call, Dequantised, Item, ValueNeeded
 from autotune.networks.readers.onnx.functions import expansion
@@ -96,6 +96,12 @@ class ModelReader:
                 raise type(error)(f"{_described(node)}: {error}") from error
             except AutotuneError as error:
                 raise UnsupportedWorkload(f"{_described(node)}: {error}") from error
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                # Of what contradicts the specification an operator may make anything.
+                raise InvalidValueError(
+                    f"{_described(node)}: its inputs or attributes are not those of the operator "
+                    f"({one_line(str(error))})"
+                ) from error
             for name, item in zip(node.output, items, strict=False):
                 scope.items[name] = item.named(name) if isinstance(item, Value) else item
 
