@@ -33,8 +33,14 @@ from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
 __all__ = ["Case", "Verdict", "cases", "excluded", "judge"]
 
 _KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform")
-_RANDOM += ("RandomUniformLike",)
+_RANDOM = (
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
 
 
 @frozen(eq=False)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import graph_of, model_of
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.graph import Loop, evaluate
 from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
+from tests.support.onnx_models import graph_of, model_of
 
 node = helper.make_node
 X = ("float32", (3, 4))

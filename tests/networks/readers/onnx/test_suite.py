@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import onnx_suite
 import pytest
+from onnx import TensorProto, helper
+
+from tests.support import onnx_suite
 
 
 def _judged(step: int) -> Counter[str]:
@@ -31,8 +33,6 @@ def test_the_suite_passes_or_is_refused_in_one_line() -> None:
 
 
 def test_what_is_left_out_is_left_out_by_a_rule() -> None:
-    from onnx import TensorProto, helper
-
     def model(kind: str, element: int) -> object:
         values = [helper.make_tensor_value_info(it, element, [2]) for it in "xy"]
         node = helper.make_node(kind, ["x"], ["y"])

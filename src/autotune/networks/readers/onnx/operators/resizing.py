@@ -262,14 +262,14 @@ def _grid_sample(call: Call) -> Value:
 
 def _roi_align(call: Call) -> Value:
     x, rois, batch = call[0], call[1], call[2]
-    ratio = call.attribute("sampling_ratio")
+    ratio = int(call.attribute("sampling_ratio"))
     if ratio <= 0:
         raise UnsupportedWorkload(
             "how many samples it takes depends on data: export it with a sampling_ratio"
         )
-    counts = call.attribute("output_height"), call.attribute("output_width")
+    counts = int(call.attribute("output_height")), int(call.attribute("output_width"))
     half = call.attribute("coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
-    scale = call.attribute("spatial_scale")
+    scale = float(call.attribute("spatial_scale"))
     places = []
     for axis, (low, high, count) in enumerate(zip((1, 0), (3, 2), counts, strict=True)):
         start, end = (reshape(slice_axis(rois, 1, it, it + 1), (-1, 1)) for it in (low, high))
