@@ -54,8 +54,8 @@ REFUSALS = {
         r"block 'copy': LShift expressions are not supported",
     ),
     "dtype": (
-        COPY.format('T.Cast("float32", T.Cast("int16", A[vi, vj]))'),
-        r"block 'copy': dtype int16 is not one of",
+        COPY.format('T.Cast("float32", T.Cast("int4", A[vi, vj]))'),
+        r"block 'copy': dtype int4 is not one of",
     ),
     "loop-carried": (
         COPY.format("C[vi, vj] + A[vi, vj]"),

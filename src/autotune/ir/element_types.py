@@ -99,7 +99,7 @@ class ElementType:
 
 ELEMENT_TYPES: Mapping[str, ElementType] = MappingProxyType(
     {
-        **{name: ElementType(name) for name in ("bool", "int8", "uint8", "int32", "int64")},
+        **{name: ElementType(name) for name in _STORAGE if not name.startswith("float")},
         "bfloat16": ElementType("bfloat16", 2.0**-7, storage=_LEADING_BITS),
         "float16": ElementType("float16", 2.0**-10),
         "float32": ElementType("float32", 2.0**-23),

@@ -70,6 +70,9 @@ def computed(
     right = part(node.right)
     common = _common(left.dtype, right.dtype)
     left, right = emitter.cast(left, common), emitter.cast(right, common)
+    if mask is not None and node.op in ("div", "mod") and not element_type(common).is_float:
+        # What a lane outside of the mask has read is 0, at which processors stop.
+        right = emitter.select(mask, right, emitter.constant(1, common))
     if node.op == "div":
         return divided(emitter, left, right)
     return emitter.binary(node.op, left, right)

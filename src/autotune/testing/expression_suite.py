@@ -14,9 +14,11 @@ is an output.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autotune.backends import Backend, BuildRequest
 from autotune.ir.expressions import (
@@ -117,6 +119,9 @@ class ExpressionSuite:
         arrays = random_inputs(workload, np.random.default_rng(7))
         for name in set(_POSITIVE) & set(arrays):
             arrays[name] = np.abs(arrays[name]) + arrays[name].dtype.type(0.25)
+        self._check_with(workload, arrays)
+
+    def _check_with(self, workload: Workload, arrays: dict[str, NDArray[Any]]) -> None:
         request = BuildRequest(workload, None, None, self.target_, 1)
         check_program(self.backend_, request, arrays)
 
@@ -174,10 +179,13 @@ class ExpressionSuite:
 
     @pytest.mark.parametrize("op", ["div", "mod"])
     def test_a_branch_that_is_not_taken_may_divide_by_zero(self, op: str) -> None:
-        zero = Constant(0, "int32")
-        quotient = Binary(op, Constant(100, "int32"), load("Z"))
-        body = Select(Binary("eq", load("Z"), zero), zero, quotient)
-        self.check(one_stage(body, "int32", inputs="int32"))
+        zero, shape, place = Constant(0, "int32"), (3, 32), (i, j)
+        quotient = Binary(op, Constant(100, "int32"), Load("Z", place))
+        body = Select(Binary("eq", Load("Z", place), zero), zero, quotient)
+        made = Stage(Tensor("Y", shape, "int32"), (Axis("i", 3), Axis("j", 32)), body)
+        workload = Workload("guarded", (Tensor("Z", shape, "int32"),), (made,), ("Y",))
+        divisors = np.resize(np.array([5, 0, -7], np.int32), shape)
+        self._check_with(workload, {"Z": divisors})
 
     def test_a_branch_that_is_not_taken_may_read_outside(self) -> None:
         inside = Binary("ge", IndexValue(i), IndexValue(const(1)))

@@ -17,6 +17,7 @@ from autotune.backends import (
     park_threads,
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
+from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.sketches import is_default
 from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
@@ -61,6 +62,7 @@ class MLIRBackend(Backend):
     name = "mlir"
     version = "12"
     default_schedule = DEFAULT_SCHEDULE
+    element_types = frozenset(ELEMENT_TYPES) - {"int16", "uint16", "uint32", "uint64"}
 
     def compiler_version(self) -> str:
         """Name and version of MLIR's distribution.

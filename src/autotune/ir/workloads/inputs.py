@@ -32,6 +32,7 @@ Array = NDArray[Any]
 
 # Bounds of random numbers, the upper one excluded.
 _INTEGERS = {"bool": (0, 2), "uint8": (0, 256), "int8": (-128, 128)}
+_INTEGERS |= {f"uint{bits}": (0, 16) for bits in (16, 32, 64)}
 
 
 def draw_example(

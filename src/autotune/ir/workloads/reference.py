@@ -7,7 +7,7 @@ precision and rounded when stored, so that the reference is at least as exact as
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ Array = NDArray[Any]
 
 # Points evaluated at once when a stage has to be broadcast: bounds memory, not results.
 _CHUNK_POINTS = 1 << 22
+# Integers below are floats of double precision.
+_EXACT_DOUBLE = 1 << 53
 
 
 def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -145,16 +147,59 @@ def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
         if view is None:
             return None
         operands.append(view)
-    letters = {axis.name: chr(ord("a") + p) for p, axis in enumerate(stage.axes)}
-    terms = ["".join(letters[name] for name in names) for _, names in operands]
-    output = "".join(letters[axis.name] for axis in stage.spatial_axes)
-    if set(output) - set("".join(terms)):
+    indexed = {*operands[0][1], *operands[1][1]}
+    if any(axis.extent > 1 and axis.name not in indexed for axis in stage.axes):
         return None
-    if stage.output.element.dtype.kind == "i":
-        values = [view.astype(np.int64) for view, _ in operands]
-    else:
-        values = [view for view, _ in operands]
-    return np.asarray(np.einsum(f"{terms[0]},{terms[1]}->{output}", *values, optimize=True))
+    output = [axis.name for axis in stage.spatial_axes if axis.name in indexed]
+    return _product(stage, operands, output).reshape(stage.output.shape)
+
+
+def _product(
+    stage: Stage, operands: Sequence[tuple[Array, tuple[str, ...]]], output: Sequence[str]
+) -> Array:
+    """The sum of products of views over all axes that are not in ``output``, as matrices.
+
+    Integers are multiplied as floats of double precision where these hold every sum exactly.
+    """
+    element, extents = stage.output.element, stage.extents
+    summed = [axis.name for axis in stage.reduce_axes]
+    views = [view for view, _ in operands]
+    kind: np.dtype[Any] = np.dtype(np.float64)
+    if not element.is_float and all(view.dtype.kind in "biu" for view in views):
+        length = math.prod(extents[name] for name in summed)
+        is_exact = length * math.prod(map(_largest, views)) < _EXACT_DOUBLE
+        kind = np.dtype(np.int64) if is_exact else element.dtype
+        views = [view.astype(np.float64 if is_exact else element.dtype) for view in views]
+    (left, right), (first, second) = views, [names for _, names in operands]
+    groups = (
+        [it for it in output if it in first and it in second],
+        [it for it in output if it not in second],
+        [it for it in output if it not in first],
+    )
+    # What only one factor depends on is summed before they are multiplied.
+    left = left.sum(
+        axis=tuple(at for at, it in enumerate(first) if it in summed and it not in second)
+    )
+    right = right.sum(
+        axis=tuple(at for at, it in enumerate(second) if it in summed and it not in first)
+    )
+    first = tuple(it for it in first if it in second or it in output)
+    second = tuple(it for it in second if it in first or it in output)
+    inner = [it for it in summed if it in first]
+    sizes = [math.prod(extents[it] for it in part) for part in (*groups, inner)]
+    batch, rows, columns, depth = sizes
+    order = [first.index(it) for it in (*groups[0], *groups[1], *inner)]
+    matrix = left.transpose(order).reshape(batch, rows, depth)
+    order = [second.index(it) for it in (*groups[0], *inner, *groups[2])]
+    other = right.transpose(order).reshape(batch, depth, columns)
+    names = [*groups[0], *groups[1], *groups[2]]
+    made = np.matmul(matrix, other).astype(kind, copy=False)
+    made = made.reshape([extents[it] for it in names])
+    return np.asarray(made.transpose([names.index(it) for it in output]))
+
+
+def _largest(array: Array) -> int:
+    return max(abs(int(array.max())), abs(int(array.min())))
 
 
 def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[str, ...]] | None:
@@ -222,7 +267,9 @@ def _evaluate(
         return _evaluate(node, grid, arrays, own)
 
     if isinstance(body, Constant):
-        return np.asarray(body.value, dtype=_own_dtype(body) if id(body) in own else None)
+        element = element_type(body.dtype)
+        kept = _own_dtype(body) if id(body) in own else None
+        return np.asarray(body.value, dtype=kept if element.is_float else element.dtype)
     if isinstance(body, IndexValue):
         return np.asarray(evaluate(body.index, grid))
     if isinstance(body, Load):
@@ -277,9 +324,11 @@ def _unary(op: str, value: Array) -> Array:
 
 
 def _binary(op: str, left: Array, right: Array) -> Array:
+    left, right = _of_one_kind(np.asarray(left), np.asarray(right))
     if op == "div" and left.dtype.kind in "iu" and right.dtype.kind in "iu":
-        quotient = np.trunc(left / right)
-        return np.asarray(quotient.astype(np.result_type(left, right)))
+        # Towards zero; what numpy's division of integers rounds down.
+        quotient, rest = np.divmod(left, right)
+        return np.asarray(quotient + ((rest != 0) & ((left < 0) != (right < 0))))
     names = {
         "sub": "subtract",
         "mul": "multiply",
@@ -297,3 +346,12 @@ def _binary(op: str, left: Array, right: Array) -> Array:
         "or": "logical_or",
     }
     return np.asarray(getattr(np, names.get(op, op))(left, right))
+
+
+def _of_one_kind(left: Array, right: Array) -> tuple[Array, Array]:
+    """Integers of two types in the wider one, as programs combine them: numpy makes floats."""
+    kinds = {left.dtype.kind, right.dtype.kind}
+    if kinds != {"i", "u"}:
+        return left, right
+    common = max(left.dtype, right.dtype, key=lambda it: (it.itemsize, it.name))
+    return left.astype(common), right.astype(common)

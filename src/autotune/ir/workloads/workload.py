@@ -198,6 +198,8 @@ class Stage:
         element = self.output.element
         if element.is_float:
             return sign * math.inf
+        if element.storage == "bool":
+            return int(self.combiner == "min")
         bits, signed = element.bytes * 8, not element.storage.startswith("u")
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
         return low if self.combiner == "max" else high

@@ -21,7 +21,7 @@ from autotune_tvm.networks.sources.onnx_nodes import (
     NodeWriter,
     replace_nodes,
 )
-from autotune_tvm.networks.sources.resize_weights import (
+from autotune.networks.readers.onnx.resize_weights import (
     COORDINATES,
     ROUNDINGS,
     AxisResize,

@@ -1,0 +1,304 @@
+"""Networks as data: values, the nodes that compute them, graphs.
+
+A value knows the node that computes it, and a node its operands, so a graph is what its outputs
+depend on: what nothing needs is in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
+from autotune.ir.workloads import Workload
+
+__all__ = [
+    "Graph",
+    "HostOperator",
+    "Loop",
+    "Node",
+    "Operation",
+    "Requirement",
+    "Value",
+    "constant",
+    "input_value",
+    "results_of",
+]
+
+Array = NDArray[Any]
+
+
+@frozen(eq=False)
+class Value:
+    """A tensor of a network: an input, a constant, or one of the results of a node.
+
+    Attributes:
+        shape: Extents; they may be 0 where it is a constant.
+        dtype: Name of the element type.
+        name: What the source calls it, for people; of an input it is unique in a graph.
+        constant: What it holds, as programs have it (bfloat16 as ``uint16``), where it is known.
+        node: What computes it; None of inputs and constants.
+        position: Which of the node's results it is.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    name: str = ""
+    constant: Array | None = None
+    node: Node | None = None
+    position: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it is given by the caller."""
+        return self.constant is None and self.node is None
+
+    @property
+    def key(self) -> tuple[object, int]:
+        """Equal for values that are the same result, whatever they are called."""
+        if self.node is not None:
+            return id(self.node), self.position
+        return (self.name, -1) if self.is_input else (id(self.constant), -2)
+
+    def named(self, name: str) -> Value:
+        """The same value under another name; an input keeps its own."""
+        return self if self.is_input else evolve(self, name=name)
+
+    def __repr__(self) -> str:
+        return f"Value({self.name!r}, {self.dtype}{list(self.shape)})"
+
+
+@frozen
+class HostOperator:
+    """An operator without a schedule: it runs on the host, one call at a time.
+
+    Attributes:
+        kind: Its name among :data:`~autotune.networks.graph.host.HOST_OPERATORS`.
+        attributes: What it is told beside its operands: numbers, names, tuples of them.
+    """
+
+    kind: str
+    attributes: Mapping[str, Any] = field(factory=dict)
+
+
+@frozen(eq=False)
+class Loop:
+    """A graph that runs a number of times, each time with the state that it left.
+
+    Operands of its node are the first states, then what is read a slice at a time, then what every
+    step reads whole; inputs of ``body`` are in that order, slices without their first dimension.
+    Outputs of ``body`` are the next states, then what is kept of every step. Results are the last
+    states, then what was kept, stacked along a first dimension of ``trips``.
+
+    Attributes:
+        body: One step.
+        trips: How often it runs, at least once.
+        states: How many states there are.
+        slices: How many operands are read a slice at a time.
+        reverse: By operand read in slices, whether it is read from its end.
+        kept_reverse: By result kept, whether it is filled from its end.
+    """
+
+    body: Graph
+    trips: int
+    states: int
+    slices: int
+    reverse: tuple[bool, ...] = ()
+    kept_reverse: tuple[bool, ...] = ()
+
+
+Operation = Workload | HostOperator | Loop
+
+
+@frozen
+class Requirement:
+    """What the elements of an operand must be, checked before the node runs.
+
+    Attributes:
+        operand: Number of the operand.
+        low: The smallest number allowed, or one for each place along the last axis; None for any.
+        high: The largest one, likewise.
+        nonzero: Whether it must hold no zero: it divides integers.
+    """
+
+    operand: int
+    low: int | tuple[int, ...] | None = None
+    high: int | tuple[int, ...] | None = None
+    nonzero: bool = False
+
+    def check(self, array: Array, name: str) -> None:
+        """Check what the operand holds.
+
+        Raises:
+            InvalidValueError: an element is not allowed.
+        """
+        if self.nonzero and not np.all(array):
+            raise InvalidValueError(f"{name}: an integer is divided by zero")
+        for bound, is_outside in ((self.low, np.less), (self.high, np.greater)):
+            if bound is None:
+                continue
+            outside = array[is_outside(array, np.asarray(bound))]
+            if outside.size:
+                raise InvalidValueError(
+                    f"{name}: index {outside[0]} is not from {self.low} to {self.high}"
+                )
+
+
+@frozen(eq=False)
+class Node:
+    """An operation on values.
+
+    Attributes:
+        operation: A workload, whose inputs are the operands in order and whose outputs are the
+            results; an operator of the host; or a loop.
+        operands: What it reads.
+        results: Shape and type of each result.
+        requirements: What operands must hold.
+        name: What the source calls it, for messages.
+    """
+
+    operation: Operation
+    operands: tuple[Value, ...]
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    requirements: tuple[Requirement, ...] = ()
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """A name for messages."""
+        if self.name:
+            return self.name
+        kind = self.operation
+        if isinstance(kind, Loop):
+            return "loop"
+        return kind.kind if isinstance(kind, HostOperator) else kind.name
+
+    def check(self, arrays: Sequence[Array]) -> None:
+        """Check what its operands hold.
+
+        Raises:
+            InvalidValueError: an integer would be divided by zero, or an index is out of range.
+        """
+        for requirement in self.requirements:
+            requirement.check(arrays[requirement.operand], self.label)
+
+
+@frozen(eq=False)
+class Graph:
+    """A network.
+
+    Attributes:
+        inputs: What its caller gives, each with a name of its own.
+        outputs: What it returns, by name: results of nodes, constants, or inputs as they are.
+
+    Raises:
+        InvalidValueError: two inputs have one name, or an output depends on what is no input.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: dict[str, Value]
+
+    def __attrs_post_init__(self) -> None:
+        names = [value.name for value in self.inputs]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidValueError(f"two inputs are called {name!r}")
+        known = {value.key for value in self.inputs}
+        for value in self._read():
+            if value.is_input and value.key not in known:
+                raise InvalidValueError(f"{value!r} is read, and is no input: {names}")
+
+    def _read(self) -> Iterator[Value]:
+        for node in self.nodes:
+            yield from node.operands
+        yield from self.outputs.values()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that an output depends on, each behind those that it reads from."""
+        done: dict[int, Node] = {}
+        waiting = [value.node for value in reversed([*self.outputs.values()]) if value.node]
+        while waiting:
+            node = waiting[-1]
+            missing = [
+                it.node for it in node.operands if it.node is not None and id(it.node) not in done
+            ]
+            if missing and id(node) not in done:
+                waiting.extend(reversed(missing))
+                continue
+            waiting.pop()
+            done.setdefault(id(node), node)
+        return tuple(done.values())
+
+    @property
+    def constants(self) -> tuple[Value, ...]:
+        """Every constant that a node reads or that is an output, each once."""
+        found = {it.key: it for it in self._read() if it.constant is not None}
+        return tuple(found.values())
+
+    @property
+    def workloads(self) -> dict[Workload, int]:
+        """How often one call runs each workload; workloads that are equal in names, too."""
+        counts: dict[str, int] = {}
+        by_spelling: dict[str, Workload] = {}
+        for workload, times in _runs(self, 1):
+            by_spelling.setdefault(workload.spelling, workload)
+            counts[workload.spelling] = counts.get(workload.spelling, 0) + times
+        return {by_spelling[spelling]: count for spelling, count in counts.items()}
+
+
+def _runs(graph: Graph, times: int) -> Iterator[tuple[Workload, int]]:
+    for node in graph.nodes:
+        if isinstance(node.operation, Workload):
+            yield node.operation, times
+        elif isinstance(node.operation, Loop):
+            yield from _runs(node.operation.body, times * node.operation.trips)
+
+
+def results_of(node: Node) -> tuple[Value, ...]:
+    """The values that a node computes."""
+    return tuple(
+        Value(shape, dtype, node.name, None, node, position)
+        for position, (shape, dtype) in enumerate(node.results)
+    )
+
+
+def constant(array: Any, dtype: str | None = None, name: str = "") -> Value:
+    """A value that is known.
+
+    Args:
+        array: Its elements; of bfloat16 either numbers, or their bits as ``uint16``.
+        dtype: Name of its type; that of the array by default.
+        name: What the source calls it.
+
+    Raises:
+        InvalidValueError: there is no such type.
+    """
+    given = np.asarray(array)
+    if dtype is None:
+        return Value(given.shape, given.dtype.name, name, given)
+    element = element_type(dtype)
+    stored = given if given.dtype == element.dtype else element.stored(given)
+    return Value(given.shape, dtype, name, stored)
+
+
+def input_value(name: str, shape: Sequence[int], dtype: str) -> Value:
+    """An input of a graph; where it has no elements there is nothing to give: a constant."""
+    if 0 in shape:
+        return Value(tuple(shape), dtype, name, np.empty(tuple(shape), element_type(dtype).dtype))
+    return Value(tuple(shape), dtype, name)

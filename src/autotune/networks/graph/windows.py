@@ -1,0 +1,470 @@
+"""Convolutions, windows that are reduced, and resampling; channels come before the image.
+
+Every tensor is ``[n, c, *image]``. Margins are stages of the same workload; groups are an axis of
+their own, so that every index is a sum of multiples of axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
+from autotune.ir.expressions import (
+    Binary,
+    Cast,
+    Gather,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    const,
+    var,
+)
+from autotune.ir.workloads import Axis, Stage, Tensor
+from autotune.networks.graph.elementwise import binary, cast
+from autotune.networks.graph.graph import Value, constant
+from autotune.networks.graph.making import HALVES, axis_names, load, program, rounded, widened
+from autotune.networks.graph.movement import broadcast, flip, pad, padded, reshape
+from autotune.networks.graph.movement import transpose as reordered
+from autotune.networks.graph.reductions import reduce
+from autotune.networks.graph.scalars import Number, Scalar, scalar_constant, where
+
+__all__ = [
+    "Window",
+    "convolution",
+    "convolution_integer",
+    "resample",
+    "transposed_convolution",
+    "window_arg",
+    "window_reduce",
+]
+
+
+def _whole(values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(int, values))
+
+
+@frozen
+class Window:
+    """A window that moves over an image.
+
+    Attributes:
+        kernel: Its extents.
+        strides: Steps between its places.
+        low: Widths of the margins before the image; negative ones cut off.
+        high: Widths of the margins behind it.
+        dilations: Steps between its elements.
+
+    Raises:
+        InvalidValueError: not as many numbers as axes, or one out of range.
+    """
+
+    kernel: tuple[int, ...] = field(converter=_whole)
+    strides: tuple[int, ...] = field(converter=_whole)
+    low: tuple[int, ...] = field(converter=_whole)
+    high: tuple[int, ...] = field(converter=_whole)
+    dilations: tuple[int, ...] = field(converter=_whole)
+
+    def __attrs_post_init__(self) -> None:
+        parts = (self.kernel, self.strides, self.low, self.high, self.dilations)
+        if len({len(part) for part in parts}) > 1:
+            raise InvalidValueError(f"{self} has not as many numbers everywhere")
+        if min((*self.kernel, *self.strides, *self.dilations), default=1) < 1:
+            raise InvalidValueError(f"{self} has an extent or a step below 1")
+
+    @staticmethod
+    def of(
+        kernel: Sequence[int],
+        strides: Sequence[int] | None = None,
+        low: Sequence[int] | None = None,
+        high: Sequence[int] | None = None,
+        dilations: Sequence[int] | None = None,
+    ) -> Window:
+        """A window; its steps are 1 and its margins 0 unless given, ``high`` is as ``low``."""
+        ones, none = [1] * len(kernel), [0] * len(kernel)
+        before = none if low is None else low
+        after = before if high is None else high
+        return Window(kernel, strides or ones, before, after, dilations or ones)
+
+    def places(self, image: Sequence[int]) -> tuple[int, ...]:
+        """How many places it has along each axis of an image.
+
+        Raises:
+            InvalidValueError: it does not fit.
+        """
+        found = []
+        for axis, extent in enumerate(image):
+            reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+            room = extent + self.low[axis] + self.high[axis] - reach
+            if room < 0:
+                raise InvalidValueError(
+                    f"a window that spans {reach} does not fit {extent} with margins of "
+                    f"{self.low[axis]} and {self.high[axis]}"
+                )
+            found.append(room // self.strides[axis] + 1)
+        return tuple(found)
+
+    def indices(self) -> list[IntExpr]:
+        """Where an element of a place is in the image with its margins: of axes o and k."""
+        steps = zip(self.strides, self.dilations, strict=True)
+        return [
+            var(f"o{at}") * stride + var(f"k{at}") * dilation
+            for at, (stride, dilation) in enumerate(steps)
+        ]
+
+
+def _image(tensor: Tensor, window: Window, value: Number) -> tuple[list[Stage], str]:
+    """Stages that surround an image with its margins, and what they make."""
+    before, after = (0, 0, *window.low), (0, 0, *window.high)
+    skipped = len(tensor.shape) - len(before)
+    if not any(before + after):
+        return [], tensor.name
+    wide = [0] * skipped
+    return [padded(tensor, (*wide, *before), (*wide, *after), value, "p")], "p"
+
+
+def _cut(x: Value, window: Window) -> tuple[Value, Window]:
+    """An image and a window without negative margins, which cut it before."""
+    if min((*window.low, *window.high), default=0) >= 0:
+        return x, window
+    rest = x.rank - len(window.low)
+    low, high = ([0] * rest + [min(0, it) for it in part] for part in (window.low, window.high))
+    kept = ([max(0, it) for it in part] for part in (window.low, window.high))
+    before, after = kept
+    return pad(x, low, high), Window(
+        window.kernel, window.strides, before, after, window.dilations
+    )
+
+
+def convolution(
+    x: Value, w: Value, window: Window, groups: int = 1, dtype: str | None = None
+) -> Value:
+    """The sum of products of a window of an image with weights, over the channels of a group.
+
+    Args:
+        x: ``[n, groups * ci, *image]``.
+        w: ``[groups * co, ci, *kernel]``.
+        window: The window.
+        groups: Parts of the channels that do not mix.
+        dtype: Type of the result; that of ``x`` by default. Halves are added up in float32.
+
+    Returns:
+        ``[n, groups * co, *places]``.
+
+    Raises:
+        InvalidValueError: the shapes do not fit.
+    """
+    channels = w.shape[1] * groups
+    if x.rank != w.rank or x.shape[1] != channels or w.shape[0] % groups:
+        raise InvalidValueError(f"{w!r} are no weights of {groups} groups for {x!r}")
+    if w.shape[2:] != window.kernel:
+        raise InvalidValueError(f"{w!r} are no weights of a window of {list(window.kernel)}")
+    x, window = _cut(x, window)
+    places, wanted = window.places(x.shape[2:]), dtype or x.dtype
+    if x.size == 0 or w.size == 0:
+        shape = (x.shape[0], w.shape[0], *places)
+        return constant(np.zeros(shape, element_type(wanted).dtype), wanted)
+    if groups == 1:
+        return _convolved(x, w, window, places, wanted)
+    outer, inner = w.shape[0] // groups, w.shape[1]
+    return _grouped(x, w, window, places, (groups, outer, inner), wanted)
+
+
+def _convolved(x: Value, w: Value, window: Window, places: Sequence[int], dtype: str) -> Value:
+    axes = [Axis("n", x.shape[0]), Axis("co", w.shape[0]), *_moving(places)]
+    axes += [Axis("ci", w.shape[1], "reduce"), *_within(window)]
+    kernel = [var(axis) for axis in axis_names(len(places), "k")]
+    image = [var("n"), var("ci"), *window.indices()]
+    return _summed(
+        "convolution", x, w, window, axes, (image, [var("co"), var("ci"), *kernel]), dtype
+    )
+
+
+def _grouped(
+    x: Value,
+    w: Value,
+    window: Window,
+    places: Sequence[int],
+    parts: tuple[int, int, int],
+    dtype: str,
+) -> Value:
+    """A convolution whose groups are an axis; axes of one channel are left out."""
+    groups, outer, inner = parts
+    axes, image, weights = [Axis("n", x.shape[0]), Axis("g", groups)], [var("n")], [var("g")]
+    shapes: list[list[int]] = [[x.shape[0], groups], [groups]]
+    image.append(var("g"))
+    if outer > 1:
+        axes.append(Axis("co", outer))
+        weights.append(var("co"))
+        shapes[1].append(outer)
+    axes += _moving(places)
+    if inner > 1:
+        axes.append(Axis("ci", inner, "reduce"))
+        image.append(var("ci"))
+        weights.append(var("ci"))
+        shapes[0].append(inner)
+        shapes[1].append(inner)
+    axes += _within(window)
+    image += window.indices()
+    weights += [var(axis) for axis in axis_names(len(places), "k")]
+    x = reshape(x, [*shapes[0], *x.shape[2:]])
+    w = reshape(w, [*shapes[1], *window.kernel])
+    found = _summed("convolution", x, w, window, axes, (image, weights), dtype)
+    return reshape(found, (x.shape[0], groups * outer, *places))
+
+
+def _moving(places: Sequence[int]) -> list[Axis]:
+    return [Axis(f"o{at}", extent) for at, extent in enumerate(places)]
+
+
+def _within(window: Window) -> list[Axis]:
+    return [Axis(f"k{at}", extent, "reduce") for at, extent in enumerate(window.kernel)]
+
+
+def _summed(
+    name: str,
+    x: Value,
+    w: Value,
+    window: Window,
+    axes: Sequence[Axis],
+    indices: tuple[Sequence[IntExpr], Sequence[IntExpr]],
+    dtype: str,
+) -> Value:
+    """The sum of products of an image with its margins and of weights."""
+    total = "float32" if dtype in HALVES else dtype
+    shape = tuple(axis.extent for axis in axes if axis.kind == "spatial")
+
+    def stages(given: Sequence[Tensor]) -> list[Stage]:
+        margins, source = _image(given[0], window, 0)
+        factors: list[ScalarExpr] = []
+        for tensor, places in ((source, indices[0]), (given[1].name, indices[1])):
+            element = Load(tensor, tuple(places))
+            kind = x.dtype if tensor == source else w.dtype
+            factors.append(element if kind == total else Cast(total, element))
+        body = Binary("mul", *factors)
+        stage = Stage(Tensor("y", shape, total), tuple(axes), body, "add")
+        return rounded([*margins, stage], dtype)
+
+    return program(name, [x, w], stages)
+
+
+def convolution_integer(
+    x: Value,
+    w: Value,
+    window: Window,
+    groups: int = 1,
+    x_zero: Value | None = None,
+    w_zero: Value | None = None,
+) -> Value:
+    """A convolution (int32) of bytes less their zero points; margins are zero points.
+
+    Args:
+        x: As of :func:`convolution`.
+        w: Weights.
+        window: The window.
+        groups: Parts of the channels.
+        x_zero: One number.
+        w_zero: One number, or one for each channel of the result.
+    """
+    rank = len(window.kernel)
+    margins = [0, 0, *window.low], [0, 0, *window.high]
+    if x_zero is not None:
+        x = pad(x, *margins, value=reshape(x_zero, ()))
+        none = [0] * rank
+        window = Window(window.kernel, window.strides, none, none, window.dilations)
+    found = convolution(x, w, window, groups, "int32")
+    wide = cast(w, "int32")
+    p, q = _nonzero(x_zero), _nonzero(w_zero)
+    if p is not None:
+        sums = reshape(reduce("add", wide, range(1, w.rank), False), (-1, *[1] * rank))
+        found = binary("sub", found, binary("mul", reshape(p, ()), sums))
+    if q is not None:
+        ones = broadcast(constant(np.ones([1] * w.rank, "int8")), w.shape)
+        sums = convolution(x, ones, window, groups, "int32")
+        q = reshape(q, () if q.size == 1 else (-1, *[1] * rank))
+        found = binary("sub", found, binary("mul", sums, q))
+    if p is not None and q is not None:
+        both = binary("mul", reshape(p, ()), binary("mul", q, prod(w.shape[1:])))
+        found = binary("add", found, both)
+    return found
+
+
+def _nonzero(value: Value | None) -> Value | None:
+    """A zero point as int32; None where it is 0."""
+    known = None if value is None else value.constant
+    return (
+        None if value is None or (known is not None and not known.any()) else cast(value, "int32")
+    )
+
+
+def transposed_convolution(
+    x: Value,
+    w: Value,
+    window: Window,
+    groups: int = 1,
+    more: Sequence[int] | None = None,
+    dtype: str | None = None,
+) -> Value:
+    """What a convolution of this window gives back of its result to its image.
+
+    Args:
+        x: ``[n, groups * ci, *places]``.
+        w: ``[groups * ci, co, *kernel]``.
+        window: The window of the convolution; its margins are cut off.
+        groups: Parts of the channels that do not mix.
+        more: Further elements of the image behind each axis; 0 by default.
+        dtype: Type of the result; that of ``x`` by default.
+
+    Returns:
+        ``[n, groups * co, *image]``.
+
+    Raises:
+        InvalidValueError: the shapes do not fit.
+    """
+    rank = len(window.kernel)
+    if x.rank != w.rank or x.shape[1] != w.shape[0] or w.shape[0] % groups:
+        raise InvalidValueError(f"{w!r} are no weights of {groups} groups for {x!r}")
+    inner, outer = w.shape[0] // groups, w.shape[1]
+    turned = reshape(flip(w, range(2, w.rank)), (groups, inner, outer, *window.kernel))
+    order = (0, 2, 1, *range(3, rank + 3))
+    turned = reshape(reordered(turned, order), (groups * outer, inner, *window.kernel))
+    reach = [(k - 1) * d for k, d in zip(window.kernel, window.dilations, strict=True)]
+    extra = more or [0] * rank
+    low = [it - cut for it, cut in zip(reach, window.low, strict=True)]
+    high = [it - cut + behind for it, cut, behind in zip(reach, window.high, extra, strict=True)]
+    spread = _spread(x, window.strides)
+    return convolution(
+        spread, turned, Window.of(window.kernel, None, low, high, window.dilations), groups, dtype
+    )
+
+
+def _spread(x: Value, strides: Sequence[int]) -> Value:
+    """An image with zeros between its elements, ``strides - 1`` of them along each axis."""
+    if all(stride == 1 for stride in strides) or x.size == 0:
+        return x
+    steps = (1, 1, *strides)
+    shape = tuple((extent - 1) * step + 1 for extent, step in zip(x.shape, steps, strict=True))
+    names = axis_names(x.rank)
+
+    def stages(given: Sequence[Tensor]) -> list[Stage]:
+        body: ScalarExpr = load(
+            given[0], [var(it) // step for it, step in zip(names, steps, strict=True)]
+        )
+        for axis, step in zip(names, steps, strict=True):
+            if step > 1:
+                rest = Binary("eq", IndexValue(var(axis) % step), IndexValue(const(0)))
+                body = Select(rest, body, scalar_constant(0, x.dtype).body)
+        axes = tuple(Axis(it, extent) for it, extent in zip(names, shape, strict=True))
+        return [Stage(Tensor("y", shape, x.dtype), axes, body)]
+
+    return program("spread", [x], stages)
+
+
+def window_reduce(combiner: str, x: Value, window: Window, dtype: str | None = None) -> Value:
+    """The elements of each place of a window, combined; margins take no part.
+
+    Args:
+        combiner: ``add``, ``mul``, ``max`` or ``min``.
+        x: ``[n, c, *image]``.
+        window: The window.
+        dtype: Type of the result; that of ``x`` by default. Halves are added up in float32.
+    """
+    x, window = _cut(x, window)
+    places, wanted = window.places(x.shape[2:]), dtype or x.dtype
+    total = "float32" if wanted in HALVES and combiner in ("add", "mul") else wanted
+    axes = [Axis("n", x.shape[0]), Axis("c", x.shape[1]), *_moving(places), *_within(window)]
+    shape = (*x.shape[:2], *places)
+    identity = Stage(Tensor("y", (), x.dtype), (), Load("x", ()), combiner).identity()
+
+    def stages(given: Sequence[Tensor]) -> list[Stage]:
+        margins, source = _image(given[0], window, identity)
+        body: ScalarExpr = Load(source, (var("n"), var("c"), *window.indices()))
+        body = body if x.dtype == total else Cast(total, body)
+        stage = Stage(Tensor("y", shape, total), tuple(axes), body, combiner)
+        return rounded([*margins, stage], wanted)
+
+    return program("window", [x], stages)
+
+
+def window_arg(x: Value, window: Window) -> Value:
+    """The place (int64, flat in the image) of the first largest element of each place of a window.
+
+    NaN is before all others. Margins are never chosen.
+    """
+    image = x.shape[2:]
+    places = window.places(image)
+    axes = [Axis("n", x.shape[0]), Axis("c", x.shape[1]), *_moving(places), *_within(window)]
+    shape = (*x.shape[:2], *places)
+    here = [it - low for it, low in zip(window.indices(), window.low, strict=True)]
+    inside = _inside(here, image)
+    flat: IntExpr = const(0)
+    for index, extent in zip(here, image, strict=True):
+        flat = flat * extent + index
+    lowest = Stage(Tensor("y", (), x.dtype), (), Load("x", ()), "max").identity()
+
+    def stages(given: Sequence[Tensor]) -> list[Stage]:
+        element = Scalar(load(given[0], [var("n"), var("c"), *here]), x.dtype)
+        row = tuple(var(axis.name) for axis in axes if axis.kind == "spatial")
+        best = Scalar(Load("m", row), x.dtype)
+        chosen = element.equals(best)
+        if element.is_float:
+            chosen = chosen | element.differs(element)
+        beyond = scalar_constant(prod(image), "int64")
+        index = where(chosen, Scalar(IndexValue(flat), "int64"), beyond)
+        value = element
+        if inside is not None:
+            value = where(inside, element, lowest)
+            index = where(inside, index, beyond)
+        return [
+            Stage(Tensor("m", shape, x.dtype), tuple(axes), value.body, "max"),
+            Stage(Tensor("y", shape, "int64"), tuple(axes), index.body, "min"),
+        ]
+
+    return program("window_arg", [x], stages)
+
+
+def _inside(indices: Sequence[IntExpr], image: Sequence[int]) -> Scalar | None:
+    """Whether an element is in the image and not in its margins."""
+    found: Scalar | None = None
+    for index, extent in zip(indices, image, strict=True):
+        for op, bound in (("ge", 0), ("lt", extent)):
+            condition = Binary(op, IndexValue(index), IndexValue(const(bound)))
+            term = Scalar(condition, "bool")
+            found = term if found is None else found & term
+    return found
+
+
+def resample(x: Value, axis: int, places: np.ndarray, weights: np.ndarray) -> Value:
+    """Along an axis weighted sums of elements.
+
+    Args:
+        x: A tensor of floats.
+        axis: The axis.
+        places: ``[length, taps]``: which elements, in range.
+        weights: ``[length, taps]``: how much of each.
+    """
+    length, taps = places.shape
+    axis = axis % x.rank
+    shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
+    total = "float32" if x.dtype in HALVES else x.dtype
+    names = axis_names(x.rank)
+    here = [var(names[axis]), var("t")]
+    where_read = constant(np.asarray(places, np.int64))
+    shares = constant(np.asarray(weights, np.float64), total)
+
+    def stages(given: Sequence[Tensor]) -> list[Stage]:
+        chosen: list[ScalarExpr] = [IndexValue(var(it)) for it in names]
+        chosen[axis] = load(given[1], here)
+        element = widened(Gather(given[0].name, tuple(chosen)), x.dtype)
+        body = Binary("mul", element, load(given[2], here))
+        axes = [Axis(it, extent) for it, extent in zip(names, shape, strict=True)]
+        axes.append(Axis("t", taps, "reduce"))
+        return rounded([Stage(Tensor("y", shape, total), tuple(axes), body, "add")], x.dtype)
+
+    return program("resample", [x, where_read, shares], stages)

@@ -1,0 +1,1 @@
+"""Readers: from models of others to graphs of workloads."""

@@ -1,0 +1,83 @@
+"""Models of ONNX: files and objects, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
+
+__all__ = ["ModelFile", "open_model"]
+
+# Domains of the operators that onnxruntime writes into a file when it saves an optimised model.
+_RUNTIME_ONLY = {
+    "com.microsoft": ("FusedConv", "FusedMatMul", "FusedGemm", "NhwcMaxPool", "QLinearAdd"),
+    "com.microsoft.nchwc": (),
+    "com.ms.internal.nhwc": (),
+}
+
+
+@frozen(eq=False)
+class ModelFile:
+    """A model as its file has it.
+
+    Attributes:
+        model: The ``ModelProto``; elements of other files are not in it.
+        folder: Where other files are looked for; None of a model that is an object.
+        text: What a person calls it.
+    """
+
+    model: Any
+    folder: Path | None
+    text: str
+
+
+def open_model(source: object) -> ModelFile:
+    """A model from a path, a string that is one, or a ``ModelProto``, checked.
+
+    Raises:
+        InvalidValueError: the package ``onnx`` is missing, or the model is damaged.
+        UnsupportedWorkload: onnxruntime optimised it.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise InvalidValueError("ONNX models need the package onnx: pip install onnx") from error
+    if isinstance(source, onnx.ModelProto):
+        found = ModelFile(source, None, source.graph.name or "model")
+    elif isinstance(source, str | Path):
+        path = Path(source)
+        try:
+            model = onnx.load(str(path), load_external_data=False)
+        except Exception as error:  # errors of protobuf and of files share no class
+            raise _damaged(repr(str(path)), error) from error
+        found = ModelFile(model, path.parent, path.name)
+    else:
+        raise InvalidValueError(
+            f"an ONNX model is a path or a ModelProto, not {type(source).__name__}"
+        )
+    _refuse_optimised(found)
+    try:
+        onnx.checker.check_model(source if found.folder is None else str(source))
+    except Exception as error:  # the checker's errors share no class
+        raise _damaged(found.text, error) from error
+    return found
+
+
+def _damaged(text: str, error: Exception) -> InvalidValueError:
+    return InvalidValueError(
+        f"{text} is no valid ONNX model ({one_line(str(error))}); export it again"
+    )
+
+
+def _refuse_optimised(found: ModelFile) -> None:
+    for node in found.model.graph.node:
+        names = _RUNTIME_ONLY.get(node.domain)
+        if names is not None and (not names or node.op_type in names):
+            what = f"node {node.name or node.output[0]!r} is {node.domain}.{node.op_type}"
+            raise UnsupportedWorkload(
+                f"{found.text} was optimised by onnxruntime for itself ({what}): give the model "
+                "that was exported"
+            )

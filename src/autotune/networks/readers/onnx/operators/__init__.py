@@ -1,0 +1,42 @@
+"""What the operators of ONNX compute, in groups; each is a function of a :class:`~..call.Call`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from autotune.networks.readers.onnx.call import Operator
+from autotune.networks.readers.onnx.operators.control_flow import CONTROL_FLOW
+from autotune.networks.readers.onnx.operators.elementwise import ELEMENTWISE
+from autotune.networks.readers.onnx.operators.indexing import INDEXING
+from autotune.networks.readers.onnx.operators.normalisation import NORMALISATION
+from autotune.networks.readers.onnx.operators.products import PRODUCTS
+from autotune.networks.readers.onnx.operators.quantised import QUANTISED
+from autotune.networks.readers.onnx.operators.recurrent import RECURRENT
+from autotune.networks.readers.onnx.operators.reductions import REDUCTIONS
+from autotune.networks.readers.onnx.operators.resizing import RESIZING
+from autotune.networks.readers.onnx.operators.shapes import SHAPES
+from autotune.networks.readers.onnx.operators.signals import SIGNALS
+from autotune.networks.readers.onnx.operators.windows import WINDOWS
+
+__all__ = ["OPERATORS"]
+
+_GROUPS = (
+    ELEMENTWISE,
+    REDUCTIONS,
+    SHAPES,
+    INDEXING,
+    PRODUCTS,
+    WINDOWS,
+    NORMALISATION,
+    QUANTISED,
+    RESIZING,
+    RECURRENT,
+    SIGNALS,
+    CONTROL_FLOW,
+)
+
+OPERATORS: Mapping[tuple[str, str], Operator] = MappingProxyType(
+    {("", name): operator for group in _GROUPS for name, operator in group.items()}
+)
+"""By domain and name. Those that are missing may be functions of others (:mod:`..functions`)."""

@@ -1,0 +1,45 @@
+"""Products of floats that were bytes before they were dequantised: they are products of bytes.
+
+Where ``x = s (a - p)`` and ``w = t (b - q)``, the product of both is ``s t`` times that of
+``a - p`` and ``b - q``, which is exact in int32.
+"""
+
+from __future__ import annotations
+
+from autotune.networks.graph import Value, binary, cast, reshape
+from autotune.networks.readers.onnx.call import Call, Dequantised
+
+__all__ = ["BYTES", "byte_factors", "scaled_sums"]
+
+BYTES = ("int8", "uint8")
+
+
+def byte_factors(
+    call: Call, x: Value, w: Value, axis: int
+) -> tuple[Dequantised, Dequantised] | None:
+    """What two factors were before they were dequantised; None where one of them was not.
+
+    Args:
+        call: The node.
+        x: A factor that has one scale.
+        w: One that has one scale, or one for each index of ``axis``.
+        axis: An axis of ``w`` that the result has.
+    """
+    left, right = call.dequantised.get(x.key), call.dequantised.get(w.key)
+    if left is None or right is None or left.scale.size > 1 or (left.zero and left.zero.size > 1):
+        return None
+    return (left, right) if right.scale.size == 1 or right.axis == axis % w.rank else None
+
+
+def scaled_sums(total: Value, left: Dequantised, right: Dequantised, behind: int) -> Value:
+    """Sums of products of bytes as the floats that they stand for.
+
+    Args:
+        total: The sums (int32).
+        left: The factor with one scale.
+        right: The other one.
+        behind: How many axes of the sums are behind that of several scales.
+    """
+    scale = binary("mul", reshape(left.scale, ()), right.scale)
+    column = () if scale.size == 1 else (-1, *[1] * behind)
+    return binary("mul", cast(total, scale.dtype), reshape(scale, column))

@@ -1,0 +1,373 @@
+"""Images resized, and sampled at places between their elements."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from attrs import frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.element_types import element_type
+from autotune.networks.graph import (
+    Scalar,
+    Value,
+    binary,
+    broadcast,
+    cast,
+    clamp,
+    constant,
+    einsum,
+    elementwise,
+    maximum,
+    mean,
+    minimum,
+    reduce,
+    resample,
+    reshape,
+    select,
+    slice_axis,
+    take,
+    take_along,
+    unary,
+    where,
+)
+from autotune.networks.readers.onnx.call import Call, Operator
+from autotune.networks.readers.onnx.operators.shapes import vector
+from autotune.networks.readers.onnx.operators.windows import convolution_window
+from autotune.networks.readers.onnx.resize_weights import AxisResize, Interpolation
+
+__all__ = ["RESIZING"]
+
+_CROPS = "tf_crop_and_resize"
+# Versions of Resize before this one know scales only, and divide places by them.
+_FIRST_WITH_SIZES = 11
+
+
+def _resize(call: Call) -> Value:
+    x, new = call[0], call.kind == "Resize" and call.since >= _FIRST_WITH_SIZES
+    axes = [at % x.rank for at in call.attribute("axes") or range(x.rank)]
+    mode = call.attribute("mode", "nearest").replace("bilinear", "linear")
+    how = Interpolation(mode, "asymmetric", "floor")
+    if new:
+        how = Interpolation(
+            mode,
+            call.attribute("coordinate_transformation_mode"),
+            call.attribute("nearest_mode"),
+            call.attribute("cubic_coeff_a"),
+            bool(call.attribute("antialias", 0)),
+            bool(call.attribute("exclude_outside")),
+            call.attribute("extrapolation_value", 0.0),
+        )
+    regions = [(0.0, 1.0)] * len(axes)
+    if how.coordinates == _CROPS:
+        regions = [(float(a), float(b)) for a, b in call.known(1).reshape(2, -1).T]
+    changes = _changes(call, x, axes, new)
+    if not element_type(x.dtype).is_float and mode != "nearest":
+        found = _resized(cast(x, "float64"), axes, changes, regions, how)
+        return cast(found, x.dtype)
+    return _resized(x, axes, changes, regions, how)
+
+
+def _changes(call: Call, x: Value, axes: Sequence[int], new: bool) -> list[tuple[int, float]]:
+    """The new length of each axis, and its scale."""
+    extents = [x.shape[at] for at in axes]
+    sizes = call.get(3) if new else None
+    if sizes is not None and sizes.size:
+        wanted = call.ints(3)
+        ratios = [to / extent for to, extent in zip(wanted, extents, strict=True)]
+        policy = call.attribute("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            ratios = [ratio] * len(ratios)
+            wanted = [math.floor(ratio * extent + 0.5) for extent in extents]
+        return list(zip(wanted, ratios, strict=True))
+    scales = call.attribute("scales")
+    if scales is None:
+        scales = [float(it) for it in call.known(2 if new else 1).ravel()]
+    return [
+        (math.floor(extent * scale), scale) for extent, scale in zip(extents, scales, strict=True)
+    ]
+
+
+def _resized(
+    x: Value,
+    axes: Sequence[int],
+    changes: Sequence[tuple[int, float]],
+    regions: Sequence[tuple[float, float]],
+    how: Interpolation,
+) -> Value:
+    for at, (to, scale), region in zip(axes, changes, regions, strict=True):
+        if (to, region) == (x.shape[at], (0.0, 1.0)) and math.isclose(scale, 1):
+            continue
+        matrix, added = how.weights(AxisResize(x.shape[at], to, scale, region))
+        count = max(1, int((matrix != 0).sum(1).max(initial=0)))
+        places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :count]
+        weights = np.take_along_axis(matrix, places, 1)
+        if count == 1 and (weights == 1).all():
+            x = take(x, vector(places[:, 0]), at)
+            continue
+        x = resample(x, at, places, weights)
+        if added.any():
+            column = added.reshape(-1, *[1] * (x.rank - at - 1))
+            # What is outside along one axis is so whatever another one has there.
+            x = select(constant(column != 0), how.outside, x)
+    return x
+
+
+@frozen(eq=False)
+class _Image:
+    """An image whose elements are read at places that are computed.
+
+    Attributes:
+        flat: ``[n, c, elements]``.
+        extents: Of the image.
+    """
+
+    flat: Value
+    extents: tuple[int, ...]
+
+    def at(self, places: Sequence[Value], outside: bool) -> Value:
+        """Elements ``[n, c, p]`` at whole places ``[n, p]`` of each axis.
+
+        Args:
+            places: Indices (int64).
+            outside: Whether places outside are 0, in place of the nearest element.
+        """
+        index: Value | None = None
+        inside: Value | None = None
+        for place, extent in zip(places, self.extents, strict=True):
+            near = clamp(place, 0, extent - 1)
+            index = near if index is None else binary("add", binary("mul", index, extent), near)
+            here = elementwise(lambda it, last=extent - 1: (it >= 0) & (it <= last), place)
+            inside = here if inside is None else binary("and", inside, here)
+        assert index is not None and inside is not None
+        shape = (*self.flat.shape[:2], index.shape[-1])
+        batch = (index.shape[0], 1, index.shape[-1])
+        found = take_along(self.flat, broadcast(reshape(index, batch), shape), 2)
+        if not outside:
+            return found
+        return elementwise(lambda c, it: where(c, it, 0), reshape(inside, batch), found)
+
+    def linear(self, places: Sequence[Value], outside: bool, combiner: str = "add") -> Value:
+        """Elements at places between others, by the distance from those around."""
+        return self.interpolated(places, outside, (0, 1), _linear_weights, combiner=combiner)
+
+    def interpolated(
+        self,
+        places: Sequence[Value],
+        outside: bool,
+        steps: Sequence[int],
+        weights: Callable[[Scalar, int], Scalar],
+        found_place: Callable[[Value, int], Value] = lambda place, axis: place,
+        combiner: str = "add",
+    ) -> Value:
+        """The elements around each place, times weights, added up or else combined."""
+        total: Value | None = None
+        for corner in itertools.product(steps, repeat=len(places)):
+            part = self.product(places, outside, corner, weights, found_place)
+            total = part if total is None else binary(combiner, total, part)
+        assert total is not None
+        return total
+
+    def product(
+        self,
+        places: Sequence[Value],
+        outside: bool,
+        corner: Sequence[int],
+        weights: Callable[[Scalar, int], Scalar],
+        found_place: Callable[[Value, int], Value],
+    ) -> Value:
+        """The elements some steps away from each place, times their weights."""
+        factor: Value | None = None
+        whole = []
+        for axis, (place, step) in enumerate(zip(places, corner, strict=True)):
+            floor = unary("floor", place)
+            share = elementwise(lambda it, low, at=step: weights(it - low, at), place, floor)
+            factor = share if factor is None else binary("mul", factor, share)
+            whole.append(cast(found_place(binary("add", floor, step), axis), "int64"))
+        assert factor is not None
+        element = self.at(whole, outside)
+        return binary(
+            "mul", element, reshape(cast(factor, element.dtype), (-1, 1, factor.shape[1]))
+        )
+
+
+def _linear_weights(apart: Scalar, step: int) -> Scalar:
+    return apart if step else 1 - apart
+
+
+def _cubic_weights(apart: Scalar, step: int) -> Scalar:
+    away = (apart - step).call("abs")
+    a = -0.75
+    near = ((away * (a + 2) - (a + 3)) * away) * away + 1
+    far = ((away * a - 5 * a) * away + 8 * a) * away - 4 * a
+    return where(away <= 1, near, far)
+
+
+def _image(x: Value) -> _Image:
+    return _Image(reshape(x, (*x.shape[:2], -1)), x.shape[2:])
+
+
+def _reflected(place: Value, low: float, high: float) -> Value:
+    """Within bounds, turned around at them as often as need be."""
+    span = high - low
+    if span <= 0:
+        return binary("mul", place, 0.0)
+
+    def turned(it: Scalar) -> Scalar:
+        away = (it - low).call("abs")
+        rest = away % (2 * span)
+        return minimum(rest, -rest + 2 * span) + low
+
+    return elementwise(turned, place)
+
+
+def _grid_sample(call: Call) -> Value:
+    x, grid = call[0], call[1]
+    corners = bool(call.attribute("align_corners"))
+    padding, mode = call.attribute("padding_mode"), call.attribute("mode")
+    mode = mode.replace("bilinear", "linear").replace("bicubic", "cubic")
+    rank, shape = x.rank - 2, grid.shape[1:-1]
+    wide = cast(grid, "float32") if grid.dtype in ("float16", "bfloat16") else grid
+    flat = reshape(wide, (grid.shape[0], -1, rank))
+    places = []
+    for axis, extent in enumerate(x.shape[2:]):
+        at = reshape(slice_axis(flat, 2, rank - 1 - axis, rank - axis), flat.shape[:2])
+        scale, shift = ((extent - 1) / 2, 0.0) if corners else (extent / 2, -0.5)
+        places.append(elementwise(lambda it, by=scale, more=shift: (it + 1) * by + more, at))
+    outside = padding == "zeros"
+
+    def inside(place: Value, axis: int) -> Value:
+        """A place by the mode of what is outside."""
+        extent = x.shape[2 + axis]
+        if padding == "reflection":
+            low, high = (0, extent - 1) if corners else (-0.5, extent - 0.5)
+            place = _reflected(place, low, high)
+        return place if outside else clamp(place, 0, extent - 1)
+
+    image = _image(x)
+    if mode == "cubic":
+        found = image.interpolated(places, outside, (-1, 0, 1, 2), _cubic_weights, inside)
+    else:
+        places = [inside(place, axis) for axis, place in enumerate(places)]
+        if mode == "nearest":
+            found = image.at([cast(unary("round", it), "int64") for it in places], outside)
+        else:
+            found = image.linear(places, outside)
+    return reshape(found, (*x.shape[:2], *shape))
+
+
+def _roi_align(call: Call) -> Value:
+    x, rois, batch = call[0], call[1], call[2]
+    ratio = int(call.attribute("sampling_ratio"))
+    if ratio <= 0:
+        raise UnsupportedWorkload(
+            "how many samples it takes depends on data: export it with a sampling_ratio"
+        )
+    counts = int(call.attribute("output_height")), int(call.attribute("output_width"))
+    half = call.attribute("coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
+    scale = float(call.attribute("spatial_scale"))
+    places = []
+    for axis, (low, high, count) in enumerate(zip((1, 0), (3, 2), counts, strict=True)):
+        start, end = (reshape(slice_axis(rois, 1, it, it + 1), (-1, 1)) for it in (low, high))
+        shift = 0.5 if half else 0.0
+        steps = (np.arange(count * ratio) + 0.5) / ratio
+
+        def place(
+            first: Scalar, last: Scalar, at: Scalar, shift: float = shift, count: int = count
+        ) -> Scalar:
+            begin = first * scale - shift
+            length = last * scale - shift - begin
+            wide = length if half else maximum(length, 1)
+            return begin + at * (wide / count)
+
+        along = elementwise(place, start, end, constant(steps[None, :], rois.dtype))
+        shape = [along.shape[0], 1, 1]
+        shape[1 + axis] = -1
+        places.append(reshape(along, shape))
+    shape3 = (rois.shape[0], counts[0] * ratio, counts[1] * ratio)
+    flat = [reshape(broadcast(it, shape3), (shape3[0], -1)) for it in places]
+    chosen = take(x, batch, 0)
+    found = _between_borders(chosen, flat, call.attribute("mode") == "max")
+    parts = (*found.shape[:2], counts[0], ratio, counts[1], ratio)
+    if call.attribute("mode") == "max":
+        return reduce("max", reshape(found, parts), [3, 5], keepdims=False)
+    return mean(reshape(found, parts), [3, 5], keepdims=False)
+
+
+def _between_borders(x: Value, places: Sequence[Value], largest: bool) -> Value:
+    """Elements between others; 0 where a place is more than 1 outside of the image.
+
+    With ``largest`` it is the largest of the four products that a sum would have.
+    """
+    valid: Value | None = None
+    clamped = []
+    for place, extent in zip(places, x.shape[2:], strict=True):
+        here = elementwise(lambda it, end=extent: (it >= -1) & (it <= end), place)
+        valid = here if valid is None else binary("and", valid, here)
+        clamped.append(clamp(place, 0, extent - 1))
+    assert valid is not None
+    found = _image(x).linear(clamped, False, "max" if largest else "add")
+    mask = reshape(valid, (valid.shape[0], 1, -1))
+    return elementwise(lambda c, it: where(c, it, 0), mask, found)
+
+
+def _deform_conv(call: Call) -> Value:
+    """A convolution whose window reads at places that are shifted by data."""
+    x, w, offset, mask = call[0], call[1], call[2], call.get(4)
+    window = convolution_window(call, x, w)
+    groups, offset_groups = call.attribute("group"), call.attribute("offset_group")
+    kernel, (n, channels) = window.kernel, x.shape[:2]
+    rank, taps = len(kernel), math.prod(kernel)
+    places = window.places(x.shape[2:])
+    shifts = reshape(offset, (n * offset_groups, taps, rank, *places))
+    flat = []
+    for axis in range(rank):
+        grid_shape = [1] * (2 * rank)
+        grid_shape[axis], grid_shape[rank + axis] = kernel[axis], places[axis]
+        base = np.add.outer(
+            np.arange(kernel[axis]) * window.dilations[axis],
+            np.arange(places[axis]) * window.strides[axis] - window.low[axis],
+        ).reshape(grid_shape)
+        whole = np.broadcast_to(base, (*kernel, *places)).reshape(1, taps, *places)
+        shift = reshape(slice_axis(shifts, 2, axis, axis + 1), (n * offset_groups, taps, *places))
+        place = binary("add", shift, constant(np.ascontiguousarray(whole), offset.dtype))
+        flat.append(reshape(place, (n * offset_groups, -1)))
+    apart = reshape(x, (n * offset_groups, channels // offset_groups, *x.shape[2:]))
+    found = _image(apart).linear(flat, True)
+    parts = (n, offset_groups, channels // offset_groups, taps, math.prod(places))
+    found = reshape(found, parts)
+    if mask is not None:
+        found = binary("mul", found, reshape(mask, (n, offset_groups, 1, taps, -1)))
+    found = reshape(found, (n, groups, channels // groups, taps, -1))
+    weights = reshape(w, (groups, w.shape[0] // groups, w.shape[1], taps))
+    result = reshape(einsum("ngctp,goct->ngop", found, weights), (n, w.shape[0], *places))
+    bias = call.get(3)
+    return result if bias is None else binary("add", result, reshape(bias, (-1, *[1] * rank)))
+
+
+def _affine_grid(call: Call) -> Value:
+    theta, size = call[0], call.ints(1)
+    image, corners = size[2:], bool(call.attribute("align_corners"))
+    axes = []
+    for extent in image:
+        steps = np.arange(extent)
+        span = max(extent - 1, 1)
+        axes.append(steps * 2 / span - 1 if corners else (2 * steps + 1) / extent - 1)
+    grid = np.meshgrid(*axes, indexing="ij")
+    points = np.stack([*grid[::-1], np.ones(image)], -1).reshape(-1, len(image) + 1)
+    found = einsum("pk,nrk->npr", constant(points, theta.dtype), theta)
+    return reshape(found, (size[0], *image, len(image)))
+
+
+RESIZING: Mapping[str, Operator] = {
+    "Resize": _resize,
+    "Upsample": _resize,
+    "GridSample": _grid_sample,
+    "AffineGrid": _affine_grid,
+    "RoiAlign": _roi_align,
+    "DeformConv": _deform_conv,
+}

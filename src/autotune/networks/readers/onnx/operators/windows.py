@@ -1,0 +1,287 @@
+"""Convolutions and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.element_types import element_type
+from autotune.networks.graph import (
+    Value,
+    Window,
+    binary,
+    broadcast,
+    cast,
+    constant,
+    convolution,
+    convolution_integer,
+    mean,
+    pad,
+    reduce,
+    reshape,
+    scatter_along,
+    slice_axis,
+    transposed_convolution,
+    unary,
+    window_arg,
+    window_reduce,
+)
+from autotune.networks.readers.onnx.call import Call, Operator
+from autotune.networks.readers.onnx.operators.byte_products import byte_factors, scaled_sums
+from autotune.networks.readers.onnx.operators.shapes import vector
+
+__all__ = ["WINDOWS", "convolution_window"]
+
+
+def convolution_window(call: Call, x: Value, w: Value) -> Window:
+    """The window of a convolution, by its attributes and weights."""
+    kernel = call.attribute("kernel_shape") or w.shape[2:]
+    return _window(call, x.shape[2:], kernel)
+
+
+def _window(call: Call, image: Sequence[int], kernel: Sequence[int]) -> Window:
+    """A window by the attributes that convolutions and pools share."""
+    rank = len(image)
+    strides = call.attribute("strides") or [1] * rank
+    dilations = call.attribute("dilations") or [1] * rank
+    pads = call.attribute("pads") or [0] * (2 * rank)
+    low, high = list(pads[:rank]), list(pads[rank:])
+    how = call.attribute("auto_pad", "NOTSET")
+    for at in range(rank if how != "NOTSET" else 0):
+        reach = (kernel[at] - 1) * dilations[at] + 1
+        total = max(0, (-(-image[at] // strides[at]) - 1) * strides[at] + reach - image[at])
+        total = 0 if how == "VALID" else total
+        low[at] = -(-total // 2) if how == "SAME_LOWER" else total // 2
+        high[at] = total - low[at]
+    return Window(kernel, strides, low, high, dilations)
+
+
+def _with_bias(found: Value, bias: Value | None) -> Value:
+    if bias is None:
+        return found
+    return binary("add", found, reshape(bias, (-1, *[1] * (found.rank - 2))))
+
+
+def _conv(call: Call) -> Value:
+    x, w = call[0], call[1]
+    window, groups = convolution_window(call, x, w), call.attribute("group", 1)
+    pair = byte_factors(call, x, w, 0)
+    if pair is None:
+        return _with_bias(convolution(x, w, window, groups), call.get(2))
+    a, b = pair
+    total = convolution_integer(a.stored, b.stored, window, groups, a.zero, b.zero)
+    return _with_bias(scaled_sums(total, a, b, x.rank - 2), call.get(2))
+
+
+def _conv_integer(call: Call) -> Value:
+    x, w = call[0], call[1]
+    window, groups = convolution_window(call, x, w), call.attribute("group", 1)
+    return convolution_integer(x, w, window, groups, call.get(2), call.get(3))
+
+
+def _conv_transpose(call: Call) -> Value:
+    x, w = call[0], call[1]
+    image, kernel = x.shape[2:], call.attribute("kernel_shape") or w.shape[2:]
+    rank = len(image)
+    strides = call.attribute("strides") or [1] * rank
+    dilations = call.attribute("dilations") or [1] * rank
+    more = list(call.attribute("output_padding") or [0] * rank)
+    pads = call.attribute("pads") or [0] * (2 * rank)
+    low, high = list(pads[:rank]), list(pads[rank:])
+    how, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
+    if how == "VALID":
+        low, high = [0] * rank, [0] * rank
+    elif how != "NOTSET" and wanted is None:
+        wanted = [extent * stride for extent, stride in zip(image, strides, strict=True)]
+    for at, length in enumerate(list(wanted or [])[-rank:]):
+        reach = (kernel[at] - 1) * dilations[at] + 1
+        total = strides[at] * (image[at] - 1) + more[at] + reach - length
+        low[at] = total // 2 if how == "SAME_UPPER" else total - total // 2
+        high[at] = total - low[at]
+    window = Window(kernel, strides, low, high, dilations)
+    groups = call.attribute("group", 1)
+    return _with_bias(transposed_convolution(x, w, window, groups, more), call.get(2))
+
+
+def _pool_window(call: Call, x: Value) -> tuple[Window, tuple[int, ...]]:
+    """The window of a pool, and by how much its margins behind grow to take part ones in."""
+    image = x.shape[2:]
+    window = _window(call, image, call.attribute("kernel_shape"))
+    if not call.attribute("ceil_mode") or call.attribute("auto_pad", "NOTSET") != "NOTSET":
+        return window, (0,) * len(image)
+    more = []
+    for at, extent in enumerate(image):
+        stride, low = window.strides[at], window.low[at]
+        reach = (window.kernel[at] - 1) * window.dilations[at] + 1
+        room = extent + low + window.high[at] - reach
+        count = -(-room // stride) + 1
+        if (count - 1) * stride >= extent + low:
+            count -= 1
+        more.append(max(0, (count - 1) * stride - room))
+    return window, tuple(more)
+
+
+def _grown(window: Window, more: Sequence[int]) -> Window:
+    high = [it + extra for it, extra in zip(window.high, more, strict=True)]
+    return Window(window.kernel, window.strides, window.low, high, window.dilations)
+
+
+def _max_pool(call: Call) -> list[Value]:
+    x = call[0]
+    window = _grown(*_pool_window(call, x))
+    found = [window_reduce("max", x, window)]
+    if not call.wants(1):
+        return found
+    image = x.shape[2:]
+    places = window_arg(x, window)
+    if call.attribute("storage_order"):
+        places = _by_columns(places, image)
+    channels = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(image))
+    return [*found, binary("add", places, vector(channels * math.prod(image)))]
+
+
+def _by_columns(places: Value, image: Sequence[int]) -> Value:
+    """Places counted along the first axis first."""
+    rows = math.prod(image)
+    found: Value | None = None
+    step = 1
+    for extent in image:
+        rows //= extent
+        index = binary("mod", binary("div", places, rows), extent)
+        part = binary("mul", index, step)
+        found = part if found is None else binary("add", found, part)
+        step *= extent
+    return places if found is None else found
+
+
+def _average_pool(call: Call) -> Value:
+    x = call[0]
+    window, more = _pool_window(call, x)
+    total = window_reduce("add", x, _grown(window, more), _wide(x))
+    if call.attribute("count_include_pad"):
+        # What part windows have beyond the margins does not count.
+        image = [sum(it) for it in zip(window.low, x.shape[2:], window.high, strict=True)]
+        none = [0] * len(image)
+        around = Window(window.kernel, window.strides, none, more, window.dilations)
+    else:
+        image, around = list(x.shape[2:]), _grown(window, more)
+    ones = constant(np.ones((1, 1, *image)), total.dtype)
+    return cast(binary("div", total, window_reduce("add", ones, around)), x.dtype)
+
+
+def _wide(x: Value) -> str:
+    return "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
+
+
+def _powers(x: Value, p: float) -> Value:
+    wide = unary("abs", cast(x, _wide(x)))
+    return binary("mul", wide, wide) if p == 2 else wide if p == 1 else binary("pow", wide, p)
+
+
+def _root(x: Value, p: float) -> Value:
+    return unary("sqrt", x) if p == 2 else x if p == 1 else binary("pow", x, 1 / p)
+
+
+def _lp_pool(call: Call) -> Value:
+    x, p = call[0], call.attribute("p")
+    total = window_reduce("add", _powers(x, p), _grown(*_pool_window(call, x)))
+    return cast(_root(total, p), x.dtype)
+
+
+def _global(kind: str, call: Call) -> Value:
+    x = call[0]
+    axes = list(range(2, x.rank))
+    if kind == "max":
+        return reduce("max", x, axes)
+    if kind == "mean":
+        return mean(x, axes)
+    p = call.attribute("p", 2)
+    return cast(_root(reduce("add", _powers(x, p), axes), p), x.dtype)
+
+
+def _max_unpool(call: Call) -> Value:
+    x, places = call[0], call[1]
+    kernel = call.attribute("kernel_shape")
+    rank = len(kernel)
+    strides = call.attribute("strides") or [1] * rank
+    pads = call.attribute("pads") or [0] * (2 * rank)
+    image = [
+        (extent - 1) * strides[at] - pads[at] - pads[at + rank] + kernel[at]
+        for at, extent in enumerate(x.shape[2:])
+    ]
+    shape = (*x.shape[:2], *image)
+    zeros = constant(np.zeros(math.prod(shape), element_type(x.dtype).dtype), x.dtype)
+    flat = scatter_along(zeros, reshape(places, (-1,)), reshape(x, (-1,)), 0)
+    found = reshape(flat, shape)
+    if call.get(2) is None:
+        return found
+    wanted = call.ints(2)
+    grown = [max(0, want - have) for want, have in zip(wanted, shape, strict=True)]
+    found = pad(found, [0] * len(wanted), grown)
+    for axis, extent in enumerate(wanted):
+        found = slice_axis(found, axis, 0, extent)
+    return found
+
+
+def _lrn(call: Call) -> Value:
+    x, size = call[0], call.attribute("size")
+    apart = reshape(x, (x.shape[0], 1, x.shape[1], -1))
+    low, high = [(size - 1) // 2, 0], [size // 2, 0]
+    total = window_reduce("add", _powers(apart, 2), Window.of([size, 1], None, low, high))
+    scaled = binary("mul", total, call.attribute("alpha") / size)
+    norm = binary("pow", binary("add", scaled, call.attribute("bias")), call.attribute("beta"))
+    return reshape(cast(binary("div", cast(apart, _wide(x)), norm), x.dtype), x.shape)
+
+
+def _col2im(call: Call) -> Value:
+    """Blocks added where they came from: the reverse of cutting an image into them."""
+    x, image, block = call[0], call.ints(1), call.ints(2)
+    rank = len(image)
+    strides = call.attribute("strides") or [1] * rank
+    dilations = call.attribute("dilations") or [1] * rank
+    pads = call.attribute("pads") or [0] * (2 * rank)
+    whole = [extent + pads[at] + pads[at + rank] for at, extent in enumerate(image)]
+    window = Window(block, strides, [0] * rank, [0] * rank, dilations)
+    flat = np.zeros((*block, *window.places(whole)), np.int64)
+    for at in range(rank):
+        shape = [1] * (2 * rank)
+        shape[at], shape[rank + at] = flat.shape[at], flat.shape[rank + at]
+        place = np.add.outer(
+            np.arange(flat.shape[at]) * dilations[at],
+            np.arange(flat.shape[rank + at]) * strides[at],
+        )
+        flat = flat * whole[at] + place.reshape(shape)
+    channels = x.shape[1] // math.prod(block)
+    data = reshape(x, (x.shape[0], channels, -1))
+    zeros = np.zeros((*data.shape[:2], math.prod(whole)), element_type(x.dtype).dtype)
+    places = broadcast(vector(flat.reshape(1, 1, -1)), data.shape)
+    found = scatter_along(constant(zeros, x.dtype), places, data, 2, "add")
+    found = reshape(found, (*data.shape[:2], *whole))
+    none = [0, 0]
+    low, high = [-it for it in pads[:rank]], [-it for it in pads[rank:]]
+    return pad(found, [*none, *low], [*none, *high])
+
+
+def _roi_pool(call: Call) -> Value:
+    raise UnsupportedWorkload("regions that are rounded to whole elements are not supported")
+
+
+WINDOWS: Mapping[str, Operator] = {
+    "Conv": _conv,
+    "ConvInteger": _conv_integer,
+    "ConvTranspose": _conv_transpose,
+    "MaxPool": _max_pool,
+    "AveragePool": _average_pool,
+    "LpPool": _lp_pool,
+    "GlobalMaxPool": partial(_global, "max"),
+    "GlobalAveragePool": partial(_global, "mean"),
+    "GlobalLpPool": partial(_global, "lp"),
+    "MaxUnpool": _max_unpool,
+    "MaxRoiPool": _roi_pool,
+    "LRN": _lrn,
+    "Col2Im": _col2im,
+}

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import InvalidValueError
+from autotune.networks.graph import (
+    Graph,
+    Value,
+    constant,
+    evaluate,
+    gather_nd,
+    input_value,
+    one_hot,
+    scatter_along,
+    scatter_nd,
+    take,
+    take_along,
+)
+from tests.support.network_graphs import check_compiled, drawn, folded
+
+
+@settings(max_examples=25)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    places=st.lists(st.integers(1, 3), max_size=2),
+    data=st.data(),
+)
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint8"])
+def test_elements_are_taken_as_by_numpy(
+    kind: str, shape: list[int], places: list[int], data: st.DataObject
+) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    low = 0 if kind == "uint8" else -shape[axis]
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = drawn(shape, "float32", special=True)
+    indices = rng.integers(low, shape[axis], places).astype(kind)
+    (found,) = folded(lambda a, i: take(a, i, axis), x, indices)
+    np.testing.assert_array_equal(found, np.take(x, indices.astype(int), axis), strict=True)
+    along = rng.integers(low, shape[axis], [*shape[:axis], 2, *shape[axis + 1 :]]).astype(kind)
+    (found,) = folded(lambda a, i: take_along(a, i, axis), x, along)
+    wrapped = np.where(along < 0, along + shape[axis], along).astype(int)
+    np.testing.assert_array_equal(found, np.take_along_axis(x, wrapped, axis))
+    depth = data.draw(st.integers(1, len(shape)))
+    many = np.stack([rng.integers(0, it, places) for it in shape[:depth]], -1).astype(kind)
+    (found,) = folded(gather_nd, x, many)
+    np.testing.assert_array_equal(found, x[tuple(np.moveaxis(many.astype(int), -1, 0))])
+
+
+def test_batches_are_indexed_one_by_one() -> None:
+    x, indices = drawn((2, 3, 4), "int64"), np.array([[[2, 1]], [[0, -1]]])
+    (found,) = folded(lambda a, i: gather_nd(a, i, 1), x, indices)
+    assert found.tolist() == [[x[0, 2, 1]], [x[1, 0, 3]]]
+
+
+def test_updates_are_written_or_combined() -> None:
+    x, indices = np.zeros((2, 3), np.float32), np.array([[0, -1, 0], [1, 1, 1]])
+    updates = np.arange(6, dtype=np.float32).reshape(2, 3)
+    written, added = folded(
+        lambda a, i, u: [scatter_along(a, i, u, 1), scatter_along(a, i, u, 1, "add")],
+        x, indices, updates,
+    )  # fmt: skip
+    assert added.tolist() == [[2, 0, 1], [0, 12, 0]] and written.tolist() == [[2, 0, 1], [0, 5, 0]]
+    (found,) = folded(
+        lambda a, i, u: scatter_nd(a, i, u, "max"), x, np.array([[1], [-1]]), updates
+    )
+    assert found.tolist() == [[0, 0, 0], [3, 4, 5]]
+
+
+def test_one_hot_leaves_out_what_is_out_of_range() -> None:
+    (found,) = folded(
+        lambda i, off, on: one_hot(i, 3, off, on, 0),
+        np.array([0, -1, 7], np.int8), np.float32(1), np.float32(5),
+    )  # fmt: skip
+    assert found.T.tolist() == [[5, 1, 1], [1, 1, 5], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("index", [-4, 3])
+def test_an_index_out_of_range_is_an_error_before_anything_runs(index: int) -> None:
+    x, i = input_value("x", (3, 5), "float32"), input_value("i", (2,), "int64")
+    graph = Graph((x, i), {"y": take(x, i, 0)})
+    with pytest.raises(InvalidValueError, match=f"take: index {index} is not from -3 to 2"):
+        evaluate(graph, {"x": drawn((3, 5), "float32"), "i": np.array([0, index])})
+    with pytest.raises(InvalidValueError, match="index 3 is not"):
+        gather_nd(x, constant(np.array([[3, 4]])))
+    assert gather_nd(x, constant(np.array([[2, 4]]))).shape == (1,)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bool"])
+def test_compiled_indices_are_right(dtype: str) -> None:
+    x, indices = drawn((5, 18), dtype), np.array([[0, -1], [4, 2], [-5, 3]])
+
+    def build(a: Value, i: Value) -> list[Value]:
+        return [take(a, i, 0), take(a, i, 1), gather_nd(a, i)]
+
+    check_compiled(build, (x, dtype), (indices, "int64"))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2), (3,)])
+def test_updates_are_as_many_as_places(shape: tuple[int, ...]) -> None:
+    x, updates = input_value("x", (4, 2), "float32"), input_value("u", shape, "float32")
+    places = input_value("i", (3, 2), "int64")
+    with pytest.raises(InvalidValueError, match="no updates"):
+        scatter_along(x, places, updates, 0)
+    with pytest.raises(InvalidValueError, match="no updates"):
+        scatter_nd(x, input_value("i", (5, 1), "int64"), updates)
+
+
+def test_updates_are_combined_in_known_ways_only() -> None:
+    x = input_value("x", (4,), "float32")
+    with pytest.raises(InvalidValueError, match="no combiner 'mean'"):
+        scatter_along(x, input_value("i", (4,), "int64"), x, 0, "mean")

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import batch_matmul, gemm
+from autotune.networks.graph import Value, constant, einsum, input_value, matmul, matmul_integer
+from tests.support.network_graphs import check_compiled, drawn, folded, numbers
+
+PRODUCTS = [
+    ((3, 4), (4, 5)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((4,), (4,)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((6, 1, 3, 4), (2, 4, 5)),
+    ((3, 4), (2, 4, 5)),
+    ((2, 3, 4), (4,)),
+    ((3, 0), (0, 5)),
+    ((2, 1, 1), (1, 1)),
+]
+EQUATIONS = [
+    ("ij,jk->ik", (2, 3), (3, 4)),
+    ("ii->i", (3, 3)),
+    ("ii", (3, 3)),
+    ("...ij,...jk->...ik", (2, 2, 3), (3, 4)),
+    ("bij,bjk->kib", (5, 2, 3), (5, 3, 4)),
+    ("i,j,k->kij", (2,), (3,), (4,)),
+    ("ij->", (2, 3)),
+    ("abc,c", (2, 3, 4), (4,)),
+    ("ij,ij->", (2, 3), (2, 3)),
+    ("...ii->...i", (2, 3, 3)),
+    ("ab,bc,cd->ad", (2, 3), (3, 4), (4, 5)),
+]
+
+
+@pytest.mark.parametrize("shapes", PRODUCTS)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_products_are_those_of_numpy(shapes: tuple[tuple[int, ...], ...], dtype: str) -> None:
+    left, right = (drawn(shape, dtype, at) for at, shape in enumerate(shapes))
+    (found,) = folded(matmul, left, right)
+    np.testing.assert_allclose(found, left @ right, rtol=1e-5, atol=1e-5)
+    assert found.shape == (left @ right).shape and found.dtype == dtype
+
+
+@pytest.mark.parametrize("case", EQUATIONS, ids=lambda it: it[0])
+def test_sums_are_those_of_numpy(case: tuple[Any, ...]) -> None:
+    equation, *shapes = case
+    given = [drawn(shape, "float64", at) for at, shape in enumerate(shapes)]
+    (found,) = folded(lambda *values: einsum(equation, *values), *given)
+    wanted = np.einsum(equation, *given)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    assert found.shape == np.shape(wanted)
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+@pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+def test_zero_points_are_subtracted_exactly(kinds: tuple[str, str], data: st.DataObject) -> None:
+    """One number, or one for each row and column; products of 255 are not saturated."""
+    rows, depth, columns = (data.draw(st.integers(1, 4)) for _ in range(3))
+    left, right = drawn((2, rows, depth), kinds[0], rows), drawn((depth, columns), kinds[1], 7)
+    p = drawn(data.draw(st.sampled_from([(), (rows,)])), kinds[0], 8)
+    q = drawn(data.draw(st.sampled_from([(), (columns,)])), kinds[1], 9)
+    (found,) = folded(matmul_integer, left, right, p, q)
+    first = left.astype(np.int32) - (p[:, None] if p.ndim else p).astype(np.int32)
+    np.testing.assert_array_equal(found, first @ (right.astype(np.int32) - q.astype(np.int32)))
+
+
+def test_products_of_bytes_are_programs_of_bytes() -> None:
+    """What a constant has to do with zero points is known before anything runs."""
+    x, w = input_value("x", (3, 4), "uint8"), constant(drawn((4, 5), "int8"))
+    made = matmul_integer(x, w, constant(np.uint8(3)))
+    assert made.node is not None and made.node.label == "sub"
+    product, zero = made.node.operands
+    assert zero.constant is not None and product.node is not None
+    built = gemm(m=3, n=5, k=4, dtype="u8s8s32").with_constants("B")
+    assert product.node.operation.digest == built.digest  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_matrices_are_the_workloads_of_their_builders(dtype: str) -> None:
+    x, y = input_value("x", (3, 4), dtype), input_value("y", (4, 5), dtype)
+    many = input_value("z", (2, 3, 4), dtype), input_value("w", (2, 4, 5), dtype)
+    pairs = [
+        (matmul(x, y), gemm(m=3, n=5, k=4, dtype=dtype)),
+        (matmul(*many), batch_matmul(b=2, m=3, n=5, k=4, dtype=dtype)),
+    ]
+    for made, built in pairs:
+        assert made.node is not None
+        assert made.node.operation.digest == built.digest  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_halves_are_float32(dtype: str) -> None:
+    left, right = constant(np.ones((1, 3000)), dtype), constant(np.ones((3000, 1)), dtype)
+    assert numbers(matmul(left, right, "float32")).item() == 3000
+
+
+def test_shapes_have_to_fit() -> None:
+    x = input_value("x", (3, 4), "float32")
+    with pytest.raises(InvalidValueError, match="have no product"):
+        matmul(x, x)
+    with pytest.raises(InvalidValueError, match="'j' is 4"):
+        einsum("ij,jk->ik", x, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint16"])
+def test_compiled_products_are_right(dtype: str) -> None:
+    def build(a: Value, b: Value) -> list[Value]:
+        return [matmul(a, b), einsum("bij,jk->kb", a, b)]
+
+    check_compiled(build, (drawn((2, 5, 7), dtype), dtype), (drawn((7, 16), dtype, 1), dtype))

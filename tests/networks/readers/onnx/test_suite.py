@@ -1,0 +1,46 @@
+"""ONNX's own test suite is the specification: nothing of it is computed wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from onnx import TensorProto, helper
+
+from tests.support import onnx_suite
+
+
+def _judged(step: int) -> Counter[str]:
+    included = [it for it in onnx_suite.cases() if not onnx_suite.excluded(it.model)]
+    verdicts = {it.name: onnx_suite.judge(it) for it in included[::step]}
+    bad = {name: it for name, it in verdicts.items() if it.kind in ("wrong", "crashed")}
+    assert not bad
+    return Counter(it.kind for it in verdicts.values())
+
+
+@pytest.mark.slow
+def test_a_sample_passes_or_is_refused_in_one_line() -> None:
+    kinds = _judged(20)
+    assert kinds.total() >= 80
+    assert kinds["passed"] >= 0.9 * kinds.total()
+
+
+@pytest.mark.long
+def test_the_suite_passes_or_is_refused_in_one_line() -> None:
+    kinds = _judged(1)
+    assert kinds.total() >= 1400
+    assert kinds["passed"] >= 0.95 * kinds.total()
+
+
+def test_what_is_left_out_is_left_out_by_a_rule() -> None:
+    def model(kind: str, element: int) -> object:
+        values = [helper.make_tensor_value_info(it, element, [2]) for it in "xy"]
+        node = helper.make_node(kind, ["x"], ["y"])
+        return helper.make_model(helper.make_graph([node], "g", values[:1], values[1:]))
+
+    assert onnx_suite.excluded(model("Relu", TensorProto.FLOAT)) == ""
+    assert onnx_suite.excluded(model("Relu", TensorProto.UINT32)) == ""
+    assert onnx_suite.excluded(model("Identity", TensorProto.STRING)) == "strings"
+    assert onnx_suite.excluded(model("Bernoulli", TensorProto.FLOAT)) == "random numbers"
+    for narrow in (TensorProto.INT4, TensorProto.FLOAT8E5M2, TensorProto.UINT2):
+        assert "bits" in onnx_suite.excluded(model("Identity", narrow))
