@@ -15,17 +15,17 @@ import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune_tvm.networks.sources.onnx_nodes import (
-    Array,
-    KnownTensors,
-    NodeWriter,
-    replace_nodes,
-)
 from autotune.networks.readers.onnx.resize_weights import (
     COORDINATES,
     ROUNDINGS,
     AxisResize,
     Interpolation,
+)
+from autotune_tvm.networks.sources.onnx_nodes import (
+    Array,
+    KnownTensors,
+    NodeWriter,
+    replace_nodes,
 )
 
 __all__ = ["write_out_resizes"]
