@@ -16,7 +16,7 @@ __all__ = ["names_of_stub"]
 
 
 def names_of_stub(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
-    """What a package is made of.
+    """Names of a package, and the function that imports them.
 
     Args:
         package: Its name.

@@ -62,7 +62,7 @@ def sum_in_register(
 
 
 def _adds(state: State, statement: ConcreteStatement) -> bool:
-    """Whether a statement combines values with what it finds, and not in a register so far."""
+    """Tell if a statement combines values with what it finds, and not in a register yet."""
     if statement.source.role != "compute" or statement.intrinsic or statement.body is None:
         return False
     stage = state.workload.stage(statement.source.stage)
@@ -73,7 +73,7 @@ def _adds(state: State, statement: ConcreteStatement) -> bool:
 def _is_one_place(
     state: State, statement: ConcreteStatement, depth: int, place: Place, at: Linear
 ) -> bool:
-    """Whether no loop from ``depth`` on moves what is written, but for its neighbouring lanes."""
+    """Tell if no loop from ``depth`` on moves what is written, but for neighbouring lanes."""
     loops, digits, lane = statement.loops[depth:], state.digits, statement.lane
     if place.kind == "registers" or any(loop.kind == "parallel" for loop in loops):
         return False

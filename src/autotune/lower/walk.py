@@ -574,7 +574,7 @@ class _Walk:
         return [within(statement, index, place, state.digits) for index in indices], along
 
     def _begins_scan(self, statement: ConcreteStatement, loop: str) -> bool:
-        """Whether a scan begins in the first iteration of a loop, and in no other."""
+        """Tell if a scan begins in the first iteration of a loop, and in no other."""
         stage = self.nest.workload.stage(statement.source.stage)
         if stage.scan_axis is None or statement.source.role != "compute":
             return False

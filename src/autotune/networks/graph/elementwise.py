@@ -93,7 +93,7 @@ def _element(tensor: Tensor, shape: Sequence[int]) -> Scalar:
 
 
 def _is_literal(value: Value) -> bool:
-    """Whether it is one number, which a body may hold; NaN is none in JSON."""
+    """Tell if it is one number, which a body may hold; NaN is none in JSON."""
     if value.constant is None or value.constant.size != 1:
         return False
     return not np.any(np.isnan(element_type(value.dtype).numbers(value.constant)))
@@ -123,7 +123,7 @@ def broadcast_indices(shape: Sequence[int], to: Sequence[int]) -> list[IntExpr]:
 
 
 def common_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """What shapes broadcast to.
+    """The shape that shapes broadcast to.
 
     Raises:
         InvalidValueError: they do not.

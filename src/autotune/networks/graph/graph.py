@@ -65,7 +65,7 @@ class Value:
 
     @property
     def is_input(self) -> bool:
-        """Whether it is given by the caller."""
+        """True of values that the caller gives."""
         return self.constant is None and self.node is None
 
     @property
@@ -127,7 +127,7 @@ Operation = Workload | HostOperator | Loop
 
 @frozen
 class Requirement:
-    """What the elements of an operand must be, checked before the node runs.
+    """A condition on the elements of an operand, checked before the node runs.
 
     Attributes:
         operand: Number of the operand.
@@ -253,7 +253,7 @@ class Graph:
 
     @property
     def workloads(self) -> dict[Workload, int]:
-        """How often one call runs each workload; workloads that are equal in names, too."""
+        """Number of runs of each workload in one call; workloads are equal in names, too."""
         counts: dict[str, int] = {}
         by_spelling: dict[str, Workload] = {}
         for workload, times in _runs(self, 1):

@@ -183,7 +183,7 @@ def split(x: Value, sizes: Sequence[int], axis: int) -> tuple[Value, ...]:
 
 
 def concat(values: Sequence[Value], axis: int) -> Value:
-    """One after the other along an axis.
+    """Concatenate tensors along an axis.
 
     Raises:
         InvalidValueError: their types, or their shapes beside that axis, differ.
@@ -212,7 +212,7 @@ def concat(values: Sequence[Value], axis: int) -> Value:
 
 
 def stack(values: Sequence[Value], axis: int) -> Value:
-    """One beside the other along a new axis."""
+    """Stack tensors along a new axis."""
     return concat([unsqueeze(it, [axis]) for it in values], axis)
 
 

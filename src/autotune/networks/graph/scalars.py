@@ -42,12 +42,12 @@ class Scalar:
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a floating-point number."""
+        """True of floating-point numbers."""
         return element_type(self.dtype).is_float
 
     @property
     def is_signed(self) -> bool:
-        """Whether it is an integer that may be negative."""
+        """True of integers that may be negative."""
         return self.dtype.startswith("int")
 
     def _other(self, other: Scalar | Number) -> Scalar:
@@ -78,11 +78,11 @@ class Scalar:
         return self if dtype == self.dtype else Scalar(Cast(dtype, self.body), dtype)
 
     def equals(self, other: Scalar | Number) -> Scalar:
-        """Whether both are equal."""
+        """Equality of both."""
         return self.binary("eq", other)
 
     def differs(self, other: Scalar | Number) -> Scalar:
-        """Whether both differ; NaN differs from itself."""
+        """Inequality of both; NaN differs from itself."""
         return self.binary("ne", other)
 
     def __add__(self, other: Scalar | Number) -> Scalar:

@@ -93,7 +93,7 @@ class Window:
         return Window(kernel, strides or ones, before, after, dilations or ones)
 
     def places(self, image: Sequence[int]) -> tuple[int, ...]:
-        """How many places it has along each axis of an image.
+        """Number of places along each axis of an image.
 
         Raises:
             InvalidValueError: it does not fit.
@@ -111,7 +111,7 @@ class Window:
         return tuple(found)
 
     def indices(self) -> list[IntExpr]:
-        """Where an element of a place is in the image with its margins: of axes o and k."""
+        """Index of an element of a place in the image with its margins: of axes o and k."""
         steps = zip(self.strides, self.dilations, strict=True)
         return [
             var(f"o{at}") * stride + var(f"k{at}") * dilation
@@ -311,7 +311,7 @@ def transposed_convolution(
     more: Sequence[int] | None = None,
     dtype: str | None = None,
 ) -> Value:
-    """What a convolution of this window gives back of its result to its image.
+    """The transpose of a convolution of this window: from its result back to its image.
 
     Args:
         x: ``[n, groups * ci, *places]``.
@@ -430,7 +430,7 @@ def window_arg(x: Value, window: Window) -> Value:
 
 
 def _inside(indices: Sequence[IntExpr], image: Sequence[int]) -> Scalar | None:
-    """Whether an element is in the image and not in its margins."""
+    """Tell if an element is in the image and not in its margins."""
     found: Scalar | None = None
     for index, extent in zip(indices, image, strict=True):
         for op, bound in (("ge", 0), ("lt", extent)):

@@ -1,4 +1,4 @@
-"""One call of an operator, as the functions of :mod:`.operators` are given it."""
+"""A call of an operator, as the functions of :mod:`.operators` are given it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Item = Value | tuple[Value, ...] | None
 
 
 class ValueNeeded(UnsupportedWorkload):
-    """What an operator computes depends on a value in a way that has to be known to read it."""
+    """An operator depends on a value in a way that has to be known to read it."""
 
     def __init__(self, message: str, value: Value) -> None:
         self.value = value
@@ -46,7 +46,7 @@ class Body:
 
 @frozen(eq=False)
 class Dequantised:
-    """What a tensor of floats was before it was dequantised.
+    """The integers that a tensor of floats was before it was dequantised.
 
     Attributes:
         value: The floats.
@@ -126,7 +126,7 @@ class Call:
         return self.attributes.get(name, default)
 
     def wants(self, position: int) -> bool:
-        """Whether an output is read."""
+        """Tell if an output is read."""
         return position < len(self.outputs) and self.outputs[position]
 
     def known(self, position: int) -> Array:
@@ -158,4 +158,4 @@ class Call:
 
 
 Operator = Callable[[Call], Item | Sequence[Item]]
-"""What a node computes: one item, or a list with one for each output."""
+"""The values that a node computes: one item, or a list with one for each output."""

@@ -83,7 +83,7 @@ def read_onnx(
 
 
 def _tensors(file: ModelFile) -> list[Any]:
-    """What a caller gives: initializers may be listed among the inputs, too."""
+    """The inputs that a caller gives: initializers may be listed among the inputs, too."""
     weights = {it.name for it in file.model.graph.initializer}
     return [it for it in file.model.graph.input if it.name not in weights]
 

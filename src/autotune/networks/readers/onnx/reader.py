@@ -144,7 +144,7 @@ class ModelReader:
         stated: Mapping[str, Any],
         opsets: Mapping[str, int],
     ) -> list[Item]:
-        """What a function of a model, or of ONNX itself, returns."""
+        """The results of a function of a model, or of ONNX itself."""
         own = {it.domain: it.version for it in function.opset_import}
         defaults = {it.name: it for it in function.attribute_proto}
         scope = Scope(own or opsets, attributes={**defaults, **stated})
@@ -181,7 +181,7 @@ class ModelReader:
         )
 
     def _item(self, name: str, scope: Scope, missing: bool = False) -> Item:
-        """What a name stands for."""
+        """The value that a name stands for."""
         if name in scope.items:
             return scope.items[name]
         if name in scope.tensors:
@@ -240,7 +240,7 @@ def _stated(node: Any, scope: Scope) -> Iterator[Any]:
 
 
 def _schema(kind: str, version: int, domain: str) -> Any:
-    """What ONNX says of an operator; None where it is none of its."""
+    """ONNX's schema of an operator; None where it is none of its."""
     from onnx import defs
 
     try:

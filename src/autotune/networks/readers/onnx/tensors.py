@@ -36,7 +36,7 @@ _DTYPES = {
 
 
 def type_name(number: int) -> str:
-    """What ONNX calls an element type."""
+    """ONNX's name of an element type."""
     from onnx import TensorProto
 
     names: dict[int, str] = {value: key for key, value in TensorProto.DataType.items()}

@@ -1,4 +1,4 @@
-"""What the operators of ONNX compute, in groups; each is a function of a :class:`~..call.Call`."""
+"""The operators of ONNX, in groups; each is a function of a :class:`~..call.Call`."""
 
 from __future__ import annotations
 

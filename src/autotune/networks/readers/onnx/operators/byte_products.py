@@ -17,7 +17,7 @@ BYTES = ("int8", "uint8")
 def byte_factors(
     call: Call, x: Value, w: Value, axis: int
 ) -> tuple[Dequantised, Dequantised] | None:
-    """What two factors were before they were dequantised; None where one of them was not.
+    """The integers of two factors before they were dequantised; None where one of them was not.
 
     Args:
         call: The node.

@@ -63,13 +63,13 @@ def _loop(call: Call) -> list[Item]:
 
 
 def _is_plain(states: Sequence[Item]) -> bool:
-    """Whether a state is computed, so that steps are not folded away."""
+    """Tell if a state is computed, so that steps are not folded away."""
     tensors = [it for it in states if isinstance(it, Value)]
     return len(tensors) == len(states) and any(it.constant is None for it in tensors)
 
 
 def _rolled(body: Body, count: int, states: Sequence[Item]) -> list[Item] | None:
-    """One step that runs ``count`` times; None where a step changes a shape or stops."""
+    """A step that runs ``count`` times; None where a step changes a shape or stops."""
     tensors = [it for it in states if isinstance(it, Value)]
     stops = False
 

@@ -34,7 +34,7 @@ _BROADCASTS_SINCE = 7
 
 
 def is_float(value: Value) -> bool:
-    """Whether it holds floating-point numbers."""
+    """Tell if it holds floating-point numbers."""
     return element_type(value.dtype).is_float
 
 

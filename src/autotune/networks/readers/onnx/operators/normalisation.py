@@ -25,7 +25,7 @@ def _wide(x: Value) -> Value:
 
 
 def _along_channels(x: Value, rank: int) -> Value:
-    """One number for each channel, so that it broadcasts."""
+    """Shape a number for each channel so that it broadcasts."""
     return reshape(_wide(x), (-1, *[1] * max(0, rank - 2)))
 
 

@@ -74,7 +74,7 @@ def _activation(key: str, parameters: Mapping[str, Any]) -> Function:
 
 @frozen(eq=False)
 class _Cell:
-    """One direction of a recurrent operator.
+    """A direction of a recurrent operator.
 
     Attributes:
         functions: Its activations.
