@@ -124,7 +124,8 @@ def test_a_branch_is_chosen_by_data() -> None:
     np.testing.assert_array_equal(_computed(network, x=x, c=np.array(False))[0], -x)
 
 
-def test_a_loop_of_known_trips_is_one_step() -> None:
+@pytest.mark.parametrize("condition", ["", "yes"], ids=["without", "true"])
+def test_a_loop_of_known_trips_is_one_step(condition: str) -> None:
     """The step reads a tensor around it, counts, and keeps what it computes."""
     step = graph_of(
         [
@@ -137,9 +138,10 @@ def test_a_loop_of_known_trips_is_one_step() -> None:
         {"i": ("int64", ()), "go": ("bool", ()), "sum": X},
         {"go_on": ("bool", ()), "next": X, "kept": X},
     )
-    nodes = [node("Loop", ["trips", "", "x"], ["last", "all"], body=step)]
+    nodes = [node("Loop", ["trips", condition, "x"], ["last", "all"], body=step)]
     outputs = {"last": X, "all": ("float32", (50, 3, 4))}
-    network = read_onnx(model_of(nodes, {"x": X}, outputs, {"trips": np.int64(50)}))
+    weights = {"trips": np.int64(50), "yes": np.array(True)}
+    network = read_onnx(model_of(nodes, {"x": X}, outputs, weights))
     (loop,) = (it.operation for it in network.graph.nodes)
     assert isinstance(loop, Loop)
     assert loop.trips == 50

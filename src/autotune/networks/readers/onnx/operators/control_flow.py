@@ -52,10 +52,10 @@ def _both(call: Call, condition: Value) -> list[Item]:
 def _loop(call: Call) -> list[Item]:
     body = call.bodies["body"]
     count = None if call.get(0) is None else int(call.number(0))
-    condition, states = call.get(1), list(call.inputs[2:])
-    if condition is not None and not call.number(1):
+    states = list(call.inputs[2:])
+    if call.get(1) is not None and not call.number(1):
         count = 0
-    if count is not None and count > 1 and condition is None and _is_plain(states):
+    if count is not None and count > 1 and _is_plain(states):
         found = _rolled(body, count, states)
         if found is not None:
             return found
