@@ -17,6 +17,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from autotune.process.cache_folder import user_cache_folder
+
 __all__ = ["VARIABLE", "ObjectCache", "object_cache", "object_cache_findings"]
 
 VARIABLE = "AUTOTUNE_OBJECT_CACHE"
@@ -122,13 +124,8 @@ def object_cache() -> ObjectCache | None:
         return None
     if given:
         return ObjectCache(Path(given).absolute())
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():
-        try:
-            base = Path.home() / ".cache"
-        except RuntimeError:  # a user without a home
-            return None
-    return ObjectCache(base / "autotune" / "objects")
+    folder = user_cache_folder()
+    return None if folder is None else ObjectCache(folder / "objects")
 
 
 def object_cache_findings() -> list[tuple[str, str, str]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
+from autotune.process.cache_folder import user_cache_folder
 from autotune.store.jsonl.atomic_file import replacing
 
 __all__ = ["KeptSpeedups", "user_file"]
@@ -22,13 +22,8 @@ _MOST = 1000
 
 def user_file() -> Path | None:
     """``autotune/layouts.json`` in this user's folder for caches; None for one without a home."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not folder.is_absolute():
-        try:
-            folder = Path.home() / ".cache"
-        except RuntimeError:
-            return None
-    return folder / "autotune" / "layouts.json"
+    folder = user_cache_folder()
+    return None if folder is None else folder / "layouts.json"
 
 
 @frozen
