@@ -16,7 +16,7 @@ from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.graph import tensor_calls
 from autotune_tvm.networks.kernels import only_called
 from autotune_tvm.networks.program import RelaxProgram
-from relax_networks import const, network, op, weights
+from relax_networks import network, op, two_layers, weights
 from tvm import relax
 
 from autotune.backends import BuildFailed
@@ -59,17 +59,6 @@ def built(program: RelaxProgram, sketch: str) -> RelaxNetwork:
     compiled = program.build({program.tasks[0].name: record}, HERE, 2)
     assert isinstance(compiled, RelaxNetwork)
     return compiled
-
-
-def two_layers() -> Any:
-    """Two calls of one function, with weights of their own."""
-
-    def body(emit: Any, x: Any) -> Any:
-        for seed in (0, 1):
-            x = emit(op.nn.relu(emit(op.matmul(x, const(weights(24, 24, seed=seed))))))
-        return x
-
-    return network([((24, 24), "float32")], body)
 
 
 def layers_of(x: Any) -> Any:

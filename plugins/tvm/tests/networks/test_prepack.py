@@ -14,7 +14,7 @@ from autotune_tvm.networks.graph import array_of
 from autotune_tvm.networks.prepack import Packer
 from autotune_tvm.networks.program import RelaxProgram
 from autotune_tvm.printed import printed_functions
-from relax_networks import const, network, op, weights
+from relax_networks import const, network, op, two_layers, weights
 from tvm import relax
 from tvm_ffi import structural_equal
 
@@ -24,17 +24,6 @@ from autotune.sketches import Candidate
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target
 from autotune.testing.programs import sample_candidates
-
-
-def two_layers() -> Any:
-    """Two calls of one function, with weights of their own."""
-
-    def body(emit: Any, x: Any) -> Any:
-        for seed in (0, 1):
-            x = emit(op.nn.relu(emit(op.matmul(x, const(weights(24, 24, seed=seed))))))
-        return x
-
-    return network([((24, 24), "float32")], body)
 
 
 def program_of(module: Any, target: Target) -> RelaxProgram:

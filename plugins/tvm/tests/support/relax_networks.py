@@ -38,6 +38,17 @@ def network(shapes: Sequence[tuple[tuple[int, ...], str]], body: Callable[..., A
     return builder.finalize()
 
 
+def two_layers() -> Any:
+    """Two calls of one function, with weights of their own."""
+
+    def body(emit: Any, x: Any) -> Any:
+        for seed in (0, 1):
+            x = emit(op.nn.relu(emit(op.matmul(x, const(weights(24, 24, seed=seed))))))
+        return x
+
+    return network([((24, 24), "float32")], body)
+
+
 def run(module: Any, *inputs: Array) -> list[Array]:
     """What TVM alone makes of a module."""
     # Passes on networks are compared, none of the programs that LLVM optimises: half the time.
