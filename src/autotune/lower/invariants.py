@@ -38,7 +38,6 @@ __all__ = ["invariants_held"]
 
 _COSTLY = frozenset((*ELEMENTARY, "sqrt", "rsqrt", "div", "mod"))
 
-
 _MOST_COPIES = 16
 """Copies of an expanded loop, at most, for each of which a part is computed before."""
 
@@ -72,8 +71,9 @@ def invariants_held(
         if condition.decided(state.digits) is not True
         for digit in state.digits.resolved(condition.form).digits
     )
-    # A parallel loop is a function of its own, which knows nothing of what was computed outside.
-    is_here = not any(loop.kind == "parallel" for loop in loops)
+    # A parallel loop is a function of its own, which knows nothing of what was computed outside,
+    # and one with a bound may not run at all: integers are not divided by what it would not read.
+    is_here = not any(loop.kind == "parallel" or loop.bound is not None for loop in loops)
     if is_run and is_here and statement.body is not None and statement.intrinsic is None:
         copies = [
             loop
