@@ -76,6 +76,10 @@ from autotune.networks.graph.reductions import (
     softmax,
     variance,
 )
+from autotune.networks.graph.rewriting import (
+    readers,
+    rewritten,
+)
 from autotune.networks.graph.scalars import (
     Scalar,
     maximum,
@@ -144,9 +148,11 @@ __all__ = [
     "normalized",
     "one_hot",
     "pad",
+    "readers",
     "reduce",
     "resample",
     "reshape",
+    "rewritten",
     "scan",
     "scatter_along",
     "scatter_nd",
