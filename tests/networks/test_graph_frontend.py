@@ -160,6 +160,16 @@ def test_where_the_runtime_lacks_a_type_the_graph_that_was_read_is_the_yardstick
     assert "in numpy, as onnxruntime" in program.yardstick
 
 
+def test_products_of_bytes_are_compared_with_exact_ones() -> None:
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    nodes += [node("MatMulInteger", ["q", "w", "z"], ["y"])]
+    shapes = {"x": ("float32", (4, 64))}, {"y": ("int32", (4, 8))}
+    weights = RNG.choice(np.array([-128, 127], np.int8), (64, 8))
+    program = _loaded(model_of(nodes, *shapes, {"w": weights}))
+    assert check_network(program, program.build({}, detect_cpu(), 1))[0].ok
+    assert "with exact products of bytes" in program.yardstick
+
+
 def test_a_pass_is_not_blamed_for_what_another_reader_makes_of_a_model() -> None:
     program: Any = _loaded(small_model())
     compiled = program.build({}, detect_cpu(), 1)
