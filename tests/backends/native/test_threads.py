@@ -42,10 +42,9 @@ def test_iterations_are_run_once_each_in_equal_parts() -> None:
     assert {len(steps) for steps, _ in seen.values()} <= {2, 3}
 
 
+@pytest.mark.needs("2 CPUs")
 def test_threads_leave_the_cpu_that_their_caller_is_on() -> None:
     cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
-        pytest.skip("needs two CPUs")
     pool = _native.ThreadPool(2, cpus)
     for own in (cpus[1], cpus[0], cpus[0], cpus[1]):
         with _caller_on(own):
