@@ -32,8 +32,8 @@ _PROFILED_SECONDS, _MOST_PROFILED = 0.3, 25
 
 def compile_network(
     graph: Graph,
+    candidates: Mapping[str, Candidate | None],
     names: Mapping[str, str],
-    schedules: Mapping[str, Candidate | None],
     outputs: Sequence[NetworkTensor],
     target: Target,
     threads: int,
@@ -42,8 +42,8 @@ def compile_network(
 
     Args:
         graph: After its passes.
-        names: Of the task of each of its workloads, by the workload's digest.
-        schedules: Of each task, by its name; None for loops over the axes of the workload.
+        candidates: Schedules of its workloads, by spelling; None for loops over their axes.
+        names: Of the workloads' tasks, by spelling.
         outputs: Of the graph, in order.
         target: What the network runs on.
         threads: How many threads it uses.
@@ -57,9 +57,7 @@ def compile_network(
     backend.check_measuring(target, threads)
     programs: dict[str, Executable] = {}
     for workload in graph.workloads:
-        name = names[workload.digest]
-        schedule = schedules[name]
-        candidate = None if schedule is None else schedule.on(workload)
+        name, candidate = names[workload.spelling], candidates[workload.spelling]
         request = BuildRequest(workload, None, candidate, target, threads)
         try:
             backend.check_workload(workload)
@@ -88,9 +86,6 @@ class GraphNetwork(CompiledNetwork):
     ) -> None:
         self._inputs = [NetworkTensor(it.name, it.shape, it.dtype) for it in graph.inputs]
         self._outputs = tuple(outputs)
-        self._fixed = {
-            name for name, it in graph.outputs.items() if it.is_input or it.constant is not None
-        }
         self._tasks = tuple(dict.fromkeys(names.values()))
         self._run = _TimedGraph(graph, programs, names)
 
@@ -157,5 +152,5 @@ class _TimedGraph(CompiledGraph):
     def workload(self, workload: Workload, arrays: Sequence[Array]) -> tuple[Array, ...]:
         begin = perf_counter()
         found = super().workload(workload, arrays)
-        self.seconds[self._names[workload.digest]] += perf_counter() - begin
+        self.seconds[self._names[workload.spelling]] += perf_counter() - begin
         return found

@@ -26,6 +26,7 @@ from autotune.networks.frontend import (
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
 from autotune.networks.graph_network import compile_network
 from autotune.networks.passes.pipeline import run_passes
+from autotune.networks.task_names import task_names
 from autotune.sketches import Candidate
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -35,7 +36,6 @@ __all__ = ["GraphProgram", "GraphSource", "Yardstick"]
 Array = NDArray[Any]
 
 _QUANTISED = ("int8", "uint8")
-_NAME_LENGTH = 40
 
 
 @frozen(eq=False)
@@ -144,18 +144,22 @@ class GraphProgram(NetworkProgram):
             UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks.
         """
         machine = target.with_cores(threads)
-        schedules: dict[str, Candidate | None] = {}
+        schedules: dict[str, tuple[str, Candidate | None]] = {}
         for task in self.tasks:
             record, workload = chosen.get(task.name), task.program
             assert isinstance(workload, Workload)
             if record is None:
-                schedules[task.name] = self._draft(workload, machine)
+                schedule = self._draft(workload, machine)
             else:
-                schedules[task.name] = _recorded(task.name, workload, record)
-        names = {
-            it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)
-        }
-        return compile_network(self.graph, names, schedules, self.outputs, target, threads)
+                schedule = _recorded(task.name, workload, record)
+            schedules[workload.digest] = task.name, schedule
+        candidates: dict[str, Candidate | None] = {}
+        names: dict[str, str] = {}
+        for workload in self.graph.workloads:
+            name, schedule = schedules[workload.digest]
+            candidates[workload.spelling] = None if schedule is None else schedule.on(workload)
+            names[workload.spelling] = name
+        return compile_network(self.graph, candidates, names, self.outputs, target, threads)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
@@ -209,8 +213,8 @@ def _tasks(graph: Graph) -> tuple[NetworkTask, ...]:
         assert isinstance(workload, Workload)
         counted = found.setdefault(workload.digest, _Counted(workload))
         counted.calls += times
-        counted.nodes[node.label] = None
-    names = _names([it.workload for it in found.values()])
+        counted.nodes.update(dict.fromkeys(node.label.split("+")))
+    names = task_names([it.workload for it in found.values()])
     return tuple(
         NetworkTask(name, it.workload, it.calls, float(it.workload.flop), tuple(it.nodes))
         for name, it in zip(names, found.values(), strict=True)
@@ -224,27 +228,6 @@ def _runs(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
             yield node, times
         elif isinstance(node.operation, Loop):
             yield from _runs(node.operation.body, times * node.operation.trips)
-
-
-def _names(workloads: Sequence[Workload]) -> list[str]:
-    """A short name for each, all different: ``matmul``, ``matmul_2``, ``matmul_3``."""
-    counts: dict[str, int] = {}
-    taken: dict[str, None] = {}
-    for workload in workloads:
-        base = name = _short(workload.name)
-        while name in taken:
-            counts[base] = counts.get(base, 1) + 1
-            name = f"{base}_{counts[base]}"
-        taken[name] = None
-    return list(taken)
-
-
-def _short(name: str) -> str:
-    """As many of the words of a name as are not too long together."""
-    words = name.split("_")
-    while len("_".join(words)) > _NAME_LENGTH and len(words) > 1:
-        words.pop()
-    return "_".join(words)[:_NAME_LENGTH]
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:
