@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
-from autotune.networks.arrays import as_numpy, handed_back, random_examples, stored_array
+from autotune.networks.arrays import as_numpy, numpy_type, random_examples, stored_array
 from autotune.networks.asked_inputs import FixedInputs
 from autotune.networks.comparison import compare_outputs
 from autotune.networks.draft import draft_candidate
@@ -24,8 +24,8 @@ from autotune.networks.frontend import (
     NetworkTensor,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
-from autotune.networks.graph_network import compile_network
 from autotune.networks.passes.pipeline import run_passes
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
 from autotune.sketches import Candidate
 from autotune.store.records import Record
@@ -159,7 +159,7 @@ class GraphProgram(NetworkProgram):
             name, schedule = schedules[workload.digest]
             candidates[workload.spelling] = None if schedule is None else schedule.on(workload)
             names[workload.spelling] = name
-        return compile_network(self.graph, candidates, names, self.outputs, target, threads)
+        return compile_network(self.graph, candidates, target, threads, names)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
@@ -174,7 +174,7 @@ class GraphProgram(NetworkProgram):
             for it, array in zip(self.inputs, arrays, strict=True)
         }
         found = evaluate(self._source.graph, given)
-        return tuple(handed_back(found[it.name], it.dtype, None) for it in self.outputs)
+        return tuple(found[it.name].view(numpy_type(it.dtype)) for it in self.outputs)
 
 
 def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:
