@@ -9,6 +9,7 @@ from autotune.networks.frontend import (
     NetworkTask,
     NetworkTensor,
     PassReport,
+    Rival,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "NetworkTask",
     "NetworkTensor",
     "PassReport",
+    "Rival",
 ]

@@ -22,6 +22,7 @@ from autotune.networks.frontend import (
     NetworkProgram,
     NetworkTask,
     NetworkTensor,
+    Rival,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
 from autotune.networks.passes.pipeline import run_passes
@@ -46,10 +47,12 @@ class Yardstick:
         name: Of it, with its version, for messages.
         run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
             something that the model needs.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations.
     """
 
     name: str
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None]
 
 
 @frozen(eq=False)
@@ -132,6 +135,11 @@ class GraphProgram(NetworkProgram):
                 f"{self.yardstick} something else: no pass is at fault, but one of the two readers"
             )
         return super().suspect(inputs, wanted, found)
+
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The runtime that outputs are compared with, with all its optimisations."""
+        other = self._source.yardstick
+        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
 
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
