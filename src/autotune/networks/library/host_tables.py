@@ -131,7 +131,7 @@ def operators_text() -> str:
 
 
 def host_tables(entries: Sequence[HostEntry]) -> str:
-    """C behind ``host_operators.c``: a table ``host_calls`` of what entries call, and with what."""
+    """C behind ``host_operators.c``: a table ``host_calls`` of what is called, with what."""
     lines, rows = [], []
     for number, entry in enumerate(entries):
         tensors = []

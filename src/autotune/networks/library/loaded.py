@@ -16,7 +16,7 @@ import numpy as np
 
 from autotune.backends import aligned_empty
 from autotune.errors import InvalidValueError
-from autotune.networks.arrays import aligned_inputs, converter_to, numpy_type
+from autotune.networks.arrays import aligned_inputs, handed_back
 from autotune.networks.tensors import NetworkTensor
 
 __all__ = ["LoadedNetwork", "load_network"]
@@ -94,7 +94,7 @@ class LoadedNetwork:
         self._run(given, found)
         like = inputs[0] if inputs else None
         return tuple(
-            _handed_back(array, tensor, like)
+            handed_back(array, like, tensor.dtype)
             for array, tensor in zip(found, self.outputs, strict=True)
         )
 
@@ -210,14 +210,3 @@ def _tensors(function: Any) -> tuple[NetworkTensor, ...]:
 def _stored(dtype: str) -> np.dtype[Any]:
     """The type of an array that holds bits of a type which numpy may not have."""
     return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
-
-
-def _handed_back(array: Any, tensor: NetworkTensor, like: Any) -> Any:
-    """An output of the kind of the first input."""
-    if tensor.dtype != "bfloat16":
-        return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
-    if like is not None and type(like).__module__.split(".")[0] == "torch":
-        from autotune.networks.library.torch_operator import bfloat16_tensor
-
-        return bfloat16_tensor(array)
-    return array.view(numpy_type("bfloat16"))

@@ -12,12 +12,7 @@ from autotune.errors import InvalidValueError
 if TYPE_CHECKING:
     from autotune.networks.library.loaded import LoadedNetwork
 
-__all__ = ["bfloat16_tensor", "torch_operator"]
-
-
-def bfloat16_tensor(bits: Any) -> torch.Tensor:
-    """A tensor of the bits of its elements."""
-    return torch.from_numpy(bits).view(torch.bfloat16)
+__all__ = ["torch_operator"]
 
 
 def torch_operator(network: LoadedNetwork, name: str) -> Callable[..., Any]:

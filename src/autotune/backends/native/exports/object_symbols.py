@@ -32,9 +32,7 @@ def with_prefix(code: bytes, prefix: str) -> bytes:
     whole = bytearray(code)
     (begin,) = struct.unpack_from("<Q", code, _SECTIONS_AT)
     (count,) = struct.unpack_from("<H", code, _SECTION_COUNT_AT)
-    heads = [
-        list(_SECTION.unpack_from(code, begin + at * _SECTION.size)) for at in range(count)
-    ]
+    heads = [list(_SECTION.unpack_from(code, begin + at * _SECTION.size)) for at in range(count)]
     symbols = next(head for head in heads if head[1] == _SYMBOLS)
     names_at = int(symbols[6])
     names = heads[names_at]

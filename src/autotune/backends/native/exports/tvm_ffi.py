@@ -2,8 +2,8 @@
 
 The text needs no header of TVM-FFI: its binary interface, and DLPack's, are declared here. The
 one function of its library that is called makes an error, and is looked up then: a program that
-calls this library by TVM-FFI has it. Where TVM's runtime loads the library, it fills in the function that
-starts tasks on its threads, which stays null elsewhere.
+calls this library by TVM-FFI has it. Where TVM's runtime loads the library, it fills in the
+function that starts tasks on its threads, which stays null elsewhere.
 """
 
 from __future__ import annotations
@@ -338,15 +338,15 @@ def ffi_network(
         error: The function that says what was wrong else.
     """
     rows = ",\n  ".join(_expected(*tensor) for tensor in tensors)
-    count = len(tensors)
+    count, outputs = len(tensors), len(tensors) - inputs
     return f"""{_TENSORS}
 static const expected expected_tensors[] = {{
   {rows}
 }};
 
 {_head("main")}  if (count != {count})
-    return error("TypeError", "main: takes {count} tensors, {inputs} inputs and then {count - inputs} outputs, "
-                 "not %d arguments", (int)count);
+    return error("TypeError", "main: takes {count} tensors, {inputs} inputs and then {outputs} "
+                 "outputs, not %d arguments", (int)count);
   void *arrays[{count}];
   for (int at = 0; at < {count}; ++at)
     if (taken("main", at + 1, &given[at], &expected_tensors[at], &arrays[at])) return -1;
