@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, aligned_copy, dlpack, host_array
 from autotune.errors import InvalidValueError
-from autotune.networks.frontend import NetworkTensor
+from autotune.networks.tensors import NetworkTensor
 
 __all__ = [
     "aligned_inputs",
@@ -117,18 +117,21 @@ def converter_to(like: Any) -> Callable[[Any], Any]:
     return converter
 
 
-def handed_back(array: Array, like: Any) -> Any:
+def handed_back(array: Array, like: Any, dtype: str = "") -> Any:
     """An output that shares its memory with nothing, as an array of the kind of an input.
 
     Args:
-        array: The output; of bfloat16 with the type of ``ml_dtypes``.
+        array: The output; of bfloat16 its bits, or with the type of ``ml_dtypes``.
         like: The input; None for numpy.
+        dtype: What its elements are, where its own type does not say so.
     """
-    torch = sys.modules.get("torch")
+    torch, is_bfloat16 = sys.modules.get("torch"), _BFLOAT16 in (dtype, str(array.dtype))
     if torch is not None and isinstance(like, torch.Tensor):
-        if str(array.dtype) == _BFLOAT16:
+        if is_bfloat16:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
+    if is_bfloat16:
+        array = array.view(numpy_type(_BFLOAT16))
     return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
 
 
