@@ -20,7 +20,7 @@ from autotune.networks.source import Source as Given
 from autotune.networks.source import find_frontend
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.records import MeasureKey, Outcome, Record
-from autotune.targets import detect_cpu, preset
+from autotune.targets import detect_cpu
 from autotune.testing.frontend_suite import FrontendSuite, Source
 from tests.support.onnx_models import graph_of, model_of
 
@@ -194,4 +194,4 @@ def test_models_that_are_objects_are_read_and_other_targets_are_left_to_others()
     source = Given(small_model(), None, "module:function")
     assert find_frontend(source, None, detect_cpu()).name == "graph"
     with pytest.raises(UnsupportedTarget, match="frontend 'graph', which makes no networks for"):
-        find_frontend(source, "graph", preset("a100"))
+        find_frontend(source, "graph", Target(kind="cpu", name="arm", processor="apple-m1"))
