@@ -117,21 +117,6 @@ def converter_to(like: Any) -> Callable[[Any], Any]:
     return converter
 
 
-def handed_back(array: Array, like: Any) -> Any:
-    """An output that shares its memory with nothing, as an array of the kind of an input.
-
-    Args:
-        array: The output; of bfloat16 with the type of ``ml_dtypes``.
-        like: The input; None for numpy.
-    """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(like, torch.Tensor):
-        if str(array.dtype) == _BFLOAT16:
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)
-    return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
-
-
 def _array_of(tensor: Any) -> Array:
     """A tensor as an array, in place where numpy has its type."""
     try:
