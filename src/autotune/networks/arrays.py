@@ -108,6 +108,27 @@ def stored_array(array: Array, dtype: str) -> Array:
     return array.view(np.uint16) if is_wide else array
 
 
+def handed_back(array: Array, dtype: str, like: Any) -> Any:
+    """What a program wrote, as a caller takes it.
+
+    Args:
+        array: As programs have it.
+        dtype: Of its elements.
+        like: The first input; None where there is none.
+
+    Returns:
+        A tensor of torch or an array of what else ``like`` is of, else one of numpy; in place.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        if dtype == _BFLOAT16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    if dtype == _BFLOAT16:
+        return array.view(numpy_type(_BFLOAT16))
+    return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
+
+
 def converter_to(like: Any) -> Callable[[Any], Any]:
     """What makes an output of the kind of an input: ``from_dlpack`` of its package, or numpy's."""
     package = sys.modules.get(type(like).__module__.split(".")[0])
