@@ -8,6 +8,7 @@ from time import perf_counter
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
+from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.merge_equal import merge_equal
 from autotune.networks.passes.views import views
@@ -23,7 +24,12 @@ nothing was."""
 
 def graph_passes() -> dict[str, GraphPass]:
     """By name, in order."""
-    return {"merge_equal": merge_equal, "views": views, "fuse": fuse}
+    return {
+        "merge_equal": merge_equal,
+        "views": views,
+        "fold_scales": fold_scales,
+        "fuse": fuse,
+    }
 
 
 def run_passes(
