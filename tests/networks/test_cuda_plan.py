@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from autotune.backends import CudaProgram, DeviceBuffer
 from autotune.errors import InvalidValueError
 from autotune.networks import NetworkTensor
-from autotune.networks.cuda_plan import DeviceCallPlan, DevicePlan, calls_by_task, place_values
+from autotune.networks.cuda_plan import (
+    DeviceCallPlan,
+    DevicePlan,
+    calls_by_task,
+    place_device_values,
+)
 
 
 def plan_of(
@@ -54,7 +59,7 @@ def plans(draw: st.DrawFn) -> DevicePlan:
 @settings(max_examples=200, deadline=None)
 @given(plans())
 def test_a_network_computes_the_same_in_shared_memory(plan: DevicePlan) -> None:
-    placed, whole = place_values(plan)
+    placed, whole = place_device_values(plan)
     memory = np.zeros(whole, np.int64)
     own: dict[str, int] = {"w": -7}
 
@@ -84,7 +89,7 @@ def test_a_network_computes_the_same_in_shared_memory(plan: DevicePlan) -> None:
 def test_a_chain_takes_the_memory_of_two_values() -> None:
     sizes = {"x": 1000, **{f"v{n}": 1000 for n in range(20)}}
     calls = [(f"v{n - 1}" if n else "x", f"v{n}") for n in range(20)]
-    _, whole = place_values(plan_of(sizes, calls, ["x"], ["v19"]))
+    _, whole = place_device_values(plan_of(sizes, calls, ["x"], ["v19"]))
     assert whole <= 4 * 1024
 
 

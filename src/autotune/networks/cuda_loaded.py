@@ -17,7 +17,12 @@ from autotune.measure.devices.shared import (
     SharedDevice,
     numpy_type,
 )
-from autotune.networks.cuda_plan import DeviceCallPlan, DevicePlan, calls_by_task, place_values
+from autotune.networks.cuda_plan import (
+    DeviceCallPlan,
+    DevicePlan,
+    calls_by_task,
+    place_device_values,
+)
 from autotune.targets import CudaError
 
 __all__ = ["LoadedNetwork"]
@@ -85,7 +90,7 @@ class LoadedNetwork:
             CudaError: the device refuses the machine code, or has too little memory.
         """
         driver = device.driver
-        offsets, size = place_values(plan)
+        offsets, size = place_device_values(plan)
         values, scratch = (
             device.empty((it,), "uint8") for it in (size, max(1, plan.scratch_bytes))
         )

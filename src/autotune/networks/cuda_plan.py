@@ -13,8 +13,9 @@ from autotune.backends import CudaProgram
 from autotune.errors import InvalidValueError
 from autotune.measure.devices.shared import numpy_type
 from autotune.networks.frontend import NetworkTensor
+from autotune.networks.plan.placing import place_values, rounded
 
-__all__ = ["DeviceCallPlan", "DevicePlan", "calls_by_task", "place_values"]
+__all__ = ["DeviceCallPlan", "DevicePlan", "calls_by_task", "place_device_values"]
 
 # Of every address on the device: as of what the driver allocates.
 _ALIGNMENT = 256
@@ -84,7 +85,7 @@ class DevicePlan:
         """What the intermediate arrays of any one program take together."""
         return max(
             (
-                sum(_rounded(it.bytes) for it in program.intermediates)
+                sum(rounded(it.bytes, _ALIGNMENT) for it in program.intermediates)
                 for program in self.programs.values()
             ),
             default=0,
@@ -95,7 +96,7 @@ class DevicePlan:
         found = {}
         for buffer in self.programs[task].intermediates:
             found[buffer.name] = base
-            base += _rounded(buffer.bytes)
+            base += rounded(buffer.bytes, _ALIGNMENT)
         return found
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
@@ -115,42 +116,9 @@ class DevicePlan:
         return {name: found.get(name, (-1, -1)) for name in self.sizes}
 
 
-def place_values(plan: DevicePlan) -> tuple[dict[str, int], int]:
-    """Offsets of the values in one piece of memory, and its size.
-
-    Values that are never needed at the same time may share memory: the largest is placed first,
-    each at the lowest offset that is free for as long as it is needed.
-    """
-    lives = plan.lifetimes()
-    placed: dict[str, int] = {}
-    whole = 0
-    for name in sorted(plan.sizes, key=lambda it: (-plan.sizes[it], it)):
-        size = _rounded(plan.sizes[name])
-        taken = sorted(
-            (placed[other], placed[other] + _rounded(plan.sizes[other]))
-            for other in placed
-            if _meet(lives[name], lives[other])
-        )
-        placed[name] = offset = _lowest_gap(taken, size)
-        whole = max(whole, offset + size)
-    return placed, whole
-
-
-def _lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    offset = 0
-    for begin, end in taken:
-        if offset + size <= begin:
-            return offset
-        offset = max(offset, end)
-    return offset
-
-
-def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    return first[0] <= second[1] and second[0] <= first[1]
-
-
-def _rounded(size: int) -> int:
-    return max(1, -(-size // _ALIGNMENT)) * _ALIGNMENT
+def place_device_values(plan: DevicePlan) -> tuple[dict[str, int], int]:
+    """Offsets of the values in one piece of memory, and its size; as :func:`place_values`."""
+    return place_values(plan.sizes, plan.lifetimes(), _ALIGNMENT)
 
 
 def calls_by_task(plan: DevicePlan) -> Iterator[tuple[str, list[DeviceCallPlan]]]:

@@ -8,6 +8,9 @@ from time import perf_counter
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
+from autotune.networks.passes.fuse import fuse
+from autotune.networks.passes.merge_equal import merge_equal
+from autotune.networks.passes.views import views
 from autotune.targets import Target
 
 __all__ = ["GraphPass", "graph_passes", "run_passes"]
@@ -20,7 +23,7 @@ nothing was."""
 
 def graph_passes() -> dict[str, GraphPass]:
     """By name, in order."""
-    return {}
+    return {"merge_equal": merge_equal, "views": views, "fuse": fuse}
 
 
 def run_passes(
