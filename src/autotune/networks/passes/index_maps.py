@@ -25,9 +25,9 @@ def flat_index(indices: Sequence[IntExpr], shape: Sequence[int]) -> IntExpr:
 
 def _joined(high: IntExpr, low: IntExpr, extent: int) -> IntExpr:
     if low.op == "mod" and low.args[1].value == extent:
-        whole = low.args[0]
+        whole: IntExpr = low.args[0]
         if _quotient(whole, extent) == high:
-            return IntExpr(whole.op, whole.args)
+            return whole
     return high * extent + low
 
 
@@ -36,10 +36,10 @@ def _quotient(top: IntExpr, divisor: int) -> IntExpr:
     inner = top.args[1].value if top.op in ("floordiv", "mod") else None
     if inner is None:
         return top // divisor
+    whole: IntExpr = top.args[0]
     if top.op == "floordiv":
-        return top.args[0] // (inner * divisor)
-    whole = inner % divisor == 0
-    return _quotient(top.args[0], divisor) % (inner // divisor) if whole else top // divisor
+        return whole // (inner * divisor)
+    return top // divisor if inner % divisor else _quotient(whole, divisor) % (inner // divisor)
 
 
 def _remainder(top: IntExpr, divisor: int) -> IntExpr:
