@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from autotune.backends import dlpack
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.devices.shared import (
