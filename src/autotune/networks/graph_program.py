@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ from autotune.networks.frontend import (
     LoadOptions,
     NetworkProgram,
     NetworkTask,
-    NetworkTensor,
+    Rival,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
+from autotune.networks.library.saving import MadeFor, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
+from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -46,10 +49,12 @@ class Yardstick:
         name: Of it, with its version, for messages.
         run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
             something that the model needs.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations.
     """
 
     name: str
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None]
 
 
 @frozen(eq=False)
@@ -133,6 +138,11 @@ class GraphProgram(NetworkProgram):
             )
         return super().suspect(inputs, wanted, found)
 
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The runtime that outputs are compared with, with all its optimisations."""
+        other = self._source.yardstick
+        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
+
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
     ) -> CompiledNetwork:
@@ -159,7 +169,8 @@ class GraphProgram(NetworkProgram):
             name, schedule = schedules[workload.digest]
             candidates[workload.spelling] = None if schedule is None else schedule.on(workload)
             names[workload.spelling] = name
-        return compile_network(self.graph, candidates, target, threads, names)
+        save = partial(save_library, MadeFor(self.name, target, threads))
+        return compile_network(self.graph, candidates, target, threads, names, save)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
