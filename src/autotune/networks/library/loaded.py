@@ -95,7 +95,7 @@ class LoadedNetwork:
         self._run(given, found)
         like = inputs[0] if inputs else None
         return tuple(
-            handed_back(array, like, tensor.dtype)
+            handed_back(array, tensor.dtype, like)
             for array, tensor in zip(found, self.outputs, strict=True)
         )
 
