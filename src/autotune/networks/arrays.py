@@ -19,9 +19,11 @@ __all__ = [
     "as_numpy",
     "check_examples",
     "converter_to",
+    "handed_back",
     "numpy_type",
     "random_examples",
     "read_array",
+    "stored_array",
     "write_array",
 ]
 
@@ -100,6 +102,12 @@ def _aligned(tensor: NetworkTensor, value: Any) -> Array:
     return aligned_copy(array) if not usable or array.ctypes.data % ALIGNMENT else array
 
 
+def stored_array(array: Array, dtype: str) -> Array:
+    """An array as programs have one of this type: bfloat16 as its bits."""
+    is_wide = dtype == _BFLOAT16 and str(array.dtype) == _BFLOAT16
+    return array.view(np.uint16) if is_wide else array
+
+
 def converter_to(like: Any) -> Callable[[Any], Any]:
     """What makes an output of the kind of an input: ``from_dlpack`` of its package, or numpy's."""
     package = sys.modules.get(type(like).__module__.split(".")[0])
@@ -107,6 +115,21 @@ def converter_to(like: Any) -> Callable[[Any], Any]:
         return _array_of
     converter: Callable[[Any], Any] = getattr(package, "from_dlpack", _array_of)
     return converter
+
+
+def handed_back(array: Array, like: Any) -> Any:
+    """An output that shares its memory with nothing, as an array of the kind of an input.
+
+    Args:
+        array: The output; of bfloat16 with the type of ``ml_dtypes``.
+        like: The input; None for numpy.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        if str(array.dtype) == _BFLOAT16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
 
 
 def _array_of(tensor: Any) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ from autotune.measure.devices.shared import (
     shared_device,
 )
 from autotune.measure.devices.torch_caller import TorchCaller
-from autotune.networks.arrays import as_numpy, converter_to, numpy_type
+from autotune.networks.arrays import as_numpy, handed_back, numpy_type
 from autotune.networks.cuda_loaded import LoadedNetwork
 from autotune.networks.cuda_plan import DevicePlan, calls_by_task
 from autotune.networks.frontend import CompiledNetwork, NetworkTensor
@@ -202,11 +201,7 @@ def _plain(tensor: NetworkTensor, value: Any) -> Any:
 
 def _on_host(array: DeviceArray, like: Any) -> Any:
     """A copy of an output on the host, of the kind of the first input."""
-    held, torch = array.numpy(), sys.modules.get("torch")
-    if torch is not None and isinstance(like, torch.Tensor):
-        if array.dtype == _BFLOAT16:
-            return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(held)
-    if array.dtype == _BFLOAT16:
-        return held.view(numpy_type(_BFLOAT16))
-    return held if like is None or isinstance(like, np.ndarray) else converter_to(like)(held)
+    held = array.numpy()
+    return handed_back(
+        held.view(numpy_type(_BFLOAT16)) if array.dtype == _BFLOAT16 else held, like
+    )
