@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, aligned_copy, dlpack, host_array
 from autotune.errors import InvalidValueError
-from autotune.networks.tensors import NetworkTensor
+from autotune.networks.frontend import NetworkTensor
 
 __all__ = [
     "aligned_inputs",
@@ -108,6 +108,27 @@ def stored_array(array: Array, dtype: str) -> Array:
     return array.view(np.uint16) if is_wide else array
 
 
+def handed_back(array: Array, dtype: str, like: Any) -> Any:
+    """What a program wrote, as a caller takes it.
+
+    Args:
+        array: As programs have it.
+        dtype: Of its elements.
+        like: The first input; None where there is none.
+
+    Returns:
+        A tensor of torch or an array of what else ``like`` is of, else one of numpy; in place.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        if dtype == _BFLOAT16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    if dtype == _BFLOAT16:
+        return array.view(numpy_type(_BFLOAT16))
+    return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
+
+
 def converter_to(like: Any) -> Callable[[Any], Any]:
     """What makes an output of the kind of an input: ``from_dlpack`` of its package, or numpy's."""
     package = sys.modules.get(type(like).__module__.split(".")[0])
@@ -115,24 +136,6 @@ def converter_to(like: Any) -> Callable[[Any], Any]:
         return _array_of
     converter: Callable[[Any], Any] = getattr(package, "from_dlpack", _array_of)
     return converter
-
-
-def handed_back(array: Array, like: Any, dtype: str = "") -> Any:
-    """An output that shares its memory with nothing, as an array of the kind of an input.
-
-    Args:
-        array: The output; of bfloat16 its bits, or with the type of ``ml_dtypes``.
-        like: The input; None for numpy.
-        dtype: What its elements are, where its own type does not say so.
-    """
-    torch, is_bfloat16 = sys.modules.get("torch"), _BFLOAT16 in (dtype, str(array.dtype))
-    if torch is not None and isinstance(like, torch.Tensor):
-        if is_bfloat16:
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)
-    if is_bfloat16:
-        array = array.view(numpy_type(_BFLOAT16))
-    return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
 
 
 def _array_of(tensor: Any) -> Array:

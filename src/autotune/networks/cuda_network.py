@@ -13,7 +13,6 @@ import numpy as np
 from autotune.backends import dlpack
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.devices.shared import (
-    DeviceArray,
     Given,
     SharedDevice,
     converted,
@@ -21,7 +20,7 @@ from autotune.measure.devices.shared import (
     shared_device,
 )
 from autotune.measure.devices.torch_caller import TorchCaller
-from autotune.networks.arrays import as_numpy, handed_back, numpy_type
+from autotune.networks.arrays import as_numpy, handed_back, stored_array
 from autotune.networks.cuda_loaded import LoadedNetwork
 from autotune.networks.cuda_plan import DeviceCheck, DeviceProgram
 from autotune.networks.frontend import CompiledNetwork, NetworkTensor
@@ -128,7 +127,7 @@ class CudaNetwork(CompiledNetwork):
         like = inputs[0] if inputs else None
         if given and given[0].view is not None:
             return tuple(converted(array, like) for array in found)
-        return tuple(_on_host(array, like) for array in found)
+        return tuple(handed_back(array.numpy(), array.dtype, like) for array in found)
 
     def save(self, path: Path | str) -> tuple[str, ...]:
         """Write machine code and weights as one file, which needs no compiler to run.
@@ -232,13 +231,4 @@ def _plain(tensor: NetworkTensor, value: Any) -> Any:
     where = dlpack.device_of(value)
     if tensor.dtype != _BFLOAT16 or (where is not None and where[0] != dlpack.CPU):
         return value
-    array = as_numpy(value)
-    return array.view(np.uint16) if str(array.dtype) == _BFLOAT16 else array
-
-
-def _on_host(array: DeviceArray, like: Any) -> Any:
-    """A copy of an output on the host, of the kind of the first input."""
-    held = array.numpy()
-    return handed_back(
-        held.view(numpy_type(_BFLOAT16)) if array.dtype == _BFLOAT16 else held, like
-    )
+    return stored_array(as_numpy(value), _BFLOAT16)

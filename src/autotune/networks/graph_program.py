@@ -175,11 +175,8 @@ class GraphProgram(NetworkProgram):
             for it in self.tasks
             if isinstance(it.program, Workload)
         }
-        found = {it: schedules[it.digest] for it in self.graph.workloads}
-        candidates = {it.spelling: known and known.on(it) for it, known in found.items()}
-        tasks = {it.spelling: names[it.digest] for it in found}
         save = partial(save_library, MadeFor(self.name, target, threads))
-        return compile_network(self.graph, candidates, target, threads, tasks, save)
+        return compile_network(self.graph, schedules, target, threads, names, save)
 
     def _scheduled(
         self, name: str, workload: Workload, record: Record | None, machine: Target

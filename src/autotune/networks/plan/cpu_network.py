@@ -23,7 +23,7 @@ from autotune.backends.native.threads import launch_on
 from autotune.backends.native_call import sample_native_call
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.networks.arrays import as_numpy, handed_back, numpy_type
+from autotune.networks.arrays import as_numpy, handed_back
 from autotune.networks.frontend import CompiledNetwork
 from autotune.networks.graph import Graph
 from autotune.networks.plan.driver import FRAME
@@ -40,7 +40,6 @@ __all__ = ["CpuNetwork", "compile_network"]
 Array = NDArray[Any]
 Save = Callable[[LoadedPlan, Path], tuple[str, ...]]
 
-_BFLOAT16 = "bfloat16"
 _WARM_SECONDS = 1.0
 _PROFILED_SECONDS, _MOST_PROFILED = 0.3, 25
 _TIMES = FRAME.index("times")
@@ -111,7 +110,7 @@ class CpuNetwork(CompiledNetwork):
         found = self._call(self._given(inputs))
         like = inputs[0] if inputs else None
         return tuple(
-            handed_back(_with_type(array, tensor.dtype), like)
+            handed_back(array, tensor.dtype, like)
             for array, tensor in zip(found, self.plan.outputs, strict=True)
         )
 
@@ -148,7 +147,7 @@ class CpuNetwork(CompiledNetwork):
         They are made in native code, one right after the other.
         """
         given = self._given(inputs)
-        with self._frame() as frame:
+        with self._held_frame() as frame:
             keeps = self._place(frame, given)
             self._make(frame)
             address = self.loaded.driver.address("run")
@@ -164,7 +163,7 @@ class CpuNetwork(CompiledNetwork):
         """
         names, given = self.plan.task_names, self._given(inputs)
         times = np.zeros(len(names) + 2, np.int64)
-        with self._frame() as frame:
+        with self._held_frame() as frame:
             keeps = self._place(frame, given)
             frame.words[_TIMES] = times.ctypes.data
 
@@ -213,9 +212,12 @@ class CpuNetwork(CompiledNetwork):
 
     def _call(self, given: Sequence[Array]) -> list[Array]:
         """The outputs of aligned inputs."""
-        with self._frame() as frame:
+        frame = self._frame()
+        try:
             outputs = self._place(frame, given)
             self._make(frame)
+        finally:
+            self._frames.append(frame)
         return outputs
 
     def _place(self, frame: _Frame, given: Sequence[Array]) -> list[Array]:
@@ -243,19 +245,22 @@ class CpuNetwork(CompiledNetwork):
             raise check.requirement.refusal(element, check.label)
 
     @contextmanager
-    def _frame(self) -> Iterator[_Frame]:
-        """A frame that no other call has meanwhile."""
-        if self._process != os.getpid():
-            # The threads of a pool, and calls in progress, are not in a forked child.
-            self._frames, self._process = [], os.getpid()
-        try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = self._new_frame()
+    def _held_frame(self) -> Iterator[_Frame]:
+        frame = self._frame()
         try:
             yield frame
         finally:
             self._frames.append(frame)
+
+    def _frame(self) -> _Frame:
+        """A frame that no other call has until its caller appends it to the others."""
+        if self._process != os.getpid():
+            # The threads of a pool, and calls in progress, are not in a forked child.
+            self._frames, self._process = [], os.getpid()
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return self._new_frame()
 
     def _new_frame(self) -> _Frame:
         plan = self.plan
@@ -296,11 +301,11 @@ def compile_network(
 
     Args:
         graph: The network.
-        candidates: Schedules of its workloads, by spelling; those that have none are loops over
+        candidates: Schedules of its workloads, by digest; those that have none are loops over
             their axes as they are.
         target: The CPU.
         threads: How many the network uses.
-        names: Of the workloads' tasks, by spelling.
+        names: Of the workloads' tasks, by digest.
         save: Writes what runs elsewhere; None where nothing does.
 
     Raises:
@@ -327,8 +332,3 @@ def _aligned_empty(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
     begin = -_address(memory) % ALIGNMENT
     found: Array = np.ndarray(shape, kind, memory, begin)
     return found
-
-
-def _with_type(array: Array, dtype: str) -> Array:
-    """What programs keep as bits, as the type of ``ml_dtypes``."""
-    return array.view(numpy_type(dtype)) if dtype == _BFLOAT16 else array
