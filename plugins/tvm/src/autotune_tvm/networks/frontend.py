@@ -1,4 +1,4 @@
-"""The frontend: models of torch, ONNX and Relax become tasks of the TVM backend."""
+"""The frontend: models of torch and Relax become tasks of the TVM backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class RelaxFrontend(Frontend):
     sources = (
         "a torch module with example inputs",
         "an exported program of torch or its .pt2 file",
-        "an .onnx file",
         "a Relax module, its .json or its TVMScript in a .py file",
     )
     formats = tuple(SUFFIXES)

@@ -64,7 +64,7 @@ class RelaxProgram(NetworkProgram):
         return random_examples(self.inputs) if self._examples is None else self._examples
 
     def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
-        """What the model computes in torch or in an ONNX runtime; None for a Relax module."""
+        """What the model computes in torch; None for a Relax module."""
         return None if self._run is None else self._run([as_numpy(value) for value in inputs])
 
     def build(
