@@ -214,7 +214,8 @@ def _result_of(value: Any) -> Result | None:
     for axis in value.shape:
         if not isinstance(axis, int):
             raise UnsupportedWorkload(
-                "its result has a shape that depends on data, and a network's are fixed"
+                "its result has a shape that depends on data, and a network's are fixed; choose "
+                "by torch.where, or by a number of elements that is known"
             )
     return Result(tuple(value.shape), type_name(value.dtype))
 
