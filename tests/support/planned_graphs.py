@@ -44,7 +44,9 @@ GUARD = 256
 
 def numpy_plan(graph: Graph, alignment: int = 64) -> Plan[Workload]:
     """A plan whose programs are the workloads themselves."""
-    return plan_graph(graph, {it.spelling: it for it in graph.workloads}, {}, {}, alignment)
+    workloads = {it.spelling: it for it in graph.workloads}
+    tasks = {spelling: it.name for spelling, it in workloads.items()}
+    return plan_graph(graph, workloads, tasks, {}, alignment)
 
 
 def values_for(graph: Graph, seed: int = 0) -> dict[str, Array]:

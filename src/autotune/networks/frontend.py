@@ -10,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.networks.asked_inputs import AskedInputs, FixedInputs
+from autotune.networks.tensors import NetworkTensor
 from autotune.plugins import Context
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -60,15 +61,6 @@ class PassReport:
     name: str
     seconds: float
     note: str = ""
-
-
-@frozen
-class NetworkTensor:
-    """An input or an output of a network; ``dtype`` is a name of numpy or ``ml_dtypes``."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @frozen(eq=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
-from autotune.networks.arrays import as_numpy, handed_back, random_examples, stored_array
+from autotune.networks.arrays import as_numpy, numpy_type, random_examples, stored_array
 from autotune.networks.asked_inputs import FixedInputs
 from autotune.networks.comparison import compare_outputs
 from autotune.networks.cuda_build import checked_on_device, compile_device_network
@@ -27,8 +27,9 @@ from autotune.networks.frontend import (
     NetworkTensor,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
-from autotune.networks.graph_network import compile_network
 from autotune.networks.passes.pipeline import run_passes
+from autotune.networks.plan.cpu_network import compile_network
+from autotune.networks.task_names import task_names
 from autotune.sketches import Candidate
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -38,7 +39,6 @@ __all__ = ["GraphProgram", "GraphSource", "Yardstick"]
 Array = NDArray[Any]
 
 _QUANTISED = ("int8", "uint8")
-_NAME_LENGTH = 40
 
 
 @frozen(eq=False)
@@ -154,9 +154,8 @@ class GraphProgram(NetworkProgram):
             UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks; or no backend makes
                 programs for such a device.
         """
-        names = {
-            it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)
-        }
+        own = {it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)}
+        names = {it.spelling: own[it.digest] for it in self.graph.workloads}
         if target.kind == "cuda":
             return compile_device_network(self.graph, self._checks, names, chosen, target)
         machine = target.with_cores(threads)
@@ -168,7 +167,11 @@ class GraphProgram(NetworkProgram):
                 schedules[task.name] = self._draft(workload, machine)
             else:
                 schedules[task.name] = _recorded(task.name, workload, record)
-        return compile_network(self.graph, names, schedules, self.outputs, target, threads)
+        candidates: dict[str, Candidate | None] = {}
+        for workload in self.graph.workloads:
+            schedule = schedules[names[workload.spelling]]
+            candidates[workload.spelling] = None if schedule is None else schedule.on(workload)
+        return compile_network(self.graph, candidates, target, threads, names)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
@@ -183,7 +186,7 @@ class GraphProgram(NetworkProgram):
             for it, array in zip(self.inputs, arrays, strict=True)
         }
         found = evaluate(self._source.graph, given)
-        return tuple(handed_back(found[it.name], it.dtype, None) for it in self.outputs)
+        return tuple(found[it.name].view(numpy_type(it.dtype)) for it in self.outputs)
 
 
 def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:
@@ -222,8 +225,8 @@ def _tasks(graph: Graph) -> tuple[NetworkTask, ...]:
         assert isinstance(workload, Workload)
         counted = found.setdefault(workload.digest, _Counted(workload))
         counted.calls += times
-        counted.nodes[node.label] = None
-    names = _names([it.workload for it in found.values()])
+        counted.nodes.update(dict.fromkeys(node.label.split("+")))
+    names = task_names([it.workload for it in found.values()])
     return tuple(
         NetworkTask(name, it.workload, it.calls, float(it.workload.flop), tuple(it.nodes))
         for name, it in zip(names, found.values(), strict=True)
@@ -237,27 +240,6 @@ def _runs(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
             yield node, times
         elif isinstance(node.operation, Loop):
             yield from _runs(node.operation.body, times * node.operation.trips)
-
-
-def _names(workloads: Sequence[Workload]) -> list[str]:
-    """A short name for each, all different: ``matmul``, ``matmul_2``, ``matmul_3``."""
-    counts: dict[str, int] = {}
-    taken: dict[str, None] = {}
-    for workload in workloads:
-        base = name = _short(workload.name)
-        while name in taken:
-            counts[base] = counts.get(base, 1) + 1
-            name = f"{base}_{counts[base]}"
-        taken[name] = None
-    return list(taken)
-
-
-def _short(name: str) -> str:
-    """As many of the words of a name as are not too long together."""
-    words = name.split("_")
-    while len("_".join(words)) > _NAME_LENGTH and len(words) > 1:
-        words.pop()
-    return "_".join(words)[:_NAME_LENGTH]
 
 
 def _nodes(graph: Graph) -> Iterator[Node]:

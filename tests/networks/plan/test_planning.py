@@ -26,7 +26,7 @@ from tests.support.planned_graphs import graphs, numpy_plan, recurrence, run_pla
 X = input_value("x", (4, 16), "float32")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(graphs(), st.integers(0, 5))
 def test_a_plan_computes_what_its_graph_does(graph: Graph, seed: int) -> None:
     inputs = values_for(graph, seed)

@@ -11,6 +11,7 @@ from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.backends.native import NativeBackend
 from autotune.backends.native.executable import Layout
 from autotune.backends.native.exports.kernel import Part, scratch_parts
+from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.networks.plan.plan import PackedOperand
 from autotune.sketches import Candidate
@@ -81,7 +82,7 @@ def native_program(
 
     Args:
         workload: What it computes.
-        candidate: Its schedule; None for loops over the axes as they are.
+        candidate: A schedule of it or of an equal one; None for loops over the axes as they are.
         target: A CPU.
         threads: How many it is called with.
 
@@ -89,14 +90,13 @@ def native_program(
         UnsupportedWorkload: the backend does not know an element type of it.
         InvalidSchedule: the candidate is of another workload, or cannot be printed.
     """
-    if candidate is not None and candidate.sketch.workload.spelling != workload.spelling:
-        raise InvalidSchedule(
-            f"the schedule of workload {workload.name!r} is one of "
-            f"{candidate.sketch.workload.name!r}, which is written differently"
-        )
+    try:
+        own_candidate = None if candidate is None else candidate.on(workload)
+    except InvalidValueError as error:
+        raise InvalidSchedule(str(error)) from error
     backend = NativeBackend()
     backend.check_workload(workload)
-    request = BuildRequest(workload, None, candidate, target, threads)
+    request = BuildRequest(workload, None, own_candidate, target, threads)
     program = backend.lower(request).program
     layout = Layout.of(program, workload)
     own = len(workload.inputs) + len(workload.outputs)

@@ -20,6 +20,7 @@ __all__ = [
     "Constant",
     "Copy",
     "HostCall",
+    "Leaf",
     "Operand",
     "PackedOperand",
     "Packing",

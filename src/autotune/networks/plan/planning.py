@@ -54,28 +54,27 @@ def plan_of(
 
     Args:
         graph: The network.
-        candidates: Schedules of its workloads, by spelling; those that have none are loops over
+        candidates: Schedules of its workloads, by digest; those that have none are loops over
             their axes as they are.
         target: The CPU.
         threads: How many the network uses.
-        names: Of the workloads' tasks, by spelling.
+        names: Of the workloads' tasks, by digest.
 
     Raises:
         UnsupportedTarget: it is no x86-64 CPU.
         UnsupportedWorkload: a workload has an element type that is not known.
         InvalidSchedule: a schedule is of another workload, or cannot be printed; names the task.
     """
-    programs = {}
+    programs, tasks = {}, {}
     for workload in graph.workloads:
-        candidate = candidates.get(workload.spelling)
+        task = tasks[workload.spelling] = names.get(workload.digest, workload.name)
         try:
-            made = native_program(workload, candidate, target, threads)
+            made = native_program(workload, candidates.get(workload.digest), target, threads)
         except InvalidSchedule as error:
-            task = names.get(workload.spelling, workload.name)
             raise InvalidSchedule(f"task {task!r}: {error}") from error
         programs[workload.spelling] = made
     packed = {spelling: program.packed for spelling, program in programs.items()}
-    return plan_graph(graph, programs, names, packed)
+    return plan_graph(graph, programs, tasks, packed)
 
 
 def plan_graph(
@@ -94,7 +93,7 @@ def plan_graph(
     Args:
         graph: The network.
         programs: Of each of its workloads, by spelling.
-        tasks: Names of the programs' tasks, by the same; by default those of the workloads.
+        tasks: Names of the programs' tasks, by the same.
         packed: What programs take packed, by the same.
         alignment: What programs expect of the beginnings of arrays, in bytes.
 
@@ -118,7 +117,7 @@ def plan_graph(
 
     return Plan(
         programs,
-        {**{it.spelling: it.name for it in graph.workloads}, **tasks},
+        tasks,
         placed_steps(resolved, in_arena),
         tuple(planner.constants.found),
         tuple(planner.packings.values()),

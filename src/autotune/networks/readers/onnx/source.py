@@ -38,19 +38,36 @@ def _onnxruntime(
         import onnxruntime
     except ImportError:
         return None
-    name = f"onnxruntime {onnxruntime.__version__} without optimisations"
-    return Yardstick(name, partial(_run, file, tuple(names), constants))
+    exact = _multiplies_bytes(file)
+    how = "with exact products of bytes" if exact else "without optimisations"
+    run = partial(_run, file, tuple(names), constants, exact)
+    return Yardstick(f"onnxruntime {onnxruntime.__version__} {how}", run)
+
+
+def _multiplies_bytes(file: ModelFile) -> bool:
+    """Whether there are products of integers, whose sums the runtime may saturate at 16 bits."""
+    return any(
+        node.op_type.startswith("QLinear") or node.op_type.endswith("Integer")
+        for part in (file.model.graph, *file.model.functions)
+        for node in part.node
+    )
 
 
 def _run(
-    file: ModelFile, names: Sequence[str], constants: Mapping[str, Array], arrays: Sequence[Array]
+    file: ModelFile,
+    names: Sequence[str],
+    constants: Mapping[str, Array],
+    exact: bool,
+    arrays: Sequence[Array],
 ) -> tuple[Array, ...] | None:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # Else its sums of bytes saturate at 16 bits on processors without VNNI.
+    levels = onnxruntime.GraphOptimizationLevel
+    # One of its optimisations makes weights unsigned, whose sums do not saturate.
+    level = levels.ORT_ENABLE_EXTENDED if exact else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = level
     options.add_session_config_entry("session.x64quantprecision", "1")
     where: Any = file.model.SerializeToString() if file.path is None else str(file.path)
     feeds = {**constants, **dict(zip(names, arrays, strict=True))}

@@ -1,0 +1,298 @@
+"""Operations become tasks: what is computed of a value, where that is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.composing import Part, composed
+from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, rewritten
+from autotune.networks.graph.graph import results_of
+from autotune.networks.passes.bodies import with_bodies
+from autotune.networks.passes.dominators import Flow
+from autotune.networks.passes.fusion_forms import (
+    Form,
+    form_of,
+    is_gathered_from,
+    reads_each_once,
+    reads_in_place,
+    reads_in_rows,
+    scheduled_as_one,
+)
+from autotune.spaces.rules.recomputing import nodes_if_inlined
+from autotune.targets import Target
+
+__all__ = ["fuse"]
+
+_MOST_INPUTS = 16
+_MOST_NODES = 512
+_MOST_NAMES = 4
+
+
+def fuse(graph: Graph, machine: Target) -> tuple[Graph, str]:
+    """Make one workload of those that are computed in one loop nest.
+
+    Elementwise operations are computed in the tile of the reduction before them, reductions of
+    rows with all that is made of these rows, and what only such a reduction reads inside of it;
+    other operations on elements that follow each other are one. Nothing that is returned, or read
+    by something else as well, is computed twice.
+
+    Args:
+        graph: A network.
+        machine: What it is for.
+    """
+    before = _count(graph)
+    changed = with_bodies(graph, lambda one: _fused(one, machine))
+    after = _count(changed)
+    return changed, f"{before} programs, {after} left" if after != before else ""
+
+
+def _count(graph: Graph) -> int:
+    loops = (it.operation for it in graph.nodes if isinstance(it.operation, Loop))
+    own = sum(isinstance(it.operation, Workload) for it in graph.nodes)
+    return own + sum(_count(it.body) for it in loops)
+
+
+def _fused(graph: Graph, machine: Target) -> Graph:
+    groups = _Grouping(graph, machine).groups()
+    ends = {id(group[-1]): group for group in groups if len(group) > 1}
+    given: dict[int, tuple[Value, ...]] = {}
+
+    def change(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        given[id(node)] = operands
+        group = ends.get(id(node))
+        return None if group is None else _joined(group, machine, given)
+
+    return rewritten(graph, change, loops=False) if ends else graph
+
+
+def _parts(group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None = None) -> list[Part]:
+    """The workloads of a group; what they read is identified by the keys of values."""
+    own = {id(node) for node in group}
+    parts = []
+    for node in group:
+        assert isinstance(node.operation, Workload)
+        read = node.operands if given is None else given[id(node)]
+        values = [
+            old if old.node is not None and id(old.node) in own else new
+            for old, new in zip(node.operands, read, strict=True)
+        ]
+        constants = frozenset(it.key for it in values if it.constant is not None)
+        keys = tuple(it.key for it in values)
+        parts.append(Part(node.operation, keys, (id(node), 0), constants))
+    return parts
+
+
+def _joined(
+    group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]]
+) -> tuple[Value, ...]:
+    """The results of a group as one node."""
+    values = {it.key: it for node in group for it in given[id(node)]}
+    workload, keys = _composed(group, machine, given)
+    assert workload is not None
+    place = {key: number for number, key in enumerate(keys)}
+    checks: dict[Requirement, None] = {}
+    for node in group:
+        for it in node.requirements:
+            number = place[given[id(node)][it.operand].key]
+            checks[evolve(it, operand=number)] = None
+    name = next((it.name for it in group if it.name), "")
+    operands = tuple(values[key] for key in keys)
+    return results_of(Node(workload, operands, group[-1].results, tuple(checks), name))
+
+
+def _composed(
+    group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]] | None = None
+) -> tuple[Workload | None, tuple[object, ...]]:
+    """The workload of a group, None where it would not be one loop nest, and what it reads."""
+    workload, keys = composed(_name(group), _parts(group, given))
+    return scheduled_as_one(workload, machine), keys
+
+
+def _name(group: Sequence[Node]) -> str:
+    names = [it.operation.name for it in group if isinstance(it.operation, Workload)]
+    more = f"+{len(names) - _MOST_NAMES}" if len(names) > _MOST_NAMES else ""
+    return "+".join(names[:_MOST_NAMES]) + more
+
+
+def _form(node: Node) -> Form:
+    assert isinstance(node.operation, Workload)
+    return form_of(node.operation)
+
+
+class _Grouping:
+    """Finds groups of nodes: each has one result that others read."""
+
+    def __init__(self, graph: Graph, machine: Target) -> None:
+        self.flow = Flow(graph)
+        self.machine = machine
+        self.group_of: dict[int, int] = {}
+        self.members: dict[int, list[int]] = {}
+
+    def groups(self) -> list[list[Node]]:
+        """The groups, their nodes in order."""
+        places = range(len(self.flow.nodes))
+        usable = [it for it in places if self._is_usable(it)]
+        for number in usable:
+            if self._form(number).is_anchor and number not in self.group_of:
+                self._extend(number)
+        for first in [*self.members]:
+            self._prepend(first)
+        for number in usable:
+            if self._form(number).is_pointwise:
+                self._merge(number)
+        return [[self.flow.nodes[it] for it in sorted(them)] for them in self.members.values()]
+
+    def _is_usable(self, number: int) -> bool:
+        node = self.flow.nodes[number]
+        operation = node.operation
+        return isinstance(operation, Workload) and len(node.results) == 1
+
+    def _form(self, number: int) -> Form:
+        return _form(self.flow.nodes[number])
+
+    def _nodes(self, numbers: Sequence[int]) -> list[Node]:
+        return [self.flow.nodes[it] for it in sorted(numbers)]
+
+    def _add(self, group: int, numbers: Sequence[int]) -> None:
+        self.members[group] = sorted({*self.members.get(group, []), *numbers})
+        for number in numbers:
+            self.group_of[number] = group
+
+    def _inner_reads(self, number: int, within: set[int]) -> list[tuple[int, str]]:
+        """What a node reads of others of a group: operand, and the input that it is."""
+        node = self.flow.nodes[number]
+        assert isinstance(node.operation, Workload)
+        return [
+            (at, node.operation.inputs[at].name)
+            for at, it in enumerate(node.operands)
+            if it.node is not None and self.flow.place[id(it.node)] in within
+        ]
+
+    def _is_checked(self, number: int, within: set[int]) -> bool:
+        """Whether a node's operands have to be checked that would be computed within it."""
+        checked = {it.operand for it in self.flow.nodes[number].requirements}
+        return any(at in checked for at, _ in self._inner_reads(number, within))
+
+    def _extend(self, anchor: int) -> None:
+        """Make a group of a reduction and what is computed of it."""
+        self._add(anchor, [anchor])
+        end: int | None = anchor
+        while end is not None:
+            meeting = self.flow.meeting(end)
+            if meeting is None or not self._follows(anchor, end, meeting):
+                return
+            self._add(anchor, [*self.flow.between(end, meeting), meeting])
+            end = meeting
+
+    def _follows(self, anchor: int, end: int, meeting: int) -> bool:
+        new = [*self.flow.between(end, meeting), meeting]
+        if not all(self._is_usable(it) and it not in self.group_of for it in new):
+            return False
+        within = {*self.members[anchor], *new}
+        if any(self._is_checked(it, within) for it in new):
+            return False
+        in_place = all(
+            self._form(it).is_pointwise
+            and self.flow.nodes[it].results[0][0] == self.flow.nodes[end].results[0][0]
+            and all(
+                reads_in_place(self.flow.nodes[it].operation, name)
+                for _, name in self._inner_reads(it, within)
+            )
+            for it in new
+        )
+        if not in_place and any(self._form(it).is_product for it in within):
+            return False
+        if not in_place and not all(
+            self._form(it).is_pointwise or self._form(it).is_anchor for it in new
+        ):
+            return False
+        return self._fits(within)
+
+    def _fits(self, numbers: set[int]) -> bool:
+        workload, inputs = _composed(self._nodes([*numbers]), self.machine)
+        return len(inputs) <= _MOST_INPUTS and workload is not None
+
+    def _prepend(self, group: int) -> None:
+        """Add to a group what only it reads."""
+        waiting = list(self.members[group])
+        while waiting:
+            number = waiting.pop()
+            for source in dict.fromkeys(self.flow.sources(number)):
+                if self._precedes(source, group):
+                    self._add(group, [source])
+                    waiting.append(source)
+
+    def _precedes(self, source: int, group: int) -> bool:
+        flow = self.flow
+        if source in self.group_of or not self._is_usable(source) or flow.is_returned(source):
+            return False
+        members = {*self.members[group]}
+        if not self._form(source).is_pointwise or not {*flow.readers[source]} <= members:
+            return False
+        within = {*members, source}
+        if any(self._is_checked(it, {source}) for it in flow.readers[source]):
+            return False
+        size = _size(flow.nodes[source])
+        for reader in flow.readers[source]:
+            node = flow.nodes[reader]
+            assert isinstance(node.operation, Workload)
+            for _, name in self._inner_reads(reader, {source}):
+                if self._form(reader).is_product or not reads_each_once(
+                    node.operation, name, size
+                ):
+                    return False
+        operation = flow.nodes[source].operation
+        assert isinstance(operation, Workload)
+        if not all(reads_in_rows(operation, it.name) for it in operation.inputs):
+            return False
+        return self._fits(within)
+
+    def _merge(self, number: int) -> None:
+        """Make one of elementwise operations up to where the readers of a node meet."""
+        meeting = self.flow.meeting(number)
+        if meeting is None:
+            return
+        new = [number, *self.flow.between(number, meeting), meeting]
+        own = {self.group_of[it] for it in new if it in self.group_of}
+        whole = sorted({*new, *(it for group in own for it in self.members[group])})
+        if own and len(whole) == len(self.members[min(own)]):
+            return
+        if not all(self._is_usable(it) and self._form(it).is_pointwise for it in whole):
+            return
+        if not self._is_cheap_to_join(whole):
+            return
+        for group in own:
+            del self.members[group]
+        self._add(whole[0], whole)
+
+    def _is_cheap_to_join(self, whole: Sequence[int]) -> bool:
+        within = {*whole}
+        for reader in whole:
+            if self._is_checked(reader, within):
+                return False
+            node = self.flow.nodes[reader]
+            operation = node.operation
+            assert isinstance(operation, Workload)
+            for at, name in self._inner_reads(reader, within):
+                if is_gathered_from(operation, name):
+                    return False
+                source = node.operands[at].node
+                assert source is not None
+                if _form(source).is_expensive and not reads_each_once(
+                    operation, name, _size(source)
+                ):
+                    return False
+        workload, inputs = _composed(self._nodes(whole), self.machine)
+        assert workload is not None
+        return len(inputs) <= _MOST_INPUTS and nodes_if_inlined(workload) <= _MOST_NODES
+
+
+def _size(node: Node) -> int:
+    shape, _ = node.results[0]
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
