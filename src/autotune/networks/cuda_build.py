@@ -135,7 +135,7 @@ def compile_device_network(
     Args:
         graph: After :func:`checked_on_device` and the passes.
         checks: As of :func:`checked_on_device`.
-        names: Of the task of each of its workloads, by the workload's spelling.
+        names: Of the task of each of its workloads, by the workload's digest.
         chosen: Records of the tasks by name; the backend's default schedule where there is none.
         target: The device.
 
@@ -146,7 +146,8 @@ def compile_device_network(
         UnsupportedWorkload: a step has no program for the device; names it.
     """
     workloads = {it.spelling: it for it in graph.workloads}
-    compiled = build_programs(workloads, names, chosen, device_backend(target.kind), target)
+    tasks = {spelling: names[it.digest] for spelling, it in workloads.items()}
+    compiled = build_programs(workloads, tasks, chosen, device_backend(target.kind), target)
     programs = {
         spelling: DeviceProgram(
             program,
@@ -154,4 +155,4 @@ def compile_device_network(
         )
         for spelling, program in compiled.items()
     }
-    return cuda_network(plan_graph(graph, programs, names, {}, ALIGNMENT), target, checks)
+    return cuda_network(plan_graph(graph, programs, tasks, {}, ALIGNMENT), target, checks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,14 @@ from autotune.networks.frontend import (
     LoadOptions,
     NetworkProgram,
     NetworkTask,
-    NetworkTensor,
+    Rival,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
+from autotune.networks.library.saving import MadeFor, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
+from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -49,10 +52,12 @@ class Yardstick:
         name: Of it, with its version, for messages.
         run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
             something that the model needs.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations.
     """
 
     name: str
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None]
 
 
 @frozen(eq=False)
@@ -140,6 +145,11 @@ class GraphProgram(NetworkProgram):
             )
         return super().suspect(inputs, wanted, found)
 
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The runtime that outputs are compared with, with all its optimisations."""
+        other = self._source.yardstick
+        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
+
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
     ) -> CompiledNetwork:
@@ -154,8 +164,9 @@ class GraphProgram(NetworkProgram):
             UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks; or no backend makes
                 programs for such a device.
         """
-        own = {it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)}
-        names = {it.spelling: own[it.digest] for it in self.graph.workloads}
+        names = {
+            it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)
+        }
         if target.kind == "cuda":
             return compile_device_network(self.graph, self._checks, names, chosen, target)
         machine = target.with_cores(threads)
@@ -164,14 +175,11 @@ class GraphProgram(NetworkProgram):
             record, workload = chosen.get(task.name), task.program
             assert isinstance(workload, Workload)
             if record is None:
-                schedules[task.name] = self._draft(workload, machine)
+                schedules[workload.digest] = self._draft(workload, machine)
             else:
-                schedules[task.name] = _recorded(task.name, workload, record)
-        candidates: dict[str, Candidate | None] = {}
-        for workload in self.graph.workloads:
-            schedule = schedules[names[workload.spelling]]
-            candidates[workload.spelling] = None if schedule is None else schedule.on(workload)
-        return compile_network(self.graph, candidates, target, threads, names)
+                schedules[workload.digest] = _recorded(task.name, workload, record)
+        save = partial(save_library, MadeFor(self.name, target, threads))
+        return compile_network(self.graph, schedules, target, threads, names, save)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint

@@ -107,7 +107,7 @@ def planned(whole: Graph) -> LoadedPlan:
         drawn = sample_candidates(NativeBackend(), it, machine())[::-1]
         programs = [native_program(it, each, machine(), THREADS) for each in drawn]
         most = max(range(len(drawn)), key=lambda at: programs[at].thread_scratch)
-        candidates[it.spelling] = drawn[most]
+        candidates[it.digest] = drawn[most]
     found = load_plan(plan_of(whole, candidates, machine(), THREADS), machine())
     made = found.plan.programs.values()
     assert any(it.packed for it in made) and any(it.thread_scratch for it in made)

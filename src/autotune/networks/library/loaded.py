@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,9 @@ class LoadedNetwork:
         Raises:
             InvalidValueError: the name has no namespace.
         """
-        from autotune.networks.library.torch_operator import torch_operator
-
-        return torch_operator(self, name)
+        module = import_module("autotune.networks.library.torch_operator")
+        operator: Callable[..., Any] = module.torch_operator(self, name)
+        return operator
 
     def _run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         addresses = [

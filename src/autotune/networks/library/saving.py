@@ -178,8 +178,8 @@ def _write_weights(constants: Sequence[Array | None], path: Path) -> str:
         for array in constants:
             if array is None:
                 continue
-            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            for part in (data, bytes(-data.nbytes % ALIGNMENT)):
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for part in (data, memoryview(bytes(-data.nbytes % ALIGNMENT))):
                 digest.update(part)
                 written += stream.write(part)
         stream.write(bytes(max(0, ALIGNMENT - written)))

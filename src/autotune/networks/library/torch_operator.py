@@ -45,8 +45,9 @@ def torch_operator(network: LoadedNetwork, name: str) -> Callable[..., Any]:
             )
         )
 
-    operator = torch.library.custom_op(
+    operator: Any = torch.library.custom_op(
         name, run, mutates_args=(), device_types="cpu", schema=schema
     )
     operator.register_fake(shaped)
-    return operator
+    registered: Callable[..., Any] = operator
+    return registered

@@ -176,6 +176,13 @@ class _Grouping:
         checked = {it.operand for it in self.flow.nodes[number].requirements}
         return any(at in checked for at, _ in self._inner_reads(number, within))
 
+    def _gathers(self, number: int, within: set[int]) -> bool:
+        """Whether a node reads others of a group where data says."""
+        operation = self.flow.nodes[number].operation
+        assert isinstance(operation, Workload)
+        names = [name for _, name in self._inner_reads(number, within)]
+        return any(is_gathered_from(operation, name) for name in names)
+
     def _extend(self, anchor: int) -> None:
         """Make a group of a reduction and what is computed of it."""
         self._add(anchor, [anchor])
@@ -192,7 +199,7 @@ class _Grouping:
         if not all(self._is_usable(it) and it not in self.group_of for it in new):
             return False
         within = {*self.members[anchor], *new}
-        if any(self._is_checked(it, within) for it in new):
+        if any(self._is_checked(it, within) or self._gathers(it, within) for it in new):
             return False
         in_place = all(
             self._form(it).is_pointwise
@@ -233,7 +240,8 @@ class _Grouping:
         if not self._form(source).is_pointwise or not {*flow.readers[source]} <= members:
             return False
         within = {*members, source}
-        if any(self._is_checked(it, {source}) for it in flow.readers[source]):
+        readers = flow.readers[source]
+        if any(self._is_checked(it, {source}) or self._gathers(it, {source}) for it in readers):
             return False
         size = _size(flow.nodes[source])
         for reader in flow.readers[source]:
@@ -271,14 +279,12 @@ class _Grouping:
     def _is_cheap_to_join(self, whole: Sequence[int]) -> bool:
         within = {*whole}
         for reader in whole:
-            if self._is_checked(reader, within):
+            if self._is_checked(reader, within) or self._gathers(reader, within):
                 return False
             node = self.flow.nodes[reader]
             operation = node.operation
             assert isinstance(operation, Workload)
             for at, name in self._inner_reads(reader, within):
-                if is_gathered_from(operation, name):
-                    return False
                 source = node.operands[at].node
                 assert source is not None
                 if _form(source).is_expensive and not reads_each_once(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from autotune.ir.expressions import IntExpr, const
 from autotune.ir.expressions.bounds import simplify_index
+from autotune.ir.expressions.integer import rebuilt
 
 __all__ = ["flat_index", "reshaped_indices"]
 
@@ -33,7 +34,7 @@ def _joined(high: IntExpr, low: IntExpr, extent: int) -> IntExpr:
 
 def _quotient(top: IntExpr, divisor: int) -> IntExpr:
     """The quotient by a number, of a quotient by that of both, of a digit as a higher one."""
-    inner = top.args[1].value if top.op in ("floordiv", "mod") else None
+    inner: int | None = top.args[1].value if top.op in ("floordiv", "mod") else None
     if inner is None:
         return top // divisor
     whole: IntExpr = top.args[0]
@@ -44,16 +45,17 @@ def _quotient(top: IntExpr, divisor: int) -> IntExpr:
 
 def _remainder(top: IntExpr, divisor: int) -> IntExpr:
     """The remainder by a number, of a digit as a lower one."""
-    inner = top.args[1].value if top.op == "mod" else None
+    inner: int | None = top.args[1].value if top.op == "mod" else None
     is_lower = inner is not None and inner % divisor == 0
-    return (top.args[0] if is_lower else top) % divisor
+    whole: IntExpr = top.args[0] if is_lower else top
+    return whole % divisor
 
 
 def _digit(index: IntExpr, extents: Mapping[str, int]) -> IntExpr:
     """A quotient or remainder by a number, as simple as it can be."""
     found = simplify_index(index, extents)
     if found.op == "add":
-        return sum((_digit(it, extents) for it in found.args), const(0))
+        return rebuilt("add", [_digit(it, extents) for it in found.args])
     if found.op not in ("floordiv", "mod") or found.args[1].value is None:
         return found
     make = _quotient if found.op == "floordiv" else _remainder

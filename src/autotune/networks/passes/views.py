@@ -113,7 +113,7 @@ def _sliced(node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
     if not isinstance(body, Gather) or index is None or index.size > 1:
         return None
     chosen = [at for at, it in enumerate(body.indices) if not isinstance(it, IndexValue)]
-    read = [it.tensor for it in operation.stages[0].accesses]
+    read = [*operation.stages[0].reads]
     if len(chosen) > 1 or read != [it.name for it in operation.inputs]:
         return None
     source, axis = operands[0], chosen[0]

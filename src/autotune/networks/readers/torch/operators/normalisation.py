@@ -79,12 +79,17 @@ def _batch_norm(call: Call) -> Value | list[Value]:
     inverse = elementwise(lambda it: (it + epsilon).call("rsqrt"), spread)
     count = x.size // max(1, x.shape[1])
     unbiased = binary("mul", spread, count / max(1, count - 1))
+    saved = [
+        cast(it, wanted.dtype)
+        for it, wanted in zip((centre, inverse), call.results[1:], strict=False)
+        if wanted is not None
+    ]
     kept = [
         _moved(old, new, momentum)
         for old, new in zip(running, (centre, unbiased), strict=True)
         if old is not None
     ]
-    return [found, centre, inverse, *kept]
+    return [found, *saved, *kept]
 
 
 def _moved(old: Value, new: Value, momentum: float) -> Value:

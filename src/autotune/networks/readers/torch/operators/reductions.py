@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -29,6 +29,7 @@ from autotune.networks.graph import (
     select,
     slice_axis,
     softmax,
+    take,
     take_along,
     top_k,
     unary,
@@ -155,23 +156,42 @@ def _variance_and_mean(call: Call) -> list[Value]:
 def _norm(call: Call) -> Value:
     """The root of the sum of powers, or the largest or smallest amount, or a count."""
     p = call.get("ord", call.get("p", 2))
-    axes = _axes(call)
-    kind = wide(call.dtype)
-    size = unary("abs", as_type(call.x, kind))
-    keep = _keeps(call)
+    size = unary("abs", as_type(call.x, wide(call.dtype)))
+    return _shaped(cast(_norm_of(size, p, _axes(call), _keeps(call)), call.dtype), call)
+
+
+def _norm_of(size: Value, p: float, axes: Sequence[int] | None, keep: bool) -> Value:
+    """The norm of amounts."""
+    if size.size == 0 and p in (math.inf, -math.inf):
+        raise UnsupportedWorkload("the largest amount of nothing is not supported")
     if p in (math.inf, -math.inf):
-        found = reduce("max" if p > 0 else "min", size, axes, keep)
-    elif p == 0:
+        return reduce("max" if p > 0 else "min", size, axes, keep)
+    if p == 0:
         ones = elementwise(lambda it: it.differs(0), size, dtype="bool")
-        found = reduce("add", cast(ones, kind), axes, keep)
-    elif p == 1:
-        found = reduce("add", size, axes, keep)
-    elif p == 2:
-        found = unary("sqrt", reduce("add", binary("mul", size, size), axes, keep))
+        return reduce("add", cast(ones, size.dtype), axes, keep)
+    if p == 1:
+        return reduce("add", size, axes, keep)
+    if p == 2:
+        return unary("sqrt", reduce("add", binary("mul", size, size), axes, keep))
+    powers = reduce("add", binary("pow", size, float(p)), axes, keep)
+    return binary("pow", powers, 1 / p)
+
+
+def _distances(call: Call) -> Value:
+    """Norms of the differences of all rows of two tensors, or of the pairs of one."""
+    if call.kind == "_pdist_forward":
+        x = call.x
+        one, other = (vector(it) for it in np.triu_indices(x.shape[0], 1))
+        if call.shape == (0,):
+            return filled(call.shape, 0, call.dtype)
+        pairs = take(x, one, 0), take(x, other, 0)
     else:
-        powers = reduce("add", binary("pow", size, float(p)), axes, keep)
-        found = binary("pow", powers, 1 / p)
-    return _shaped(cast(found, call.dtype), call)
+        left, right = call["x1"], call["x2"]
+        pairs = unsqueeze(left, [left.rank - 1]), unsqueeze(right, [right.rank - 2])
+    if pairs[0].shape[-1] == 0:
+        return filled(call.shape, 0, call.dtype)
+    apart = elementwise(lambda a, b: (a - b).call("abs"), *pairs, name="distance")
+    return _shaped(_norm_of(apart, call["p"], [apart.rank - 1], False), call)
 
 
 def _log_sum_exp(call: Call) -> Value:
@@ -328,6 +348,7 @@ REDUCTIONS: Mapping[str, Operator] = {
     **dict.fromkeys(("var", "std"), _variance),
     **dict.fromkeys(("var_mean", "std_mean"), _variance_and_mean),
     **dict.fromkeys(("linalg_vector_norm", "norm"), _norm),
+    **dict.fromkeys(("_cdist_forward", "_pdist_forward"), _distances),
     "logsumexp": _log_sum_exp,
     **dict.fromkeys(
         (

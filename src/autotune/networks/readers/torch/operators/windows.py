@@ -122,7 +122,7 @@ def _max_pool(call: Call) -> Value | list[Value]:
     found = reshape(window_reduce("max", x, window), call.shape)
     if not call.kind.endswith("indices"):
         return found
-    return [found, reshape(window_arg(x, window), call.shape)]
+    return [found, reshape(window_arg(x, window, last_nan=True), call.shape)]
 
 
 def _average_pool(call: Call) -> Value:
