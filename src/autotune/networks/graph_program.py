@@ -44,6 +44,10 @@ Array = NDArray[Any]
 _QUANTISED = ("int8", "uint8")
 
 
+def _untimed(arrays: Sequence[Array], threads: int, seconds: float) -> Rival | None:
+    return None
+
+
 @frozen(eq=False)
 class Yardstick:
     """What computes a model besides us.
@@ -52,12 +56,13 @@ class Yardstick:
         name: Of it, with its version, for messages.
         run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
             something that the model needs.
-        time: From such arrays, threads and seconds to what it takes with all its optimisations.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations;
+            None where there is nothing to compare with.
     """
 
     name: str
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
-    time: Callable[[Sequence[Array], int, float], Rival | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None] = _untimed
 
 
 @frozen(eq=False)
@@ -69,12 +74,14 @@ class GraphSource:
         graph: What was read.
         fixed: What became of what a person says of its inputs.
         yardstick: What its outputs are compared with; None for the graph itself, in numpy.
+        writes: Names of inputs that the model writes, whose new values are its first outputs.
     """
 
     name: str
     graph: Graph
     fixed: FixedInputs
     yardstick: Yardstick | None = None
+    writes: tuple[str, ...] = ()
 
 
 class GraphProgram(NetworkProgram):
@@ -89,6 +96,7 @@ class GraphProgram(NetworkProgram):
     def __init__(self, source: GraphSource, options: LoadOptions) -> None:
         self.name = source.name
         self.fixed = source.fixed
+        self.writes = source.writes
         self.eps = _coarsest(source.graph)
         self.inputs = tuple(
             NetworkTensor(it.name, it.shape, it.dtype) for it in source.graph.inputs
