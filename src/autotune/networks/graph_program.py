@@ -24,8 +24,8 @@ from autotune.networks.frontend import (
     NetworkTensor,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
-from autotune.networks.graph_network import compile_network
 from autotune.networks.passes.pipeline import run_passes
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
 from autotune.sketches import Candidate
 from autotune.store.records import Record
@@ -144,22 +144,17 @@ class GraphProgram(NetworkProgram):
             UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks.
         """
         machine = target.with_cores(threads)
-        schedules: dict[str, tuple[str, Candidate | None]] = {}
+        schedules: dict[str, Candidate | None] = {}
+        names: dict[str, str] = {}
         for task in self.tasks:
             record, workload = chosen.get(task.name), task.program
             assert isinstance(workload, Workload)
+            names[workload.digest] = task.name
             if record is None:
-                schedule = self._draft(workload, machine)
+                schedules[workload.digest] = self._draft(workload, machine)
             else:
-                schedule = _recorded(task.name, workload, record)
-            schedules[workload.digest] = task.name, schedule
-        candidates: dict[str, Candidate | None] = {}
-        names: dict[str, str] = {}
-        for workload in self.graph.workloads:
-            name, schedule = schedules[workload.digest]
-            candidates[workload.spelling] = None if schedule is None else schedule.on(workload)
-            names[workload.spelling] = name
-        return compile_network(self.graph, candidates, names, self.outputs, target, threads)
+                schedules[workload.digest] = _recorded(task.name, workload, record)
+        return compile_network(self.graph, schedules, target, threads, names)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
