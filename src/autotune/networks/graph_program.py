@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from autotune.networks.frontend import (
     NetworkTensor,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
+from autotune.networks.library.saving import MadeFor, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
@@ -154,7 +156,8 @@ class GraphProgram(NetworkProgram):
                 schedules[workload.digest] = self._draft(workload, machine)
             else:
                 schedules[workload.digest] = _recorded(task.name, workload, record)
-        return compile_network(self.graph, schedules, target, threads, names)
+        save = partial(save_library, MadeFor(self.name, target, threads))
+        return compile_network(self.graph, schedules, target, threads, names, save)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
