@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
+import autotune
 from autotune.backends import InvalidSchedule
 from autotune.errors import UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
@@ -61,6 +62,13 @@ class TestGraph(FrontendSuite):
         path = tmp_path / "small.onnx"
         onnx.save(small_model(), path)
         return path, None
+
+    @pytest.mark.needs("gcc")
+    def test_it_is_saved(self, program: NetworkProgram, target: Target, tmp_path: Path) -> None:
+        super().test_it_is_saved(program, target, tmp_path)
+        network, inputs = autotune.load_network(tmp_path / "network.so"), program.example_inputs()
+        assert (network.inputs, network.outputs) == (program.inputs, program.outputs)
+        np.testing.assert_array_equal(network(*inputs), program.build({}, target, 1)(*inputs))
 
 
 def _loaded(model: Any, **asked: Any) -> NetworkProgram:
