@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 from autotune.backends import InvalidSchedule
-from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.errors import UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
 from autotune.networks.frontend import NetworkProgram
 from autotune.networks.graph_frontend import GraphFrontend
@@ -20,7 +20,7 @@ from autotune.networks.source import Source as Given
 from autotune.networks.source import find_frontend
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.records import MeasureKey, Outcome, Record
-from autotune.targets import Target, detect_cpu, preset
+from autotune.targets import detect_cpu, preset
 from autotune.testing.frontend_suite import FrontendSuite, Source
 from tests.support.onnx_models import graph_of, model_of
 
@@ -62,10 +62,6 @@ class TestGraph(FrontendSuite):
         onnx.save(small_model(), path)
         return path, None
 
-    def test_it_is_saved(self, program: NetworkProgram, target: Target, tmp_path: Path) -> None:
-        with pytest.raises(InvalidValueError, match=r"network\.so' cannot be written"):
-            program.build({}, target, 1).save(tmp_path / "network.so")
-
 
 def _loaded(model: Any, **asked: Any) -> NetworkProgram:
     options = LoadOptions(detect_cpu(), 1, asked=AskedInputs(inputs=asked))
@@ -74,7 +70,7 @@ def _loaded(model: Any, **asked: Any) -> NetworkProgram:
 
 def test_equal_workloads_are_one_task_and_steps_of_loops_count_each_time() -> None:
     tasks = {it.name: it.occurrences for it in _loaded(small_model()).tasks}
-    assert tasks["matmul"] == 2 and len(tasks) == 3
+    assert tasks == {"conv2d_3x3_relu": 1, "matmul": 2}
     body = graph_of(
         [
             node("MatMul", ["s", "w"], ["p"]),

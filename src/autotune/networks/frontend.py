@@ -10,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.networks.asked_inputs import AskedInputs, FixedInputs
+from autotune.networks.tensors import NetworkTensor
 from autotune.plugins import Context
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -22,6 +23,7 @@ __all__ = [
     "NetworkTask",
     "NetworkTensor",
     "PassReport",
+    "Rival",
 ]
 
 
@@ -63,12 +65,16 @@ class PassReport:
 
 
 @frozen
-class NetworkTensor:
-    """An input or an output of a network; ``dtype`` is a name of numpy or ``ml_dtypes``."""
+class Rival:
+    """Another runtime that runs the model here, as it is meant to be used.
+
+    Attributes:
+        name: Of it, with its version.
+        latency: Median seconds of an inference.
+    """
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
+    latency: float
 
 
 @frozen(eq=False)
@@ -194,6 +200,16 @@ class NetworkProgram(ABC):
         return (
             "leave graph passes out one after the other (--pass NAME=off) to find the one at fault"
         )
+
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The fastest other runtime that is installed and runs the model; None where none does.
+
+        Args:
+            inputs: What it is called with.
+            threads: How many it may use.
+            seconds: About how long it may be timed.
+        """
+        return None
 
     @abstractmethod
     def build(
