@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -78,7 +79,8 @@ def _call(builder: Any, functions: dict[str, Any], node: Node, operands: list[An
     if isinstance(operation, Workload):
         if operation.spelling not in functions:
             function = module_for(operation)[ENTRY].without_attr("global_symbol")
-            functions[operation.spelling] = builder.add_func(function, operation.name)
+            name = re.sub(r"\W+", "_", operation.name)
+            functions[operation.spelling] = builder.add_func(function, name)
         types = [relax.TensorType(shape, dtype) for shape, dtype in node.results]
         return relax.call_tir(functions[operation.spelling], relax.Tuple(operands), types)
     kind = operation.kind if isinstance(operation, HostOperator) else "loop"
