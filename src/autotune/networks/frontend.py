@@ -187,6 +187,13 @@ class NetworkProgram(ABC):
             "leave graph passes out one after the other (--pass NAME=off) to find the one at fault"
         )
 
+    def check_saving(self, path: Path, target: Target) -> None:  # noqa: B027
+        """Check that what :meth:`build` makes for a target can be saved to a path.
+
+        Raises:
+            AutotuneError: it will not; what is missing is said before anything is tuned.
+        """
+
     @abstractmethod
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
