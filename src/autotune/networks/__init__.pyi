@@ -7,4 +7,5 @@ from autotune.networks.frontend import LoadOptions as LoadOptions
 from autotune.networks.frontend import NetworkProgram as NetworkProgram
 from autotune.networks.frontend import NetworkTask as NetworkTask
 from autotune.networks.frontend import PassReport as PassReport
+from autotune.networks.frontend import Rival as Rival
 from autotune.networks.tensors import NetworkTensor as NetworkTensor

@@ -23,6 +23,7 @@ __all__ = [
     "NetworkTask",
     "NetworkTensor",
     "PassReport",
+    "Rival",
 ]
 
 
@@ -61,6 +62,19 @@ class PassReport:
     name: str
     seconds: float
     note: str = ""
+
+
+@frozen
+class Rival:
+    """Another runtime that runs the model here, as it is meant to be used.
+
+    Attributes:
+        name: Of it, with its version.
+        latency: Median seconds of an inference.
+    """
+
+    name: str
+    latency: float
 
 
 @frozen(eq=False)
@@ -193,6 +207,16 @@ class NetworkProgram(ABC):
         Raises:
             AutotuneError: it will not; what is missing is said before anything is tuned.
         """
+
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The fastest other runtime that is installed and runs the model; None where none does.
+
+        Args:
+            inputs: What it is called with.
+            threads: How many it may use.
+            seconds: About how long it may be timed.
+        """
+        return None
 
     @abstractmethod
     def build(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
-from autotune.networks.arrays import as_numpy, handed_back, random_examples, stored_array
+from autotune.networks.arrays import as_numpy, numpy_type, random_examples, stored_array
 from autotune.networks.asked_inputs import FixedInputs
 from autotune.networks.comparison import compare_outputs
 from autotune.networks.draft import draft_candidate
@@ -23,13 +23,14 @@ from autotune.networks.frontend import (
     LoadOptions,
     NetworkProgram,
     NetworkTask,
-    NetworkTensor,
+    Rival,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
 from autotune.networks.library.saving import MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
+from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -49,10 +50,12 @@ class Yardstick:
         name: Of it, with its version, for messages.
         run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
             something that the model needs.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations.
     """
 
     name: str
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None]
 
 
 @frozen(eq=False)
@@ -136,6 +139,11 @@ class GraphProgram(NetworkProgram):
             )
         return super().suspect(inputs, wanted, found)
 
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The runtime that outputs are compared with, with all its optimisations."""
+        other = self._source.yardstick
+        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
+
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
     ) -> CompiledNetwork:
@@ -182,7 +190,7 @@ class GraphProgram(NetworkProgram):
             for it, array in zip(self.inputs, arrays, strict=True)
         }
         found = evaluate(self._source.graph, given)
-        return tuple(handed_back(found[it.name], it.dtype, None) for it in self.outputs)
+        return tuple(found[it.name].view(numpy_type(it.dtype)) for it in self.outputs)
 
 
 def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:

@@ -8,7 +8,9 @@ from time import perf_counter
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
+from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.fuse import fuse
+from autotune.networks.passes.fuse_attention import fuse_attention
 from autotune.networks.passes.merge_equal import merge_equal
 from autotune.networks.passes.views import views
 from autotune.targets import Target
@@ -23,7 +25,13 @@ nothing was."""
 
 def graph_passes() -> dict[str, GraphPass]:
     """By name, in order."""
-    return {"merge_equal": merge_equal, "views": views, "fuse": fuse}
+    return {
+        "merge_equal": merge_equal,
+        "views": views,
+        "fold_scales": fold_scales,
+        "fuse_attention": fuse_attention,
+        "fuse": fuse,
+    }
 
 
 def run_passes(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.networks.asked_inputs import AskedInputs
+from autotune.networks.frontend import Rival
 from autotune.networks.graph_program import GraphSource, Yardstick
 from autotune.networks.readers.onnx.model_file import ModelFile
 from autotune.networks.readers.onnx.network import read_onnx
@@ -39,9 +43,30 @@ def _onnxruntime(
     except ImportError:
         return None
     exact = _multiplies_bytes(file)
+    name = f"onnxruntime {onnxruntime.__version__}"
     how = "with exact products of bytes" if exact else "without optimisations"
-    run = partial(_run, file, tuple(names), constants, exact)
-    return Yardstick(f"onnxruntime {onnxruntime.__version__} {how}", run)
+    model = _Model(file, tuple(names), constants)
+    return Yardstick(f"{name} {how}", partial(_run, model, exact), partial(_timed, model, name))
+
+
+@frozen(eq=False)
+class _Model:
+    """A model for the runtime: its inputs by name, of which some are constants."""
+
+    file: ModelFile
+    names: tuple[str, ...]
+    constants: Mapping[str, Array]
+
+    def call(self, options: Any, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
+        """What runs it on these inputs."""
+        import onnxruntime
+
+        options.log_severity_level = 4
+        file = self.file
+        where: Any = file.model.SerializeToString() if file.path is None else str(file.path)
+        session = onnxruntime.InferenceSession(where, options, providers=["CPUExecutionProvider"])
+        feeds = {**self.constants, **dict(zip(self.names, arrays, strict=True))}
+        return partial(session.run, None, feeds)
 
 
 def _multiplies_bytes(file: ModelFile) -> bool:
@@ -53,27 +78,39 @@ def _multiplies_bytes(file: ModelFile) -> bool:
     )
 
 
-def _run(
-    file: ModelFile,
-    names: Sequence[str],
-    constants: Mapping[str, Array],
-    exact: bool,
-    arrays: Sequence[Array],
-) -> tuple[Array, ...] | None:
+def _run(model: _Model, exact: bool, arrays: Sequence[Array]) -> tuple[Array, ...] | None:
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    levels = onnxruntime.GraphOptimizationLevel
+    options, levels = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
     # One of its optimisations makes weights unsigned, whose sums do not saturate.
     level = levels.ORT_ENABLE_EXTENDED if exact else levels.ORT_DISABLE_ALL
     options.graph_optimization_level = level
     options.add_session_config_entry("session.x64quantprecision", "1")
-    where: Any = file.model.SerializeToString() if file.path is None else str(file.path)
-    feeds = {**constants, **dict(zip(names, arrays, strict=True))}
     try:
-        session = onnxruntime.InferenceSession(where, options, providers=["CPUExecutionProvider"])
-        return tuple(session.run(None, feeds))
+        return tuple(model.call(options, arrays)())
     except Exception:
         # Its errors have no class in common. It lacks kernels and types of the specification.
         return None
+
+
+def _timed(
+    model: _Model, name: str, arrays: Sequence[Array], threads: int, seconds: float
+) -> Rival | None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    try:
+        run = model.call(options, arrays)
+        run()
+    except Exception:
+        # As above.
+        return None
+    samples: list[float] = []
+    end = perf_counter() + seconds
+    while not samples or perf_counter() < end:
+        begin = perf_counter()
+        run()
+        samples.append(perf_counter() - begin)
+    return Rival(name, median(samples))
