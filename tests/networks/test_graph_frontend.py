@@ -21,7 +21,7 @@ from autotune.networks.source import Source as Given
 from autotune.networks.source import find_frontend
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.records import MeasureKey, Outcome, Record
-from autotune.targets import detect_cpu, preset
+from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.frontend_suite import FrontendSuite, Source
 from tests.support.onnx_models import graph_of, model_of
 
