@@ -12,7 +12,7 @@ from onnx import helper
 
 import autotune
 from autotune.backends import InvalidSchedule
-from autotune.errors import UnsupportedTarget
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
 from autotune.networks.frontend import NetworkProgram
 from autotune.networks.graph_frontend import GraphFrontend
@@ -69,6 +69,8 @@ class TestGraph(FrontendSuite):
         network, inputs = autotune.load_network(tmp_path / "network.so"), program.example_inputs()
         assert (network.inputs, network.outputs) == (program.inputs, program.outputs)
         np.testing.assert_array_equal(network(*inputs), program.build({}, target, 1)(*inputs))
+        with pytest.raises(InvalidValueError, match=r"ends in \.so, and 'network\.o' does not"):
+            program.check_saving(Path("network.o"), target)
 
 
 def _loaded(model: Any, **asked: Any) -> NetworkProgram:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -172,7 +173,7 @@ def run_model(
     *,
     began: float | None = None,
     builds: bool = False,
-    saves: bool = False,
+    saves: Path | None = None,
     limit: ImportLimit | None = None,
 ) -> ModelResult:
     """As :func:`tune_model`, from a source and checked options.
@@ -184,7 +185,7 @@ def run_model(
         clock: Monotonic seconds.
         began: When the caller began, by ``clock``.
         builds: Whether the caller builds, checks and times the network within the same time.
-        saves: Whether it also writes the network to a file then.
+        saves: The file that it also writes the network to then; None for none.
         limit: Of the import; by default that of ``options``.
     """
     start = clock() if began is None else began

@@ -201,6 +201,13 @@ class NetworkProgram(ABC):
             "leave graph passes out one after the other (--pass NAME=off) to find the one at fault"
         )
 
+    def check_saving(self, path: Path, target: Target) -> None:  # noqa: B027
+        """Check that what :meth:`build` makes for a target can be saved to a path.
+
+        Raises:
+            AutotuneError: it will not; what is missing is said before anything is tuned.
+        """
+
     def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
         """The fastest other runtime that is installed and runs the model; None where none does.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from autotune.networks.frontend import (
     Rival,
 )
 from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
-from autotune.networks.library.saving import MadeFor, save_library
+from autotune.networks.library.saving import MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
@@ -193,6 +194,16 @@ class GraphProgram(NetworkProgram):
         if record is not None:
             return _recorded(name, workload, record)
         return self._draft(workload, machine)
+
+    def check_saving(self, path: Path, target: Target) -> None:
+        """Check that a library for a CPU can be written to a path.
+
+        Raises:
+            InvalidValueError: there is no such folder, or the name has another ending.
+            BuildFailed: there is no C compiler.
+        """
+        if target.kind == "cpu":
+            check_saving(path, target)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
