@@ -70,6 +70,16 @@ def test_what_needs_the_axes_of_a_reshape_stays_behind_it() -> None:
     assert _moved(ops.binary("mul", split, weights(2, 1))) == ["reshape", "mul"]
 
 
+def test_heads_are_split_before_one_of_three_is_taken() -> None:
+    x = input_value("h", (6, 24), "float32")
+    part = ops.reshape(ops.slice_axis(x, 1, 8, 16), (1, 6, 2, 4))
+    assert _moved(ops.transpose(part, [0, 2, 1, 3]), x) == ["reshape", "slice", "transpose"]
+    odd = ops.reshape(ops.slice_axis(x, 1, 2, 10), (6, 2, 4))
+    assert _moved(odd, x) == ["slice", "reshape"]
+    rows = ops.reshape(ops.slice_axis(x, 0, 2, 4), (2, 4, 6))
+    assert _moved(rows, x) == ["reshape", "slice"]
+
+
 def test_a_mean_is_read_without_the_axis_that_it_kept() -> None:
     found = _moved(ops.binary("sub", X, ops.reduce("max", X, [-1])))
     assert found == ["max", "sub"]
