@@ -30,10 +30,10 @@ void wait_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, const std::vector<int>& cpus) : owner_(getpid()) {
-    const bool pinned = static_cast<int>(cpus.size()) >= threads;
+    if (static_cast<int>(cpus.size()) >= threads) cpus_.assign(cpus.begin(), cpus.begin() + threads);
     for (int number = 1; number < threads; ++number) {
-        const int cpu = pinned ? cpus[static_cast<std::size_t>(number)] : -1;
-        threads_.emplace_back([this, number, cpu] { work(number, cpu); });
+        threads_.emplace_back([this, number] { work(number); });
+        if (!cpus_.empty()) pin_thread(threads_.back().native_handle(), cpus_[static_cast<std::size_t>(number)]);
     }
 }
 
@@ -49,6 +49,17 @@ ThreadPool::~ThreadPool() {
     for (std::thread& thread : threads_) thread.join();
 }
 
+// Moves the thread whose CPU the caller is on to the one that the caller left: it could not run beside it.
+void ThreadPool::make_room() {
+    if (cpus_.empty()) return;
+    const int here = sched_getcpu();
+    if (here == cpus_[0]) return;
+    const auto taken = std::find(cpus_.begin() + 1, cpus_.end(), here);
+    if (taken == cpus_.end()) return;
+    std::swap(cpus_[0], *taken);
+    pin_thread(threads_[static_cast<std::size_t>(taken - cpus_.begin() - 1)].native_handle(), *taken);
+}
+
 void ThreadPool::run_part(const Job& job, std::int64_t part) {
     const std::int64_t begin = job.count * part / job.parts;
     const std::int64_t end = job.count * (part + 1) / job.parts;
@@ -62,6 +73,7 @@ void ThreadPool::run(Task task, void* arrays, std::int64_t count) {
         task(arrays, 0, count, 0);
         return;
     }
+    make_room();
     job_ = {task, arrays, count, parts};
     unfinished_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
     round_.fetch_add(1, std::memory_order_release);
@@ -73,8 +85,7 @@ void ThreadPool::run(Task task, void* arrays, std::int64_t count) {
     }
 }
 
-void ThreadPool::work(int number, int cpu) {
-    if (cpu >= 0) pin_calling_thread(cpu);
+void ThreadPool::work(int number) {
     std::uint32_t seen = 0;
     while (true) {
         wait_while(round_, seen);

@@ -14,8 +14,8 @@ using Task = void (*)(void* arrays, std::int64_t begin, std::int64_t end, std::i
 
 class ThreadPool {
 public:
-    // The caller of run() is one of the threads; the others are made here, each on a CPU of its own where
-    // there is one for each.
+    // The caller of run() is one of the threads, and runs where it likes; the others are made here, each on a
+    // CPU of its own where there is one for each.
     ThreadPool(int threads, const std::vector<int>& cpus);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
@@ -33,7 +33,8 @@ private:
         std::int64_t parts;
     };
 
-    void work(int number, int cpu);
+    void work(int number);
+    void make_room();
     static void run_part(const Job& job, std::int64_t part);
 
     const std::int64_t owner_;
@@ -42,6 +43,8 @@ private:
     std::atomic<std::uint32_t> round_{0};
     std::atomic<std::uint32_t> unfinished_{0};
     std::atomic<bool> stopping_{false};
+    // The CPU of each thread, the first of which is left to the caller; none where threads are not kept on theirs.
+    std::vector<int> cpus_;
     std::vector<std::thread> threads_;
 };
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from row_loops import innermost_loops, rows_over_roots
 
+from autotune.backends.arrays import aligned_copy, aligned_empty
 from autotune.backends.native import NativeBackend
-from autotune.ir.workloads import Workload, softmax
+from autotune.ir.expressions import Binary, Constant, Load, const, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, softmax
+from autotune.sketches import BoundLoop, Candidate, Sketch, Tile
 from autotune.targets import detect_cpu
 from autotune.testing.programs import request_for, sample_candidates
 
@@ -27,3 +31,24 @@ def test_no_loop_along_a_row_divides_or_takes_roots(workload: Workload) -> None:
             costly = [line for line in lines if "fdiv" in line or "@llvm.sqrt" in line]
             assert not costly, candidate.sketch.name
     assert seen
+
+
+def test_nothing_is_computed_before_a_loop_that_may_not_run() -> None:
+    i, k = Axis("i", 4), Axis("k", 4, "reduce")
+    share = Binary("div", Load("X", (var("k"),)), Load("D", (var("i"),)))
+    whole = Binary("div", Constant(100, "int32"), Load("D", (var("i"),)))
+    body = Binary("add", share, whole)
+    tensors = tuple(Tensor(name, (4,), "int32") for name in "XD")
+    stage = Stage(Tensor("Y", (4,), "int32"), (i, k), body, "add")
+    workload = Workload("shares", tensors, (stage,), ("Y",))
+    tile = Tile("Y", "k", (const(4), const(1)))
+    bound = BoundLoop("Y", "k.0", "i", const(-1), 1)
+    sketch = Sketch("bounded", workload, (), (), (tile, bound))
+    request = request_for(Candidate(sketch, ()), TARGET)
+    loops = list(innermost_loops(BACKEND.show(request)))
+    assert loops and all(sum("sdiv" in line for line in lines) == 2 for lines in loops)
+    x = aligned_copy(np.array([7, 8, 9, 10], np.int32))
+    divisors = aligned_copy(np.array([0, 1, 2, 3], np.int32))
+    y = aligned_empty((4,), np.dtype(np.int32))
+    BACKEND.build(request).bind([x, divisors], [y]).run()
+    assert y.tolist() == [0, 107, 107, 106]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,8 @@ _KERNEL_CONVENTION = 2  # CallingConv::kDeviceKernelLaunch
 _AXES = ("x", "y", "z")
 _BITS = {"inf": "0x7f800000", "nan": "0x7fffffff"}
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
+# Of what all threads of the process see while source is generated.
+_GENERATING = threading.Lock()
 
 
 @frozen(eq=False)
@@ -209,17 +212,19 @@ def _not_compiled() -> Iterator[None]:
     """Inside, TVM does not compile the source that it generates.
 
     It otherwise does so where there is a device, with options of its own, and takes ten times as
-    long as for the source. What others have registered is put back.
+    long as for the source. What others have registered is put back. One thread is inside at a
+    time.
     """
     import tvm_ffi
 
     tvm = runtime.load()
-    before = tvm.get_global_func(_CALLBACK, allow_missing=True)
-    tvm_ffi.register_global_func(_CALLBACK, lambda *_: b"\x7fELF", override=True)
-    try:
-        yield
-    finally:
-        if before is None:
-            tvm_ffi.registry.remove_global_func(_CALLBACK)
-        else:
-            tvm_ffi.register_global_func(_CALLBACK, before, override=True)
+    with _GENERATING:
+        before = tvm.get_global_func(_CALLBACK, allow_missing=True)
+        tvm_ffi.register_global_func(_CALLBACK, lambda *_: b"\x7fELF", override=True)
+        try:
+            yield
+        finally:
+            if before is None:
+                tvm_ffi.registry.remove_global_func(_CALLBACK)
+            else:
+                tvm_ffi.register_global_func(_CALLBACK, before, override=True)

@@ -50,16 +50,52 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
 def fallback_schedule(module: Any, target: Target) -> Any:
     """How an unscheduled program for a GPU is scheduled: dlight's rule for any program.
 
-    Without one, no loop is bound to threads, and nothing runs.
+    Without one, no loop is bound to threads, and nothing runs. That rule refuses programs with
+    scans, whose sequences get a thread each.
 
     Raises:
-        InvalidSchedule: the rule fails, or would repeat stages without end.
+        InvalidSchedule: no rule fits, or they would repeat stages without end.
     """
     from tvm.s_tir import dlight
 
     _check_size(module)
 
-    return _first_fitting([dlight.gpu.Fallback], module, target, 1)
+    return _first_fitting([dlight.gpu.Fallback, _Sequences], module, target, 1)
+
+
+class _Sequences:
+    """Schedules programs with scans: a thread for each sequence, or for each element of others."""
+
+    def apply(self, function: Any, target: Any, _tunable: bool) -> Any:
+        """The schedule; None where nothing is scanned."""
+        from tvm import IRModule, s_tir, tirx
+        from tvm.s_tir.dlight.base import max_threads_per_block
+
+        from autotune_tvm import scans
+
+        def blocks_of(schedule: Any) -> list[Any]:
+            return list(schedule.get_child_blocks(schedule.get_sblock("root")))
+
+        module = IRModule({"main": function})
+        before = s_tir.Schedule(module)
+        found = [scans.continuation(before.get(block)) for block in blocks_of(before)]
+        if not any(found):
+            return None
+        schedule = s_tir.Schedule(scans.opened(module))
+        for block, scan in zip(blocks_of(schedule), found, strict=True):
+            kinds = [axis.iter_type for axis in schedule.get(block).iter_vars]
+            inner: list[Any] = []
+            shared: list[Any] = []
+            for at, (loop, kind) in enumerate(zip(schedule.get_loops(block), kinds, strict=True)):
+                stays = kind != tirx.IterVar.DataPar or (scan is not None and at == scan[0].along)
+                (inner if stays else shared).append(loop)
+            shared = shared or [schedule.add_unit_loop(block)]
+            schedule.reorder(*shared, *inner)
+            factors = [None, max_threads_per_block(target)]
+            blocks, threads = schedule.split(schedule.fuse(*shared), factors=factors)
+            schedule.bind(blocks, "blockIdx.x")
+            schedule.bind(threads, "threadIdx.x")
+        return schedule
 
 
 def _first_fitting(rules: list[Any], module: Any, target: Target, threads: int) -> Any:

@@ -193,9 +193,8 @@ class _Body:
         if isinstance(body, Unary):
             return self._unary(body.op, self.scalar(body.operand))
         if isinstance(body, Select):
-            operands = [
-                self.scalar(item) for item in (body.condition, body.on_true, body.on_false)
-            ]
+            branches = map(self.scalar, (body.on_true, body.on_false))
+            operands = [self.scalar(body.condition), *_alike(*branches)]
             safe = self._is_safe(body.on_true) and self._is_safe(body.on_false)
             return tirx.Select(*operands) if safe else tirx.if_then_else(*operands)
         return self._binary(body)
@@ -215,6 +214,10 @@ class _Body:
         if body.op == "div":
             integers = _is_integer(left) and _is_integer(right)
             return tirx.truncdiv(left, right) if integers else tirx.div(left, right)
+        if body.op == "pow" and _is_integer(left):
+            raise UnsupportedWorkload(
+                f"stage {self._stage.name!r} has powers of integers, which TVM does not have"
+            )
         if body.op == "mod":
             if _is_integer(left) and _is_integer(right):
                 return tirx.floormod(left, right)
@@ -222,7 +225,7 @@ class _Body:
             return left - tirx.floor(tirx.div(left, right)) * right
         if body.op in ("eq", "ne"):
             # The operators of these two compare references, lazily.
-            return (tirx.EQ if body.op == "eq" else tirx.NE)(left, right)
+            return (tirx.EQ if body.op == "eq" else tirx.NE)(*_alike(left, right))
         return _BINARY[body.op](left, right)
 
     def index(self, index: IntExpr) -> Any:
@@ -262,6 +265,18 @@ _INDEX = {
     "max": tirx.max,
     "less": lambda a, b: tirx.Cast(_dtype(a), a < b),
 }
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two integers of one type: indices are of the narrowest that does, beside those of tensors.
+
+    TVM's operators see to that, and the nodes that are made here do not.
+    """
+    widths = [it.ty.dtype.bits for it in (left, right)]
+    if widths[0] == widths[1] or not (_is_integer(left) and _is_integer(right)):
+        return left, right
+    wider = _dtype((left, right)[widths[1] > widths[0]])
+    return tirx.Cast(wider, left), tirx.Cast(wider, right)
 
 
 def _clamps(index: IntExpr) -> bool:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_tvm.networks.extraction import extract_tasks
-from autotune_tvm.networks.kept_speedups import KeptSpeedups
 from autotune_tvm.networks.passes import winograd
 from autotune_tvm.networks.passes.expected_costs import Costs
 from autotune_tvm.networks.passes.winograd import choose_winograd, with_tile
-from autotune_tvm.networks.passes.winograd_tiles import ALONG_AN_AXIS, TAPS, Tile
 from autotune_tvm.networks.pipeline import run_passes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from relax_networks import const, network, op, run, weights
 
+from autotune.networks.kept_speedups import KeptSpeedups
+from autotune.networks.passes.winograd_tiles import Tile
 from autotune.targets import Target, preset
 
 LAST = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
@@ -45,22 +45,6 @@ def functions(module: Any) -> list[str]:
     """Names of the compiled functions."""
     names = [str(variable.name_hint) for variable in module.get_global_vars()]
     return sorted(name for name in names if name != "main")
-
-
-@pytest.mark.parametrize("step", [2, 4])
-def test_a_transformed_axis_correlates(step: int) -> None:
-    """``A^T ((G g) * (B^T d))`` is linear in both: basis vectors show all of it."""
-    axis = ALONG_AN_AXIS[step]
-    assert axis.window == step + TAPS - 1 and axis.step == step
-    for data in np.eye(axis.window):
-        for taps in np.eye(TAPS):
-            found = axis.outputs @ ((axis.taps[:, 0] @ taps) * (axis.inputs @ data))
-            np.testing.assert_allclose(found, np.correlate(data, taps), atol=1e-12)
-
-
-@pytest.mark.parametrize(("tile", "growth"), [((1, 1), 1), ((1, 2), 8 / 3), ((4, 4), 256)])
-def test_the_growth_of_the_error_is_the_documented_one(tile: Any, growth: float) -> None:
-    assert Tile(*tile).growth == pytest.approx(growth)
 
 
 def direct(data: NDArray[Any], kernel: NDArray[Any], padding: tuple[int, ...]) -> NDArray[Any]:

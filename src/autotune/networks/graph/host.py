@@ -23,6 +23,15 @@ __all__ = ["BITWISE", "FUNCTIONS", "HOST_OPERATORS", "run_on_host"]
 Array = NDArray[Any]
 Attributes = Mapping[str, Any]
 
+
+def _gamma_log(number: float) -> float:
+    """The logarithm of the size of the gamma function; infinite at its poles, as C has it."""
+    try:
+        return math.lgamma(number)
+    except (OverflowError, ValueError):
+        return math.inf
+
+
 FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
         "tan": np.tan,
@@ -39,7 +48,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "exp2": np.exp2,
         "log2": np.log2,
         "log10": np.log10,
-        "gamma_log": np.vectorize(math.lgamma, otypes=[np.float64]),
+        "gamma_log": np.vectorize(_gamma_log, otypes=[np.float64]),
         "atan2": np.arctan2,
         "hypot": np.hypot,
         "next_after": np.nextafter,
@@ -134,6 +143,9 @@ def _unique(arrays: Sequence[Array], attributes: Attributes) -> Sequence[Array]:
     Results are as long as the axis; what is behind those that there are is 0.
     """
     array, axis = arrays[0], attributes["axis"]
+    if array.dtype == np.float16:
+        # Of slices of halves, numpy takes NaN for the smallest number.
+        array = array.astype(np.float32)
     values, first, inverse, counts = np.unique(
         array, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )

@@ -81,6 +81,9 @@ def transpose(x: Value, order: Sequence[int] | None = None) -> Value:
     shape = [x.shape[axis] for axis in axes]
     if [it for it in axes if x.shape[it] > 1] == [at for at in range(x.rank) if x.shape[at] > 1]:
         return reshape(x, shape)
+    if x.constant is not None:
+        # Weights of a whole network are only looked at in another order.
+        return constant(x.constant.transpose(axes), x.dtype)
     return moved("transpose", x, shape, [var(f"i{axes.index(at)}") for at in range(x.rank)])
 
 
@@ -100,6 +103,8 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
         raise InvalidValueError(f"{x!r} has no shape {list(shape)}")
     if tuple(wanted) == x.shape:
         return x
+    if x.constant is not None:
+        return constant(x.constant.reshape(wanted), x.dtype)
     return host("reshape", [x], [(tuple(wanted), x.dtype)], shape=tuple(wanted))[0]
 
 

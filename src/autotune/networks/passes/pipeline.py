@@ -10,8 +10,8 @@ from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
 from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.fuse import fuse
+from autotune.networks.passes.fuse_attention import fuse_attention
 from autotune.networks.passes.merge_equal import merge_equal
-from autotune.networks.passes.split_transposed import split_transposed
 from autotune.networks.passes.views import views
 from autotune.targets import Target
 
@@ -29,7 +29,7 @@ def graph_passes() -> dict[str, GraphPass]:
         "merge_equal": merge_equal,
         "views": views,
         "fold_scales": fold_scales,
-        "split_transposed": split_transposed,
+        "fuse_attention": fuse_attention,
         "fuse": fuse,
     }
 

@@ -12,11 +12,11 @@ from tvm.ir import IRModule
 from autotune.backends import BuildFailed
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.networks import PassReport
+from autotune.networks.kept_speedups import KeptSpeedups, user_file
 from autotune.targets import Target
 from autotune_tvm.compiler import brief, described_target
 from autotune_tvm.networks.constants import mark_constants
 from autotune_tvm.networks.graph import ENTRY
-from autotune_tvm.networks.kept_speedups import KeptSpeedups, user_file
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.passes.constant_operands import constant_operands

@@ -14,6 +14,8 @@ from attrs import define, field
 from tvm import relax
 from tvm.ir import GenericConst, IRModule, Tuple, Var
 
+from autotune.ir.rewrites.permuted import Order, inverse
+from autotune.networks.passes.reshapes import grouped_order, reshaped_order
 from autotune_tvm.networks.graph import (
     Array,
     Graph,
@@ -25,11 +27,7 @@ from autotune_tvm.networks.graph import (
 )
 from autotune_tvm.networks.passes.permuted_operators import (
     OPERATORS,
-    Order,
     Permuted,
-    grouped_order,
-    inverse,
-    reshaped_order,
     with_attributes,
 )
 

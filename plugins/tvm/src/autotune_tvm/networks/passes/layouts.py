@@ -10,8 +10,8 @@ import numpy as np
 from tvm.ir import IRModule
 
 from autotune.ir.workloads import Workload
+from autotune.networks.kept_speedups import KeptSpeedups
 from autotune.targets import Target
-from autotune_tvm.networks.kept_speedups import KeptSpeedups
 from autotune_tvm.networks.passes.channels_last import channels_last
 from autotune_tvm.networks.passes.expected_costs import (
     AFTERWARDS,

@@ -13,22 +13,17 @@ from attrs import frozen
 from tvm import relax
 from tvm.ir import Call, make_node
 
+from autotune.ir.rewrites.permuted import Order, inverse
 from autotune_tvm.networks.graph import shape_of
 from autotune_tvm.networks.passes.sink_views import ELEMENTWISE
 
 __all__ = [
     "OPERATORS",
-    "Order",
     "Permuted",
-    "grouped_order",
-    "inverse",
-    "reshaped_order",
     "with_attributes",
 ]
 
 op = relax.op
-
-Order = tuple[int, ...]
 
 
 @frozen(eq=False)
@@ -55,95 +50,11 @@ Compute = Callable[[Any, list[Permuted], Order], tuple[Any, Order] | None]
 call on what is stored, and the order of its result. None where it cannot be computed so."""
 
 
-def inverse(order: Order) -> Order:
-    """By axis of what is stored, the axis of the model."""
-    return tuple(sorted(range(len(order)), key=order.__getitem__))
-
-
 def with_attributes(call: Any, arguments: Sequence[Any], **changed: Any) -> Any:
     """The same operator on other operands, with some attributes changed."""
     kind = type(call.attrs).__tvm_ffi_type_info__
     values = {one.name: getattr(call.attrs, one.name) for one in kind.fields} | changed
     return Call(call.op, arguments, make_node(kind.type_key, **values), call.ty_args)
-
-
-def reshaped_order(
-    before: Sequence[int], after: Sequence[int], order: Order
-) -> tuple[tuple[int, ...], Order] | None:
-    """A reshape of a permuted tensor as a reshape of what is stored.
-
-    Args:
-        before: Shape in the order of the model.
-        after: What it is reshaped to.
-        order: Of the permuted tensor.
-
-    Returns:
-        The shape of what is stored afterwards, and its order; None where elements would have to
-        move: the reshape joins axes that do not lie together.
-    """
-    groups = _groups(before, after)
-    places = []
-    for axes, _ in groups:
-        long = [order[axis] for axis in axes if before[axis] != 1]
-        # Axes of length one lie anywhere; those between two others do not part them.
-        first, last = min(long, default=0), max(long, default=0)
-        between = {order.index(place) for place in range(first, last + 1)}
-        parted = any(axis not in axes and before[axis] != 1 for axis in between)
-        if long and (parted or long != sorted(long)):
-            return None
-        places.append(first if long else min((order[axis] for axis in axes), default=len(order)))
-    ranked = sorted(range(len(groups)), key=lambda group: (places[group], group))
-    stored = [axis for group in ranked for axis in groups[group][1]]
-    return tuple(after[axis] for axis in stored), inverse(tuple(stored))
-
-
-def grouped_order(
-    before: Sequence[int], after: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...], Order]:
-    """An order in which a reshape moves nothing, and which leaves channels last.
-
-    Args:
-        before: Shape in the order of the model.
-        after: What it is reshaped to; its second axis is that of the channels.
-
-    Returns:
-        The axes in the order in which they are to be stored before, the shape of what is stored
-        afterwards, and its order.
-    """
-    groups = sorted(_groups(before, after), key=lambda group: 1 in group[1])
-    stored = [axis for _, axes in groups for axis in axes]
-    shape = tuple(after[axis] for axis in stored)
-    return tuple(axis for axes, _ in groups for axis in axes), shape, inverse(tuple(stored))
-
-
-def _groups(
-    before: Sequence[int], after: Sequence[int]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Axes of one shape with those of another that they become: smallest groups, in order."""
-    found = []
-    i = j = 0
-    while i < len(before) or j < len(after):
-        left, right = [], []
-        if i < len(before):
-            left, i = [i], i + 1
-        if j < len(after) and not (left and before[left[0]] == 1 != after[j]):
-            right, j = [j], j + 1
-        size = [_product(before, left), _product(after, right)]
-        while size[0] != size[1]:
-            if size[0] < size[1]:
-                left, i = [*left, i], i + 1
-            else:
-                right, j = [*right, j], j + 1
-            size = [_product(before, left), _product(after, right)]
-        found.append((tuple(left), tuple(right)))
-    return found
-
-
-def _product(shape: Sequence[int], axes: Sequence[int]) -> int:
-    result = 1
-    for axis in axes:
-        result *= shape[axis]
-    return result
 
 
 def _elementwise(call: Any, operands: list[Permuted], order: Order) -> tuple[Any, Order]:

@@ -10,6 +10,8 @@ from attrs import define, field, frozen
 from tvm import relax, te, topi
 from tvm.ir import IRModule
 
+from autotune.networks.kept_speedups import KeptSpeedups
+from autotune.networks.passes.winograd_tiles import TAPS, Tile, along_both
 from autotune.targets import Target
 from autotune_tvm.networks.graph import (
     ENTRY,
@@ -22,9 +24,7 @@ from autotune_tvm.networks.graph import (
     rewrite,
     shape_of,
 )
-from autotune_tvm.networks.kept_speedups import KeptSpeedups
 from autotune_tvm.networks.passes.expected_costs import Costs, Programs, cost_key
-from autotune_tvm.networks.passes.winograd_tiles import TAPS, Tile, along_both
 
 __all__ = ["FUNCTIONS", "TILES", "choose_winograd", "with_tile"]
 

@@ -1,0 +1,273 @@
+"""Attention becomes one program, whose scores need not be written to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from math import isclose, prod
+
+from autotune.backends.native import NativeBackend
+from autotune.errors import AutotuneError
+from autotune.ir.expressions import Binary, Constant, IntExpr, Load, ScalarExpr, const, var
+from autotune.ir.expressions.scalar import transform, walk
+from autotune.ir.workloads import Axis, Workload
+from autotune.networks.graph import Graph, Loop, Node, Value, readers, rewritten
+from autotune.networks.graph.graph import results_of
+from autotune.networks.passes.attention_factors import factors_of
+from autotune.networks.passes.attention_masks import masked_body
+from autotune.networks.passes.attention_program import Attention
+from autotune.networks.passes.attention_weights import (
+    SCORES,
+    NoAttention,
+    Place,
+    Row,
+    WeightReader,
+)
+from autotune.networks.passes.workload_forms import (
+    Contraction,
+    contraction,
+    has_exponentials,
+    is_reshape,
+)
+from autotune.sketches import BoundLoop, Sketch
+from autotune.spaces import SketchSpace
+from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
+from autotune.targets import Target
+
+__all__ = ["LEAST_KEYS", "fuse_attention", "fused"]
+
+LEAST_KEYS = 256
+"""With fewer keys the scores of a head are in the caches anyway. On one core, heads of width 64,
+one program took 0.99, 1.02, 0.89, 0.92 and 0.84 of the time of all apart for 64, 128, 256, 512 and
+1024 queries and keys; under causal masks, 0.79, 0.71, 0.58, 0.54 and 0.41."""
+
+_MOST_NODES = 48
+"""Nodes between both products; exporters write some twenty."""
+_EPS = 2.0**-21
+"""Scales that are so near to one another are one: they are computed in float32."""
+
+
+def fuse_attention(graph: Graph, machine: Target) -> tuple[Graph, str]:
+    """Make one program of each attention that is expected to be faster so.
+
+    Those are attentions that the search space has tiles of queries for: under a causal mask, or
+    with many keys that have to be transposed.
+
+    Args:
+        graph: A network.
+        machine: What it is for.
+    """
+    changed, count = fused(graph, lambda attention: _is_faster(attention, machine))
+    return changed, f"{count} attentions" if count else ""
+
+
+def fused(graph: Graph, chosen: Callable[[Attention], bool]) -> tuple[Graph, int]:
+    """One program of each attention that is chosen, and their number."""
+    found = {id(last): it for last, it in _attentions(graph) if chosen(it)}
+    if not found:
+        return graph, 0
+    new: dict[object, Value] = {}
+
+    def change(node: Node, operands: tuple[Value, ...]) -> list[Value] | None:
+        new.update((old.key, it) for old, it in zip(node.operands, operands, strict=True))
+        attention = found.get(id(node))
+        if attention is None:
+            return None
+        return [attention.emitted(lambda it: it if it.node is None else new[it.key])]
+
+    return rewritten(graph, change), len(found)
+
+
+def _attentions(graph: Graph) -> Iterator[tuple[Node, Attention]]:
+    """Every attention of a graph, and of bodies of its loops, with the node of its result."""
+    users = readers(graph)
+    for node in graph.nodes:
+        if isinstance(node.operation, Loop):
+            yield from _attentions(node.operation.body)
+            continue
+        first = contraction(node)
+        between = None if first is None else _between(node, users)
+        if first is None or between is None:
+            continue
+        last, inside = between
+        try:
+            yield last, _attention(node, first, last, inside)
+        except NoAttention:
+            continue
+
+
+def _between(
+    product: Node, users: Mapping[object, list[tuple[Node | None, int]]]
+) -> tuple[Node, frozenset[object]] | None:
+    """The one product that all that is computed from another one ends in.
+
+    Returns:
+        That product, and the keys of all values before it. None where results are used elsewhere,
+        or no exponentials are among them.
+    """
+    last: Node | None = None
+    inside: set[object] = set()
+    nodes, exponentials = [product], False
+    for node in nodes:
+        for value in results_of(node):
+            inside.add(value.key)
+            for user, _ in users.get(value.key, ()):
+                if user is None or len(nodes) > _MOST_NODES:
+                    return None
+                if contraction(user) is not None:
+                    if last not in (None, user):
+                        return None
+                    last = user
+                elif not _is_followed(user):
+                    return None
+                elif user not in nodes:
+                    nodes.append(user)
+                    exponentials = exponentials or has_exponentials(user)
+    return None if last is None or not exponentials else (last, frozenset(inside))
+
+
+def _is_followed(node: Node) -> bool:
+    """Whether it computes each element on its own, or from rows."""
+    if node.requirements or len(node.results) > 1:
+        return False
+    workload = node.operation
+    if not isinstance(workload, Workload):
+        return is_reshape(node)
+    return not any(stage.gathers or stage.scan_axis for stage in workload.stages)
+
+
+def _attention(
+    product: Node, first: Contraction, last: Node, inside: frozenset[object]
+) -> Attention:
+    """What the sums of a last product are.
+
+    Raises:
+        NoAttention: they are not sums of values by weights that are an attention's.
+    """
+    sums, workload = contraction(last), last.operation
+    assert sums is not None and isinstance(workload, Workload)
+    names = {it.name: value for it, value in zip(workload.inputs, last.operands, strict=True)}
+    loads = sorted((sums.left, sums.right), key=lambda it: names[it.tensor].key not in inside)
+    weights, values = (names[it.tensor] for it in loads)
+    if weights.key not in inside or values.key in inside:
+        raise NoAttention
+    row, column, heads = _axes(sums, loads[0], loads[1])
+    place = Place(prod(it.extent for it in heads), row.extent, sums.axis.extent)
+    bound = {axis.name: index for axis, index in zip(heads, _digits(heads), strict=True)}
+    bound |= {row.name: place.indices[1], sums.axis.name: place.indices[2]}
+    bound |= {column.name: var("c") if column.extent > 1 else const(0)}
+    reads = [
+        (names[it.tensor], tuple(index.substitute(bound) for index in it.indices)) for it in loads
+    ]
+    reader = WeightReader(product, first, inside, place)
+    found = reader.weights(*reads[0])
+    if reader.factors is None or not reader.rows:
+        raise NoAttention
+    queries, keys = reader.factors
+    operation = product.operation
+    assert isinstance(operation, Workload)
+    own = {it.name: value for it, value in zip(operation.inputs, product.operands, strict=True)}
+    factors = factors_of(
+        (own[queries.tensor], queries.indices),
+        (own[keys.tensor], keys.indices),
+        reads[1],
+        {**place.extents, "k": first.axis.extent, "c": column.extent},
+    )
+    if factors is None:
+        raise NoAttention
+    scale = prod(it.scale for it in factors[:2])
+
+    def scaled(body: ScalarExpr) -> ScalarExpr:
+        return _with_scale(body, scale, first.axis.extent, first.total)
+
+    rows = {name: Row(it.combiner, scaled(it.body), it.dtype) for name, it in reader.rows.items()}
+    found = scaled(found)
+    bodies = [found, *(it.body for it in rows.values())]
+    read = {it.tensor for body in bodies for it in walk(body) if isinstance(it, Load)}
+    order = {row.name: len(heads), column.name: len(heads) + 1}
+    order |= {axis.name: number for number, axis in enumerate(heads)}
+    return Attention(
+        factors,
+        {name: value for name, value in reader.others.items() if name in read},
+        (place.heads, row.extent, sums.axis.extent, first.axis.extent, column.extent),
+        first.total,
+        rows,
+        found,
+        (weights.dtype, sums.total, last.results[0][1]),
+        tuple(axis.extent for axis in heads),
+        tuple(order[axis.name] for axis in sums.stage.spatial_axes),
+        last.results[0][0],
+    )
+
+
+def _axes(sums: Contraction, weights: Load, values: Load) -> tuple[Axis, Axis, list[Axis]]:
+    """The axes of rows, of columns of values, and of heads.
+
+    Raises:
+        NoAttention: there is not one of rows and of columns.
+    """
+    used = [{name for it in load.indices for name in it.variables} for load in (weights, values)]
+    spatial = sums.stage.spatial_axes
+    rows = [axis for axis in spatial if axis.name in used[0] - used[1]]
+    columns = [axis for axis in spatial if axis.name in used[1] - used[0]]
+    if not rows or len(columns) != 1:
+        raise NoAttention
+    heads = [axis for axis in spatial if axis not in (rows[-1], columns[0])]
+    return rows[-1], columns[0], heads
+
+
+def _digits(heads: list[Axis]) -> Iterator[IntExpr]:
+    """The index along each axis of heads of the head with a number."""
+    behind = prod(axis.extent for axis in heads)
+    for number, axis in enumerate(heads):
+        behind //= axis.extent
+        found = var("h") // behind
+        is_first = prod(it.extent for it in heads[:number]) == 1
+        yield const(0) if axis.extent == 1 else found if is_first else found % axis.extent
+
+
+def _with_scale(body: ScalarExpr, scale: float, width: int, dtype: str) -> ScalarExpr:
+    """A body with products that are multiplied by a number first, the usual one if about that."""
+    usual = float(width) ** -0.5
+
+    def scaled(node: ScalarExpr) -> ScalarExpr | None:
+        is_product = isinstance(node, Load) and node.tensor == SCORES
+        return Binary("mul", node, Constant(scale, dtype)) if is_product else None
+
+    def rooted(node: ScalarExpr) -> ScalarExpr | None:
+        if not isinstance(node, Binary) or not isinstance(node.right, Constant):
+            return None
+        is_factor = node.op == "mul" and isinstance(node.left, Load) and node.left.tensor == SCORES
+        if not is_factor or not isclose(node.right.value, usual, rel_tol=_EPS):
+            return None
+        return Binary("mul", node.left, Constant(usual, node.right.dtype))
+
+    if dtype not in ("float32", "float64"):
+        return body
+    found = body if scale == 1 else masked_body(transform(body, scaled), SCORES, scales=True)
+    return transform(found, rooted)
+
+
+def _is_faster(attention: Attention, machine: Target) -> bool:
+    # Products of halves have instructions of their own, which tiles of queries do not use.
+    dtypes = {it.value.dtype for it in attention.factors}
+    if machine.kind != "cpu" or not dtypes <= {"float32", "float64"}:
+        return False
+    tiles = _tiles(attention.workload, machine)
+    if tiles is None:
+        return False
+    if any(isinstance(step, BoundLoop) for step in tiles.steps):
+        return True
+    # What it saves otherwise is about what transposing the keys takes apart: where they are given
+    # transposed, it took 1.06 of the time for 128 queries and 512 keys, and 1.5 for 8 and 1024.
+    return attention.sizes[2] >= LEAST_KEYS and not attention.factors[1].turned
+
+
+@lru_cache(maxsize=64)
+def _tiles(workload: Workload, machine: Target) -> Sketch | None:
+    """The tiles of queries in the search space of an attention; None where there are none."""
+    try:
+        space = SketchSpace(workload, machine, NativeBackend().limits(machine))
+    except AutotuneError:
+        return None
+    return next((it for it in space.sketches() if ATTENTION_LABEL in it.name), None)

@@ -1,0 +1,51 @@
+"""The order in which convolutions store tensors, chosen by what the draft model expects."""
+
+from __future__ import annotations
+
+from autotune.networks.graph import Graph
+from autotune.networks.kept_speedups import KeptSpeedups
+from autotune.networks.passes.channels_last import channels_last, convolutions
+from autotune.networks.passes.expected_costs import Passes, cost_key, expected_speedup
+from autotune.targets import Target
+
+__all__ = ["choose_layout"]
+
+_GAIN = 1.03
+"""The model's own order is kept where the other one is expected to gain less."""
+_VERSION = 2
+"""Grows when this module or :func:`channels_last` expects another speedup of some network."""
+
+
+def choose_layout(
+    graph: Graph,
+    machine: Target,
+    kept: KeptSpeedups | None = None,
+    afterwards: Passes = (),
+) -> tuple[Graph, str]:
+    """Store channels last where that is expected to be faster for the network as a whole.
+
+    Args:
+        graph: A network of operators.
+        machine: What it runs on, with as many cores as it has threads.
+        kept: What was expected of networks before; None to expect it anew.
+        afterwards: The passes that cut a network into programs.
+    """
+    count = convolutions(graph)
+    if not count:
+        return graph, ""
+    note = f"{count} convolutions"
+    key = "" if kept is None else cost_key(f"layouts {_VERSION}", graph, machine)
+    known = None if kept is None else kept.find(key)
+    changed = None
+    if known is None:
+        changed = channels_last(graph)
+        known = (expected_speedup(graph, changed, machine, afterwards),)
+        if kept is not None:
+            kept.keep(key, *known)
+    (speedup,) = known
+    if speedup is None:
+        return graph, f"{note} stay: the space does not express them with the channels last"
+    if speedup < _GAIN:
+        return graph, f"{note} stay; channels last would be {speedup:.2f} times as fast"
+    faster = f"{note} channels last, expected to be {speedup:.2f} times as fast"
+    return changed or channels_last(graph), faster
