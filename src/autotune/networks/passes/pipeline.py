@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
+from autotune.networks.kept_speedups import KeptSpeedups, user_file
 from autotune.networks.passes.fuse import fuse
+from autotune.networks.passes.layouts import choose_layout
 from autotune.networks.passes.merge_equal import merge_equal
 from autotune.networks.passes.views import views
+from autotune.networks.passes.winograd import choose_winograd
 from autotune.targets import Target
 
 __all__ = ["GraphPass", "graph_passes", "run_passes"]
@@ -23,7 +27,16 @@ nothing was."""
 
 def graph_passes() -> dict[str, GraphPass]:
     """By name, in order."""
-    return {"merge_equal": merge_equal, "views": views, "fuse": fuse}
+    path = user_file()
+    kept = None if path is None else KeptSpeedups(path)
+    afterwards = (views, fuse)
+    return {
+        "merge_equal": merge_equal,
+        "layouts": partial(choose_layout, kept=kept, afterwards=afterwards),
+        "winograd": partial(choose_winograd, kept=kept, afterwards=afterwards),
+        "views": views,
+        "fuse": fuse,
+    }
 
 
 def run_passes(
