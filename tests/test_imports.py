@@ -46,6 +46,7 @@ ASKED_FOR = (
     ("nest/relaxed/torch_function.py", "torch"),
     ("measure/torch_routines.py", "torch"),
     ("networks/bench/torch_device.py", "torch"),
+    ("networks/library/torch_operator.py", "torch"),
     ("networks/bench/torch_runtimes.py", "torch"),
     *(
         (f"networks/zoo/{module}.py", "torch")

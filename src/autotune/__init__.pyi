@@ -9,6 +9,7 @@ from autotune.ir.workloads import Workload as Workload
 from autotune.measure import MeasureProtocol as MeasureProtocol
 from autotune.networks.api import build_model as build_model
 from autotune.networks.api import tune_model as tune_model
+from autotune.networks.library.loaded import load_network as load_network
 from autotune.networks.model_result import ModelResult as ModelResult
 from autotune.plugins.hooks import hookimpl as hookimpl
 from autotune.plugins.workload_names import make_workload as make_workload

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError, UnsupportedTarget
 from autotune.networks.frontend import Frontend, NetworkProgram
 from autotune.networks.loading import load_network, read_passes
 from autotune.networks.source import Source, find_frontend, read_source
@@ -18,6 +18,7 @@ from autotune.testing.reference_frontend import (
     three_layers,
 )
 
+MACHINE = preset("haswell")
 MODELS = """
 import autotune.testing.reference_frontend as reference
 network = reference.three_layers
@@ -111,15 +112,32 @@ def test_what_cannot_be_read_is_named(
 def test_what_no_frontend_reads_is_refused_with_what_can_be_read() -> None:
     source = read_source("given_models:number")
     with pytest.raises(InvalidValueError, match="int is no model.*: a reference model"):
-        find_frontend(source, REFERENCE_FRONTEND)
+        find_frontend(source, REFERENCE_FRONTEND, MACHINE)
     with pytest.raises(UnknownNameError, match="unknown frontend 'nobody'"):
-        find_frontend(source, "nobody")
+        find_frontend(source, "nobody", MACHINE)
 
 
-def test_without_a_frontend_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.networks.source.manager", lambda: Named(()))
-    with pytest.raises(InvalidValueError, match="pip install .*plugins/tvm.*, or"):
-        find_frontend(Source(three_layers()[0], None, "model"))
+def test_it_says_which_frontends_can_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.networks.source.manager", lambda: Named(("graph",)))
+    message = r"What can be read: graph: .*; mlir, relax can be installed: .*plugins/tvm"
+    with pytest.raises(InvalidValueError, match=message):
+        find_frontend(Source(three_layers()[0], None, "model"), None, MACHINE)
+
+
+@pytest.mark.usefixtures("two_frontends")
+def test_the_first_that_makes_networks_for_the_target_reads_a_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Source(three_layers()[0], None, "model")
+    read = [find_frontend(source, None, MACHINE).formats[0]]
+    monkeypatch.setattr(
+        "autotune.testing.reference_frontend.ReferenceFrontend.builds_for",
+        lambda self, target: ".onnx" in self.formats,
+    )
+    read.append(find_frontend(source, None, MACHINE).formats[-1])
+    assert read == [".json", ".onnx"]
+    with pytest.raises(UnsupportedTarget, match="'reference', which makes no networks for .*'has"):
+        find_frontend(source, "json", MACHINE)
 
 
 class Twice(ReferenceFrontend):
@@ -149,7 +167,7 @@ def test_what_a_frontend_says_is_checked(
 ) -> None:
     monkeypatch.setattr("autotune.networks.loading.find_frontend", lambda *_: kind())
     with pytest.raises(PluginError, match=f"frontend 'reference'.* {message}"):
-        load_network(Source(three_layers()[0], None, "model"), preset("haswell"), 1)
+        load_network(Source(three_layers()[0], None, "model"), MACHINE, 1)
 
 
 def test_passes_are_read_from_texts() -> None:

@@ -3,7 +3,7 @@
 A test is excluded by rule, refused with the operator and the reason, passed, or wrong; a failure
 of any other kind is a crash. Inputs that decide shapes hold what the test gives them always.
 
-    python tests/support/onnx_suite.py [--only TEXT] [--quiet]
+    python tests/support/onnx_suite.py [--only TEXT] [--quiet] [--compiled]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,14 @@ from onnx.backend.test.loader import load_model_tests
 
 from autotune.errors import AutotuneError
 from autotune.ir.element_types import element_type
-from autotune.networks.graph import evaluate
+from autotune.networks.graph import Graph, evaluate
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
+from autotune.targets import detect_cpu
 
-__all__ = ["Case", "Verdict", "cases", "excluded", "judge"]
+__all__ = ["Case", "Verdict", "cases", "compiled", "excluded", "judge"]
+
+Run = Callable[[Graph, Mapping[str, Any]], dict[str, Any]]
 
 _KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 _RANDOM = (
@@ -129,15 +133,20 @@ def excluded(model: Any) -> str:
 _SHORT = ("INT", "UINT")
 
 
-def judge(case: Case) -> Verdict:
-    """Read a test's model for each of its data, and compare."""
+def compiled(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What machine code of this processor computes."""
+    return compile_network(graph, {}, detect_cpu(), 1).run(inputs)
+
+
+def judge(case: Case, run: Run = evaluate) -> Verdict:
+    """Read a test's model for each of its data, and compare what ``run`` computes."""
     for given, wanted in case.data:
         inputs, expected = map(_arrays, (given, wanted))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 network = read_onnx(case.model, inputs)
-                found = evaluate(network.graph, _feeds(network, inputs))
+                found = run(network.graph, _feeds(network, inputs))
         except AutotuneError as error:
             if "\n" in str(error) or _is_of_others(error):
                 return Verdict("crashed", traceback.format_exc())
@@ -209,7 +218,9 @@ def _numbers(array: Any, dtype: str) -> Any:
     return array
 
 
-def run(only: str, show: Callable[[str, Verdict], None]) -> tuple[Counter[str], Counter[str]]:
+def run_all(
+    only: str, run: Run, show: Callable[[str, Verdict], None]
+) -> tuple[Counter[str], Counter[str]]:
     """Verdicts by kind and exclusions by reason, of the tests whose name has a text in it."""
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -220,7 +231,7 @@ def run(only: str, show: Callable[[str, Verdict], None]) -> tuple[Counter[str], 
         if reason:
             reasons[reason] += 1
             continue
-        verdict = judge(case)
+        verdict = judge(case, run)
         verdicts[verdict.kind] += 1
         show(case.name, verdict)
     return verdicts, reasons
@@ -230,6 +241,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="tests whose names have this in it")
     parser.add_argument("--quiet", action="store_true", help="counts only")
+    parser.add_argument("--compiled", action="store_true", help="by machine code, not by numpy")
     asked = parser.parse_args(arguments)
     start = time.perf_counter()
     refused: Counter[str] = Counter()
@@ -240,7 +252,8 @@ def main(arguments: Sequence[str]) -> int:
         if verdict.kind != "passed" and not asked.quiet:
             print(f"{name}: {verdict.kind}: {verdict.reason}", flush=True)
 
-    verdicts, reasons = run(asked.only, show)
+    way = compiled if asked.compiled else evaluate
+    verdicts, reasons = run_all(asked.only, way, show)
     total = sum(verdicts.values())
     print(f"{total} tests: " + ", ".join(f"{n} {kind}" for kind, n in verdicts.most_common()))
     print("refused: " + ", ".join(f"{name} {n}" for name, n in refused.most_common()))

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.ir.workloads import Tensor, Workload
 
 if TYPE_CHECKING:
     from autotune.backends.backend import BoundCall, Executable
+    from autotune.ir.workloads import Tensor, Workload
 
 __all__ = [
     "ALIGNMENT",

@@ -10,9 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
 from math import prod
-from typing import Any
-
-from attrs import field, frozen
+from typing import Any, NamedTuple
 
 from autotune.errors import InvalidValueError
 
@@ -80,8 +78,7 @@ _given: dict[int, tuple[Any, ...]] = {}
 """What is kept alive for others, by the address of its structure."""
 
 
-@frozen(eq=False)
-class TensorView:
+class TensorView(NamedTuple):
     """Memory of another package's tensor.
 
     Attributes:
@@ -98,7 +95,7 @@ class TensorView:
     dtype: str
     device: tuple[int, int]
     contiguous: bool
-    owner: Any = field(repr=False)
+    owner: Any
 
 
 def device_of(value: object) -> tuple[int, int] | None:

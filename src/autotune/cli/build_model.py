@@ -23,6 +23,8 @@ __all__ = ["command", "library_option", "timed_and_saved"]
 # Inferences that timing a network takes at least: two that are timed, and two by task.
 _TIMED_CALLS = 4
 
+_MOST_UNDECIDED = 0.25
+
 EPILOG = """\b
 Examples:
   autotune build-model --network mobilenet_v2 -o mobilenet.so
@@ -96,6 +98,7 @@ def timed_and_saved(
     """
     from attrs import evolve
 
+    from autotune.networks.model_result import DEFAULT, percent_text
     from autotune.networks.running import TIMING_SECONDS, check_network, saving_seconds
 
     compiled = result.build(check=False)
@@ -112,6 +115,13 @@ def timed_and_saved(
         notify(
             f"autotune: warning: {result.name}: its outputs were not compared: the model itself "
             "does not run here"
+        )
+    if result.undecided > _MOST_UNDECIDED:
+        names = [it.name for it in result.tasks if it.run_by == DEFAULT]
+        notify(
+            f"autotune: warning: {result.name}: {len(names)} of {len(result.tasks)} tasks have no "
+            f"record, which are {percent_text(result.undecided, 1.0)} of its time: tune it longer "
+            "(autotune tune-model)"
         )
     if library_path is not None:
         for remark in compiled.save(Path(library_path)):

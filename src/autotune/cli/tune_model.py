@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 GRACE_SECONDS = 5.0
-"""How much longer than its time a call may take before it says so."""
+GRACE_SHARE = 0.05
+"""How much longer than its time a call may take before it says so: the larger of the two."""
 
 EPILOG = """\b
 Examples:
@@ -135,12 +136,14 @@ def command(
     limit = math.inf if options.time is None else options.time
     tuned = time.monotonic()
 
+    most = limit + max(GRACE_SECONDS, GRACE_SHARE * limit)
+
     def left() -> float:
-        return began + limit + GRACE_SECONDS - time.monotonic()
+        return began + most - time.monotonic()
 
     status = _report(result, output, library_path, model.check, left)
     done = time.monotonic()
-    if done - began > limit + GRACE_SECONDS:
+    if done - began > most:
         notify(
             f"autotune: warning: the call took {done - began:.0f} s, more than --time {limit:g}: "
             f"to build, check and time the network took {done - tuned:.0f} s of them"

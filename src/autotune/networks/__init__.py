@@ -1,25 +1,11 @@
 """Whole networks: models, the tasks that they are cut into, and what is put together again."""
 
-from autotune.networks.asked_inputs import AskedInputs, DeclaredInput, FixedInputs
-from autotune.networks.frontend import (
-    CompiledNetwork,
-    Frontend,
-    LoadOptions,
-    NetworkProgram,
-    NetworkTask,
-    NetworkTensor,
-    PassReport,
-)
+from __future__ import annotations
 
-__all__ = [
-    "AskedInputs",
-    "CompiledNetwork",
-    "DeclaredInput",
-    "FixedInputs",
-    "Frontend",
-    "LoadOptions",
-    "NetworkProgram",
-    "NetworkTask",
-    "NetworkTensor",
-    "PassReport",
-]
+from autotune.imports import names_of_stub
+
+__all__, __getattr__ = names_of_stub(__name__, __file__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

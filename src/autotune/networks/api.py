@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.ir.workloads import Workload
 from autotune.measure.devices.shared import release_unused
 from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.early_check import EarlyCheck
@@ -24,6 +24,7 @@ from autotune.networks.precision import in_precision
 from autotune.networks.source import (
     Source,
     as_inputs,
+    as_path,
     backends_of_frontends,
     find_frontend,
 )
@@ -117,7 +118,7 @@ def tune_model(
         WrongOutputs: the imported network computes something else than the model.
         AutotuneError: as of :func:`autotune.tune`.
     """
-    source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
+    source = Source(as_path(model), as_inputs(example_inputs), type(model).__name__)
     asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
     source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(
@@ -156,7 +157,7 @@ def build_model(
         AutotuneError: as of :func:`tune_model`.
         BuildFailed: the compiler rejected the network; names the task.
     """
-    source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
+    source = Source(as_path(model), as_inputs(example_inputs), type(model).__name__)
     asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
     source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)
@@ -224,7 +225,7 @@ def _early_processes(
 
     They do not where the database probably answers: most often they would be started in vain.
     """
-    frontend = find_frontend(source, reading.frontend)
+    frontend = find_frontend(source, reading.frontend, options.machine)
     known = (*frontend.kernel_backends(options.machine), frontend.backend)
     if not frontend.backend or not {*options.backend} <= {*known}:
         return None
@@ -293,7 +294,9 @@ def _run_loaded(
 
 
 def _given(task: UniqueTask, weight: float, backend: str) -> Task:
-    """A task for the tuner, which its backend has imported."""
+    """A task for the tuner: a workload, or a program that its backend has imported."""
+    if isinstance(task.program, Workload):
+        return Task(task.workload, weight, task.name)
     imported = {} if task.imported is None else {backend: task.imported}
     return Task(task.program, weight, task.name, imported)
 
@@ -482,8 +485,3 @@ def _is_tunable(task: UniqueTask) -> bool:
 def _emit(options: TuneOptions, event: Any) -> None:
     for listener in options.listeners:
         listener(event)
-
-
-def _path_of(model: object) -> object:
-    """A path where a file is named by a text."""
-    return Path(model) if isinstance(model, str) else model

@@ -19,9 +19,11 @@ __all__ = [
     "as_numpy",
     "check_examples",
     "converter_to",
+    "handed_back",
     "numpy_type",
     "random_examples",
     "read_array",
+    "stored_array",
     "write_array",
 ]
 
@@ -98,6 +100,33 @@ def _aligned(tensor: NetworkTensor, value: Any) -> Array:
         )
     usable = array.flags.c_contiguous and array.flags.writeable
     return aligned_copy(array) if not usable or array.ctypes.data % ALIGNMENT else array
+
+
+def stored_array(array: Array, dtype: str) -> Array:
+    """An array as programs have one of this type: bfloat16 as its bits."""
+    is_wide = dtype == _BFLOAT16 and str(array.dtype) == _BFLOAT16
+    return array.view(np.uint16) if is_wide else array
+
+
+def handed_back(array: Array, dtype: str, like: Any) -> Any:
+    """What a program wrote, as a caller takes it.
+
+    Args:
+        array: As programs have it.
+        dtype: Of its elements.
+        like: The first input; None where there is none.
+
+    Returns:
+        A tensor of torch or an array of what else ``like`` is of, else one of numpy; in place.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        if dtype == _BFLOAT16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+    if dtype == _BFLOAT16:
+        return array.view(numpy_type(_BFLOAT16))
+    return array if like is None or isinstance(like, np.ndarray) else converter_to(like)(array)
 
 
 def converter_to(like: Any) -> Callable[[Any], Any]:

@@ -63,6 +63,7 @@ def compare_outputs(
     wanted: Sequence[Any],
     found: Sequence[Any],
     target: Target | None = None,
+    eps: float = 0.0,
 ) -> list[Difference]:
     """How far each output is from the model's.
 
@@ -71,23 +72,26 @@ def compare_outputs(
         wanted: What the model computes.
         found: What the network computes.
         target: What it runs on, if it has a part in how the network may round.
+        eps: Of floats that the network computes with inside: bounds of its outputs that are
+            floats are at least theirs.
     """
     count = len(tensors)
     if len(wanted) != count or len(found) != count:
         problem = f"is one of {len(wanted)} of the model, and the network has {len(found)}"
         return [Difference(tensors[0].name if tensors else "", math.inf, 0, 0, 0, problem)]
     return [
-        _difference(tensor, as_numpy(want), as_numpy(got), _eps(tensor.dtype, target))
+        _difference(tensor, as_numpy(want), as_numpy(got), _eps(tensor.dtype, target, eps))
         for tensor, want, got in zip(tensors, wanted, found, strict=True)
     ]
 
 
-def _eps(dtype: str, target: Target | None) -> float:
+def _eps(dtype: str, target: Target | None, inside: float) -> float:
     """From 1 to the next larger number of a type; 0 for integers, also those that no task has."""
     if dtype == "float32" and target is not None and allows_tf32(target):
-        return TF32_EPS
+        return max(TF32_EPS, inside)
     is_integer = dtype.removeprefix("u").startswith("int")
-    return 0.0 if is_integer else element_type(dtype).eps
+    own = 0.0 if is_integer else element_type(dtype).eps
+    return max(own, inside) if own else 0.0
 
 
 def _difference(

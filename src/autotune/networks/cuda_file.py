@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,36 @@ from numpy.typing import NDArray
 
 from autotune.backends import CudaProgram
 from autotune.errors import AutotuneError, InvalidValueError, one_line
+from autotune.ir.element_types import element_type
 from autotune.networks.cuda_network import CudaNetwork
-from autotune.networks.cuda_plan import DeviceCallPlan, DevicePlan
+from autotune.networks.cuda_plan import (
+    DeviceCheck,
+    DeviceProgram,
+    NamedCall,
+    device_steps,
+    plan_of_calls,
+)
 from autotune.networks.frontend import NetworkTensor
+from autotune.networks.graph import Requirement
+from autotune.networks.plan.plan import (
+    Call,
+    Constant,
+    Copy,
+    Operand,
+    Place,
+    Plan,
+    Repeat,
+    Step,
+    places_of,
+)
 from autotune.targets import Target
 
 __all__ = ["CUDA_FILE_VERSION", "cuda_network", "open_cuda_network"]
 
-CUDA_FILE_VERSION = 1
-"""Grows when files of before can no longer be read."""
+CUDA_FILE_VERSION = 2
+"""Grows when the form changes; files of all versions before are read."""
+
+_READ_VERSIONS = (1, CUDA_FILE_VERSION)
 
 _SCHEMA = "autotune.cuda_network"
 _PLAN, _CONSTANTS = "network.json", "constants"
@@ -38,14 +59,24 @@ _REMARK = (
 )
 
 
-def cuda_network(plan: DevicePlan, target: Target) -> CudaNetwork:
+ReadConstant = Callable[[str, int], NDArray[Any]]
+
+
+def cuda_network(
+    plan: Plan[DeviceProgram], target: Target, checks: Sequence[DeviceCheck] = ()
+) -> CudaNetwork:
     """A network that can be called, and saved as :func:`open_cuda_network` reads it.
 
     Args:
         plan: What is computed.
         target: The device that it is for.
+        checks: Conditions on the last outputs of the plan, which callers are not given.
+
+    Raises:
+        UnsupportedWorkload: a step cannot be made on a device; names it.
     """
-    return CudaNetwork(plan, target, partial(_write, plan, target))
+    device_steps(plan)
+    return CudaNetwork(plan, target, partial(_write, plan, target, tuple(checks)), checks)
 
 
 def open_cuda_network(path: Path | str) -> CudaNetwork:
@@ -58,13 +89,15 @@ def open_cuda_network(path: Path | str) -> CudaNetwork:
     try:
         with zipfile.ZipFile(path) as archive:
             data = json.loads(archive.read(_PLAN))
-            if data["schema"] != _SCHEMA or data["version"] != CUDA_FILE_VERSION:
+            if data["schema"] != _SCHEMA or data["version"] not in _READ_VERSIONS:
                 raise InvalidValueError(
                     f"it is {data['schema']!r} of version {data['version']!r}, and not "
-                    f"{_SCHEMA!r} of version {CUDA_FILE_VERSION}"
+                    f"{_SCHEMA!r} of version {' or '.join(map(str, _READ_VERSIONS))}"
                 )
             target = Target.from_json(data["target"])
-            plan = _plan(data, partial(_constant, archive))
+            read = _named_plan if data["version"] == 1 else _plan
+            plan = read(data, partial(_constant, archive))
+            checks = [_check(it, len(plan.outputs)) for it in data.get("checks", ())]
     except (AutotuneError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
         why = one_line(str(error) or type(error).__name__)
         raise InvalidValueError(
@@ -72,69 +105,161 @@ def open_cuda_network(path: Path | str) -> CudaNetwork:
         ) from error
     if target.kind != "cuda":
         raise InvalidValueError(f"{str(path)!r} is for a target of kind {target.kind!r}")
-    return cuda_network(plan, target)
+    return cuda_network(plan, target, checks)
 
 
-def _write(plan: DevicePlan, target: Target, path: Path) -> tuple[str, ...]:
+def _write(
+    plan: Plan[DeviceProgram], target: Target, checks: Sequence[DeviceCheck], path: Path
+) -> tuple[str, ...]:
     """Write a network; returns what it needs where it runs."""
+    numbers = {key: number for number, key in enumerate(plan.programs)}
     data = {
         "schema": _SCHEMA,
         "version": CUDA_FILE_VERSION,
         "target": target.to_json(),
-        "programs": {name: program.to_json() for name, program in plan.programs.items()},
-        "calls": [{"task": it.task, "arguments": dict(it.arguments)} for it in plan.calls],
-        "sizes": dict(plan.sizes),
-        "constants": {name: array.nbytes for name, array in plan.constants.items()},
-        "inputs": _described(plan.inputs, plan.input_values),
-        "outputs": _described(plan.outputs, plan.output_values),
+        "programs": [
+            {"task": plan.tasks[key], "arguments": it.arguments, "program": it.program.to_json()}
+            for key, it in plan.programs.items()
+        ],
+        "steps": [_step_data(step, numbers) for step in plan.steps],
+        "constants": [it.bytes for it in plan.constants],
+        "arena_bytes": plan.arena_bytes,
+        "inputs": [_tensor_data(it) for it in plan.inputs],
+        "outputs": [_tensor_data(it) for it in plan.outputs],
+        "checks": [_check_data(it) for it in checks],
     }
     try:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(zipfile.ZipInfo(_PLAN, _EPOCH), json.dumps(data))
-            for name, array in plan.constants.items():
-                entry = zipfile.ZipInfo(f"{_CONSTANTS}/{name}", _EPOCH)
-                archive.writestr(entry, np.ascontiguousarray(array).tobytes())
+            for number, constant in enumerate(plan.constants):
+                entry = zipfile.ZipInfo(f"{_CONSTANTS}/{number}", _EPOCH)
+                archive.writestr(entry, np.ascontiguousarray(constant.array).tobytes())
     except OSError as error:
         raise InvalidValueError(f"{str(path)!r} cannot be written: {error}") from error
     return (_REMARK.format(target=target.name),)
 
 
-def _described(tensors: Any, values: Any) -> list[dict[str, Any]]:
-    return [
-        {"name": it.name, "shape": list(it.shape), "dtype": it.dtype, "value": value}
-        for it, value in zip(tensors, values, strict=True)
+def _tensor_data(tensor: NetworkTensor) -> dict[str, Any]:
+    return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+
+
+def _place_data(place: Place) -> list[Any]:
+    return [place.kind, place.number, place.offset, *place.strides]
+
+
+def _step_data(step: Step, programs: Mapping[str, int]) -> dict[str, Any]:
+    if isinstance(step, Repeat):
+        return {"trips": step.trips, "steps": [_step_data(it, programs) for it in step.steps]}
+    if isinstance(step, Call):
+        arguments = [_place_data(it) for it in step.arguments]
+        return {"program": programs[step.program], "arguments": arguments}
+    assert isinstance(step, Copy)  # cuda_network() has looked
+    places = _place_data(step.source), _place_data(step.target)
+    return {"source": places[0], "target": places[1], "bytes": step.bytes}
+
+
+def _check_data(check: DeviceCheck) -> dict[str, Any]:
+    known = check.requirement
+    bounds = {"low": known.low, "high": known.high, "nonzero": known.nonzero}
+    return {"output": check.output, "label": check.label, **bounds}
+
+
+def _plan(data: Mapping[str, Any], constant: ReadConstant) -> Plan[DeviceProgram]:
+    programs = {
+        str(number): DeviceProgram(
+            CudaProgram.from_json(it["program"]), tuple(map(str, it["arguments"]))
+        )
+        for number, it in enumerate(data["programs"])
+    }
+    arrays = [
+        constant(str(number), _whole(size, 0)) for number, size in enumerate(data["constants"])
     ]
+    plan = Plan(
+        programs,
+        {str(number): str(it["task"]) for number, it in enumerate(data["programs"])},
+        tuple(map(_step, data["steps"])),
+        tuple(Constant(array, array.nbytes) for array in arrays),
+        (),
+        _whole(data["arena_bytes"], 0),
+        tuple(map(_tensor, data["inputs"])),
+        tuple(map(_tensor, data["outputs"])),
+    )
+    for step in device_steps(plan):
+        if isinstance(step, Call):
+            count, wanted = len(step.arguments), len(programs[step.program].arguments)
+            if count != wanted:
+                raise ValueError(f"a call gives {count} arrays to a program of {wanted}")
+        for place in places_of(step):
+            end = place.offset + (step.bytes if isinstance(step, Copy) else 0)
+            if not 0 <= place.offset <= end <= _size_of(plan, place):
+                raise ValueError(f"{place} is outside of what it is in")
+    return plan
 
 
-def _plan(data: Mapping[str, Any], constant: Any) -> DevicePlan:
-    inputs, outputs = (list(map(_tensor, data[key])) for key in ("inputs", "outputs"))
-    return DevicePlan(
-        {str(name): CudaProgram.from_json(it) for name, it in data["programs"].items()},
-        [
-            DeviceCallPlan(
-                str(call["task"]), {str(k): str(v) for k, v in call["arguments"].items()}
-            )
-            for call in data["calls"]
-        ],
+def _size_of(plan: Plan[DeviceProgram], place: Place) -> int:
+    """Bytes of what a place is in."""
+    if place.kind == "arena":
+        return plan.arena_bytes
+    if place.kind == "constant":
+        return plan.constants[place.number].bytes
+    tensor = (plan.inputs if place.kind == "input" else plan.outputs)[place.number]
+    return Operand(place, tensor.shape, tensor.dtype).bytes
+
+
+def _step(data: Mapping[str, Any]) -> Step:
+    if "trips" in data:
+        return Repeat(_whole(data["trips"], 1), tuple(map(_step, data["steps"])))
+    if "program" in data:
+        return Call(str(_whole(data["program"], 0)), tuple(map(_place, data["arguments"])))
+    return Copy(_place(data["source"]), _place(data["target"]), _whole(data["bytes"], 0))
+
+
+def _place(data: Sequence[Any]) -> Place:
+    kind, *numbers = data
+    if kind not in ("input", "output", "constant", "arena"):
+        raise ValueError(f"{kind!r} is no kind of memory")
+    number, offset = (_whole(it, 0) for it in numbers[:2])
+    return Place(kind, number, offset, tuple(_whole(it, -(2**48)) for it in numbers[2:]))
+
+
+def _check(data: Mapping[str, Any], outputs: int) -> DeviceCheck:
+    def bound(value: Any) -> int | tuple[int, ...] | None:
+        if value is None or isinstance(value, int):
+            return value
+        return tuple(int(it) for it in value)
+
+    known = Requirement(0, bound(data["low"]), bound(data["high"]), bool(data["nonzero"]))
+    output = _whole(data["output"], 0)
+    if output >= outputs:
+        raise ValueError(f"output {output} of {outputs} is checked")
+    return DeviceCheck(output, known, str(data["label"]))
+
+
+def _named_plan(data: Mapping[str, Any], constant: ReadConstant) -> Plan[DeviceProgram]:
+    """What files of the first version hold: calls on values by their names."""
+    calls = [
+        (str(it["task"]), {str(key): str(value) for key, value in it["arguments"].items()})
+        for it in data["calls"]
+    ]
+    arguments = {task: tuple(given) for task, given in reversed(calls)}
+    programs = {
+        str(name): DeviceProgram(CudaProgram.from_json(it), arguments.get(str(name), ()))
+        for name, it in data["programs"].items()
+    }
+    return plan_of_calls(
+        programs,
+        [NamedCall(task, tuple(given[it] for it in arguments[task])) for task, given in calls],
         {str(name): _whole(size, 1) for name, size in data["sizes"].items()},
         {str(name): constant(name, _whole(size, 0)) for name, size in data["constants"].items()},
-        *_apart(inputs),
-        *_apart(outputs),
+        *([(_tensor(it), str(it["value"])) for it in data[key]] for key in ("inputs", "outputs")),
     )
 
 
-def _apart(
-    described: list[tuple[NetworkTensor, str]],
-) -> tuple[list[NetworkTensor], list[str]]:
-    """Tensors and their values, apart."""
-    return [tensor for tensor, _ in described], [value for _, value in described]
-
-
-def _tensor(data: Mapping[str, Any]) -> tuple[NetworkTensor, str]:
+def _tensor(data: Mapping[str, Any]) -> NetworkTensor:
     shape = tuple(_whole(extent, 0) for extent in data["shape"])
     tensor = NetworkTensor(str(data["name"]), shape, str(data["dtype"]))
-    np.dtype(tensor.dtype)
-    return tensor, str(data["value"])
+    element_type(tensor.dtype)
+    return tensor
 
 
 def _constant(archive: zipfile.ZipFile, name: str, size: int) -> NDArray[Any]:

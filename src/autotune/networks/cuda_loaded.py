@@ -5,27 +5,29 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from math import prod
 
-from attrs import define, field
+import numpy as np
+from attrs import define, field, frozen
 
 from autotune.measure.devices.kernels import LoadedKernels, Parameters
-from autotune.measure.devices.shared import (
-    DeviceArray,
-    DeviceFailed,
-    Given,
-    SharedDevice,
-    numpy_type,
-)
+from autotune.measure.devices.shared import DeviceArray, DeviceFailed, Given, SharedDevice
 from autotune.networks.cuda_plan import (
-    DeviceCallPlan,
-    DevicePlan,
-    calls_by_task,
-    place_device_values,
+    ALIGNMENT,
+    DeviceProgram,
+    device_steps,
+    scratch_addresses,
+    scratch_bytes,
 )
+from autotune.networks.frontend import NetworkTensor
+from autotune.networks.plan.placing import rounded
+from autotune.networks.plan.plan import Call, Copy, Operand, Place, Plan
 from autotune.targets import CudaError
 
 __all__ = ["LoadedNetwork"]
+
+Steps = Sequence[Call | Copy]
+Memory = Mapping[tuple[str, int], int]
+"""Addresses by kind and number of a place."""
 
 
 @define(eq=False)
@@ -35,8 +37,8 @@ class _Resources:
     Attributes:
         device: The device.
         memory: Arrays; they are kept for that long.
-        kernels: Loaded programs by task.
-        graph: All calls.
+        kernels: Loaded programs by their keys in the plan.
+        graph: All steps.
         done: An event: when the last call has ended.
     """
 
@@ -57,6 +59,23 @@ class _Resources:
                 each.unload()
 
 
+@frozen(eq=False)
+class _Layout:
+    """What is computed, and where.
+
+    Attributes:
+        plan: The network.
+        steps: What it does, in order.
+        addresses: Of all that it uses; of inputs those of their copies.
+        scratch: Of the intermediate arrays of programs.
+    """
+
+    plan: Plan[DeviceProgram]
+    steps: Steps
+    addresses: Memory
+    scratch: int
+
+
 @define(eq=False)
 class LoadedNetwork:
     """A network on a device. Its calls follow one another, whatever streams they are begun on.
@@ -67,74 +86,80 @@ class LoadedNetwork:
 
     Attributes:
         device: The device.
-        plan: What is computed.
-        pointers: Addresses of the values by name, of inputs those of their copies.
-        scratch: Address of the intermediate arrays of programs.
-        fixed: Addresses of the inputs that are read where they lie, by name of the value.
+        fixed: Addresses of the inputs that are read where they lie, by their number.
     """
 
     device: SharedDevice
-    plan: DevicePlan
-    pointers: dict[str, int]
-    scratch: int
-    fixed: dict[str, int] = field(factory=dict, init=False)
+    _layout: _Layout
     _resources: _Resources
-    _last: dict[str, int] = field(factory=dict, init=False)
-    _moving: set[str] = field(factory=set, init=False)
+    fixed: dict[int, int] = field(factory=dict, init=False)
+    _last: dict[int, int] = field(factory=dict, init=False)
+    _moving: set[int] = field(factory=set, init=False)
 
     @staticmethod
-    def load(device: SharedDevice, plan: DevicePlan) -> LoadedNetwork:
+    def load(device: SharedDevice, plan: Plan[DeviceProgram]) -> LoadedNetwork:
         """Load programs and constants.
 
         Raises:
             CudaError: the device refuses the machine code, or has too little memory.
+            UnsupportedWorkload: a step cannot be made on a device.
         """
-        driver = device.driver
-        offsets, size = place_device_values(plan)
-        values, scratch = (
-            device.empty((it,), "uint8") for it in (size, max(1, plan.scratch_bytes))
-        )
-        # Values that no kernel writes are read by none that matters, and are no NaN.
-        driver.fill(values.pointer, 0, max(1, size))
-        memory = [values, scratch]
-        pointers = {name: values.pointer + offset for name, offset in offsets.items()}
-        for name, array in plan.constants.items():
-            weight = device.empty((array.nbytes,), "uint8")
-            if array.nbytes:
-                driver.upload(weight.pointer, array)
-            pointers[name] = weight.pointer
-            memory.append(weight)
+        driver, steps = device.driver, device_steps(plan)
+        memory = _memory_of(device, plan)
+        addresses = {key: array.pointer for key, array in memory.items()}
+        scratch = device.empty((max(1, scratch_bytes(plan)),), "uint8")
+        layout = _Layout(plan, steps, addresses, scratch.pointer)
         with ExitStack() as undo:
-            resources = _Resources(device, memory, driver.create_event(timed=False))
+            event = driver.create_event(timed=False)
+            resources = _Resources(device, [*memory.values(), scratch], event)
             undo.callback(driver.destroy_event, resources.done)
-            for task, calls in calls_by_task(plan):
-                program = plan.programs[task]
-                own = {it.name for it in program.intermediates}
-                known = {*own, *calls[0].arguments}
-                resources.kernels[task] = LoadedKernels.load(driver, program, known)
-                undo.callback(resources.kernels[task].unload)
-            made = LoadedNetwork(device, plan, pointers, scratch.pointer, resources)
+            for key in dict.fromkeys(it.program for it in steps if isinstance(it, Call)):
+                each = plan.programs[key]
+                known = {*(it.name for it in each.program.intermediates), *each.arguments}
+                resources.kernels[key] = LoadedKernels.load(driver, each.program, known)
+                undo.callback(resources.kernels[key].unload)
+            made = LoadedNetwork(device, layout, resources)
             # What is loaded when it is first launched cannot be loaded while a graph is made.
-            made._launch(plan.calls, device.stream, pointers)
+            made._launch(steps, device.stream, addresses)
             device.synchronize()
-            resources.graph = made.capture(plan.calls)
+            resources.graph = made.capture(steps)
             undo.pop_all()
         device.users.add(made)
         weakref.finalize(made, resources.free).atexit = False
         return made
+
+    @property
+    def plan(self) -> Plan[DeviceProgram]:
+        """What is computed."""
+        return self._layout.plan
+
+    def output(self, number: int) -> int:
+        """Address of an output of the last call."""
+        return self._layout.addresses["output", number]
+
+    def steps_of(self, task: str) -> Steps:
+        """The calls of a task."""
+        names = self.plan.tasks
+        return [
+            it for it in self._layout.steps if isinstance(it, Call) and names[it.program] == task
+        ]
+
+    def await_last(self) -> None:
+        """Wait until the last call has ended."""
+        self.device.driver.await_event(self._resources.done)
 
     def call(self, given: Sequence[Given], outputs: Sequence[int], stream: int) -> None:
         """Run once, when a stream has come here and calls before have ended; waits for nothing.
 
         Args:
             given: The inputs.
-            outputs: Where to write the outputs.
+            outputs: Where to write the outputs; those of the plan behind them stay here.
             stream: The stream.
         """
         with self._after_others(stream):
             self._place(given, stream)
             self.device.driver.launch_graph(self._resources.graph, stream)
-            self._copy_outputs(given, outputs, stream)
+            self._copy_outputs(outputs, stream)
 
     def record(self, given: Sequence[Given], outputs: Sequence[int], stream: int) -> None:
         """Become part of a graph that somebody records on a stream; as :meth:`call` otherwise.
@@ -142,14 +167,14 @@ class LoadedNetwork:
         Kernels read inputs where they lie. The graph may be launched as long as this network
         lives, and while no call of the network is on its way.
         """
-        pointers = dict(self.pointers)
-        for one, value in zip(given, self.plan.input_values, strict=True):
-            if pointer := self._usable_pointer(one, value):
-                pointers[value] = pointer
+        addresses = dict(self._layout.addresses)
+        for number, one in enumerate(given):
+            if pointer := _usable_pointer(one):
+                addresses["input", number] = pointer
             else:
-                one.copy_to(self.device.driver, pointers[value], stream)
-        self._launch(self.plan.calls, stream, pointers)
-        self._copy_outputs(given, outputs, stream)
+                one.copy_to(self.device.driver, addresses["input", number], stream)
+        self._launch(self._layout.steps, stream, addresses)
+        self._copy_outputs(outputs, stream)
 
     def place(self, given: Sequence[Given]) -> None:
         """Put inputs in place for :meth:`run` and :meth:`timed`."""
@@ -175,12 +200,13 @@ class LoadedNetwork:
         driver.record(end, stream)
         return driver.seconds_between(begin, end)
 
-    def capture(self, calls: Sequence[DeviceCallPlan]) -> int:
-        """A graph of calls, one after the other."""
+    def capture(self, steps: Steps) -> int:
+        """A graph of steps, one after the other."""
         driver, stream = self.device.driver, self.device.recorder
         driver.begin_capture(stream)
         try:
-            self._launch(calls, stream, {**self.pointers, **self.fixed})
+            fixed = {("input", number): pointer for number, pointer in self.fixed.items()}
+            self._launch(steps, stream, {**self._layout.addresses, **fixed})
         except BaseException:
             # The stream would go on recording.
             with suppress(CudaError):
@@ -207,61 +233,93 @@ class LoadedNetwork:
         twice for each.
         """
         fixed = dict(self.fixed)
-        for one, value in zip(given, self.plan.input_values, strict=True):
-            pointer = self._usable_pointer(one, value)
-            if value in fixed and fixed[value] != pointer:
-                del fixed[value]
-                self._moving.add(value)
-            elif pointer and value not in self._moving and self._last.get(value) == pointer:
-                fixed[value] = pointer
-            self._last[value] = pointer
+        for number, one in enumerate(given):
+            pointer = _usable_pointer(one)
+            if number in fixed and fixed[number] != pointer:
+                del fixed[number]
+                self._moving.add(number)
+            elif pointer and number not in self._moving and self._last.get(number) == pointer:
+                fixed[number] = pointer
+            self._last[number] = pointer
         if fixed != self.fixed:
             self._read_in_place(fixed)
-        for one, value in zip(given, self.plan.input_values, strict=True):
-            if value not in self.fixed:
-                one.copy_to(self.device.driver, self.pointers[value], stream)
+        for number, one in enumerate(given):
+            if number not in self.fixed:
+                copy = self._layout.addresses["input", number]
+                one.copy_to(self.device.driver, copy, stream)
 
-    def _usable_pointer(self, given: Given, value: str) -> int:
-        """Where kernels can read an input; 0 for nowhere but in a copy."""
-        size = prod(given.shape) * numpy_type(given.dtype).itemsize
-        if given.view is None or not given.is_usable or size != self.plan.sizes.get(value):
-            return 0
-        return given.view.pointer
-
-    def _read_in_place(self, fixed: dict[str, int]) -> None:
+    def _read_in_place(self, fixed: dict[int, int]) -> None:
         """Make the graph that reads these inputs where they lie."""
         before, self.fixed = self.fixed, fixed
         try:
-            graph = self.capture(self.plan.calls)
+            graph = self.capture(self._layout.steps)
         except BaseException:
             self.fixed = before
             raise
         graph, self._resources.graph = self._resources.graph, graph
         # The last call may still be on its way.
-        self.device.driver.await_event(self._resources.done)
+        self.await_last()
         self.device.driver.destroy_graph(graph)
 
-    def _copy_outputs(self, given: Sequence[Given], outputs: Sequence[int], stream: int) -> None:
-        pointers = dict(self.pointers)
-        # An output may be an input that is handed through.
-        for one, value in zip(given, self.plan.input_values, strict=True):
-            if one.view is not None:
-                pointers[value] = one.view.pointer
-        named = zip(self.plan.outputs, self.plan.output_values, outputs, strict=True)
-        for tensor, value, pointer in named:
-            size = prod(tensor.shape) * numpy_type(tensor.dtype).itemsize
+    def _copy_outputs(self, outputs: Sequence[int], stream: int) -> None:
+        for number, pointer in enumerate(outputs):
+            size = _bytes_of(self.plan.outputs[number])
             if size:
-                self.device.driver.begin_copy(pointer, pointers[value], size, stream)
+                self.device.driver.begin_copy(pointer, self.output(number), size, stream)
 
-    def _launch(
-        self, calls: Sequence[DeviceCallPlan], stream: int, pointers: Mapping[str, int]
-    ) -> None:
-        """Launch calls, one after the other."""
-        for call in calls:
-            parameters = self._parameters(call, pointers)
-            self._resources.kernels[call.task].launch(parameters, stream)
+    def _launch(self, steps: Steps, stream: int, addresses: Memory) -> None:
+        """Make steps, one after the other."""
+        for step in steps:
+            if isinstance(step, Call):
+                kernels = self._resources.kernels[step.program]
+                kernels.launch(self._parameters(step, addresses), stream)
+            elif step.bytes:
+                target, source = (_address(it, addresses) for it in (step.target, step.source))
+                self.device.driver.begin_copy(target, source, step.bytes, stream)
 
-    def _parameters(self, call: DeviceCallPlan, pointers: Mapping[str, int]) -> Parameters:
-        given = {name: pointers[value] for name, value in call.arguments.items()}
-        scratch = self.plan.scratch(call.task, self.scratch)
-        return self._resources.kernels[call.task].parameters({**scratch, **given})
+    def _parameters(self, call: Call, addresses: Memory) -> Parameters:
+        program = self.plan.programs[call.program]
+        places = zip(program.arguments, call.arguments, strict=True)
+        given = {name: _address(place, addresses) for name, place in places}
+        scratch = scratch_addresses(program.program, self._layout.scratch)
+        return self._resources.kernels[call.program].parameters({**scratch, **given})
+
+
+def _memory_of(
+    device: SharedDevice, plan: Plan[DeviceProgram]
+) -> dict[tuple[str, int], DeviceArray]:
+    """Memory for what a plan uses, with its constants in place.
+
+    All of it ends at a multiple of the alignment: where rows of threads share a product, those
+    without an element of it write behind its end.
+    """
+    driver = device.driver
+
+    def memory(size: int) -> DeviceArray:
+        return device.empty((rounded(size, ALIGNMENT),), "uint8")
+
+    found = {("arena", 0): memory(plan.arena_bytes)}
+    for kind, tensors in (("input", plan.inputs), ("output", plan.outputs)):
+        for number, tensor in enumerate(tensors):
+            found[kind, number] = memory(_bytes_of(tensor))
+    for array in found.values():
+        # Values that no kernel writes are read by none that matters, and are no NaN.
+        driver.fill(array.pointer, 0, array.bytes)
+    for number, constant in enumerate(plan.constants):
+        weight = found["constant", number] = memory(constant.bytes)
+        if constant.array is not None and constant.bytes:
+            driver.upload(weight.pointer, np.ascontiguousarray(constant.array))
+    return found
+
+
+def _bytes_of(tensor: NetworkTensor) -> int:
+    return Operand(Place("arena"), tensor.shape, tensor.dtype).bytes
+
+
+def _address(place: Place, addresses: Memory) -> int:
+    return addresses[place.kind, place.number] + place.offset
+
+
+def _usable_pointer(given: Given) -> int:
+    """Where kernels can read an input; 0 for nowhere but in a copy."""
+    return given.view.pointer if given.view is not None and given.is_usable else 0

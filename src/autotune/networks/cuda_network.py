@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,6 @@ import numpy as np
 from autotune.backends import dlpack
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.devices.shared import (
-    DeviceArray,
     Given,
     SharedDevice,
     converted,
@@ -22,10 +20,11 @@ from autotune.measure.devices.shared import (
     shared_device,
 )
 from autotune.measure.devices.torch_caller import TorchCaller
-from autotune.networks.arrays import as_numpy, converter_to, numpy_type
+from autotune.networks.arrays import as_numpy, handed_back, stored_array
 from autotune.networks.cuda_loaded import LoadedNetwork
-from autotune.networks.cuda_plan import DevicePlan, calls_by_task
+from autotune.networks.cuda_plan import DeviceCheck, DeviceProgram
 from autotune.networks.frontend import CompiledNetwork, NetworkTensor
+from autotune.networks.plan.plan import Plan
 from autotune.targets import CudaError, Target, load_driver, matching_device
 
 __all__ = ["CudaNetwork"]
@@ -47,19 +46,34 @@ class CudaNetwork(CompiledNetwork):
     Given tensors of torch on the device alone, a call is to torch like an operator of its own: it
     is begun on torch's current stream, and the host does not wait for it. What goes wrong on the
     device is then the error of whatever waits next. Else the network has ended when a call
-    returns.
+    returns. An index that is out of range is an error of the call, or where the host does not wait
+    of the next one; nothing is read out of range meanwhile.
 
     Args:
         plan: What is computed.
         target: The device that it is for.
         save: Writes what runs elsewhere.
+        checks: Conditions on the last outputs of the plan, which callers are not given.
     """
 
-    def __init__(self, plan: DevicePlan, target: Target, save: Save) -> None:
+    def __init__(
+        self,
+        plan: Plan[DeviceProgram],
+        target: Target,
+        save: Save,
+        checks: Sequence[DeviceCheck] = (),
+    ) -> None:
         self.plan = plan
+        self.checks = tuple(checks)
         self._target = target
         self._save = save
         self._loaded: LoadedNetwork | None = None
+        self._unchecked = False
+
+    @property
+    def outputs(self) -> tuple[NetworkTensor, ...]:
+        """What a call returns."""
+        return self.plan.outputs[: min((it.output for it in self.checks), default=None)]
 
     @property
     def lacks(self) -> str:
@@ -83,7 +97,8 @@ class CudaNetwork(CompiledNetwork):
         """Run once.
 
         Raises:
-            InvalidValueError: an input is missing, of another shape or type, or on another device.
+            InvalidValueError: an input is missing, of another shape or type, or on another device;
+                or it holds what leads to a division by zero or an index out of range.
             UnsupportedTarget: there is no such device here.
             DeviceFailed: the network failed on the device.
         """
@@ -99,16 +114,20 @@ class CudaNetwork(CompiledNetwork):
                 )
             loaded = self._on_device()
             given = self._read(device, inputs, caller)
+            if not is_recording:
+                self._check_last(loaded)
             if caller is not None and is_of_torch:
-                return _begun(loaded, given, caller, is_recording)
+                return self._begun(loaded, given, caller, is_recording)
             stream = device.stream if caller is None else caller.stream
-            found = [device.empty(it.shape, it.dtype) for it in self.plan.outputs]
+            found = [device.empty(it.shape, it.dtype) for it in self.outputs]
             loaded.call(given, [array.pointer for array in found], stream)
+            self._unchecked = bool(self.checks)
             device.driver.synchronize(stream)
+            self._check_last(loaded)
         like = inputs[0] if inputs else None
         if given and given[0].view is not None:
             return tuple(converted(array, like) for array in found)
-        return tuple(_on_host(array, like) for array in found)
+        return tuple(handed_back(array.numpy(), array.dtype, like) for array in found)
 
     def save(self, path: Path | str) -> tuple[str, ...]:
         """Write machine code and weights as one file, which needs no compiler to run.
@@ -142,8 +161,8 @@ class CudaNetwork(CompiledNetwork):
             loaded.place(self._read(loaded.device, inputs))
             loaded.run()
             found = {}
-            for task, calls in calls_by_task(self.plan):
-                graph = loaded.capture(calls)
+            for task in self.plan.task_names:
+                graph = loaded.capture(loaded.steps_of(task))
                 try:
                     loaded.timed(graph)
                     found[task] = median(loaded.timed(graph) for _ in range(_PROFILED))
@@ -171,6 +190,32 @@ class CudaNetwork(CompiledNetwork):
                 found.append(read_given(device, name, tensor.shape, tensor.dtype, held, stream))
         return found
 
+    def _begun(
+        self,
+        loaded: LoadedNetwork,
+        given: Sequence[Given],
+        caller: TorchCaller,
+        is_recording: bool,
+    ) -> tuple[Any, ...]:
+        """The outputs of a call as torch's tensors, written when its stream comes there."""
+        found = [caller.empty(it.shape, it.dtype) for it in self.outputs]
+        begin = loaded.record if is_recording else loaded.call
+        begin(given, [int(tensor.data_ptr()) for tensor in found], caller.stream)
+        self._unchecked = bool(self.checks) and not is_recording
+        return tuple(found)
+
+    def _check_last(self, loaded: LoadedNetwork) -> None:
+        """Look at what the last call found, if nobody has yet."""
+        if not self._unchecked:
+            return
+        self._unchecked = False
+        loaded.await_last()
+        for check in self.checks:
+            tensor = self.plan.outputs[check.output]
+            array = np.empty(tensor.shape, tensor.dtype)
+            loaded.device.driver.download(array, loaded.output(check.output))
+            check.requirement.check(array, check.label)
+
     def _on_device(self) -> LoadedNetwork:
         if self._loaded is None:
             device = shared_device(self._target)
@@ -181,32 +226,9 @@ class CudaNetwork(CompiledNetwork):
         return self._loaded
 
 
-def _begun(
-    loaded: LoadedNetwork, given: Sequence[Given], caller: TorchCaller, is_recording: bool
-) -> tuple[Any, ...]:
-    """The outputs of a call as torch's tensors, which are written when its stream comes there."""
-    found = [caller.empty(it.shape, it.dtype) for it in loaded.plan.outputs]
-    begin = loaded.record if is_recording else loaded.call
-    begin(given, [int(tensor.data_ptr()) for tensor in found], caller.stream)
-    return tuple(found)
-
-
 def _plain(tensor: NetworkTensor, value: Any) -> Any:
     """What a caller gave; bfloat16 on the host as the bits that the device is given."""
     where = dlpack.device_of(value)
     if tensor.dtype != _BFLOAT16 or (where is not None and where[0] != dlpack.CPU):
         return value
-    array = as_numpy(value)
-    return array.view(np.uint16) if str(array.dtype) == _BFLOAT16 else array
-
-
-def _on_host(array: DeviceArray, like: Any) -> Any:
-    """A copy of an output on the host, of the kind of the first input."""
-    held, torch = array.numpy(), sys.modules.get("torch")
-    if torch is not None and isinstance(like, torch.Tensor):
-        if array.dtype == _BFLOAT16:
-            return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(held)
-    if array.dtype == _BFLOAT16:
-        return held.view(numpy_type(_BFLOAT16))
-    return held if like is None or isinstance(like, np.ndarray) else converter_to(like)(held)
+    return stored_array(as_numpy(value), _BFLOAT16)

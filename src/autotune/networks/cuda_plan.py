@@ -1,129 +1,193 @@
-"""A network for a CUDA device as data: programs, calls in order, and where values lie."""
+"""Plans of networks for CUDA devices: their programs, and plans of calls on values by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import prod
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from attrs import field, frozen
-from numpy.typing import NDArray
+from attrs import frozen
 
 from autotune.backends import CudaProgram
-from autotune.errors import InvalidValueError
-from autotune.measure.devices.shared import numpy_type
+from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.frontend import NetworkTensor
+from autotune.networks.graph import Requirement
 from autotune.networks.plan.placing import place_values, rounded
+from autotune.networks.plan.plan import (
+    Array,
+    Call,
+    Constant,
+    Copy,
+    HostCall,
+    Leaf,
+    Operand,
+    Place,
+    Plan,
+    unrolled,
+)
 
-__all__ = ["DeviceCallPlan", "DevicePlan", "calls_by_task", "place_device_values"]
+__all__ = [
+    "ALIGNMENT",
+    "DeviceCheck",
+    "DeviceProgram",
+    "NamedCall",
+    "device_steps",
+    "plan_of_calls",
+    "scratch_addresses",
+    "scratch_bytes",
+]
 
-# Of every address on the device: as of what the driver allocates.
-_ALIGNMENT = 256
+ALIGNMENT = 256
+"""Of every address on the device: as of what the driver allocates."""
+
+_MOST_STEPS = 100_000
 
 
 @frozen
-class DeviceCallPlan:
-    """One call of a program.
+class DeviceProgram:
+    """A program of a plan.
 
     Attributes:
-        task: Name of the program's task.
-        arguments: Names of the network's values, by what the program calls them.
+        program: Its kernels.
+        arguments: What they call the tensors that a call gives, in order.
     """
 
-    task: str
-    arguments: Mapping[str, str]
+    program: CudaProgram
+    arguments: tuple[str, ...]
 
 
-@frozen(eq=False)
-class DevicePlan:
-    """A network whose calls follow one another, whatever its inputs are.
+@frozen
+class DeviceCheck:
+    """A condition on the last outputs of a plan, which callers are not given.
+
+    Attributes:
+        output: Number of the output.
+        requirement: What it must hold.
+        label: What it is checked for, in messages.
+    """
+
+    output: int
+    requirement: Requirement
+    label: str
+
+
+@frozen
+class NamedCall:
+    """A call of a program on values by their names, in the order of its arguments."""
+
+    program: str
+    values: tuple[str, ...]
+
+
+def device_steps(plan: Plan[DeviceProgram]) -> tuple[Call | Copy, ...]:
+    """What is put on the stream of a device, in order.
+
+    Raises:
+        UnsupportedWorkload: a step runs on the host, or there are too many.
+    """
+    found: list[Call | Copy] = []
+    for step in unrolled(plan.steps):
+        if not isinstance(step, Call | Copy):
+            raise UnsupportedWorkload(f"{_named(step)} runs on the host, and not on a device")
+        found.append(step)
+        if len(found) > _MOST_STEPS:
+            raise UnsupportedWorkload(
+                f"the loops of the network make more than {_MOST_STEPS:,} calls of programs, "
+                "which is more than one graph of a device is made of"
+            )
+    return tuple(found)
+
+
+def _named(step: Leaf) -> str:
+    if isinstance(step, HostCall):
+        return f"operator {step.operator.kind!r} of {step.label!r}"
+    return f"a step ({type(step).__name__}) of the network"
+
+
+def scratch_bytes(plan: Plan[DeviceProgram]) -> int:
+    """What the intermediate arrays of any one program take together."""
+    return max(
+        (
+            sum(rounded(it.bytes, ALIGNMENT) for it in each.program.intermediates)
+            for each in plan.programs.values()
+        ),
+        default=0,
+    )
+
+
+def scratch_addresses(program: CudaProgram, base: int) -> dict[str, int]:
+    """Addresses of a program's intermediate arrays in memory that begins at ``base``, by name."""
+    found = {}
+    for buffer in program.intermediates:
+        found[buffer.name] = base
+        base += rounded(buffer.bytes, ALIGNMENT)
+    return found
+
+
+def plan_of_calls(
+    programs: Mapping[str, DeviceProgram],
+    calls: Sequence[NamedCall],
+    sizes: Mapping[str, int],
+    constants: Mapping[str, Array],
+    inputs: Sequence[tuple[NetworkTensor, str]],
+    outputs: Sequence[tuple[NetworkTensor, str]],
+) -> Plan[DeviceProgram]:
+    """A plan of calls on values that have names.
 
     A value that is another one in another shape has that one's name.
 
-    Attributes:
+    Args:
         programs: By name of the task.
-        calls: In order.
-        sizes: Bytes of every value that is no constant, inputs included, by name.
-        constants: Values that are the same in every call, such as weights, by name.
-        inputs: The network's inputs.
-        input_values: Their values, in order.
-        outputs: The network's outputs.
-        output_values: Their values, in order; inputs and constants may be among them.
+        calls: In order; a value is written before it is read.
+        sizes: Bytes of every value that is no constant, by name.
+        constants: Values that are the same in every call, by name.
+        inputs: The network's inputs, and the names of their values.
+        outputs: Its outputs, and the names of theirs.
 
     Raises:
-        InvalidValueError: a call, an input or an output is of a program or a value that there is
-            not, or an input or an output is larger than its value.
+        InvalidValueError: a call or an output is of a value that there is not, or an input or an
+            output is of another size than its value.
     """
-
-    programs: Mapping[str, CudaProgram] = field(repr=False)
-    calls: Sequence[DeviceCallPlan]
-    sizes: Mapping[str, int]
-    constants: Mapping[str, NDArray[Any]] = field(repr=False)
-    inputs: Sequence[NetworkTensor]
-    input_values: Sequence[str]
-    outputs: Sequence[NetworkTensor]
-    output_values: Sequence[str]
-
-    def __attrs_post_init__(self) -> None:
-        known = {*self.constants, *self.sizes}
-        used = [value for call in self.calls for value in call.arguments.values()]
-        unknown = sorted({*used, *self.output_values, *self.input_values} - known)
-        if unknown:
-            raise InvalidValueError(f"a network uses the value {unknown[0]!r}, which nothing is")
-        for call in self.calls:
-            if call.task not in self.programs:
-                raise InvalidValueError(f"a network calls {call.task!r}, which is no program")
-        sizes = {**self.sizes, **{name: it.nbytes for name, it in self.constants.items()}}
-        named = [*zip(self.inputs, self.input_values, strict=True)]
-        named += zip(self.outputs, self.output_values, strict=True)
-        for tensor, value in named:
-            if prod(tensor.shape) * numpy_type(tensor.dtype).itemsize > sizes[value]:
-                raise InvalidValueError(f"tensor {tensor.name!r} is larger than its value")
-
-    @property
-    def scratch_bytes(self) -> int:
-        """What the intermediate arrays of any one program take together."""
-        return max(
-            (
-                sum(rounded(it.bytes, _ALIGNMENT) for it in program.intermediates)
-                for program in self.programs.values()
-            ),
-            default=0,
-        )
-
-    def scratch(self, task: str, base: int) -> dict[str, int]:
-        """Addresses of a program's intermediate arrays in memory that begins at ``base``."""
-        found = {}
-        for buffer in self.programs[task].intermediates:
-            found[buffer.name] = base
-            base += rounded(buffer.bytes, _ALIGNMENT)
-        return found
-
-    def lifetimes(self) -> dict[str, tuple[int, int]]:
-        """First and last call that each value is needed in, by name; -1 is before all calls.
-
-        Inputs and outputs are needed to the end: inputs are copied in before, outputs out after.
-        """
-        found: dict[str, tuple[int, int]] = {}
-        for name in self.input_values:
-            found[name] = -1, len(self.calls)
-        for name in self.output_values:
-            found.setdefault(name, (len(self.calls), len(self.calls)))
-        for number, call in enumerate(self.calls):
-            for name in call.arguments.values():
-                first, last = found.get(name, (number, number))
-                found[name] = min(first, number), max(last, number)
-        return {name: found.get(name, (-1, -1)) for name in self.sizes}
+    given = {value: number for number, (_, value) in enumerate(inputs)}
+    held = {**sizes, **{name: it.nbytes for name, it in constants.items()}}
+    results = [value for _, value in outputs]
+    for name in (*(it for call in calls for it in call.values), *results, *given):
+        if name not in held:
+            raise InvalidValueError(f"a network uses the value {name!r}, which nothing is")
+    bytes_of = {}
+    for tensor, value in (*inputs, *outputs):
+        bytes_of[value] = Operand(Place("arena"), tensor.shape, tensor.dtype).bytes
+        if bytes_of[value] > held[value]:
+            raise InvalidValueError(f"tensor {tensor.name!r} is larger than its value")
+    places = {name: Place("constant", number) for number, name in enumerate(constants)}
+    places |= {name: Place("input", number) for name, number in given.items()}
+    for number, name in enumerate(results):
+        places.setdefault(name, Place("output", number))
+    lives = _lives(calls, places)
+    own = {name: sizes[name] for name in lives}
+    offsets, arena = place_values(own, lives, ALIGNMENT)
+    places |= {name: Place("arena", 0, offset) for name, offset in offsets.items()}
+    copies = [
+        Copy(places[name], Place("output", number), bytes_of[name])
+        for number, name in enumerate(results)
+        if places[name] != Place("output", number)
+    ]
+    steps = [Call(call.program, tuple(places[it] for it in call.values)) for call in calls]
+    return Plan(
+        programs,
+        {name: name for name in programs},
+        (*steps, *copies),
+        tuple(Constant(array, array.nbytes) for array in constants.values()),
+        (),
+        arena,
+        tuple(tensor for tensor, _ in inputs),
+        tuple(tensor for tensor, _ in outputs),
+    )
 
 
-def place_device_values(plan: DevicePlan) -> tuple[dict[str, int], int]:
-    """Offsets of the values in one piece of memory, and its size; as :func:`place_values`."""
-    return place_values(plan.sizes, plan.lifetimes(), _ALIGNMENT)
-
-
-def calls_by_task(plan: DevicePlan) -> Iterator[tuple[str, list[DeviceCallPlan]]]:
-    """Each task that is called, with its calls."""
-    for task in plan.programs:
-        calls = [call for call in plan.calls if call.task == task]
-        if calls:
-            yield task, calls
+def _lives(calls: Sequence[NamedCall], placed: Mapping[str, Place]) -> dict[str, tuple[int, int]]:
+    """First and last call that each value is needed in which has no place yet."""
+    found: dict[str, tuple[int, int]] = {}
+    for number, call in enumerate(calls):
+        for name in call.values:
+            if name not in placed:
+                found[name] = found.get(name, (number, number))[0], number
+    return found

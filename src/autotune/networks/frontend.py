@@ -10,6 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.networks.asked_inputs import AskedInputs, FixedInputs
+from autotune.networks.tensors import NetworkTensor
 from autotune.plugins import Context
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -22,6 +23,7 @@ __all__ = [
     "NetworkTask",
     "NetworkTensor",
     "PassReport",
+    "Rival",
 ]
 
 
@@ -31,7 +33,8 @@ class NetworkTask:
 
     Attributes:
         name: Unique in its network, and readable.
-        program: What the backend imports, such as a ``PrimFunc``.
+        program: A :class:`~autotune.ir.workloads.Workload`, or what the backend imports, such as
+            a ``PrimFunc``.
         occurrences: How often one inference calls it.
         flop: Of one call.
         nodes: Names of the operators of the graph that it came from, for messages.
@@ -62,12 +65,16 @@ class PassReport:
 
 
 @frozen
-class NetworkTensor:
-    """An input or an output of a network; ``dtype`` is a name of numpy or ``ml_dtypes``."""
+class Rival:
+    """Another runtime that runs the model here, as it is meant to be used.
+
+    Attributes:
+        name: Of it, with its version.
+        latency: Median seconds of an inference.
+    """
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
+    latency: float
 
 
 @frozen(eq=False)
@@ -160,6 +167,11 @@ class NetworkProgram(ABC):
     """What became of :attr:`LoadOptions.asked`; None where the frontend does not take it."""
     weight_bytes: int = 0
     """What building the network copies, and :meth:`CompiledNetwork.save` writes, beside code."""
+    yardstick: str = "the model itself"
+    """What the last call of :meth:`reference` computed with, for messages."""
+    eps: float = 0.0
+    """Of the floats that it computes with inside, of those with the fewest digits
+    (:attr:`autotune.ir.element_types.ElementType.eps`); 0 where its outputs say it."""
     wide: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
     """What the model computed in float32 before it was converted to half precision; set by who
     converted it, and then compared with in place of :meth:`reference`."""
@@ -176,6 +188,28 @@ class NetworkProgram(ABC):
             Numpy arrays, one for each of :attr:`outputs`; None where the source is no program that
             runs here.
         """
+
+    def suspect(self, inputs: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> str:
+        """What may be at fault for wrong outputs, and how to find out, in one line.
+
+        Args:
+            inputs: What the network and its model were called with.
+            wanted: What the model computed.
+            found: What the network computed.
+        """
+        return (
+            "leave graph passes out one after the other (--pass NAME=off) to find the one at fault"
+        )
+
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The fastest other runtime that is installed and runs the model; None where none does.
+
+        Args:
+            inputs: What it is called with.
+            threads: How many it may use.
+            seconds: About how long it may be timed.
+        """
+        return None
 
     @abstractmethod
     def build(
@@ -225,6 +259,10 @@ class Frontend(ABC):
         Tasks are tuned with the first of these and of the network's own that takes them.
         """
         return ()
+
+    def builds_for(self, target: Target) -> bool:
+        """Whether it makes networks for a target; otherwise one after it may read the source."""
+        return True
 
     @abstractmethod
     def accepts(self, source: object) -> bool:

@@ -32,7 +32,8 @@ class UniqueTask:
         name: Of the first of them.
         names: Of all of them.
         program: Of the first of them.
-        imported: That program as the backend imports it; None where it cannot.
+        imported: That program as the backend imports it; None where it cannot, and of a workload.
+        workload: What they compute; None where the backend cannot say.
         occurrences: Calls of all of them in one inference.
         flop: Of one call.
         nodes: Operators of the graph that they came from.
@@ -44,16 +45,12 @@ class UniqueTask:
     names: tuple[str, ...]
     program: object
     imported: ImportedProgram | None
+    workload: Workload | None
     occurrences: int
     flop: float
     nodes: tuple[str, ...]
     view: bool = False
     refusal: str = ""
-
-    @property
-    def workload(self) -> Workload | None:
-        """What they compute; None where the backend cannot say."""
-        return None if self.imported is None else self.imported.workload
 
     @property
     def is_tunable(self) -> bool:
@@ -97,7 +94,7 @@ def load_network(
         UnknownNameError: there is no such frontend, or no such pass.
         PluginError: the frontend is at fault.
     """
-    reader = find_frontend(source, frontend)
+    reader = find_frontend(source, frontend, target)
     if isinstance(source.model, Path):
         check_file(source.model, frontend or reader.name)
     options = LoadOptions(target, threads, dict(passes or {}), on_pass, source.asked)
@@ -155,10 +152,13 @@ def unique_tasks(network: NetworkProgram) -> tuple[UniqueTask, ...]:
     backend: Backend = create_held_part("backend", network.backend)
     found: dict[str, UniqueTask] = {}
     for task in network.tasks:
-        imported, refusal = None, ""
-        if not task.view:
+        imported, refusal, workload = None, "", None
+        if isinstance(task.program, Workload):
+            workload = evolve(task.program, name=task.name)
+        elif not task.view:
             imported, refusal = _imported(backend, task)
-        digest = task.name if imported is None else imported.workload.digest
+            workload = None if imported is None else imported.workload
+        digest = task.name if workload is None else workload.digest
         first = found.get(digest)
         if first is None:
             found[digest] = UniqueTask(
@@ -166,6 +166,7 @@ def unique_tasks(network: NetworkProgram) -> tuple[UniqueTask, ...]:
                 (task.name,),
                 task.program,
                 imported,
+                workload,
                 task.occurrences,
                 task.flop,
                 task.nodes,

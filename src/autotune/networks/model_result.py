@@ -9,7 +9,7 @@ from typing import Any
 from attrs import asdict, evolve, field, frozen
 
 from autotune.errors import one_line
-from autotune.networks.frontend import CompiledNetwork, NetworkProgram
+from autotune.networks.frontend import CompiledNetwork, NetworkProgram, Rival
 from autotune.networks.latency_gaps import OUTSIDE, LatencyGap, largest_gaps
 from autotune.networks.loading import UniqueTask
 from autotune.networks.running import (
@@ -47,6 +47,7 @@ BASELINE = "baseline"
 FALLBACK = "fallback space"
 DEFAULT = "default schedule"
 VIEW = "view"
+_RIVAL_SECONDS = 0.5
 _REASON_WIDTH = 200
 _COLUMN_WIDTH = 72
 
@@ -190,6 +191,7 @@ class ModelResult:
         skipped: What was left out after the network was built, for want of time or of its device:
             ``checked`` or ``timed``, the outputs' comparison first.
         lacks: What the built network needs to run that is not here; "" where it can be called.
+        rival: The fastest other runtime here that runs the model; None where none was timed.
     """
 
     network: NetworkProgram
@@ -203,6 +205,7 @@ class ModelResult:
     timing: Timing | None = None
     skipped: tuple[str, ...] = ()
     lacks: str = ""
+    rival: Rival | None = None
 
     @property
     def name(self) -> str:
@@ -307,7 +310,7 @@ class ModelResult:
         return compiled
 
     def timed(self, compiled: CompiledNetwork, most_seconds: float = math.inf) -> ModelResult:
-        """The result with what the built network takes, whole and by task.
+        """The result with what the built network takes, whole and by task, and what a rival does.
 
         Args:
             compiled: The built network.
@@ -315,7 +318,15 @@ class ModelResult:
         """
         timing = time_network(self.network, compiled, most_seconds=most_seconds)
         tasks = tuple(evolve(it, measured=_sum(timing.tasks, it.task.names)) for it in self.tasks)
-        return evolve(self, tasks=tasks, timing=timing)
+        seconds = min(_RIVAL_SECONDS, most_seconds)
+        rival = self.network.rival(self.network.example_inputs(), self.threads, seconds)
+        return evolve(self, tasks=tasks, timing=timing, rival=rival)
+
+    @property
+    def undecided(self) -> float:
+        """Share of the expected time that is in tasks without a record."""
+        left = sum(it.expected for it in self.tasks if it.run_by == DEFAULT)
+        return left / self.expected if self.expected else 0.0
 
     def table(self) -> Table:
         """What is run for each task and how long it takes, the longest first.
@@ -353,6 +364,7 @@ class ModelResult:
             "least_untuned": self.least_untuned,
             "measured": timing
             and {"latency": timing.latency, "fastest": timing.fastest, "calls": timing.calls},
+            "rival": None if self.rival is None else asdict(self.rival),
             "gaps": [asdict(gap) for gap in self.gaps],
             "tasks": [task.to_json(self) for task in self.tasks],
             "run": {
@@ -416,6 +428,9 @@ def _headline(result: ModelResult) -> str:
     figures = []
     if result.timing is not None:
         figures.append(f"{formats.seconds(result.timing.latency)} an inference")
+        if result.rival is not None:
+            ratio = formats.ratio(result.rival.latency / result.timing.latency)
+            figures.append(f"{ratio} the speed of {result.rival.name}")
     if result.latency:
         figures.append(f"{formats.seconds(result.latency)} estimated from its tasks")
     defaults = _default_schedules(result)

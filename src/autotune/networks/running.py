@@ -110,12 +110,12 @@ def check_network(
             return []
         own = copied_inputs(given, network.writes)
         found = with_written(own, network.inputs, network.writes, compiled(*own))
-    differences = compare_outputs(network.outputs, wanted, found, target)
+    differences = compare_outputs(network.outputs, wanted, found, target, network.eps)
     wrong = [difference for difference in differences if not difference.ok]
     if wrong:
         raise WrongOutputs(
-            f"{network.name} computes something else after import: {wrong[0]}; leave graph passes "
-            "out one after the other (--pass NAME=off) to find the one at fault"
+            f"{network.name} computes something else after import: {wrong[0]}, compared with "
+            f"{network.yardstick}; {network.suspect(given, wanted, found)}"
         )
     return differences
 

@@ -14,18 +14,26 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-from autotune.errors import InvalidValueError, near_attributes, near_matches
+from autotune.errors import (
+    InvalidValueError,
+    UnsupportedTarget,
+    near_attributes,
+    near_matches,
+)
 from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.frontend import Frontend
 from autotune.networks.zoo import create
 from autotune.plugins.held import create_held_part
 from autotune.plugins.installing import install_distributions
+from autotune.plugins.known_names import IN_REPOSITORY
 from autotune.plugins.manager import manager
 from autotune.process.child import describe
+from autotune.targets import Target
 
 __all__ = [
     "Source",
     "as_inputs",
+    "as_path",
     "backends_of_frontends",
     "find_frontend",
     "formats",
@@ -186,7 +194,7 @@ def _called(text: str) -> Source:
     except (Exception, SystemExit) as error:
         raise InvalidValueError(f"{text} failed: {describe(error)}") from error
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-    return Source(model, as_inputs(inputs), text)
+    return Source(as_path(model), as_inputs(inputs), text)
 
 
 def _seed() -> None:
@@ -210,6 +218,11 @@ def read_network(name: str, sizes: Mapping[str, int]) -> Source:
     return Source(module, inputs, name)
 
 
+def as_path(model: object) -> object:
+    """A path where a file is named by a text; what is no text as it is."""
+    return Path(model) if isinstance(model, str) else model
+
+
 def as_inputs(given: object) -> tuple[object, ...] | None:
     """Example inputs as a tuple, where one of them may stand for itself."""
     if given is None or isinstance(given, tuple):
@@ -226,23 +239,25 @@ def backends_of_frontends(name: str | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(frontend.backend for frontend in _frontends(name)))
 
 
-def find_frontend(source: Source, name: str | None = None) -> Frontend:
-    """The frontend that reads a source: the one of this name, or the first that accepts it.
+def find_frontend(source: Source, name: str | None, target: Target) -> Frontend:
+    """The frontend that reads a source for a target: that of a name, or the first that does.
 
     Raises:
         UnknownNameError: there is none of this name.
+        UnsupportedTarget: those that read such sources make no networks for the target.
         InvalidValueError: it does not read such sources, or no frontend does.
     """
     frontends = _frontends(name)
-    if not frontends:
-        raise InvalidValueError(
-            "no frontend is installed, so that no model can be read; run "
-            f"{install_distributions('autotune-tvm')}, or, for modules of MLIR, "
-            + install_distributions("autotune-mlir")
-        )
-    for frontend in frontends:
-        if frontend.accepts(source.model):
+    fitting = [it for it in frontends if it.accepts(source.model)]
+    for frontend in fitting:
+        if frontend.builds_for(target):
             return frontend
+    if fitting:
+        names = " and ".join(repr(it.name) for it in fitting)
+        raise UnsupportedTarget(
+            f"{source.text} is read by frontend {names}, which makes no networks for target "
+            f"{target.name!r}{_missing(frontends)}"
+        )
     kind = type(source.model)
     what = (
         repr(source.text)
@@ -250,4 +265,19 @@ def find_frontend(source: Source, name: str | None = None) -> Frontend:
         else f"{source.text}: {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
     )
     known = "; ".join(f"{it.name}: {', '.join(it.sources)}" for it in frontends)
-    raise InvalidValueError(f"{what} is no model that can be read. What can be read: {known}")
+    raise InvalidValueError(
+        f"{what} is no model that can be read. What can be read: {known}{_missing(frontends)}"
+    )
+
+
+def _missing(frontends: Sequence[Frontend]) -> str:
+    """How frontends of this repository that are not installed are had; "" where all are."""
+    names = [it.name for it in frontends]
+    others = {
+        f"autotune-{folder}": parts["frontend"][0]
+        for folder, parts in IN_REPOSITORY.items()
+        if "frontend" in parts and not {*parts["frontend"]} & {*names}
+    }
+    if not others:
+        return ""
+    return f"; {', '.join(others.values())} can be installed: {install_distributions(*others)}"

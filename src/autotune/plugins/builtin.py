@@ -225,6 +225,15 @@ _MEASURING = (
     ),
 )
 
+_READERS = (
+    PluginSpec(
+        "frontend",
+        "graph",
+        "autotune.networks.graph_frontend:GraphFrontend",
+        "Models of ONNX as graphs of workloads, for x86-64 CPUs; needs the package onnx",
+    ),
+)
+
 _STORES = (
     PluginSpec(
         "database",
@@ -238,4 +247,4 @@ _STORES = (
 @hookimpl
 def autotune_parts() -> list[PluginSpec]:
     """Returns the built-in parts."""
-    return [*_SPACES, *_MODELS, *_SEARCH, *_PROGRAMS, *_MEASURING, *_STORES]
+    return [*_SPACES, *_MODELS, *_SEARCH, *_PROGRAMS, *_MEASURING, *_READERS, *_STORES]

@@ -32,6 +32,7 @@ __all__ = [
     "NestExecutable",
     "Packed",
     "Scratch",
+    "ask_for_tiles",
     "read_program",
 ]
 
@@ -165,7 +166,7 @@ class NestExecutable(Executable):
         """
         check_arguments(self._workload, inputs, outputs)
         if self._layout.uses_tiles:
-            _ask_for_tiles()
+            ask_for_tiles()
         scratch, memory = self._memory()
         given, copies = [*inputs, *outputs], []
         for entry, group in groupby(self._layout.packed, lambda it: it.entry):
@@ -256,7 +257,7 @@ class NativeExecutable(NestExecutable):
             raise BuildFailed(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _ask_for_tiles() -> None:
+def ask_for_tiles() -> None:
     """Ask Linux for the tile registers, without which it kills who uses them.
 
     Threads and forked processes inherit the permission.

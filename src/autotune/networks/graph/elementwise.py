@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.expressions import Constant, IntExpr, const, var
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, UNARY
 from autotune.ir.workloads import Stage, Tensor
 from autotune.networks.graph.graph import Value, constant
@@ -36,7 +36,7 @@ __all__ = [
     "unary",
 ]
 
-_PLAIN = ("add", "sub", "mul", "pow", "max", "min", *COMPARISONS, *LOGIC)
+_PLAIN = ("add", "sub", "mul", "max", "min", *COMPARISONS, *LOGIC)
 
 
 def elementwise(
@@ -181,6 +181,12 @@ def _plain(op: str, left: Scalar, right: Scalar) -> Scalar:
     return left.binary(op, right)
 
 
+def _power(left: Scalar, right: Scalar) -> Scalar:
+    """A power; a square is a product, which costs less."""
+    is_square = isinstance(right.body, Constant) and right.body.value == 2
+    return left * left if is_square and left.dtype == right.dtype else left**right
+
+
 def _remainder(left: Scalar, right: Scalar) -> Scalar:
     """The remainder with the sign of what is divided."""
     if not left.is_float:
@@ -194,6 +200,7 @@ _BINARY: Mapping[str, Callable[[Scalar, Scalar], Scalar]] = MappingProxyType(
         **{op: partial(_plain, op) for op in _PLAIN},
         "div": lambda left, right: left / right,
         "mod": lambda left, right: left % right,
+        "pow": _power,
         "fmod": _remainder,
         "xor": lambda left, right: left.differs(right),
     }

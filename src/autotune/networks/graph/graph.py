@@ -148,15 +148,19 @@ class Requirement:
             InvalidValueError: an element is not allowed.
         """
         if self.nonzero and not np.all(array):
-            raise InvalidValueError(f"{name}: an integer is divided by zero")
+            raise self.refusal(0, name)
         for bound, is_outside in ((self.low, np.less), (self.high, np.greater)):
             if bound is None:
                 continue
             outside = array[is_outside(array, np.asarray(bound))]
             if outside.size:
-                raise InvalidValueError(
-                    f"{name}: index {outside[0]} is not from {self.low} to {self.high}"
-                )
+                raise self.refusal(int(outside[0]), name)
+
+    def refusal(self, element: int, name: str) -> InvalidValueError:
+        """The error of an element that is not allowed."""
+        if self.nonzero and not element:
+            return InvalidValueError(f"{name}: an integer is divided by zero")
+        return InvalidValueError(f"{name}: index {element} is not from {self.low} to {self.high}")
 
 
 @frozen(eq=False)

@@ -27,7 +27,7 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.workloads import Axis, Stage, Tensor
-from autotune.networks.graph.elementwise import binary, cast
+from autotune.networks.graph.elementwise import binary, cast, elementwise
 from autotune.networks.graph.graph import Value, constant
 from autotune.networks.graph.making import HALVES, axis_names, load, program, rounded, widened
 from autotune.networks.graph.movement import broadcast, flip, pad, padded, reshape
@@ -392,10 +392,11 @@ def window_reduce(combiner: str, x: Value, window: Window, dtype: str | None = N
     return program("window", [x], stages)
 
 
-def window_arg(x: Value, window: Window) -> Value:
+def window_arg(x: Value, window: Window, last_nan: bool = False) -> Value:
     """The place (int64, flat in the image) of the first largest element of each place of a window.
 
-    NaN is before all others. Margins are never chosen.
+    NaN is before all others, the first or with ``last_nan`` the last one. Margins are never
+    chosen.
     """
     image = x.shape[2:]
     places = window.places(image)
@@ -416,7 +417,11 @@ def window_arg(x: Value, window: Window) -> Value:
         if element.is_float:
             chosen = chosen | element.differs(element)
         beyond = scalar_constant(prod(image), "int64")
-        index = where(chosen, Scalar(IndexValue(flat), "int64"), beyond)
+        place = Scalar(IndexValue(flat), "int64")
+        if last_nan and element.is_float:
+            # Below all others, and falling: the least one is the last.
+            place = where(element.differs(element), -1 - place, place)
+        index = where(chosen, place, beyond)
         value = element
         if inside is not None:
             value = where(inside, element, lowest)
@@ -426,7 +431,10 @@ def window_arg(x: Value, window: Window) -> Value:
             Stage(Tensor("y", shape, "int64"), tuple(axes), index.body, "min"),
         ]
 
-    return program("window_arg", [x], stages)
+    found = program("window_arg", [x], stages)
+    if not last_nan or not element_type(x.dtype).is_float:
+        return found
+    return elementwise(lambda it: where(it < 0, -1 - it, it), found, name="window_arg")
 
 
 def _inside(indices: Sequence[IntExpr], image: Sequence[int]) -> Scalar | None:

@@ -160,29 +160,6 @@ static around around_axis(const host_tensor *tensor, int64_t axis) {
   return found;
 }
 
-/* What operands must hold. Integers: the operand, flags (1: low, 2: high, 4: not zero), how many
-   bounds there are along the last axis, the low and then the high ones. */
-HOST_FUNCTION int host_check(const host_call *call, void *const *arrays) {
-  const int64_t *given = call->integers, operand = given[0], flags = given[1], places = given[2];
-  int type = call->tensors[operand].type;
-  int64_t count = count_of(&call->tensors[operand]);
-  for (int64_t at = 0; flags & 4 && at < count; ++at)
-    if (!integer_at(type, arrays[operand], at))
-      return failed("%s: an integer is divided by zero", call->label);
-  for (int side = 0; side < 2; ++side)
-    for (int64_t at = 0; flags & (1 << side) && at < count; ++at) {
-      int64_t index = integer_at(type, arrays[operand], at);
-      int64_t low = given[3 + at % places], high = given[3 + places + at % places];
-      int is_huge = type == UINT64 && index < 0;
-      if (side ? !is_huge && index <= high : is_huge || index >= low) continue;
-      char text[24];
-      snprintf(text, sizeof text, is_huge ? "%llu" : "%lld", (long long)index);
-      return failed("%s: index %s is not from %lld to %lld", call->label, text, (long long)low,
-                    (long long)high);
-    }
-  return 0;
-}
-
 /* Functions of one element, or of two that broadcast. Integers: which. */
 
 static double gamma_log(double number) {

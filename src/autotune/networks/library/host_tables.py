@@ -6,7 +6,7 @@ reference: C needs a compiler there, and they are a small part of any network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from math import isinf, isnan
 from types import MappingProxyType
@@ -18,9 +18,17 @@ from attrs import frozen
 from autotune.errors import UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.networks.graph.host import BITWISE, FUNCTIONS
-from autotune.networks.plan.plan import Check, HostCall, Operand
+from autotune.networks.plan.plan import HostCall, Operand
 
-__all__ = ["HOST_TYPES", "HostEntry", "entry_of", "host_tables", "operators_text"]
+__all__ = [
+    "HOST_TYPES",
+    "HostEntry",
+    "c_array",
+    "c_text",
+    "entry_of",
+    "host_tables",
+    "operators_text",
+]
 
 HOST_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -29,7 +37,6 @@ HOST_TYPES = (
 """Element types, in the order of their numbers in C."""
 
 _COMBINERS = ("", "add", "mul", "max", "min")
-_LOW, _HIGH, _NONZERO = 1, 2, 4
 
 
 @frozen
@@ -96,39 +103,25 @@ _TOLD: Mapping[str, Callable[[Mapping[str, Any], Sequence[Operand]], Told]] = Ma
 )
 
 
-def entry_of(step: HostCall | Check) -> HostEntry:
+def entry_of(step: HostCall) -> HostEntry:
     """The call of C that a step is.
 
     Raises:
         UnknownNameError: there is no such operator in C.
         UnsupportedWorkload: an operand is of a type that a plugin registers.
     """
-    if isinstance(step, Check):
-        entry = _check_entry(step)
-    else:
-        kind = step.operator.kind
-        if kind not in _TOLD:
-            raise UnknownNameError("operator of the host in C", kind, _TOLD)
-        integers, numbers = _TOLD[kind](step.operator.attributes, step.operands)
-        tensors, count = (*step.operands, *step.results), len(step.operands)
-        entry = HostEntry(f"host_{kind}", step.label or kind, tensors, count, integers, numbers)
-    for tensor in entry.tensors:
+    kind, label = step.operator.kind, step.label or step.operator.kind
+    if kind not in _TOLD:
+        raise UnknownNameError("operator of the host in C", kind, _TOLD)
+    tensors = (*step.operands, *step.results)
+    for tensor in tensors:
         if tensor.dtype not in HOST_TYPES:
             raise UnsupportedWorkload(
-                f"{entry.label}: operators of the host are in C for {', '.join(HOST_TYPES)}, and "
-                f"not for {tensor.dtype}"
+                f"{label}: operators of the host are in C for {', '.join(HOST_TYPES)}, and not "
+                f"for {tensor.dtype}"
             )
-    return entry
-
-
-def _check_entry(step: Check) -> HostEntry:
-    needed = step.requirement
-    flags = _NONZERO * needed.nonzero
-    flags |= _LOW * (needed.low is not None) | _HIGH * (needed.high is not None)
-    low, high = (np.atleast_1d(0 if it is None else it) for it in (needed.low, needed.high))
-    places = max(len(low), len(high))
-    bounds = [int(it) for side in (low, high) for it in np.broadcast_to(side, (places,))]
-    return HostEntry("host_check", step.label, (step.operand,), 1, (0, flags, places, *bounds))
+    integers, numbers = _TOLD[kind](step.operator.attributes, step.operands)
+    return HostEntry(f"host_{kind}", label, tensors, len(step.operands), integers, numbers)
 
 
 def operators_text() -> str:
@@ -138,22 +131,19 @@ def operators_text() -> str:
 
 
 def host_tables(entries: Sequence[HostEntry]) -> str:
-    """C behind ``host_operators.c``: a table ``host_calls`` of what each entry calls, with what.
-
-    ``host_count`` is how many there are.
-    """
+    """C behind ``host_operators.c``: a table ``host_calls`` of what is called, with what."""
     lines, rows = [], []
     for number, entry in enumerate(entries):
         tensors = []
         for at, tensor in enumerate(entry.tensors):
             shape = f"shape{number}_{at}"
-            lines.append(_array("int64_t", shape, map(str, tensor.shape)))
+            lines.append(c_array("int64_t", shape, map(str, tensor.shape)))
             kind = HOST_TYPES.index(tensor.dtype)
             tensors.append(f"{{{kind}, {len(tensor.shape)}, {shape}}}")
         lines += [
-            _array("host_tensor", f"tensors{number}", tensors),
-            _array("int64_t", f"integers{number}", map(_integer, entry.integers)),
-            _array("double", f"numbers{number}", map(_number, entry.numbers)),
+            c_array("host_tensor", f"tensors{number}", tensors),
+            c_array("int64_t", f"integers{number}", map(_integer, entry.integers)),
+            c_array("double", f"numbers{number}", map(_number, entry.numbers)),
         ]
         told = f"tensors{number}, {entry.operands}, {len(entry.tensors) - entry.operands}"
         given = f"{c_text(entry.label)}, {told}, integers{number}, numbers{number}"
@@ -161,15 +151,14 @@ def host_tables(entries: Sequence[HostEntry]) -> str:
     lines += [
         "typedef struct {\n  int (*function)(const host_call *, void *const *);\n"
         "  host_call call;\n} host_entry;",
-        _array("host_entry", "host_calls", rows),
-        f"enum {{ host_count = {len(entries)} }};",
+        c_array("host_entry", "host_calls", rows),
     ]
     return "\n".join(lines)
 
 
-def _array(kind: str, name: str, values: Any) -> str:
+def c_array(kind: str, name: str, values: Iterable[str]) -> str:
+    """A constant array of C, never an empty one, which C does not have."""
     listed = ", ".join(values)
-    # C has no empty arrays.
     return f"static const {kind} {name}[] = {{{listed or '0'}}};"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from autotune.ir.expressions import IntExpr, const, var
@@ -29,20 +29,14 @@ def factors_of(
         values: What is read of them over ``h``, ``j`` and ``c``.
         extents: Of these axes.
     """
-    first = _nearest([it for it in _found(queries, "ik", extents) if it.copies == 1])
+    first = [it for it in _found(queries, "ik", extents) if it.copies == 1]
     pairs = [list(_found(read, order, extents)) for read, order in ((keys, "jk"), (values, "jc"))]
     shared = {it.copies for it in pairs[0]} & {it.copies for it in pairs[1]}
-    if first is None or not shared:
+    if not first or not shared:
         return None
-    second, third = (_nearest([it for it in found if it.copies == max(shared)]) for found in pairs)
-    return None if second is None or third is None else (first, second, third)
-
-
-def _nearest(found: Sequence[Factor]) -> Factor | None:
-    """Where nothing has to be moved; else where it was before all that moved it."""
-    still = [it for it in found if not it.moves]
-    ready = [it for it in still if not it.turned] or still
-    return (ready or [*found[-1:], None])[0]
+    # Before all that moved it nothing was scaled, and one move does what several did.
+    second, third = ([it for it in found if it.copies == max(shared)] for found in pairs)
+    return first[-1], second[-1], third[-1]
 
 
 def _found(read: Read, axes: str, extents: Mapping[str, int]) -> Iterator[Factor]:

@@ -94,10 +94,10 @@ def _band(square: NDArray[Any]) -> Band | None:
 
 
 def may_be_selected(body: ScalarExpr) -> bool:
-    """Whether what is added to scores selects by indices, or hides whatever they are."""
+    """Whether a simple body selects by indices, hides whatever is added to it, or only reads."""
     if any(isinstance(node, IndexValue) for node in walk(body)):
         return True
-    return isinstance(body, Select) and _absorbs(simplified(body))
+    return isinstance(body, Load) or _absorbs(body)
 
 
 def masked_body(body: ScalarExpr, product: str, scales: bool) -> ScalarExpr:
@@ -131,6 +131,9 @@ def _simpler(body: ScalarExpr) -> ScalarExpr:
         return _converted(body)
     if isinstance(body, Select):
         return _divided(body)
+    if isinstance(body, Binary) and body.op == "and":
+        true = Constant(True, "bool")
+        return body.right if body.left == true else body.left if body.right == true else body
     if isinstance(body, Binary) and body.op == "add":
         for tree, other in ((body.right, body.left), (body.left, body.right)):
             if _absorbs(tree):
@@ -139,14 +142,26 @@ def _simpler(body: ScalarExpr) -> ScalarExpr:
 
 
 def _converted(body: Cast) -> ScalarExpr:
-    """Numbers in a selection as numbers of the wider type."""
-    inner, wide = body.operand, body.dtype in ("float32", "float64")
-    if isinstance(inner, Constant) and wide and element_type(inner.dtype).is_float:
-        return Constant(inner.value, body.dtype)
-    if isinstance(inner, Select) and all(_is_tree(it) for it in (inner.on_true, inner.on_false)):
-        sides = (_converted(Cast(body.dtype, it)) for it in (inner.on_true, inner.on_false))
-        return Select(inner.condition, *sides)
+    """Numbers in a selection as numbers of the type, where that has all of them."""
+    if not _is_tree(body.operand) or not element_type(body.dtype).is_float:
+        return body
+    if all(_has(body.dtype, leaf) for leaf in _leaves(body.operand)):
+        return _each(body.operand, lambda node: _of_type(node, body.dtype))
     return body
+
+
+def _has(dtype: str, number: Constant) -> bool:
+    """Whether a type has a number of another one."""
+    if not element_type(number.dtype).is_float:
+        return False
+    element = element_type(dtype)
+    with np.errstate(over="ignore"):
+        return bool(element.numbers(element.stored(np.array(number.value))) == number.value)
+
+
+def _of_type(body: ScalarExpr, dtype: str) -> ScalarExpr:
+    is_number = isinstance(body, Constant) and element_type(body.dtype).is_float
+    return Constant(body.value, dtype) if is_number else body  # type: ignore[union-attr]
 
 
 def _divided(body: Select) -> ScalarExpr:

@@ -31,7 +31,12 @@ from autotune.ir.expressions.bounds import simplify_index
 from autotune.ir.expressions.scalar import transform
 from autotune.ir.workloads import Stage, Workload
 from autotune.networks.graph import Node, Value
-from autotune.networks.passes.attention_masks import band_of, masked_body, may_be_selected
+from autotune.networks.passes.attention_masks import (
+    band_of,
+    masked_body,
+    may_be_selected,
+    simplified,
+)
 from autotune.networks.passes.index_maps import reshaped_indices
 from autotune.networks.passes.workload_forms import (
     Contraction,
@@ -278,7 +283,7 @@ class WeightReader:
         stage = node.operation.stages[0]
         axes = (axis.name for axis in stage.axes)
         bound = dict(zip(axes, indices, strict=True))
-        found = self._body(node, node.operation, stage, bound)
+        found = simplified(self._body(node, node.operation, stage, bound))
         return found if may_be_selected(found) else None
 
     def _operand(self, value: Value, indices: Indices) -> ScalarExpr:

@@ -226,6 +226,8 @@ def _axes(stage: Stage, place_of: Mapping[str, _Place], known: _Change) -> tuple
         if not (whole and together and len(kinds) == 1) or "scan" in kinds:
             raise _Refused
         new += [Axis(name, extent, axis.kind) for name, extent in block.axes]
+    if stage.reduce_axes and all(it.kind != "reduce" for it in new):
+        raise _Refused
     return tuple(new)
 
 

@@ -16,12 +16,10 @@ from autotune.networks.passes.fusion_forms import (
     Form,
     form_of,
     is_gathered_from,
-    is_scheduled_as_one,
     reads_each_once,
     reads_in_place,
     reads_in_rows,
-    with_readers_joined,
-    without_movements,
+    scheduled_as_one,
 )
 from autotune.spaces.rules.recomputing import nodes_if_inlined
 from autotune.targets import Target
@@ -65,7 +63,7 @@ def _fused(graph: Graph, machine: Target) -> Graph:
     def change(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         given[id(node)] = operands
         group = ends.get(id(node))
-        return None if group is None else _joined(group, given)
+        return None if group is None else _joined(group, machine, given)
 
     return rewritten(graph, change, loops=False) if ends else graph
 
@@ -87,10 +85,13 @@ def _parts(group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None = N
     return parts
 
 
-def _joined(group: Sequence[Node], given: dict[int, tuple[Value, ...]]) -> tuple[Value, ...]:
+def _joined(
+    group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]]
+) -> tuple[Value, ...]:
     """The results of a group as one node."""
     values = {it.key: it for node in group for it in given[id(node)]}
-    workload, keys = _composed(group, given)
+    workload, keys = _composed(group, machine, given)
+    assert workload is not None
     place = {key: number for number, key in enumerate(keys)}
     checks: dict[Requirement, None] = {}
     for node in group:
@@ -103,16 +104,11 @@ def _joined(group: Sequence[Node], given: dict[int, tuple[Value, ...]]) -> tuple
 
 
 def _composed(
-    group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None = None
-) -> tuple[Workload, tuple[object, ...]]:
+    group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]] | None = None
+) -> tuple[Workload | None, tuple[object, ...]]:
+    """The workload of a group, None where it would not be one loop nest, and what it reads."""
     workload, keys = composed(_name(group), _parts(group, given))
-    whole = without_movements(workload)
-    return (with_readers_joined(whole) if _is_epilogue(group) else whole), keys
-
-
-def _is_epilogue(group: Sequence[Node]) -> bool:
-    """Whether there is one reduction: what follows it reads it in its place."""
-    return sum(not _form(it).is_pointwise for it in group) == 1
+    return scheduled_as_one(workload, machine), keys
 
 
 def _name(group: Sequence[Node]) -> str:
@@ -180,6 +176,13 @@ class _Grouping:
         checked = {it.operand for it in self.flow.nodes[number].requirements}
         return any(at in checked for at, _ in self._inner_reads(number, within))
 
+    def _gathers(self, number: int, within: set[int]) -> bool:
+        """Whether a node reads others of a group where data says."""
+        operation = self.flow.nodes[number].operation
+        assert isinstance(operation, Workload)
+        names = [name for _, name in self._inner_reads(number, within)]
+        return any(is_gathered_from(operation, name) for name in names)
+
     def _extend(self, anchor: int) -> None:
         """Make a group of a reduction and what is computed of it."""
         self._add(anchor, [anchor])
@@ -196,7 +199,7 @@ class _Grouping:
         if not all(self._is_usable(it) and it not in self.group_of for it in new):
             return False
         within = {*self.members[anchor], *new}
-        if any(self._is_checked(it, within) for it in new):
+        if any(self._is_checked(it, within) or self._gathers(it, within) for it in new):
             return False
         in_place = all(
             self._form(it).is_pointwise
@@ -216,8 +219,8 @@ class _Grouping:
         return self._fits(within)
 
     def _fits(self, numbers: set[int]) -> bool:
-        workload, inputs = _composed(self._nodes([*numbers]))
-        return len(inputs) <= _MOST_INPUTS and is_scheduled_as_one(workload, self.machine)
+        workload, inputs = _composed(self._nodes([*numbers]), self.machine)
+        return len(inputs) <= _MOST_INPUTS and workload is not None
 
     def _prepend(self, group: int) -> None:
         """Add to a group what only it reads."""
@@ -237,7 +240,8 @@ class _Grouping:
         if not self._form(source).is_pointwise or not {*flow.readers[source]} <= members:
             return False
         within = {*members, source}
-        if any(self._is_checked(it, {source}) for it in flow.readers[source]):
+        readers = flow.readers[source]
+        if any(self._is_checked(it, {source}) or self._gathers(it, {source}) for it in readers):
             return False
         size = _size(flow.nodes[source])
         for reader in flow.readers[source]:
@@ -275,21 +279,20 @@ class _Grouping:
     def _is_cheap_to_join(self, whole: Sequence[int]) -> bool:
         within = {*whole}
         for reader in whole:
-            if self._is_checked(reader, within):
+            if self._is_checked(reader, within) or self._gathers(reader, within):
                 return False
             node = self.flow.nodes[reader]
             operation = node.operation
             assert isinstance(operation, Workload)
             for at, name in self._inner_reads(reader, within):
-                if is_gathered_from(operation, name):
-                    return False
                 source = node.operands[at].node
                 assert source is not None
                 if _form(source).is_expensive and not reads_each_once(
                     operation, name, _size(source)
                 ):
                     return False
-        workload, inputs = _composed(self._nodes(whole))
+        workload, inputs = _composed(self._nodes(whole), self.machine)
+        assert workload is not None
         return len(inputs) <= _MOST_INPUTS and nodes_if_inlined(workload) <= _MOST_NODES
 
 

@@ -12,7 +12,7 @@ from math import prod
 
 from attrs import frozen
 
-from autotune.ir.expressions import Load
+from autotune.ir.expressions import IndexValue, Load, var
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.composing import computed_where_read
 from autotune.sketches import STEP_TYPES
@@ -26,12 +26,11 @@ from autotune.targets import Target
 __all__ = [
     "Form",
     "form_of",
-    "is_scheduled_as_one",
+    "is_gathered_from",
     "reads_each_once",
     "reads_in_place",
     "reads_in_rows",
-    "with_readers_joined",
-    "without_movements",
+    "scheduled_as_one",
 ]
 
 
@@ -95,15 +94,13 @@ def reads_in_place(workload: Workload, tensor: str) -> bool:
 
 def reads_in_rows(workload: Workload, tensor: str) -> bool:
     """Whether neighbours along the last axis of each stage are neighbours in a tensor, or one."""
-    if is_gathered_from(workload, tensor):
-        return False
     for stage in workload.stages:
         last = stage.axes[-1].name if stage.axes else ""
-        for load in _loads(stage, tensor):
-            moving = [at for at, it in enumerate(load.indices) if last in it.variables]
-            if moving not in ([], [len(load.indices) - 1]):
+        for read in (it for it in stage.accesses if it.tensor == tensor):
+            moving = [at for at, it in enumerate(stage.forms(read)) if last in it.axes]
+            if moving not in ([], [len(read.indices) - 1]):
                 return False
-            if moving and load.indices[-1].op != "var":
+            if moving and read.indices[-1] not in (var(last), IndexValue(var(last))):
                 return False
     return True
 
@@ -173,27 +170,33 @@ _ANY_STEPS = ScheduleLimits(
 )
 
 
-def is_scheduled_as_one(workload: Workload, machine: Target) -> bool:
-    """Whether rules compute a workload's last stage in the loops of what it reads.
+def scheduled_as_one(workload: Workload, machine: Target) -> Workload | None:
+    """A workload in the form in which rules compute all of it in one loop nest.
 
     Args:
-        workload: Has a reduction, and one output, its last stage.
+        workload: Has one output, its last stage.
         machine: What it runs on.
+
+    Returns:
+        The workload, or one of fewer stages; None where the last stage would have loops of its
+        own behind those of a reduction.
     """
-    last = workload.stages[-1]
-    if not is_pointwise(last):
+    whole = without_movements(workload)
+    last = whole.stages[-1]
+    if not is_pointwise(last) or all(map(is_pointwise, whole.stages)):
         # What a reduction reads is decided together with it.
-        return True
-    draft = SketchDraft(workload, machine, _ANY_STEPS)
+        return whole
+    draft = SketchDraft(whole, machine, _ANY_STEPS)
     found = rows_behind(draft, last) or numbers_behind(draft, last)
-    if found is not None:
-        return {it.name for it in found[0]} | {last.name} == {it.name for it in workload.stages}
-    before = reduction_before(draft, last)
+    if found is not None and len(found[0]) + 1 == len(whole.stages):
+        return whole
+    joined = with_readers_joined(whole)
+    before = reduction_before(SketchDraft(joined, machine, _ANY_STEPS), joined.stages[-1])
     if before is None:
-        return False
-    after = {before.reduction, *before.inlined, last.name}
-    needed = _ancestors(workload, before.reduction)
-    return all(it.name in after or it.name in needed for it in workload.stages)
+        return None
+    after = {before.reduction, *before.inlined, joined.stages[-1].name}
+    needed = _ancestors(joined, before.reduction)
+    return joined if all(it.name in after or it.name in needed for it in joined.stages) else None
 
 
 def _ancestors(workload: Workload, name: str) -> set[str]:

@@ -14,7 +14,7 @@ _LEAST = 0.7
 """The model's own order is kept where the other one is expected to be slower than that.
 
 Kernels of convolutions whose channels come first took 10 to 25 times as long as with the channels
-last where the draft model expected 1.1 to 1.4 times (3 x 3 taps, 64 to 512 channels, Zen 3).
+last where the draft model expected 1.1 to 1.4 times (3 x 3 taps, 64 to 512 channels, AVX2).
 """
 _VERSION = 2
 """Grows when this module or :func:`channels_last` expects another speedup of some network."""

@@ -10,7 +10,9 @@ from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
 from autotune.networks.kept_speedups import KeptSpeedups, user_file
+from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.fuse import fuse
+from autotune.networks.passes.fuse_attention import fuse_attention
 from autotune.networks.passes.layouts import choose_layout
 from autotune.networks.passes.merge_equal import merge_equal
 from autotune.networks.passes.views import views
@@ -32,9 +34,12 @@ def graph_passes() -> dict[str, GraphPass]:
     afterwards = (views, fuse)
     return {
         "merge_equal": merge_equal,
+        "views": views,
+        "fold_scales": fold_scales,
+        "fuse_attention": fuse_attention,
         "layouts": partial(choose_layout, kept=kept, afterwards=afterwards),
         "winograd": partial(choose_winograd, kept=kept, afterwards=afterwards),
-        "views": views,
+        "layout_views": views,
         "fuse": fuse,
     }
 

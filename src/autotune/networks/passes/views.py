@@ -7,9 +7,17 @@ from math import prod
 
 from attrs import evolve
 
-from autotune.ir.expressions import Load, ScalarExpr, const, transform
+from autotune.ir.expressions import Gather, IndexValue, Load, ScalarExpr, const, transform
 from autotune.ir.workloads import Workload
-from autotune.networks.graph import Graph, HostOperator, Node, Value, rewritten, transpose
+from autotune.networks.graph import (
+    Graph,
+    HostOperator,
+    Node,
+    Value,
+    rewritten,
+    slice_axis,
+    transpose,
+)
 from autotune.networks.graph import reshape as reshaped
 from autotune.networks.graph.graph import results_of
 from autotune.networks.passes.axis_blocks import axis_groups, on_other_axes
@@ -38,6 +46,8 @@ def views(graph: Graph, machine: Target) -> tuple[Graph, str]:
     def change(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         nonlocal count
         found = _merged(node, operands)
+        if found is None:
+            found = _sliced(node, operands)
         if found is None and isinstance(node.operation, Workload):
             found = _moved(evolve(node, operands=operands))
         count += found is not None
@@ -92,6 +102,24 @@ def _order(node: Node) -> list[int] | None:
     if not whole or any(shape[moved[it.name]] != it.extent for it in stage.axes):
         return None
     return [moved[name] for name in names]
+
+
+def _sliced(node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """A part of a tensor that a constant index chooses, without the index."""
+    operation = node.operation
+    if not isinstance(operation, Workload) or len(operation.stages) > 1 or len(operands) != 2:
+        return None
+    body, index = operation.stages[0].body, operands[1].constant
+    if not isinstance(body, Gather) or index is None or index.size > 1:
+        return None
+    chosen = [at for at, it in enumerate(body.indices) if not isinstance(it, IndexValue)]
+    read = [*operation.stages[0].reads]
+    if len(chosen) > 1 or read != [it.name for it in operation.inputs]:
+        return None
+    source, axis = operands[0], chosen[0]
+    place = int(index.reshape(())) % source.shape[axis]
+    part = slice_axis(source, axis, place, place + 1)
+    return [reshaped(part, node.results[0][0])]
 
 
 def _moved(node: Node) -> Sequence[Value] | None:
@@ -156,11 +184,12 @@ def _without_units(node: Node, number: int) -> Node:
     if any(it.operand == number for it in node.requirements):
         return node
 
+    kept = _same_places(source.shape, value.shape)
+
     def replace(body: ScalarExpr) -> ScalarExpr | None:
         if not isinstance(body, Load) or body.tensor != tensor.name:
             return None
-        places = (it for it, extent in zip(body.indices, value.shape, strict=True) if extent > 1)
-        indices = (const(0) if extent == 1 else next(places) for extent in source.shape)
+        indices = (const(0) if at is None else body.indices[at] for at in kept)
         return Load(tensor.name, tuple(indices))
 
     stages = tuple(evolve(it, body=transform(it.body, replace)) for it in workload.stages)
@@ -174,3 +203,19 @@ def _without_units(node: Node, number: int) -> Node:
 
 def _long(shape: Sequence[int]) -> list[int]:
     return [extent for extent in shape if extent > 1]
+
+
+def _same_places(shape: Sequence[int], other: Sequence[int]) -> list[int | None]:
+    """By axis of a shape the one of another that it is; None of an axis of extent 1 that is none.
+
+    The shapes differ in axes of extent 1.
+    """
+    found: list[int | None] = []
+    at = 0
+    for extent in shape:
+        while extent > 1 and other[at] == 1:
+            at += 1
+        is_there = at < len(other) and other[at] == extent
+        found.append(at if is_there else None)
+        at += is_there
+    return found

@@ -20,13 +20,16 @@ __all__ = [
     "Constant",
     "Copy",
     "HostCall",
+    "Leaf",
     "Operand",
+    "PackedOperand",
     "Packing",
     "Place",
     "Plan",
     "Repeat",
     "Step",
     "leaves",
+    "placed_steps",
     "places_of",
     "unrolled",
     "with_places",
@@ -100,6 +103,21 @@ class Call:
 
     program: str
     arguments: tuple[Place, ...]
+
+
+@frozen
+class PackedOperand:
+    """What a program takes in the place of a constant.
+
+    Attributes:
+        entry: Its function that makes it.
+        position: Of the constant among the inputs.
+        bytes: Of each array that is made.
+    """
+
+    entry: str
+    position: int
+    bytes: tuple[int, ...]
 
 
 @frozen
@@ -272,6 +290,16 @@ def with_places(step: Leaf, change: Callable[[Place], Place]) -> Leaf:
     if isinstance(step, Check):
         return evolve(step, operand=changed([step.operand])[0])
     return evolve(step, source=change(step.source), target=change(step.target))
+
+
+def placed_steps(steps: Sequence[Step], change: Callable[[Place], Place]) -> tuple[Step, ...]:
+    """Steps with other places, those in loops too."""
+    return tuple(
+        evolve(step, steps=placed_steps(step.steps, change))
+        if isinstance(step, Repeat)
+        else with_places(step, change)
+        for step in steps
+    )
 
 
 def unrolled(steps: Sequence[Step], trips: tuple[int, ...] = ()) -> Iterator[Leaf]:

@@ -7,27 +7,33 @@ from collections import Counter
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.networks.graph import evaluate
 from tests.support import onnx_suite
 
 
-def _judged(step: int) -> Counter[str]:
+def _judged(step: int, run: onnx_suite.Run) -> Counter[str]:
     included = [it for it in onnx_suite.cases() if not onnx_suite.excluded(it.model)]
-    verdicts = {it.name: onnx_suite.judge(it) for it in included[::step]}
+    verdicts = {it.name: onnx_suite.judge(it, run) for it in included[::step]}
     bad = {name: it for name, it in verdicts.items() if it.kind in ("wrong", "crashed")}
     assert not bad
     return Counter(it.kind for it in verdicts.values())
 
 
+WAYS = pytest.mark.parametrize("run", [evaluate, onnx_suite.compiled])
+
+
 @pytest.mark.slow
-def test_a_sample_passes_or_is_refused_in_one_line() -> None:
-    kinds = _judged(20)
+@WAYS
+def test_a_sample_passes_or_is_refused_in_one_line(run: onnx_suite.Run) -> None:
+    kinds = _judged(20, run)
     assert kinds.total() >= 80
     assert kinds["passed"] >= 0.9 * kinds.total()
 
 
 @pytest.mark.long
-def test_the_suite_passes_or_is_refused_in_one_line() -> None:
-    kinds = _judged(1)
+@WAYS
+def test_the_suite_passes_or_is_refused_in_one_line(run: onnx_suite.Run) -> None:
+    kinds = _judged(1, run)
     assert kinds.total() >= 1400
     assert kinds["passed"] >= 0.95 * kinds.total()
 

@@ -19,7 +19,8 @@ from tvm.runtime import DataType
 from autotune.backends import BuildFailed, CudaProgram, cubin_architecture, find_cuda_compiler
 from autotune.errors import UnsupportedWorkload
 from autotune.networks import NetworkTensor
-from autotune.networks.cuda_plan import DeviceCallPlan, DevicePlan
+from autotune.networks.cuda_plan import DeviceProgram, NamedCall, plan_of_calls
+from autotune.networks.plan.plan import Plan
 from autotune.targets import Target
 from autotune_tvm import cuda_measuring
 from autotune_tvm.cuda_code import LoweredKernels, cuda_source, lower_kernels, program_of
@@ -45,7 +46,7 @@ def device_plan(
     inputs: Sequence[NetworkTensor],
     outputs: Sequence[NetworkTensor],
     target: Target,
-) -> DevicePlan:
+) -> Plan[DeviceProgram]:
     """Compile the functions of a network, and say what is called in which order.
 
     Args:
@@ -65,9 +66,17 @@ def device_plan(
     for binding in bindings_of(main):
         walk.bind(binding)
     results = _flat(walk.value(main.body.body))
-    programs = compile_functions({name: it[0] for name, it in walk.functions.items()}, target)
-    return DevicePlan(
-        programs, walk.calls, walk.sizes, walk.constants, inputs, given, outputs, results
+    compiled = compile_functions({name: it[0] for name, it in walk.functions.items()}, target)
+    programs = {
+        name: DeviceProgram(compiled[name], names) for name, (_, names) in walk.functions.items()
+    }
+    return plan_of_calls(
+        programs,
+        walk.calls,
+        walk.sizes,
+        walk.constants,
+        [*zip(inputs, given, strict=True)],
+        [*zip(outputs, results, strict=True)],
     )
 
 
@@ -146,7 +155,7 @@ class _Walk:
     """
 
     functions: Mapping[str, tuple[IRModule, tuple[str, ...]]]
-    calls: list[DeviceCallPlan] = field(factory=list)
+    calls: list[NamedCall] = field(factory=list)
     sizes: dict[str, int] = field(factory=dict)
     constants: dict[str, NDArray[Any]] = field(factory=dict)
     _values: dict[Any, Any] = field(factory=dict, init=False)
@@ -196,8 +205,7 @@ class _Walk:
     def _call(self, name: str, call: Any, result: Any) -> Any:
         made = self._new(result.ty, f"value_{len(self.calls)}")
         operands = [*map(self.value, call.args[1].fields), *_flat(made)]
-        names = self.functions[name][1]
-        self.calls.append(DeviceCallPlan(name, dict(zip(names, operands, strict=True))))
+        self.calls.append(NamedCall(name, tuple(operands)))
         return made
 
     def _new(self, kind: Any, name: str) -> Any:

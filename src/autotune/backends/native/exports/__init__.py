@@ -2,6 +2,7 @@
 
 from autotune.backends.native.exports.files import (
     FORMATS,
+    check_header,
     combined_object,
     export_kernel,
     object_of,
@@ -14,7 +15,8 @@ from autotune.backends.native.exports.machines import (
     machine_of,
     machine_of_triple,
 )
-from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file
+from autotune.backends.native.exports.object_symbols import with_prefix
+from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file, ffi_network
 
 __all__ = [
     "FORMATS",
@@ -22,13 +24,16 @@ __all__ = [
     "Kernel",
     "Machine",
     "Taken",
+    "check_header",
     "combined_object",
     "export_kernel",
     "ffi_file",
+    "ffi_network",
     "is_triple",
     "kernel_of",
     "machine_of",
     "machine_of_triple",
     "object_of",
     "shared_library",
+    "with_prefix",
 ]

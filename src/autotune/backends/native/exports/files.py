@@ -22,7 +22,14 @@ from autotune.backends.native.machine_code import compile_library
 from autotune.errors import InvalidValueError, UnknownNameError, one_line
 from autotune.store.jsonl import replacing
 
-__all__ = ["FORMATS", "combined_object", "export_kernel", "object_of", "shared_library"]
+__all__ = [
+    "FORMATS",
+    "check_header",
+    "combined_object",
+    "export_kernel",
+    "object_of",
+    "shared_library",
+]
 
 _MARK = b"tuned by autotune"
 _HEAD_BYTES = 1 << 10
@@ -62,21 +69,29 @@ def export_kernel(kernel: Kernel, format_name: str, path: Path) -> tuple[Path, .
             f"a file of format {format_name} ends in {ending}, and {str(path)!r} does not"
         )
     written = [header_path if suffix == ".h" else path for suffix in files]
-    if header_path in written and header_path.exists() and not _is_ours(header_path):
-        raise InvalidValueError(
-            f"{str(header_path)!r} exists and is no header of an export: it is kept; export to a "
-            "file of another name"
-        )
+    if header_path in written:
+        check_header(header_path)
     for target, data in zip(written, files.values(), strict=True):
         with replacing(target) as stream:
             stream.write(data)
     return tuple(written)
 
 
-def _is_ours(path: Path) -> bool:
+def check_header(path: Path) -> None:
+    """Check that there is no header that somebody has written by hand.
+
+    Raises:
+        InvalidValueError: there is one.
+    """
+    if not path.exists():
+        return
     with path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
-    return not head or _MARK in head
+    if head and _MARK not in head:
+        raise InvalidValueError(
+            f"{str(path)!r} exists and is no header of an export: it is kept; export to a file of "
+            "another name"
+        )
 
 
 def _as_c(kernel: Kernel, stem: str) -> Files:
@@ -147,23 +162,33 @@ def combined_object(kernels: Sequence[Kernel], source: str, purpose: str) -> byt
         return result.read_bytes()
 
 
-def shared_library(whole: bytes, machine: Machine, purpose: str) -> bytes:
+def shared_library(
+    whole: bytes,
+    machine: Machine,
+    purpose: str,
+    added: Mapping[str, bytes] = MappingProxyType({}),
+) -> bytes:
     """A shared library of an object file.
 
     Args:
         whole: The object file.
         machine: What it is for.
         purpose: What it is for, in messages.
+        added: Further files for the compiler, by name: objects, and sources of C or assembler.
 
     Raises:
         BuildFailed: the C compiler cannot link it, or there is none.
     """
     compiler = _compiler(machine, purpose)
     with tempfile.TemporaryDirectory() as folder:
-        given, result = Path(folder, "whole.o"), Path(folder, "library.so")
-        given.write_bytes(whole)
-        options = ["-fPIC", "-pthread", "-shared", "-o", str(result)]
-        _run([*compiler, *options, str(given), "-Wl,--as-needed", "-lm"])
+        given, result = {"whole.o": whole, **added}, Path(folder, "library.so")
+        for name, data in given.items():
+            Path(folder, name).write_bytes(data)
+        options = [*_FOR_LIBRARIES, "-std=gnu11", "-ffp-contract=off", "-pthread", "-shared"]
+        paths = [str(Path(folder, name)) for name in given]
+        # What is not found is an error here, and not where the library is loaded.
+        linked = ["-Wl,-z,defs", "-Wl,--as-needed", "-lm", "-ldl"]
+        _run([*compiler, *options, "-o", str(result), *paths, *linked])
         return result.read_bytes()
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "Size",
     "Variant",
     "kernel_of",
+    "scratch_parts",
 ]
 
 _C_WORDS = frozenset(
@@ -283,7 +284,8 @@ def _variant(name: str, candidate: Candidate, machine: Machine, prefix: str) -> 
         call = f"{name}_pack{memories[0].name.removeprefix('packed')}"
         packs.append(Call(call, entry, (constant, *memories), (one.position, *places)))
         packed += made
-    parts, size = _scratch(name, layout, first)
+    parts, fixed, each = scratch_parts(layout, first)
+    size = Size(f"{name}_scratch_bytes", fixed, each)
     run = Call(
         name,
         "run",
@@ -335,8 +337,15 @@ def _unique(text: str, taken: set[str]) -> str:
     return name
 
 
-def _scratch(name: str, layout: Layout, first: int) -> tuple[tuple[Part, ...], Size]:
-    """Where buffers lie, with a line between two: of equal sizes, they would share cache sets."""
+def scratch_parts(layout: Layout, first: int) -> tuple[tuple[Part, ...], int, int]:
+    """Where buffers lie in scratch memory, and its size: fixed bytes, and those of each thread.
+
+    There is a line between two: of equal sizes, they would share cache sets.
+
+    Args:
+        layout: What a program needs.
+        first: Position of the first scratch buffer among the arrays of the program.
+    """
     own = {packed.scratch for packed in layout.packed}
     parts, fixed, each = [], 0, 0
     for number, scratch in enumerate(layout.scratch):
@@ -345,7 +354,7 @@ def _scratch(name: str, layout: Layout, first: int) -> tuple[tuple[Part, ...], S
         parts.append(Part(first + number, fixed, each))
         fixed, each = fixed + ALIGNMENT, each + _private(scratch)
         fixed += 0 if scratch.private else scratch.bytes(1)
-    return tuple(parts), Size(f"{name}_scratch_bytes", fixed, each)
+    return tuple(parts), fixed, each
 
 
 def _private(scratch: Scratch) -> int:

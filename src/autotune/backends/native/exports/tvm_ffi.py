@@ -1,9 +1,9 @@
 """The functions of a kernel for TVM-FFI: what checks tensors, and calls them.
 
 The text needs no header of TVM-FFI: its binary interface, and DLPack's, are declared here. The
-one function of its library that is called makes an error; a program that loads this library has
-it, and its symbol is weak. Where TVM's runtime loads the library, it fills in the function that
-starts tasks on its threads, which stays null elsewhere.
+one function of its library that is called makes an error, and is looked up then: a program that
+calls this library by TVM-FFI has it. Where TVM's runtime loads the library, it fills in the
+function that starts tasks on its threads, which stays null elsewhere.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from attrs import frozen
 from autotune.backends.native.exports.c_interface import header
 from autotune.backends.native.exports.kernel import Argument, Call, Kernel, Size
 
-__all__ = ["Entry", "Taken", "ffi_file"]
+__all__ = ["Entry", "Taken", "ffi_file", "ffi_network"]
 
 # Codes of DLPack.
 _KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
-_SUPPORT = r"""
-#include <pthread.h>
+_TENSORS = r"""
+#include <dlfcn.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 typedef struct {
   int32_t type;
@@ -54,8 +52,8 @@ typedef struct {
 
 enum { NONE = 0, INTEGER = 1, TENSOR_POINTER = 7, TENSOR_OBJECT = 70, OBJECT_HEAD = 24, CPU = 1 };
 
-extern void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message)
-    __attribute__((weak));
+/* TVM-FFI's, which may have been loaded behind this library. */
+typedef void set_raised(const char *kind, const char *message);
 
 __attribute__((format(printf, 2, 3))) static int error(const char *kind, const char *text, ...) {
   char message[512];
@@ -63,7 +61,8 @@ __attribute__((format(printf, 2, 3))) static int error(const char *kind, const c
   va_start(values, text);
   vsnprintf(message, sizeof message, text, values);
   va_end(values);
-  if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);
+  set_raised *raised = (set_raised *)dlsym(0, "TVMFFIErrorSetRaisedFromCStr");
+  if (raised) raised(kind, message);
   else fprintf(stderr, "%s: %s\n", kind, message);
   return -1;
 }
@@ -113,6 +112,13 @@ static int taken(const char *function, int number, const any *given, const expec
                  "of 64", function, number, wanted->name, *data);
   return 0;
 }
+
+"""
+
+_SUPPORT = r"""
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 /* Scratch memory of a thread, which keeps it until it ends. */
 typedef struct { size_t size; void *memory; } room;
@@ -240,6 +246,7 @@ def ffi_file(
         [
             *map(header, kernels),
             constants,
+            _TENSORS,
             _SUPPORT,
             *map(_sized, sizes),
             *map(_called, entries),
@@ -301,13 +308,52 @@ def _checked(function: str, number: int, argument: Argument, kernel: str) -> lis
     extents = ", ".join(map(str, argument.shape)) or "1"
     if not argument.dtype:
         extents = f"(int64_t){kernel}_{argument.name}_bytes()"
-    kind = dtype.rstrip("0123456789")
-    bits = 8 if dtype == "bool" else int(dtype.removeprefix(kind))
-    own = f"wanted{number}"
+    own, rank = f"wanted{number}", len(argument.shape)
+    about = _expected(f'"{argument.name}"', dtype, rank, f"shape{number}")
     return [
         f"  const int64_t shape{number}[] = {{{extents}}};",
-        f'  const expected {own} = {{"{argument.name}", "{dtype}", {len(argument.shape)}, '
-        f"{{{_KINDS[kind]}, {bits}, 1}}, shape{number}}};",
+        f"  const expected {own} = {about};",
         f'  if (taken("{function}", {number + 1}, &given[{number}], &{own}, &arrays[{number}]))',
         "    return -1;",
     ]
+
+
+def _expected(name: str, dtype: str, rank: int, shape: str) -> str:
+    """What a tensor has to be, in C; its name is text of C, its shape a name there."""
+    kind = dtype.rstrip("0123456789")
+    bits = 8 if dtype == "bool" else int(dtype.removeprefix(kind))
+    return f'{{{name}, "{dtype}", {rank}, {{{_KINDS[kind]}, {bits}, 1}}, {shape}}}'
+
+
+def ffi_network(
+    tensors: Sequence[tuple[str, str, int, str]], inputs: int, run: str, error: str
+) -> str:
+    """C that defines the function ``main`` of a network, which takes inputs and then outputs.
+
+    Args:
+        tensors: Of each the name as text of C, the element type, the number of dimensions, and
+            the name of its shape in C.
+        inputs: How many are inputs.
+        run: The function of C that is called with the arrays of both, and returns 0.
+        error: The function that says what was wrong else.
+    """
+    rows = ",\n  ".join(_expected(*tensor) for tensor in tensors)
+    count, outputs = len(tensors), len(tensors) - inputs
+    return f"""{_TENSORS}
+static const expected expected_tensors[] = {{
+  {rows}
+}};
+
+{_head("main")}  if (count != {count})
+    return error("TypeError", "main: takes {count} tensors, {inputs} inputs and then {outputs} "
+                 "outputs, not %d arguments", (int)count);
+  void *arrays[{count}];
+  for (int at = 0; at < {count}; ++at)
+    if (taken("main", at + 1, &given[at], &expected_tensors[at], &arrays[at])) return -1;
+  result->type = NONE;
+  result->padding = 0;
+  result->value.integer = 0;
+  if (!{run}((const void *const *)arrays, arrays + {inputs})) return 0;
+  return error("RuntimeError", "main: %s", {error}());
+}}
+"""

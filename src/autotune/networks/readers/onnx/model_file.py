@@ -25,13 +25,18 @@ class ModelFile:
 
     Attributes:
         model: The ``ModelProto``; elements of other files are not in it.
-        folder: Where other files are looked for; None of a model that is an object.
+        path: Its file, beside which others are looked for; None of a model that is an object.
         text: What a person calls it.
     """
 
     model: Any
-    folder: Path | None
+    path: Path | None
     text: str
+
+    @property
+    def folder(self) -> Path | None:
+        """Where other files are looked for; None of a model that is an object."""
+        return None if self.path is None else self.path.parent
 
 
 def open_model(source: object) -> ModelFile:
@@ -53,14 +58,14 @@ def open_model(source: object) -> ModelFile:
             model = onnx.load(str(path), load_external_data=False)
         except Exception as error:  # errors of protobuf and of files share no class
             raise _damaged(repr(str(path)), error) from error
-        found = ModelFile(model, path.parent, path.name)
+        found = ModelFile(model, path, path.name)
     else:
         raise InvalidValueError(
             f"an ONNX model is a path or a ModelProto, not {type(source).__name__}"
         )
     _refuse_optimised(found)
     try:
-        onnx.checker.check_model(source if found.folder is None else str(source))
+        onnx.checker.check_model(source if found.path is None else str(source))
     except Exception as error:  # the checker's errors share no class
         raise _damaged(found.text, error) from error
     return found

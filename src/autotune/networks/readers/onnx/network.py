@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.networks.arrays import as_numpy
+from autotune.networks.arrays import stored_array
 from autotune.networks.asked_inputs import AskedInputs, DeclaredInput, FixedInputs
 from autotune.networks.fixed_inputs import fix_inputs
 from autotune.networks.graph import Graph, Value, constant, input_value
@@ -121,15 +120,10 @@ def _inputs(file: ModelFile, fixed: FixedInputs) -> dict[str, Value]:
     for tensor in _tensors(file):
         name, dtype = tensor.name, _dtype(tensor, file)
         if name in fixed.constants:
-            found[name] = constant(_stored(fixed.constants[name], dtype), dtype, name)
+            found[name] = constant(stored_array(fixed.constants[name], dtype), dtype, name)
         else:
             found[name] = input_value(name, fixed.shapes[name], dtype)
     return found
-
-
-def _stored(array: Array, dtype: str) -> Array:
-    """An array as programs have it: bfloat16 as bits."""
-    return array.view(np.uint16) if dtype == "bfloat16" else array.astype(dtype, copy=False)
 
 
 def _baked(
@@ -178,8 +172,3 @@ def _read(value: Value) -> set[str]:
             seen.add(id(one.node))
             waiting.extend(one.node.operands)
     return found
-
-
-def given_arrays(network: OnnxNetwork, arrays: Mapping[str, object]) -> dict[str, Array]:
-    """Arrays for the inputs of the graph, as programs have them."""
-    return {it.name: _stored(as_numpy(arrays[it.name]), it.dtype) for it in network.graph.inputs}

@@ -15,7 +15,7 @@ import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.networks.readers.onnx.resize_weights import (
+from autotune.networks.readers.resize_weights import (
     COORDINATES,
     ROUNDINGS,
     AxisResize,

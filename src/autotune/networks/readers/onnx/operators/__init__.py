@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from autotune.networks.readers.onnx.call import Operator
+from autotune.networks.readers.onnx.operators.attention import ATTENTION
 from autotune.networks.readers.onnx.operators.control_flow import CONTROL_FLOW
 from autotune.networks.readers.onnx.operators.elementwise import ELEMENTWISE
 from autotune.networks.readers.onnx.operators.indexing import INDEXING
@@ -38,5 +39,6 @@ _GROUPS = (
 
 OPERATORS: Mapping[tuple[str, str], Operator] = MappingProxyType(
     {("", name): operator for group in _GROUPS for name, operator in group.items()}
+    | {("com.microsoft", name): operator for name, operator in ATTENTION.items()}
 )
 """By domain and name. Those that are missing may be functions of others (:mod:`..functions`)."""

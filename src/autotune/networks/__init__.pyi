@@ -1,0 +1,11 @@
+from autotune.networks.asked_inputs import AskedInputs as AskedInputs
+from autotune.networks.asked_inputs import DeclaredInput as DeclaredInput
+from autotune.networks.asked_inputs import FixedInputs as FixedInputs
+from autotune.networks.frontend import CompiledNetwork as CompiledNetwork
+from autotune.networks.frontend import Frontend as Frontend
+from autotune.networks.frontend import LoadOptions as LoadOptions
+from autotune.networks.frontend import NetworkProgram as NetworkProgram
+from autotune.networks.frontend import NetworkTask as NetworkTask
+from autotune.networks.frontend import PassReport as PassReport
+from autotune.networks.frontend import Rival as Rival
+from autotune.networks.tensors import NetworkTensor as NetworkTensor

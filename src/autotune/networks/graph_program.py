@@ -1,0 +1,298 @@
+"""A graph, prepared and cut into tasks: one for each workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from autotune.backends import InvalidSchedule
+from autotune.ir.element_types import element_type
+from autotune.ir.workloads import Workload
+from autotune.networks.arrays import as_numpy, numpy_type, random_examples, stored_array
+from autotune.networks.asked_inputs import FixedInputs
+from autotune.networks.comparison import compare_outputs
+from autotune.networks.draft import draft_candidate
+from autotune.networks.frontend import (
+    CompiledNetwork,
+    LoadOptions,
+    NetworkProgram,
+    NetworkTask,
+    Rival,
+)
+from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
+from autotune.networks.library.saving import MadeFor, save_library
+from autotune.networks.passes.pipeline import run_passes
+from autotune.networks.plan.cpu_network import compile_network
+from autotune.networks.task_names import task_names
+from autotune.networks.tensors import NetworkTensor
+from autotune.sketches import Candidate
+from autotune.store.records import Record
+from autotune.targets import Target
+
+__all__ = ["GraphProgram", "GraphSource", "Yardstick"]
+
+Array = NDArray[Any]
+
+_QUANTISED = ("int8", "uint8")
+
+
+@frozen(eq=False)
+class Yardstick:
+    """What computes a model besides us.
+
+    Attributes:
+        name: Of it, with its version, for messages.
+        run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
+            something that the model needs.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations.
+    """
+
+    name: str
+    run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None]
+
+
+@frozen(eq=False)
+class GraphSource:
+    """A model as a reader gives it.
+
+    Attributes:
+        name: What a person calls it.
+        graph: What was read.
+        fixed: What became of what a person says of its inputs.
+        yardstick: What its outputs are compared with; None for the graph itself, in numpy.
+    """
+
+    name: str
+    graph: Graph
+    fixed: FixedInputs
+    yardstick: Yardstick | None = None
+
+
+class GraphProgram(NetworkProgram):
+    """A network whose tasks are workloads.
+
+    Attributes:
+        graph: What the passes made.
+    """
+
+    backend = "native"
+
+    def __init__(self, source: GraphSource, options: LoadOptions) -> None:
+        self.name = source.name
+        self.fixed = source.fixed
+        self.eps = _coarsest(source.graph)
+        self.inputs = tuple(
+            NetworkTensor(it.name, it.shape, it.dtype) for it in source.graph.inputs
+        )
+        self.outputs = tuple(
+            NetworkTensor(name, it.shape, it.dtype) for name, it in source.graph.outputs.items()
+        )
+        self._source = source
+        self.graph, self.passes = run_passes(
+            source.graph, options.target, options.threads, options.passes, options.on_pass
+        )
+        self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
+        self.weight_bytes = _constant_bytes(self.graph)
+        self._drafts: dict[tuple[str, str], Candidate | None] = {}
+
+    def example_inputs(self) -> tuple[Any, ...]:
+        """Those it was loaded with, else random ones of one seed."""
+        if self._source.fixed.examples is not None:
+            return self._source.fixed.examples
+        return _examples(self._source.graph, self.inputs)
+
+    def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
+        """What :attr:`yardstick` computes: a runtime of the source, else the graph as it was read.
+
+        Raises:
+            InvalidValueError: an input holds what leads to a division by zero or an index out of
+                range.
+        """
+        arrays = [as_numpy(value) for value in inputs]
+        other = self._source.yardstick
+        found = None if other is None else other.run(arrays)
+        if other is not None and found is not None:
+            self.yardstick = other.name
+            return found
+        lacking = "" if other is None else f", as {other.name} cannot run the model"
+        self.yardstick = f"the graph that was read, in numpy{lacking}"
+        return self._evaluated(arrays)
+
+    def suspect(self, inputs: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> str:
+        """Where outputs are wrong: in the reading of the model, or behind it."""
+        read = self._evaluated([as_numpy(value) for value in inputs])
+
+        def agrees(arrays: Sequence[Any]) -> bool:
+            return all(it.ok for it in compare_outputs(self.outputs, read, arrays, eps=self.eps))
+
+        if agrees(found) and not agrees(wanted):
+            return (
+                f"what was read of the model computes the same as the network, and "
+                f"{self.yardstick} something else: no pass is at fault, but one of the two readers"
+            )
+        return super().suspect(inputs, wanted, found)
+
+    def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
+        """The runtime that outputs are compared with, with all its optimisations."""
+        other = self._source.yardstick
+        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
+
+    def build(
+        self, chosen: Mapping[str, Record | None], target: Target, threads: int
+    ) -> CompiledNetwork:
+        """Compile the network. A task without a record has the best schedule by the draft model.
+
+        Raises:
+            BuildFailed: the compiler rejected it; names the task.
+            InvalidSchedule: a record cannot be printed; names the task.
+            UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks.
+        """
+        machine = target.with_cores(threads)
+        schedules: dict[str, tuple[str, Candidate | None]] = {}
+        for task in self.tasks:
+            record, workload = chosen.get(task.name), task.program
+            assert isinstance(workload, Workload)
+            if record is None:
+                schedule = self._draft(workload, machine)
+            else:
+                schedule = _recorded(task.name, workload, record)
+            schedules[workload.digest] = task.name, schedule
+        candidates: dict[str, Candidate | None] = {}
+        names: dict[str, str] = {}
+        for workload in self.graph.workloads:
+            name, schedule = schedules[workload.digest]
+            candidates[workload.spelling] = None if schedule is None else schedule.on(workload)
+            names[workload.spelling] = name
+        save = partial(save_library, MadeFor(self.name, target, threads))
+        return compile_network(self.graph, candidates, target, threads, names, save)
+
+    def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
+        key = workload.digest, machine.fingerprint
+        if key not in self._drafts:
+            self._drafts[key] = draft_candidate(workload, machine)
+        return self._drafts[key]
+
+    def _evaluated(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """The outputs of the graph as it was read, in numpy."""
+        given = {
+            it.name: stored_array(array, it.dtype)
+            for it, array in zip(self.inputs, arrays, strict=True)
+        }
+        found = evaluate(self._source.graph, given)
+        return tuple(found[it.name].view(numpy_type(it.dtype)) for it in self.outputs)
+
+
+def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:
+    """The schedule of a record for a workload; None for its untuned program."""
+    own = record.candidate.sketch
+    if own.workload.digest != workload.digest:
+        raise InvalidSchedule(
+            f"task {name!r}: record {record.name} is of workload {own.workload.name!r}, which "
+            "computes something else"
+        )
+    if record.scheduled is None:
+        return None
+    if own.is_opaque:
+        raise InvalidSchedule(
+            f"task {name!r}: record {record.name} is a schedule that only backend "
+            f"{record.key.backend!r} can apply (sketch {own.name!r}); tune it with backend "
+            f"'native'"
+        )
+    return record.on(workload, None).scheduled
+
+
+@define
+class _Counted:
+    """A workload of a graph: the first of those that are equal, and what calls them."""
+
+    workload: Workload
+    calls: int = 0
+    nodes: dict[str, None] = field(factory=dict)
+
+
+def _tasks(graph: Graph) -> tuple[NetworkTask, ...]:
+    """A task for each workload, in the order of the first call."""
+    found: dict[str, _Counted] = {}
+    for node, times in _runs(graph, 1):
+        workload = node.operation
+        assert isinstance(workload, Workload)
+        counted = found.setdefault(workload.digest, _Counted(workload))
+        counted.calls += times
+        counted.nodes.update(dict.fromkeys(node.label.split("+")))
+    names = task_names([it.workload for it in found.values()])
+    return tuple(
+        NetworkTask(name, it.workload, it.calls, float(it.workload.flop), tuple(it.nodes))
+        for name, it in zip(names, found.values(), strict=True)
+    )
+
+
+def _runs(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
+    """Every node that is a workload, and how often an inference runs it."""
+    for node in graph.nodes:
+        if isinstance(node.operation, Workload):
+            yield node, times
+        elif isinstance(node.operation, Loop):
+            yield from _runs(node.operation.body, times * node.operation.trips)
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    """Every node, those in bodies of loops included."""
+    for node in graph.nodes:
+        yield node
+        if isinstance(node.operation, Loop):
+            yield from _nodes(node.operation.body)
+
+
+def _constant_bytes(graph: Graph) -> int:
+    read = (it for node in _nodes(graph) for it in node.operands)
+    found = {it.key: it.constant for it in (*read, *graph.outputs.values())}
+    return sum(array.nbytes for array in found.values() if array is not None)
+
+
+def _coarsest(graph: Graph) -> float:
+    """``eps`` of the floats inside that have the fewest digits; 0 where there are none.
+
+    Bytes that floats are rounded to have about as many as bfloat16.
+    """
+    found = [0.0]
+    for node in _nodes(graph):
+        types = {dtype for _, dtype in node.results}
+        found += [element_type(it).eps for it in types]
+        reads_floats = any(element_type(it.dtype).is_float for it in node.operands)
+        if reads_floats and types & {*_QUANTISED} and isinstance(node.operation, Workload):
+            found.append(element_type("bfloat16").eps)
+    return max(found)
+
+
+def _examples(graph: Graph, inputs: Sequence[NetworkTensor]) -> tuple[Array, ...]:
+    """Random inputs of one seed, without a zero among integers that others are divided by."""
+    divisors = [
+        node.operands[it.operand] for node in graph.nodes for it in node.requirements if it.nonzero
+    ]
+    names = {it.name for it in _inputs_of(divisors)}
+    rng = np.random.default_rng(1)
+    return tuple(
+        rng.integers(1, 3, array.shape).astype(array.dtype)
+        if tensor.name in names and array.dtype.kind in "iu"
+        else array
+        for tensor, array in zip(inputs, random_examples(inputs), strict=True)
+    )
+
+
+def _inputs_of(values: Sequence[Value]) -> list[Value]:
+    """The inputs of a graph that values depend on."""
+    found, waiting, seen = [], list(values), set()
+    while waiting:
+        value = waiting.pop()
+        if value.is_input:
+            found.append(value)
+        elif value.node is not None and id(value.node) not in seen:
+            seen.add(id(value.node))
+            waiting.extend(value.node.operands)
+    return found

@@ -1,0 +1,213 @@
+"""A network in a shared library, called from Python: numpy is needed, and no compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import time
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.backends import aligned_empty
+from autotune.errors import InvalidValueError
+from autotune.networks.arrays import aligned_inputs, handed_back
+from autotune.networks.tensors import NetworkTensor
+
+__all__ = ["LoadedNetwork", "load_network"]
+
+_SCHEMA, _VERSION = "autotune.network", 1
+_MAGIC = b"\x7fELF"
+_SECTIONS_AT, _SECTION_SIZES_AT, _HEAD_BYTES = 0x28, 0x3A, 64
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("rank", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("bytes", c_size_t),
+    )
+
+
+class LoadedNetwork:
+    """A network that :func:`load_network` has opened.
+
+    It has memory and threads of its own; calls from several threads wait for each other. A forked
+    process can call it, too.
+
+    Args:
+        library: The library.
+        path: Its path.
+        about: What it says of itself.
+    """
+
+    def __init__(self, library: ctypes.CDLL, path: Path, about: dict[str, Any]) -> None:
+        self._library = library
+        self.path = path
+        self.name = str(about["name"])
+        self.target = str(about["target"])
+        self.inputs = _tensors(library.autotune_network_inputs)
+        self.outputs = _tensors(library.autotune_network_outputs)
+        self._kinds = [_stored(it.dtype) for it in self.outputs]
+        library.autotune_network_error.restype = c_char_p
+        library.autotune_network_threads.restype = c_int64
+        library.autotune_network_set_threads.argtypes = (c_int64,)
+        library.autotune_network_run.argtypes = (c_void_p, c_void_p)
+        library.autotune_network_run.restype = c_int
+
+    @property
+    def threads(self) -> int:
+        """How many threads a call uses; ``AUTOTUNE_NUM_THREADS`` says so before the first call."""
+        return int(self._library.autotune_network_threads())
+
+    @threads.setter
+    def threads(self, threads: int) -> None:
+        self._check(self._library.autotune_network_set_threads(threads))
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run once.
+
+        Args:
+            inputs: Numpy arrays, or anything with DLPack, of exactly the network's shapes and
+                types. They are not changed.
+
+        Returns:
+            The outputs, of the kind of the first input (numpy arrays where there is none).
+
+        Raises:
+            InvalidValueError: an input is missing, or of another shape or type, or holds what it
+                must not; the processor lacks instructions that the network needs; or its weights
+                are not beside it.
+        """
+        given = aligned_inputs(self.inputs, inputs)
+        found = [
+            aligned_empty(it.shape, kind)
+            for it, kind in zip(self.outputs, self._kinds, strict=True)
+        ]
+        self._run(given, found)
+        like = inputs[0] if inputs else None
+        return tuple(
+            handed_back(array, tensor.dtype, like)
+            for array, tensor in zip(found, self.outputs, strict=True)
+        )
+
+    def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
+        """Seconds of each of ``repeats`` calls, after one that is not counted."""
+        given = aligned_inputs(self.inputs, inputs)
+        found = [
+            aligned_empty(it.shape, kind)
+            for it, kind in zip(self.outputs, self._kinds, strict=True)
+        ]
+        self._run(given, found)
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            self._run(given, found)
+            times.append(time.perf_counter() - begin)
+        return tuple(times)
+
+    def as_torch_operator(self, name: str) -> Callable[..., Any]:
+        """Register it with torch as a custom operator, which ``torch.compile`` leaves as it is.
+
+        Args:
+            name: With a namespace: ``"mine::net"`` is called as ``torch.ops.mine.net(...)``.
+
+        Returns:
+            The operator: from tensors on the CPU to a tensor, or several as a tuple.
+
+        Raises:
+            InvalidValueError: the name has no namespace.
+        """
+        module = import_module("autotune.networks.library.torch_operator")
+        operator: Callable[..., Any] = module.torch_operator(self, name)
+        return operator
+
+    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        addresses = [
+            (c_void_p * max(1, len(arrays)))(*(it.ctypes.data for it in arrays))
+            for arrays in (inputs, outputs)
+        ]
+        self._check(self._library.autotune_network_run(*addresses))
+
+    def _check(self, status: int) -> None:
+        if status:
+            said = self._library.autotune_network_error().decode(errors="replace")
+            raise InvalidValueError(f"{self.path.name}: {said}")
+
+
+def load_network(path: Path | str) -> LoadedNetwork:
+    """Open a network that was saved as a shared library (``tune-model ... -o net.so``).
+
+    Its code runs in this process: open files that you trust. No compiler is needed.
+
+    Args:
+        path: The file; what was written beside it for large networks lies beside it still.
+
+    Raises:
+        InvalidValueError: it cannot be read, is truncated, or is no such library.
+    """
+    path = Path(os.path.abspath(path))
+    _check_is_whole(path)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise InvalidValueError(f"{str(path)!r} cannot be loaded: {error}") from error
+    try:
+        library.autotune_network_about.restype = c_char_p
+        about = json.loads(library.autotune_network_about())
+    except (AttributeError, ValueError) as error:
+        raise InvalidValueError(
+            f"{str(path)!r} is a library, and no network that was saved by autotune"
+        ) from error
+    if about.get("schema") != _SCHEMA or about.get("version") != _VERSION:
+        raise InvalidValueError(
+            f"{str(path)!r} is {about.get('schema')!r} of version {about.get('version')!r}, and "
+            f"not {_SCHEMA!r} of version {_VERSION}: save it again"
+        )
+    return LoadedNetwork(library, path, about)
+
+
+def _check_is_whole(path: Path) -> None:
+    """Refuse what the system would load, and end the process by a signal."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+            size = stream.seek(0, os.SEEK_END)
+    except OSError as error:
+        raise InvalidValueError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    if not head.startswith(_MAGIC) or len(head) < _HEAD_BYTES:
+        raise InvalidValueError(f"{str(path)!r} is no shared library")
+    # The table of sections is what a linker writes last.
+    (begin,) = struct.unpack_from("<Q", head, _SECTIONS_AT)
+    each, count = struct.unpack_from("<HH", head, _SECTION_SIZES_AT)
+    if size < begin + each * count:
+        raise InvalidValueError(
+            f"{str(path)!r} is truncated: it has {size} bytes of {begin + each * count}"
+        )
+
+
+def _tensors(function: Any) -> tuple[NetworkTensor, ...]:
+    found = POINTER(_Tensor)()
+    function.restype, function.argtypes = c_int32, (POINTER(POINTER(_Tensor)),)
+    count = function(byref(found))
+    return tuple(
+        NetworkTensor(
+            found[at].name.decode(),
+            tuple(found[at].shape[: found[at].rank]),
+            found[at].dtype.decode(),
+        )
+        for at in range(count)
+    )
+
+
+def _stored(dtype: str) -> np.dtype[Any]:
+    """The type of an array that holds bits of a type which numpy may not have."""
+    return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)

@@ -1,0 +1,376 @@
+/* A network for other programs: its functions, and the threads that it runs on. It stands behind
+   network.h, host_operators.c and the tables of what is in this network. */
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+enum { ALIGNMENT = 64, MOST_THREADS = 1024, LOOKS = 400 };
+
+static int status_of(int status, const char *text, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static int status_of(int status, const char *text, ...) {
+  va_list given;
+  va_start(given, text);
+  vsnprintf(message, sizeof message, text, given);
+  va_end(given);
+  return status;
+}
+
+/* Threads that run parts of parallel loops. They look at a word for some ten microseconds before
+   they sleep, by which they are awake for loops that follow one another. */
+
+static struct {
+  pthread_mutex_t busy; /* held by who runs the network */
+  int64_t wanted;       /* threads, 0 until somebody asks */
+  int64_t started;      /* beside the calling one */
+  pthread_t threads[MOST_THREADS];
+  uint32_t round, first_round, unfinished;
+  int is_stopping;
+  autotune_network_task *task;
+  void *const *arrays;
+  int64_t count, parts;
+} pool = {.busy = PTHREAD_MUTEX_INITIALIZER};
+
+enum { WAIT_PRIVATE = 128, WAKE_PRIVATE = 129 };
+
+static void wait_while(uint32_t *word, uint32_t value) {
+  for (int look = 0; look < LOOKS; ++look) {
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value)
+    syscall(SYS_futex, word, WAIT_PRIVATE, value, 0, 0, 0);
+}
+
+static void wake_all(uint32_t *word) { syscall(SYS_futex, word, WAKE_PRIVATE, INT32_MAX, 0, 0, 0); }
+
+static void run_part(int64_t part) {
+  int64_t begin = pool.count * part / pool.parts, end = pool.count * (part + 1) / pool.parts;
+  if (begin < end) pool.task(pool.arrays, begin, end, part);
+}
+
+/* Each on a processor of its own, where there is one for each. */
+static void pin_thread(int64_t number) {
+  cpu_set_t all, own;
+  if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < pool.wanted) return;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &all) && number-- == 0) {
+      CPU_ZERO(&own);
+      CPU_SET(cpu, &own);
+      sched_setaffinity(0, sizeof own, &own);
+      return;
+    }
+}
+
+static void *work(void *given) {
+  int64_t number = (int64_t)(intptr_t)given;
+  uint32_t seen = pool.first_round;
+  pin_thread(number);
+  for (;;) {
+    wait_while(&pool.round, seen);
+    seen = __atomic_load_n(&pool.round, __ATOMIC_ACQUIRE);
+    if (pool.is_stopping) return 0;
+    if (number < pool.parts) run_part(number);
+    if (__atomic_sub_fetch(&pool.unfinished, 1, __ATOMIC_ACQ_REL) == 0) wake_all(&pool.unfinished);
+  }
+}
+
+static void begin_round(void) {
+  __atomic_store_n(&pool.unfinished, (uint32_t)pool.started, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&pool.round, 1, __ATOMIC_RELEASE);
+  wake_all(&pool.round);
+}
+
+static void stop_threads(void) {
+  pool.is_stopping = 1;
+  begin_round();
+  for (int64_t number = 0; number < pool.started; ++number) pthread_join(pool.threads[number], 0);
+  pool.is_stopping = 0;
+  pool.started = 0;
+}
+
+/* As many as are wanted, or as there can be. Signals are for the threads of the program. */
+static void start_threads(void) {
+  sigset_t all, before;
+  if (pool.started == pool.wanted - 1) return;
+  stop_threads();
+  pool.first_round = pool.round;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (int64_t number = 1; number < pool.wanted; ++number) {
+    if (pthread_create(&pool.threads[pool.started], 0, work, (void *)(intptr_t)number)) break;
+    ++pool.started;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, 0);
+}
+
+static void launch_here(void *own, autotune_network_task *task, void *const *arrays,
+                        int64_t count) {
+  (void)own;
+  pool.parts = count < pool.started + 1 ? count : pool.started + 1;
+  if (pool.parts < 2) {
+    if (count > 0) task(arrays, 0, count, 0);
+    return;
+  }
+  pool.task = task;
+  pool.arrays = arrays;
+  pool.count = count;
+  begin_round();
+  run_part(0);
+  for (uint32_t left; (left = __atomic_load_n(&pool.unfinished, __ATOMIC_ACQUIRE));)
+    wait_while(&pool.unfinished, left);
+}
+
+static int64_t threads_wanted(void) {
+  const char *said = getenv("AUTOTUNE_NUM_THREADS");
+  char *end = 0;
+  long number = said ? strtol(said, &end, 10) : 0;
+  return said && *said && !*end && number >= 1 && number <= MOST_THREADS ? number : TUNED_THREADS;
+}
+
+/* Weights: in this library, or in a file beside it. */
+
+static struct {
+  pthread_mutex_t lock;
+  int is_ready;
+  const char *begin;
+  void *arrays[CONSTANTS ? CONSTANTS : 1];
+} weights = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#ifdef WEIGHTS_FILE
+static char weights_path[4096];
+
+/* Where the library lies, before anybody changes the folder that its path is relative to. */
+__attribute__((constructor)) static void find_weights(void) {
+  Dl_info found;
+  char *whole = dladdr(weights_path, &found) ? realpath(found.dli_fname, 0) : 0, *slash;
+  if (whole && (slash = strrchr(whole, '/')))
+    snprintf(weights_path, sizeof weights_path, "%.*s/%s", (int)(slash - whole), whole,
+             WEIGHTS_FILE);
+  free(whole);
+}
+
+static int map_weights(void) {
+  struct stat about;
+  int file = open(weights_path, O_RDONLY | O_CLOEXEC), why = errno;
+  if (file < 0)
+    return status_of(AUTOTUNE_NETWORK_NO_WEIGHTS, "the network's weights, %s, cannot be read: %s",
+                     weights_path, strerror(why));
+  const char *begin = MAP_FAILED;
+  if (!fstat(file, &about) && about.st_size == WEIGHTS_HEAD + WEIGHTS_BYTES)
+    begin = mmap(0, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+  close(file);
+  if (begin == MAP_FAILED || memcmp(begin, WEIGHTS_DIGEST, sizeof WEIGHTS_DIGEST - 1)) {
+    if (begin != MAP_FAILED) munmap((void *)(uintptr_t)begin, (size_t)about.st_size);
+    return status_of(AUTOTUNE_NETWORK_NO_WEIGHTS,
+                     "%s does not hold this network's weights: it is truncated, or of another one",
+                     weights_path);
+  }
+  weights.begin = begin + WEIGHTS_HEAD;
+  return 0;
+}
+#else
+extern const char autotune_network_weights[] __attribute__((visibility("hidden")));
+
+static int map_weights(void) {
+  weights.begin = autotune_network_weights;
+  return 0;
+}
+#endif
+
+extern int32_t autotune_network_lacks(void) __attribute__((visibility("hidden")));
+
+/* Whether the processor has what the code was made with, and the weights are there. */
+static int prepared(void) {
+  if (__atomic_load_n(&weights.is_ready, __ATOMIC_ACQUIRE)) return 0;
+  int32_t lacking = autotune_network_lacks();
+  if (lacking >= 0)
+    return status_of(AUTOTUNE_NETWORK_NO_PROCESSOR,
+                     "this processor lacks %s, which the network was made with for %s",
+                     needed_features[lacking], MADE_FOR);
+  pthread_mutex_lock(&weights.lock);
+  int status = weights.is_ready ? 0 : map_weights();
+  if (!status && !weights.is_ready) {
+    for (int at = 0; at < CONSTANTS; ++at)
+      weights.arrays[at] = (void *)(uintptr_t)(weights.begin + constant_offsets[at]);
+    __atomic_store_n(&weights.is_ready, 1, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&weights.lock);
+  return status;
+}
+
+static int is_apart(const void *array) { return !array || (uintptr_t)array % ALIGNMENT; }
+
+static int checked(const void *const *inputs, void *const *outputs) {
+  for (int at = 0; at < INPUTS + OUTPUTS; ++at) {
+    const autotune_network_tensor *tensor = at < INPUTS ? &network_inputs[at]
+                                                        : &network_outputs[at - INPUTS];
+    const void *array = at < INPUTS ? inputs[at] : outputs[at - INPUTS];
+    if (tensor->bytes && is_apart(array))
+      return status_of(at + 1, "%s %s begins at address %p, which is null or no multiple of %d",
+                       at < INPUTS ? "input" : "output", tensor->name, array, ALIGNMENT);
+  }
+  return prepared();
+}
+
+static int64_t scratch_bytes(int64_t threads) {
+  int64_t most = 0;
+  for (int at = 0; at < PROGRAMS; ++at) {
+    int64_t size = scratch_sizes[at][0] + scratch_sizes[at][1] * threads;
+    most = size > most ? size : most;
+  }
+  return most;
+}
+
+static int host_step(void *const *arrays, int64_t number) {
+  return host_calls[number].function(&host_calls[number].call, arrays);
+}
+
+/* What the driver is given: see autotune/networks/plan/driver.py. */
+typedef struct {
+  const void *const *inputs;
+  void *const *outputs, *const *constants;
+  const program *programs;
+  int (*const *hosts)(void *const *, int64_t);
+  char *arena, *scratch;
+  int64_t threads;
+  autotune_network_launch *launch;
+  void *pool;
+  int64_t *times, *failure;
+} frame;
+
+extern int32_t autotune_network_steps(frame *given) __attribute__((visibility("hidden")));
+
+static int run_steps(const void *const *inputs, void *const *outputs, char *workspace,
+                     int64_t threads, autotune_network_launch *launch, void *given) {
+  int64_t failure = 0;
+  frame own = {inputs, outputs, weights.arrays, programs, host_functions, workspace,
+               workspace + ARENA_BYTES, threads, launch, given, 0, &failure};
+  int32_t status = autotune_network_steps(&own);
+  if (status > 0) {
+    const check *refused = &checks[status - 1];
+    if (refused->divides && !failure)
+      return status_of(AUTOTUNE_NETWORK_INVALID, "%s: an integer is divided by zero",
+                       refused->label);
+    char index[24];
+    snprintf(index, sizeof index, refused->is_unsigned ? "%llu" : "%lld", (long long)failure);
+    return status_of(AUTOTUNE_NETWORK_INVALID, "%s: index %s is not %s", refused->label, index,
+                     refused->allowed);
+  }
+  return status ? AUTOTUNE_NETWORK_INVALID : AUTOTUNE_NETWORK_OK;
+}
+
+EXPORTED int32_t autotune_network_inputs(const autotune_network_tensor **tensors) {
+  if (tensors) *tensors = network_inputs;
+  return INPUTS;
+}
+
+EXPORTED int32_t autotune_network_outputs(const autotune_network_tensor **tensors) {
+  if (tensors) *tensors = network_outputs;
+  return OUTPUTS;
+}
+
+EXPORTED const char *autotune_network_error(void) { return message; }
+
+EXPORTED const char *autotune_network_about(void) { return about_network; }
+
+EXPORTED size_t autotune_network_workspace_bytes(int64_t threads) {
+  return (size_t)(ARENA_BYTES + scratch_bytes(threads));
+}
+
+EXPORTED int autotune_network_run_in(const void *const *inputs, void *const *outputs,
+                                     void *workspace, size_t workspace_bytes, int64_t threads,
+                                     autotune_network_launch *launch, void *given) {
+  int status = checked(inputs, outputs);
+  if (status) return status;
+  if (threads < 1 || threads > MOST_THREADS)
+    return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE, "threads are from 1 to %d, and not %lld",
+                     MOST_THREADS, (long long)threads);
+  size_t needed = autotune_network_workspace_bytes(threads);
+  if (needed && (is_apart(workspace) || workspace_bytes < needed))
+    return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE,
+                     "the workspace is %zu bytes at address %p; needed are %zu at a multiple of %d",
+                     workspace_bytes, workspace, needed, ALIGNMENT);
+  return run_steps(inputs, outputs, workspace, threads, launch, given);
+}
+
+/* The library's own memory, which it keeps. */
+static struct { size_t size; char *begin; } memory;
+
+static int sized_memory(void) {
+  size_t needed = autotune_network_workspace_bytes(pool.wanted);
+  if (memory.size >= needed) return 0;
+  if (memory.begin) munmap(memory.begin, memory.size);
+  memory.begin = mmap(0, needed, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memory.size = memory.begin == MAP_FAILED ? 0 : needed;
+  if (memory.size) return 0;
+  memory.begin = 0;
+  return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE, "%zu bytes of memory cannot be had", needed);
+}
+
+EXPORTED int autotune_network_run(const void *const *inputs, void *const *outputs) {
+  int status = checked(inputs, outputs);
+  if (status) return status;
+  pthread_mutex_lock(&pool.busy);
+  if (!pool.wanted) pool.wanted = threads_wanted();
+  status = sized_memory();
+  if (!status) {
+    start_threads();
+    status = run_steps(inputs, outputs, memory.begin, pool.wanted,
+                       pool.started ? launch_here : 0, 0);
+  }
+  pthread_mutex_unlock(&pool.busy);
+  return status;
+}
+
+EXPORTED int64_t autotune_network_threads(void) {
+  pthread_mutex_lock(&pool.busy);
+  if (!pool.wanted) pool.wanted = threads_wanted();
+  int64_t found = pool.wanted;
+  pthread_mutex_unlock(&pool.busy);
+  return found;
+}
+
+EXPORTED int autotune_network_set_threads(int64_t threads) {
+  if (threads < 1 || threads > MOST_THREADS)
+    return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE, "threads are from 1 to %d, and not %lld",
+                     MOST_THREADS, (long long)threads);
+  pthread_mutex_lock(&pool.busy);
+  pool.wanted = threads;
+  pthread_mutex_unlock(&pool.busy);
+  return AUTOTUNE_NETWORK_OK;
+}
+
+/* A child has the thread that forked it and no other, whatever the others were about to do. */
+static void after_fork(void) {
+  pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+  pool.busy = weights.lock = fresh;
+  pool.started = 0;
+}
+
+__attribute__((constructor)) static void loaded(void) { pthread_atfork(0, 0, after_fork); }
+
+/* A program that ends while the network runs, such as by a signal, has no use for tidiness. */
+__attribute__((destructor)) static void unloaded(void) {
+  if (pthread_mutex_trylock(&pool.busy)) return;
+  stop_threads();
+  if (memory.begin) munmap(memory.begin, memory.size);
+#ifdef WEIGHTS_FILE
+  if (weights.begin)
+    munmap((char *)(uintptr_t)weights.begin - WEIGHTS_HEAD, WEIGHTS_HEAD + WEIGHTS_BYTES);
+#endif
+  pthread_mutex_unlock(&pool.busy);
+}

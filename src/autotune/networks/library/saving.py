@@ -1,0 +1,340 @@
+"""Writing a network as a shared library: kernels, weights, plan, host operators, threads.
+
+What is compiled here is the driver and some C; kernels are the machine code that was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.backends import ALIGNMENT
+from autotune.backends.native.exports import (
+    Machine,
+    check_header,
+    ffi_network,
+    machine_of,
+    shared_library,
+    with_prefix,
+)
+from autotune.backends.native.exports.features import TILES, detector
+from autotune.backends.native.machine_code import compile_library
+from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
+from autotune.networks.library.host_tables import (
+    c_array,
+    c_text,
+    entry_of,
+    host_tables,
+    operators_text,
+)
+from autotune.networks.plan.driver import print_driver
+from autotune.networks.plan.loading import LoadedPlan
+from autotune.networks.plan.native_program import NativeProgram
+from autotune.networks.plan.plan import Check, HostCall, Plan, leaves
+from autotune.networks.tensors import NetworkTensor
+from autotune.store.jsonl import replacing
+from autotune.targets import Target
+
+__all__ = ["MOST_EMBEDDED", "MadeFor", "save_library"]
+
+Array = NDArray[Any]
+
+MOST_EMBEDDED = (2 << 30) - (64 << 20)
+"""Bytes of weights, at most, that code in one library can address; more go in a file beside it."""
+
+_PAGE = 4096
+_PURPOSE = "a network as a shared library"
+_MARK = "tuned by autotune"
+
+
+@frozen
+class MadeFor:
+    """What a library says of itself.
+
+    Attributes:
+        name: What people call the network.
+        target: The CPU that it was compiled for.
+        threads: How many it was tuned with.
+    """
+
+    name: str
+    target: Target
+    threads: int
+
+
+def save_library(
+    made_for: MadeFor,
+    loaded: LoadedPlan,
+    path: Path,
+    most_embedded: int = MOST_EMBEDDED,
+) -> tuple[str, ...]:
+    """Write a network as a shared library with a header beside it.
+
+    Args:
+        made_for: What it says of itself.
+        loaded: The network.
+        path: The file, whose name ends in ``.so``.
+        most_embedded: Bytes of weights beyond which they go in a file of their own.
+
+    Returns:
+        What a person should know about the files, a line each.
+
+    Raises:
+        InvalidValueError: the file has another ending or cannot be written, or the header would
+            replace one that was written by hand.
+        BuildFailed: there is no C compiler, or it cannot link the library.
+    """
+    if path.suffix != ".so":
+        raise InvalidValueError(
+            f"a network is written as a shared library, whose name ends in .so, and {str(path)!r} "
+            "does not"
+        )
+    if not path.parent.is_dir():
+        raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
+    header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
+    check_header(header_path)
+    plan, machine = loaded.plan, machine_of(made_for.target)
+    features = _features(plan, machine)
+    header = _header(plan, made_for)
+    offsets, size = _offsets(loaded.constants)
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder, "weights.bin")
+        digest = _write_weights(loaded.constants, weights)
+        beside = (weights_path.name, size, digest) if size > most_embedded else None
+        tables = _tables(plan, made_for, features, offsets, beside)
+        source = ["#define _GNU_SOURCE", header, operators_text(), tables, _packaged("runtime.c")]
+        added = {"network.c": "\n".join([*source, _ffi(plan)]).encode()}
+        if beside is None:
+            text = _WEIGHTS.format(path=c_text(str(weights)), head=_PAGE)
+            added["weights.S"] = text.encode()
+        for number, code in enumerate(loaded.codes.values()):
+            added[f"program{number}.o"] = with_prefix(code.object, f"program{number}_")
+        whole = shared_library(_driver(plan, features, machine), machine, _PURPOSE, added)
+        for file, data in {path: whole, header_path: header.encode()}.items():
+            with replacing(file) as stream:
+                stream.write(data)
+        if beside is not None:
+            with replacing(weights_path) as stream, weights.open("rb") as given:
+                shutil.copyfileobj(given, stream, 1 << 24)
+    return _remarks(path, header_path, weights_path if beside else None)
+
+
+def _remarks(path: Path, header: Path, weights: Path | None) -> tuple[str, ...]:
+    lines = [f"{path}: called as {header} declares, or by autotune.load_network({str(path)!r})"]
+    if weights is not None:
+        lines.append(f"{weights}: the weights, which have to stay beside {path.name}")
+    return tuple(lines)
+
+
+def _features(plan: Plan[NativeProgram], machine: Machine) -> tuple[str, ...]:
+    """What the processor is asked for; no compiler uses tile registers by itself."""
+    uses_tiles = any(program.layout.uses_tiles for program in plan.programs.values())
+    return tuple(it for it in machine.features if uses_tiles or it not in TILES)
+
+
+def _driver(plan: Plan[NativeProgram], features: Sequence[str], machine: Machine) -> bytes:
+    """The object file of the driver, and of what says which extension the processor lacks."""
+    # All of them, or all but the last, and so on: what is missing first says which lists fit.
+    lists = [features[:count] for count in range(len(features), -1, -1)]
+    lacks = (
+        "define i32 @autotune_network_lacks() {\n"
+        "  %chosen = call i32 @processor()\n"
+        "  %whole = icmp eq i32 %chosen, 0\n"
+        f"  %first = sub i32 {len(features)}, %chosen\n"
+        "  %found = select i1 %whole, i32 -1, i32 %first\n"
+        "  ret i32 %found\n}\n"
+    )
+    asked = f"{detector('processor', lists)}\n\n{lacks}"
+    names = {"autotune_network_steps", "autotune_network_lacks"}
+    texts = [print_driver(plan, "autotune_network_steps"), asked]
+    return compile_library(texts, machine.triple, "x86-64", names)
+
+
+def _offsets(constants: Sequence[Array | None]) -> tuple[list[int], int]:
+    """Where constants lie in the weights, and the size of those."""
+    found, size = [], 0
+    for array in constants:
+        found.append(size)
+        size += 0 if array is None else -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return found, max(size, ALIGNMENT)
+
+
+def _write_weights(constants: Sequence[Array | None], path: Path) -> str:
+    """Write a page with the digest of the weights, and the weights; returns their digest."""
+    digest, written = hashlib.sha256(), 0
+    with path.open("wb") as stream:
+        stream.write(bytes(_PAGE))
+        for array in constants:
+            if array is None:
+                continue
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for part in (data, memoryview(bytes(-data.nbytes % ALIGNMENT))):
+                digest.update(part)
+                written += stream.write(part)
+        stream.write(bytes(max(0, ALIGNMENT - written)))
+        stream.seek(0)
+        stream.write(digest.hexdigest().encode())
+    return digest.hexdigest()
+
+
+# A compiler never reads the bytes. Pages of the file are mapped where they are first read.
+_WEIGHTS = """\
+.section .autotune_weights,"a",@progbits
+.balign 4096
+.globl autotune_network_weights
+.hidden autotune_network_weights
+autotune_network_weights:
+.incbin {path}, {head}
+.section .note.GNU-stack,"",@progbits
+"""
+
+
+def _header(plan: Plan[NativeProgram], made_for: MadeFor) -> str:
+    """The header, for C and C++."""
+    lines = [
+        f"/* {_plain(made_for.name)}: a network {_MARK}, for {_plain(made_for.target.name)}.\n",
+        *_listed("inputs", plan.inputs),
+        *_listed("outputs", plan.outputs),
+        "*/",
+        "#ifndef AUTOTUNE_NETWORK_H",
+        "#define AUTOTUNE_NETWORK_H",
+        _packaged("network.h"),
+        "#endif",
+    ]
+    return "\n".join(lines)
+
+
+def _listed(title: str, tensors: Sequence[NetworkTensor]) -> list[str]:
+    rows = [
+        f"     {number} {_plain(it.name)}: {it.dtype}{list(it.shape)}"
+        for number, it in enumerate(tensors)
+    ]
+    return [f"   {title}:", *rows]
+
+
+def _plain(text: str) -> str:
+    """Text that ends no comment of C."""
+    return text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("\n", " ")
+
+
+def _packaged(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+_TYPES = """\
+typedef int32_t (*program)(void *, void *, void *);
+typedef int (*host_address)(void *const *, int64_t);
+typedef struct { const char *label, *allowed; int divides, is_unsigned; } check;
+static int host_step(void *const *arrays, int64_t number);"""
+
+
+def _tables(
+    plan: Plan[NativeProgram],
+    made_for: MadeFor,
+    features: Sequence[str],
+    offsets: Sequence[int],
+    beside: tuple[str, int, str] | None,
+) -> str:
+    """C of what is in this network, for ``runtime.c``.
+
+    Args:
+        plan: The network.
+        made_for: What it says of itself.
+        features: What the processor has to have.
+        offsets: Where constants lie in the weights.
+        beside: Name of the file with the weights, their size and their digest; None where they
+            are in the library.
+    """
+    steps = [*leaves(plan.steps)]
+    host = [entry_of(it) for it in steps if isinstance(it, HostCall)]
+    checks = [_check(it) for it in steps if isinstance(it, Check)]
+    programs = plan.programs.values()
+    entries = [f"program{number}_run" for number in range(len(programs))]
+    scratch = [f"{{{it.fixed_scratch}, {it.thread_scratch}}}" for it in programs]
+    return "\n".join(
+        [
+            *_sizes(plan, made_for, beside),
+            c_array("char *const", "needed_features", map(c_text, [*features, ""])),
+            *_tensors("input", plan.inputs),
+            *_tensors("output", plan.outputs),
+            c_array("int64_t", "constant_offsets", map(str, offsets)),
+            f"static const int64_t scratch_sizes[][2] = {{{', '.join(scratch) or '{0}'}}};",
+            host_tables(host),
+            _TYPES,
+            c_array("host_address", "host_functions", ["host_step"] * len(host)),
+            *(f"extern int32_t {it}(void *, void *, void *);" for it in entries),
+            c_array("program", "programs", entries),
+            c_array("check", "checks", checks),
+        ]
+    )
+
+
+def _sizes(
+    plan: Plan[NativeProgram], made_for: MadeFor, beside: tuple[str, int, str] | None
+) -> Iterator[str]:
+    """C of what else there is to know."""
+    about = {
+        "schema": "autotune.network",
+        "version": 1,
+        "name": made_for.name,
+        "target": made_for.target.name,
+        "threads": made_for.threads,
+    }
+    yield f"static const char about_network[] = {c_text(json.dumps(about))};"
+    sizes = {
+        "INPUTS": len(plan.inputs),
+        "OUTPUTS": len(plan.outputs),
+        "CONSTANTS": len(plan.constants),
+        "PROGRAMS": len(plan.programs),
+        "TUNED_THREADS": made_for.threads,
+        "ARENA_BYTES": f"INT64_C({plan.arena_bytes})",
+        "MADE_FOR": c_text(made_for.target.name),
+    }
+    if beside is not None:
+        name, size, digest = beside
+        sizes["WEIGHTS_FILE"] = c_text(name)
+        sizes["WEIGHTS_HEAD"] = f"INT64_C({_PAGE})"
+        sizes["WEIGHTS_BYTES"] = f"INT64_C({size})"
+        sizes["WEIGHTS_DIGEST"] = c_text(digest)
+    yield from (f"#define {name} {value}" for name, value in sizes.items())
+
+
+def _check(step: Check) -> str:
+    """C of a condition: what messages say of it."""
+    needed = step.requirement
+    allowed = c_text(f"from {needed.low} to {needed.high}")
+    is_unsigned = int(step.operand.dtype.startswith("u"))
+    return f"{{{c_text(step.label)}, {allowed}, {int(needed.nonzero)}, {is_unsigned}}}"
+
+
+def _tensors(role: str, tensors: Sequence[NetworkTensor]) -> Iterator[str]:
+    """C of inputs or outputs."""
+    rows = []
+    for number, it in enumerate(tensors):
+        shape, name, rank = f"{role}_shape{number}", c_text(it.name), len(it.shape)
+        yield c_array("int64_t", shape, map(str, it.shape))
+        size = int(np.prod(it.shape, dtype=np.int64)) * element_type(it.dtype).bytes
+        rows.append(f"{{{name}, {c_text(it.dtype)}, {rank}, {shape}, {size}}}")
+    yield c_array("autotune_network_tensor", f"network_{role}s", rows)
+
+
+def _ffi(plan: Plan[NativeProgram]) -> str:
+    """C of what TVM-FFI calls."""
+    told = [
+        (c_text(it.name), it.dtype, len(it.shape), f"{role}_shape{number}")
+        for role, tensors in (("input", plan.inputs), ("output", plan.outputs))
+        for number, it in enumerate(tensors)
+    ]
+    run, error = "autotune_network_run", "autotune_network_error"
+    return ffi_network(told, len(plan.inputs), run, error)

@@ -1,0 +1,334 @@
+"""A network in this process: one call of a driver that makes all others."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from statistics import median
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from autotune.backends import ALIGNMENT, NativeCall, aligned_copy, aligned_empty
+from autotune.backends.native import NativeBackend
+from autotune.backends.native.threads import launch_on
+from autotune.backends.native_call import sample_native_call
+from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
+from autotune.networks.arrays import as_numpy, handed_back
+from autotune.networks.frontend import CompiledNetwork
+from autotune.networks.graph import Graph
+from autotune.networks.plan.driver import FRAME
+from autotune.networks.plan.host_calls import HostTable
+from autotune.networks.plan.loading import LoadedPlan, load_plan, table_of
+from autotune.networks.plan.native_program import NativeProgram, scratch_bytes
+from autotune.networks.plan.plan import Check, HostCall, Plan, leaves
+from autotune.networks.plan.planning import plan_of
+from autotune.sketches import Candidate
+from autotune.targets import Target
+
+__all__ = ["CpuNetwork", "compile_network"]
+
+Array = NDArray[Any]
+Save = Callable[[LoadedPlan, Path], tuple[str, ...]]
+
+_WARM_SECONDS = 1.0
+_PROFILED_SECONDS, _MOST_PROFILED = 0.3, 25
+_TIMES = FRAME.index("times")
+
+
+@frozen(eq=False)
+class _Frame:
+    """Memory of one call at a time.
+
+    Attributes:
+        words: What the driver is given.
+        inputs: Addresses of the inputs.
+        outputs: Addresses of the outputs.
+        failure: What a check refuses.
+        memory: The arena, and scratch memory.
+    """
+
+    words: Any
+    inputs: Any
+    outputs: Any
+    failure: Any
+    memory: tuple[Array, Array] = field(repr=False)
+
+
+class CpuNetwork(CompiledNetwork):
+    """A network as machine code of this process.
+
+    Calls may be made by several threads at once, of which one has the pool of threads and the
+    others run all of their loops themselves; a forked child can call it.
+
+    Args:
+        loaded: The network.
+        threads: How many it uses.
+        save: Writes what runs elsewhere; None where nothing does.
+    """
+
+    def __init__(self, loaded: LoadedPlan, threads: int, save: Save | None = None) -> None:
+        plan = loaded.plan
+        self.loaded = loaded
+        self.threads = threads
+        self._save = save
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(loaded.driver.address("run"))
+        self._checks = [it for it in leaves(plan.steps) if isinstance(it, Check)]
+        self._hosts = HostTable([it for it in leaves(plan.steps) if isinstance(it, HostCall)])
+        self._inputs, self._outputs = (
+            tuple((it.shape, element_type(it.dtype).dtype) for it in tensors)
+            for tensors in (plan.inputs, plan.outputs)
+        )
+        self._tables = loaded.tables()
+        self._frames: list[_Frame] = []
+        self._process = 0
+
+    @property
+    def plan(self) -> Plan[NativeProgram]:
+        """What is computed."""
+        return self.loaded.plan
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run once.
+
+        Inputs that are contiguous and begin at a multiple of 64 bytes are read where they lie,
+        others are copied. Outputs share their memory with nothing.
+
+        Raises:
+            InvalidValueError: an input is missing, of another shape or type, or holds what leads
+                to a division by zero or an index out of range.
+        """
+        found = self._call(self._given(inputs))
+        like = inputs[0] if inputs else None
+        return tuple(
+            handed_back(array, tensor.dtype, like)
+            for array, tensor in zip(found, self.plan.outputs, strict=True)
+        )
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name, from inputs by name, both as programs have them.
+
+        As :func:`~autotune.networks.graph.evaluate` has them: bfloat16 is ``uint16``.
+
+        Raises:
+            InvalidValueError: as of a call, or there is another input.
+        """
+        names = [tensor.name for tensor in self.plan.inputs]
+        if set(inputs) != set(names):
+            raise InvalidValueError(f"inputs are {names}, and {list(inputs)} are given")
+        found = self._call(self._given([inputs[name] for name in names]))
+        return dict(zip((it.name for it in self.plan.outputs), found, strict=True))
+
+    def save(self, path: Path | str) -> tuple[str, ...]:
+        """Write what runs elsewhere.
+
+        Raises:
+            InvalidValueError: the file cannot be written, or nothing was given that writes it.
+        """
+        if self._save is None:
+            raise InvalidValueError(
+                f"{str(path)!r} cannot be written: this network was compiled to be called in this "
+                "process alone"
+            )
+        return self._save(self.loaded, Path(path))
+
+    def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
+        """Seconds of each of ``repeats`` calls, after one that is not counted.
+
+        They are made in native code, one right after the other.
+        """
+        given = self._given(inputs)
+        with self._held_frame() as frame:
+            keeps = self._place(frame, given)
+            self._make(frame)
+            address = self.loaded.driver.address("run")
+            call = NativeCall(address, (ctypes.addressof(frame.words),), (frame, keeps))
+            return tuple(sample_native_call(call, 1, repeats).tolist())
+
+    def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
+        """Seconds of all calls of each task in one inference, by name of the task.
+
+        Of several inferences the medians count: on a busy machine a task of microseconds is
+        interrupted for milliseconds in some of them. The first one maps memory and is left out,
+        which makes no difference to one that takes a second.
+        """
+        names, given = self.plan.task_names, self._given(inputs)
+        times = np.zeros(len(names) + 2, np.int64)
+        with self._held_frame() as frame:
+            keeps = self._place(frame, given)
+            frame.words[_TIMES] = times.ctypes.data
+
+            def inference() -> list[float]:
+                times[1:] = 0
+                times[0] = time.monotonic_ns()
+                self._make(frame)
+                return [float(it) * 1e-9 for it in times[1:-1]]
+
+            try:
+                found = [inference()]
+                if sum(found[0]) < _WARM_SECONDS:
+                    found = [inference()]
+                    while len(found) < _MOST_PROFILED and sum(map(sum, found)) < _PROFILED_SECONDS:
+                        found.append(inference())
+            finally:
+                frame.words[_TIMES] = 0
+                del keeps
+        return dict(zip(names, map(median, zip(*found, strict=True)), strict=True))
+
+    def _given(self, inputs: Sequence[Any]) -> list[Array]:
+        """The inputs where programs can read them.
+
+        Raises:
+            InvalidValueError: one is missing, or of another shape or type.
+        """
+        if len(inputs) != len(self._inputs):
+            names = ", ".join(repr(tensor.name) for tensor in self.plan.inputs)
+            raise InvalidValueError(f"{len(inputs)} inputs; the network takes {names}")
+        return [self._read(number, value) for number, value in enumerate(inputs)]
+
+    def _read(self, number: int, value: Any) -> Array:
+        shape, kind = self._inputs[number]
+        is_plain = type(value) is np.ndarray and value.dtype == kind
+        array = value if is_plain else as_numpy(value)
+        dtype = self.plan.inputs[number].dtype
+        if array.shape != shape or (array.dtype != kind and str(array.dtype) != dtype):
+            raise InvalidValueError(
+                f"input {self.plan.inputs[number].name!r} is {array.dtype}{list(array.shape)}; "
+                f"the network takes {dtype}{list(shape)}"
+            )
+        array = array if array.dtype == kind else array.view(kind)
+        if array.flags.c_contiguous and not _address(array) % ALIGNMENT:
+            return array
+        return aligned_copy(array)
+
+    def _call(self, given: Sequence[Array]) -> list[Array]:
+        """The outputs of aligned inputs."""
+        frame = self._frame()
+        try:
+            outputs = self._place(frame, given)
+            self._make(frame)
+        finally:
+            self._frames.append(frame)
+        return outputs
+
+    def _place(self, frame: _Frame, given: Sequence[Array]) -> list[Array]:
+        """Put inputs in place, and memory for outputs, which is returned."""
+        for number, array in enumerate(given):
+            frame.inputs[number] = _address(array)
+        outputs = [_aligned_empty(shape, kind) for shape, kind in self._outputs]
+        for number, array in enumerate(outputs):
+            frame.outputs[number] = _address(array)
+        return outputs
+
+    def _make(self, frame: _Frame) -> None:
+        """Make a call.
+
+        Raises:
+            InvalidValueError: a check refuses what was computed.
+        """
+        status = self._run(ctypes.addressof(frame.words))
+        if status < 0:
+            raise self._hosts.error()
+        if status:
+            check = self._checks[status - 1]
+            is_unsigned = element_type(check.operand.dtype).dtype.kind == "u"
+            element = frame.failure.value % (1 << 64) if is_unsigned else frame.failure.value
+            raise check.requirement.refusal(element, check.label)
+
+    @contextmanager
+    def _held_frame(self) -> Iterator[_Frame]:
+        frame = self._frame()
+        try:
+            yield frame
+        finally:
+            self._frames.append(frame)
+
+    def _frame(self) -> _Frame:
+        """A frame that no other call has until its caller appends it to the others."""
+        if self._process != os.getpid():
+            # The threads of a pool, and calls in progress, are not in a forked child.
+            self._frames, self._process = [], os.getpid()
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return self._new_frame()
+
+    def _new_frame(self) -> _Frame:
+        plan = self.plan
+        scratch = scratch_bytes(plan.programs.values(), self.threads)
+        memory = aligned_empty((plan.arena_bytes,), "uint8"), aligned_empty((scratch,), "uint8")
+        for each in memory:
+            # Elements that no kernel writes are read by none that matters, and are no NaN.
+            each.fill(0)
+        inputs, outputs = (table_of([0] * len(it)) for it in (plan.inputs, plan.outputs))
+        failure, launch = ctypes.c_int64(), launch_on(self.threads)
+        words = {
+            "inputs": ctypes.addressof(inputs),
+            "outputs": ctypes.addressof(outputs),
+            "constants": ctypes.addressof(self._tables[0]),
+            "programs": ctypes.addressof(self._tables[1]),
+            "hosts": ctypes.addressof(self._hosts.table),
+            "arena": memory[0].ctypes.data,
+            "scratch": memory[1].ctypes.data,
+            "threads": self.threads,
+            "launch": launch.function,
+            "pool": launch.pool,
+            "times": 0,
+            "failure": ctypes.addressof(failure),
+        }
+        given = (ctypes.c_uint64 * len(FRAME))(*(words[name] for name in FRAME))
+        return _Frame(given, inputs, outputs, failure, memory)
+
+
+def compile_network(
+    graph: Graph,
+    candidates: Mapping[str, Candidate | None],
+    target: Target,
+    threads: int,
+    names: Mapping[str, str] = MappingProxyType({}),
+    save: Save | None = None,
+) -> CpuNetwork:
+    """Compile a graph for the CPU of this machine.
+
+    Args:
+        graph: The network.
+        candidates: Schedules of its workloads, by digest; those that have none are loops over
+            their axes as they are.
+        target: The CPU.
+        threads: How many the network uses.
+        names: Of the workloads' tasks, by digest.
+        save: Writes what runs elsewhere; None where nothing does.
+
+    Raises:
+        UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks.
+        UnsupportedWorkload: a workload has an element type that is not known.
+        InvalidSchedule: a schedule is of another workload, or cannot be printed; names the task.
+        BuildFailed: LLVM rejects a program; names the task.
+    """
+    NativeBackend().check_measuring(target, threads)
+    plan = plan_of(graph, candidates, target, threads, names)
+    return CpuNetwork(load_plan(plan, target), threads, save)
+
+
+def _address(array: Any) -> int:
+    """Where an array begins: faster than numpy says it, where it may be written to."""
+    if array.flags.writeable and array.size:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    return int(array.ctypes.data)
+
+
+def _aligned_empty(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    """As :func:`~autotune.backends.aligned_empty`, in a third of its time."""
+    memory = np.empty(prod(shape) * kind.itemsize + ALIGNMENT, np.uint8)
+    begin = -_address(memory) % ALIGNMENT
+    found: Array = np.ndarray(shape, kind, memory, begin)
+    return found

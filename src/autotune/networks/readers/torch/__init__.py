@@ -1,0 +1,20 @@
+"""Models of torch as graphs.
+
+torch_network.py    :func:`read_torch`, without torch until it is called
+program.py          modules and files as exported programs, their inputs
+program_file.py     ``.pt2`` files
+mutations.py        operators that write into operands
+tensors.py          tensors and types
+call.py             one call of an operator
+random_operators.py operators that draw random numbers
+expansion.py        operators that torch says in terms of others
+operators           what operators compute
+reader.py           from nodes to values
+network.py          inputs of fixed shapes, and a graph
+"""
+
+from __future__ import annotations
+
+from autotune.networks.readers.torch.torch_network import TorchNetwork, read_torch
+
+__all__ = ["TorchNetwork", "read_torch"]

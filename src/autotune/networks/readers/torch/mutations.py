@@ -1,0 +1,106 @@
+"""Operators that write into their operands, where that can be read as it is.
+
+One that writes into what another has just computed, and that nobody has seen through a view, is
+one that computes something new. All else is left to torch, which takes as long as exporting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+__all__ = ["is_plain", "writes"]
+
+# Operators made of others that return no operand, and no view of one.
+_FRESH = ("linear", "matmul", "softmax", "log_softmax", "silu", "layer_norm", "group_norm")
+_FRESH += ("batch_norm", "instance_norm", "einsum", "conv1d", "conv2d", "conv3d")
+_FRESH += ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "max_pool1d")
+_FRESH += ("max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d")
+_FRESH += ("adaptive_avg_pool3d", "scaled_dot_product_attention", "embedding_bag")
+
+
+def is_plain(module: GraphModule) -> bool:
+    """Tell if what a module writes can be read as new values."""
+    graphs = [it.graph for it in module.modules() if isinstance(it, GraphModule)]
+    nodes = [node for graph in graphs for node in graph.nodes]
+    if any(map(_updates_statistics, nodes)):
+        return False
+    written = [node for node in nodes if writes(node)]
+    if len(graphs) > 1 and written:
+        return False
+    order = {node: at for at, node in enumerate(nodes)}
+    return all(_is_local(node, order) for node in written)
+
+
+def writes(node: Node) -> bool:
+    """Tell if a node writes into an operand."""
+    return _any_argument(node, lambda it: it.alias_info is not None and it.alias_info.is_write)
+
+
+def _any_argument(node: Node, test: Callable[[Any], bool]) -> bool:
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(map(test, target._schema.arguments))
+
+
+def _is_local(node: Node, order: Mapping[Node, int]) -> bool:
+    """Tell if a node writes into its first operand only, which is another's own result."""
+    target: Any = node.target
+    written = [
+        at
+        for at, it in enumerate(target._schema.arguments)
+        if it.alias_info is not None and it.alias_info.is_write
+    ]
+    if written != [0]:
+        return False
+    first = node.args[0] if node.args else None
+    if not isinstance(first, Node) or not _has_own_type(node, first):
+        return False
+    same = {node}
+    while writes(first):
+        same.add(first)
+        first = first.args[0]  # type: ignore[assignment]
+        if not isinstance(first, Node):
+            return False
+    same.add(first)
+    return _is_fresh(first) and not _is_seen(same, node, order)
+
+
+def _updates_statistics(node: Node) -> bool:
+    """Tell if a node is a norm that keeps statistics, which its schema does not say."""
+    name = getattr(node.target, "__name__", "").split(".")[0]
+    if node.op != "call_function" or name not in ("batch_norm", "instance_norm"):
+        return False
+    return node.args[3] is not None and bool(node.args[5])
+
+
+def _has_own_type(node: Node, operand: Node) -> bool:
+    """Tell if a result has the shape and type of the operand that it is written into."""
+    new, old = node.meta.get("val"), operand.meta.get("val")
+    both = isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor)
+    return both and (new.shape, new.dtype) == (old.shape, old.dtype)
+
+
+def _is_fresh(node: Node) -> bool:
+    target: Any = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return False
+    if any(
+        it.alias_info is not None for it in (*target._schema.arguments, *target._schema.returns)
+    ):
+        return False
+    name = target._schema.name.split("::")[-1]
+    return name in _FRESH or not target._can_decompose()
+
+
+def _is_seen(same: set[Node], writer: Node, order: Mapping[Node, int]) -> bool:
+    """Tell if something that may be a view of an operand is made before it is written."""
+    return any(
+        order[user] < order[writer] and user not in same and not _is_fresh(user)
+        for node in same
+        for user in node.users
+    )

@@ -1,0 +1,229 @@
+"""From a model of torch and what a person says of its inputs to a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+
+from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
+from autotune.networks.arrays import as_numpy
+from autotune.networks.asked_inputs import AskedInputs, FixedInputs
+from autotune.networks.fixed_inputs import fix_inputs
+from autotune.networks.graph import Graph, Value, constant, input_value
+from autotune.networks.readers.torch.mutations import is_plain
+from autotune.networks.readers.torch.program import (
+    arguments,
+    declared,
+    example_tensors,
+    exported,
+    for_shapes,
+    input_names,
+    is_input,
+    on_cpu,
+)
+from autotune.networks.readers.torch.program_file import open_program, quiet_torch
+from autotune.networks.readers.torch.reader import GraphReader
+from autotune.networks.readers.torch.tensors import as_tensor, plain_array, stored_value, type_name
+from autotune.networks.readers.torch.torch_network import Array, TorchNetwork
+
+__all__ = ["read"]
+
+
+def read(source: object, examples: Sequence[object] | None, asked: AskedInputs) -> TorchNetwork:
+    """As :func:`~autotune.networks.readers.torch.read_torch`."""
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        return _read(open_program(path), examples, path.stem, asked)
+    if isinstance(source, torch.export.ExportedProgram):
+        return _read(source, examples, "network", asked)
+    if not isinstance(source, torch.nn.Module):
+        raise InvalidValueError(
+            "a model of torch is a module, an exported program or the path of a .pt2 file, not "
+            f"{type(source).__name__}"
+        )
+    if examples is None:
+        raise InvalidValueError("a torch module needs example inputs: it is traced with them")
+    program, given = exported(source, examples)
+    return _read(program, given, type(source).__name__, asked)
+
+
+def _read(
+    program: Any, examples: Sequence[object] | None, name: str, asked: AskedInputs
+) -> TorchNetwork:
+    program = on_cpu(program)
+    given = None if examples is None else example_tensors(examples)
+    fixed = fix_inputs(declared(program), asked, given, name)
+    program = for_shapes(program, fixed, name)
+    plain = _functional(program, name)
+    held = _held(plain)
+    state = {it: held[it] for it in _written_state(plain)}
+    inputs = _inputs(plain, fixed, state)
+    try:
+        found = GraphReader(plain.graph_module).outputs(
+            [_given(it, inputs, held) for it in plain.graph_signature.input_specs]
+        )
+    except (InvalidValueError, UnsupportedWorkload) as error:
+        raise type(error)(f"{name}: {error}") from error
+    outputs, writes = _outputs(plain, found, name)
+    kept = [it for it in inputs.values() if it.constant is None]
+    return TorchNetwork(
+        name=name,
+        graph=Graph(tuple(kept), outputs),
+        fixed=fixed,
+        writes=writes,
+        state={it: plain_array(tensor) for it, tensor in state.items()},
+        strides=_strides(plain, len(outputs)),
+        reference=_Reference(program, writes, fixed.constants, state),
+    )
+
+
+def _functional(program: Any, name: str) -> Any:
+    """A program that writes into nothing: what it would write is among its outputs.
+
+    Raises:
+        UnsupportedWorkload: torch cannot say it so.
+    """
+    if is_plain(program.graph_module):
+        return program
+    try:
+        with quiet_torch():
+            return program.run_decompositions({})
+    except Exception as error:  # whatever torch meets
+        raise UnsupportedWorkload(
+            f"{name}: torch cannot take apart what the model writes: {one_line(str(error))}; "
+            "export it again"
+        ) from error
+
+
+def _held(program: Any) -> dict[str, torch.Tensor]:
+    """Weights, buffers and constants by name."""
+    found = {**program.state_dict, **program.constants}
+    return {name: it for name, it in found.items() if isinstance(it, torch.Tensor)}
+
+
+def _written_state(program: Any) -> list[str]:
+    """Names of what a program holds and writes."""
+    kinds = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
+    specs = program.graph_signature.output_specs
+    return [str(it.target) for it in specs if it.kind.name in kinds]
+
+
+def _inputs(
+    program: Any, fixed: FixedInputs, state: Mapping[str, torch.Tensor]
+) -> dict[str, Value]:
+    """What the caller gives, by name: inputs, those that are the same in every call, the state."""
+    dtypes = {it.name: it.dtype for it in declared(program)}
+    found: dict[str, Value] = {}
+    for name in input_names(program):
+        if name in fixed.constants:
+            held = plain_array(as_tensor(fixed.constants[name]))
+            found[name] = constant(held, dtypes[name], name)
+        else:
+            found[name] = input_value(name, fixed.shapes[name], dtypes[name])
+    for name, tensor in state.items():
+        found[name] = input_value(name, tuple(tensor.shape), type_name(tensor.dtype))
+    return found
+
+
+def _given(spec: Any, inputs: Mapping[str, Value], held: Mapping[str, torch.Tensor]) -> Any:
+    """What a placeholder of a program stands for."""
+    if is_input(spec):
+        return inputs[spec.arg.name]
+    if spec.kind.name == "USER_INPUT":
+        return getattr(spec.arg, "value", None)
+    target = str(spec.target)
+    if target in inputs:
+        return inputs[target]
+    if target not in held:
+        raise UnsupportedWorkload(f"{target!r}, which the model holds, is no tensor")
+    return stored_value(held[target], target)
+
+
+def _outputs(
+    program: Any, found: Sequence[Any], name: str
+) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """Tensors that a program returns, what it writes before all others; and names of that."""
+    specs = program.graph_signature.output_specs
+    pairs = list(zip(specs, found, strict=True))
+    written = [(it, value) for it, value in pairs if it.kind.name.endswith("_MUTATION")]
+    returned = [(it, value) for it, value in pairs if it.kind.name == "USER_OUTPUT"]
+    names = _output_names(program, len(returned))
+    outputs: dict[str, Value] = {}
+    for spec, value in written:
+        outputs[f"{spec.target} (written)"] = value
+    for (spec, value), path in zip(returned, names, strict=True):
+        if isinstance(value, Value):
+            outputs[_free(path or str(spec.arg.name), outputs)] = value
+    if not outputs:
+        raise UnsupportedWorkload(f"{name} returns no tensor: there is nothing to compute")
+    return outputs, tuple(str(spec.target) for spec, _ in written)
+
+
+def _free(name: str, taken: Mapping[str, object]) -> str:
+    """A name that nothing has yet."""
+    number, found = 1, name
+    while found in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found
+
+
+def _output_names(program: Any, count: int) -> list[str]:
+    """Where outputs are in what a model returns, of those with names; else ""."""
+    form = program.call_spec.out_spec
+    if form is None or form.num_leaves != count:
+        return [""] * count
+    leaves, _ = tree_flatten_with_path(tree_unflatten([*range(count)], form))
+    found = [keystr(path) for path, _ in leaves]
+    has_names = any("'" in it or "." in it for it in found)
+    return [it.lstrip(".") for it in found] if has_names else [""] * count
+
+
+def _strides(program: Any, count: int) -> tuple[tuple[int, ...], ...]:
+    """Steps in memory of the outputs, as torch has them."""
+    output = next(iter(program.graph.find_nodes(op="output")))
+    values = [getattr(it, "meta", {}).get("val") for it in output.args[0]]
+    found = [tuple(it.stride()) for it in values if isinstance(it, torch.Tensor)]
+    return tuple(found) if len(found) == count else ()
+
+
+class _Reference:
+    """The model in torch, on numpy arrays: what it writes, and what it returns."""
+
+    def __init__(
+        self,
+        program: Any,
+        writes: Sequence[str],
+        constants: Mapping[str, Array],
+        state: Mapping[str, torch.Tensor],
+    ) -> None:
+        self._program, self._constants, self._state = program, constants, state
+        self._names = input_names(program)
+        self._writes = writes
+
+    @cached_property
+    def _module(self) -> Callable[..., Any]:
+        module: Callable[..., Any] = self._program.module()
+        return module
+
+    def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Arrays of what it writes and returns, for its inputs and then its state."""
+        left = iter(inputs)
+        arrays = [
+            self._constants[it] if it in self._constants else next(left) for it in self._names
+        ]
+        tensors = dict(zip(self._names, map(as_tensor, arrays), strict=True))
+        module: Any = self._module
+        held = dict(module.named_parameters()) | dict(module.named_buffers())
+        with torch.no_grad(), quiet_torch():
+            for name in self._state:
+                held[name].copy_(as_tensor(next(left)))
+            positional, named = arguments(self._program, list(tensors.values()))
+            found = module(*positional, **named)
+        written = [tensors.get(it, held.get(it)) for it in self._writes]
+        leaves = [it for it in (*written, *tree_leaves(found)) if hasattr(it, "shape")]
+        return tuple(as_numpy(it) for it in leaves)

@@ -1,0 +1,159 @@
+"""Products of matrices, and attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autotune.errors import UnsupportedWorkload
+from autotune.networks.graph import (
+    Value,
+    binary,
+    broadcast,
+    cast,
+    constant,
+    einsum,
+    elementwise,
+    matmul,
+    reduce,
+    reshape,
+    select,
+    softmax,
+    transpose,
+)
+from autotune.networks.readers.torch.call import Call, Operator
+from autotune.networks.readers.torch.operators.operands import is_float, number, wide
+
+__all__ = ["PRODUCTS"]
+
+
+def _product(left: Value, right: Value) -> Value:
+    if left.dtype == "bool":
+        found = matmul(cast(left, "uint8"), cast(right, "uint8"), "int32")
+        return elementwise(lambda it: it.differs(0), found, dtype="bool")
+    return matmul(left, right)
+
+
+def _matmul(call: Call) -> Value:
+    left, right = list(call.arguments.values())[:2]
+    return reshape(_product(left, right), call.shape)
+
+
+def _scaled(x: Value, factor: float) -> Value:
+    return x if factor == 1 else binary("mul", x, number(factor, x.dtype))
+
+
+def _added(call: Call, left: Value, right: Value) -> Value:
+    """A product added to what is there, each times a number."""
+    alpha, beta = call.get("alpha", 1), call.get("beta", 1)
+    dtype = call.dtype
+    # Halves are rounded once, when the sum is known.
+    total = wide(dtype) if is_float(dtype) and (alpha != 1 or beta not in (0, 1)) else dtype
+    found = _scaled(matmul(left, right, total), alpha)
+    if beta != 0:
+        found = binary("add", found, _scaled(cast(call["self"], total), beta))
+    return reshape(cast(found, dtype), call.shape)
+
+
+def _addmm(call: Call) -> Value:
+    left, right = list(call.arguments.values())[1:3]
+    if left.dtype == "bool":
+        raise UnsupportedWorkload("products of truths are not supported")
+    return _added(call, left, right)
+
+
+def _addbmm(call: Call) -> Value:
+    left, right = call["batch1"], call["batch2"]
+    b, n, k = left.shape
+    rows = reshape(transpose(left, (1, 0, 2)), (n, b * k))
+    return _added(call, rows, reshape(right, (b * k, right.shape[2])))
+
+
+def _addr(call: Call) -> Value:
+    return _added(call, reshape(call["vec1"], (-1, 1)), reshape(call["vec2"], (1, -1)))
+
+
+def _linear(call: Call) -> Value:
+    x, weight, bias = call.x, call["weight"], call.get("bias")
+    found = matmul(x, transpose(weight) if weight.rank == 2 else weight)
+    found = found if bias is None else binary("add", found, bias)
+    return reshape(found, call.shape)
+
+
+def _outer(call: Call) -> Value:
+    left, right = list(call.arguments.values())[:2]
+    return binary("mul", reshape(left, (-1, 1)), reshape(right, (1, -1)))
+
+
+def _einsum(call: Call) -> Value:
+    return reshape(einsum(call["equation"], *call["tensors"]), call.shape)
+
+
+def _attention(call: Call) -> Any:
+    """``softmax(q k' scale + mask) v``; rows that a mask leaves nothing of are 0."""
+    q, k, v = (call[it] for it in ("query", "key", "value"))
+    mask = call.get("attn_mask")
+    if k.rank > 2 and k.shape[-3] != q.shape[-3]:
+        repeats = q.shape[-3] // k.shape[-3]
+        k, v = (_repeated(it, repeats) for it in (k, v))
+    scale = call.get("scale") or 1 / math.sqrt(q.shape[-1])
+    total = wide(q.dtype)
+    order = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
+    scores = binary("mul", matmul(q, transpose(k, order), total), float(scale))
+    if call.get("is_causal", False):
+        rows, columns = (np.arange(extent) for extent in scores.shape[-2:])
+        seen = constant(columns[None, :] <= rows[:, None])
+        scores = select(seen, scores, -math.inf)
+    if mask is not None:
+        if mask.dtype == "bool":
+            scores = select(mask, scores, -math.inf)
+        else:
+            scores = binary("add", scores, cast(mask, total))
+    shares = softmax(scores, -1)
+    if mask is not None and not _leaves_some(mask):
+        nothing = elementwise(
+            lambda it: it.equals(-math.inf), reduce("max", scores, [-1]), dtype="bool"
+        )
+        shares = select(nothing, 0, shares)
+    found = reshape(matmul(cast(shares, q.dtype), v), call.shape)
+    return found if call.kind == "scaled_dot_product_attention" else [found]
+
+
+def _leaves_some(mask: Value) -> bool:
+    """Tell if a mask is known to leave something of every row."""
+    if mask.constant is None:
+        return False
+    if mask.dtype == "bool":
+        return bool(mask.constant.any(-1).all())
+    if mask.dtype == "bfloat16":
+        # The bits of minus infinity.
+        return bool((mask.constant != 0xFF80).any(-1).all())
+    return bool((mask.constant != -np.inf).any(-1).all())
+
+
+def _repeated(x: Value, repeats: int) -> Value:
+    """Heads that several queries share, once for each."""
+    shape = (*x.shape[:-3], x.shape[-3], repeats, *x.shape[-2:])
+    apart = broadcast(reshape(x, (*x.shape[:-2], 1, *x.shape[-2:])), shape)
+    return reshape(apart, (*x.shape[:-3], x.shape[-3] * repeats, *x.shape[-2:]))
+
+
+PRODUCTS: Mapping[str, Operator] = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "vdot"), _matmul),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _addmm),
+    "addbmm": _addbmm,
+    "addr": _addr,
+    "linear": _linear,
+    **dict.fromkeys(("outer", "ger"), _outer),
+    "einsum": _einsum,
+    **dict.fromkeys(
+        (
+            "scaled_dot_product_attention",
+            "_scaled_dot_product_flash_attention_for_cpu",
+        ),
+        _attention,
+    ),
+}

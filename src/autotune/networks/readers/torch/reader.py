@@ -1,0 +1,256 @@
+"""From the nodes of torch's graphs to values of a graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch.fx import Graph, GraphModule, Node
+
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
+from autotune.networks.graph import Value
+from autotune.networks.readers.torch.call import Call, Item, Result
+from autotune.networks.readers.torch.expansion import expanded
+from autotune.networks.readers.torch.operators import OPERATORS
+from autotune.networks.readers.torch.operators.control_flow import HIGHER_ORDER
+from autotune.networks.readers.torch.random_operators import draws
+from autotune.networks.readers.torch.tensors import stored_value, type_name
+
+__all__ = ["GraphReader", "described"]
+
+# Operators that say something about their arguments, and compute nothing.
+_SAYS = ("_assert_", "sym_constrain_range")
+_MOST_EXPANSIONS = 12
+
+
+@frozen(eq=False)
+class GraphReader:
+    """Reads the graph of a module of ``torch.fx``, and those inside it.
+
+    Attributes:
+        module: The module.
+        depth: How many operators expanded into one another led here.
+    """
+
+    module: GraphModule
+    depth: int = 0
+    _items: dict[Node, Item] = field(factory=dict, init=False)
+    _aliases: dict[Node, Node] = field(factory=dict, init=False)
+
+    def outputs(self, inputs: Sequence[Item]) -> Item:
+        """What the graph returns, in the form in which it does.
+
+        Args:
+            inputs: What its placeholders are, in order.
+
+        Raises:
+            UnsupportedWorkload: a node cannot be read; names it.
+            InvalidValueError: a constant is not what a node may get.
+        """
+        left = iter(inputs)
+        needed = _needed(self.module.graph)
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                self._items[node] = next(left)
+            elif node.op == "output":
+                return self._read(node.args[0])
+            elif node in needed:
+                self._items[node] = self._result(node)
+        raise InvalidValueError("a graph returns nothing")
+
+    def _result(self, node: Node) -> Item:
+        try:
+            found = self._computed(node)
+        except (InvalidValueError, UnsupportedWorkload) as error:
+            raise type(error)(f"{described(node)}: {error}") from error
+        except AutotuneError as error:
+            raise UnsupportedWorkload(f"{described(node)}: {error}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise UnsupportedWorkload(
+                f"{described(node)}: this form of it is not supported ({one_line(str(error))})"
+            ) from error
+        return found.named(node.name) if isinstance(found, Value) else found
+
+    def _computed(self, node: Node) -> Item:
+        if node.op == "get_attr":
+            return self._attribute(str(node.target))
+        if node.op != "call_function":
+            raise UnsupportedWorkload(f"nodes of kind {node.op} are not supported")
+        args, kwargs = self._read(node.args), self._read(node.kwargs)
+        if isinstance(node.target, torch._ops.OpOverload):
+            return self._called(node, args, kwargs)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return self._of_graphs(node, args, kwargs)
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        if any(isinstance(it, Value) for it in args):
+            raise UnsupportedWorkload("it computes a number from a tensor")
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    def _attribute(self, path: str) -> Item:
+        owner, _, name = path.rpartition(".")
+        held = getattr(self.module.get_submodule(owner), name)
+        return stored_value(held, name) if isinstance(held, torch.Tensor) else held
+
+    def _read(self, item: Any) -> Any:
+        """What an argument of a node stands for."""
+        if isinstance(item, Node):
+            return self._items[self._root(item)]
+        if isinstance(item, (list, tuple)):
+            return [self._read(it) for it in item]
+        if isinstance(item, dict):
+            return {key: self._read(it) for key, it in item.items()}
+        if isinstance(item, slice):
+            return slice(*(self._read(it) for it in (item.start, item.stop, item.step)))
+        return item
+
+    def _root(self, node: Node) -> Node:
+        while node in self._aliases:
+            node = self._aliases[node]
+        return node
+
+    def _called(self, node: Node, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Item:
+        target: Any = node.target
+        name = target._schema.name.split("::")[-1]
+        if any(map(name.startswith, _SAYS)):
+            return None
+        if draws(node):
+            raise UnsupportedWorkload(
+                "it draws random numbers, and a network computes the same in every call; call "
+                "eval() on the model, or let it take them as an input"
+            )
+        call = _call(node, name, args, kwargs)
+        found = self._operator(call, node)
+        if isinstance(found, Value) or found is None:
+            _check(found, call)
+        written = _written(node)
+        if written is not None:
+            self._items[self._root(written)] = found
+            self._aliases[node] = written
+        return found
+
+    def _operator(self, call: Call, node: Node) -> Item:
+        functional = call.kind
+        if functional not in OPERATORS and _written(node) is not None:
+            functional = functional.removesuffix("_")
+        if functional in OPERATORS and node.target.namespace == "aten":  # type: ignore[union-attr]
+            return OPERATORS[functional](call if functional == call.kind else _renamed(call))
+        if self.depth >= _MOST_EXPANSIONS:
+            raise UnsupportedWorkload("the operator is not supported")
+        body = expanded(node.target, _examples(node.args), _examples(node.kwargs))
+        given = _leaves((self._read(node.args), self._read(node.kwargs)))
+        values = [it for it in given if isinstance(it, Value)]
+        return GraphReader(body, self.depth + 1).outputs(values)
+
+    def _of_graphs(self, node: Node, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Item:
+        name = getattr(node.target, "name", lambda: str(node.target))()
+        if name not in HIGHER_ORDER:
+            raise UnsupportedWorkload("the operator is not supported")
+
+        def run(module: Any, inputs: Sequence[Item]) -> Item:
+            return GraphReader(module, self.depth).outputs(inputs)
+
+        return HIGHER_ORDER[name](run, args, kwargs)
+
+
+def _needed(graph: Graph) -> set[Node]:
+    """The nodes that the output depends on, and those that write."""
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in found or _written(node) is not None:
+            found.add(node)
+            found.update(node.all_input_nodes)
+    return found
+
+
+def _written(node: Node) -> Node | None:
+    """The first operand of a node that writes into it."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    for argument, given in zip(node.target._schema.arguments, node.args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            return given if isinstance(given, Node) else None
+    return None
+
+
+def _call(node: Node, name: str, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Call:
+    target: Any = node.target
+    wanted = target._schema.arguments
+    given = {it.name: it.default_value for it in wanted if it.has_default_value()}
+    ordered = {it.name: value for it, value in zip(wanted, args, strict=False)}
+    found = {**ordered, **kwargs}
+    arguments = {it.name: _plain(found.get(it.name, given.get(it.name))) for it in wanted}
+    results = node.meta.get("val")
+    first = next((it for it in node.all_input_nodes), None)
+    value = None if first is None else first.meta.get("val")
+    strides = tuple(value.stride()) if isinstance(value, torch.Tensor) else ()
+    each = results if isinstance(results, (list, tuple)) else [results]
+    return Call(name, target._overloadname, arguments, tuple(map(_result_of, each)), strides)
+
+
+def _renamed(call: Call) -> Call:
+    """The call of the operator that an operator in place is named after."""
+    name = call.kind.removesuffix("_")
+    return Call(name, call.overload, call.arguments, call.results, call.strides)
+
+
+def _plain(item: Any) -> Any:
+    """An argument without objects of torch."""
+    if isinstance(item, torch.dtype):
+        return type_name(item)
+    if isinstance(item, (list, tuple)):
+        return [_plain(it) for it in item]
+    if isinstance(item, torch.SymInt):
+        raise UnsupportedWorkload("it depends on a number that is known when it runs only")
+    return item
+
+
+def _result_of(value: Any) -> Result | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    for axis in value.shape:
+        if not isinstance(axis, int):
+            raise UnsupportedWorkload(
+                "its result has a shape that depends on data, and a network's are fixed"
+            )
+    return Result(tuple(value.shape), type_name(value.dtype))
+
+
+def _check(found: Value | None, call: Call) -> None:
+    """Compare with what torch says: what differs would be computed as something else."""
+    wanted = call.results[0] if call.results else None
+    if found is None or wanted is None:
+        return
+    if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        raise UnsupportedWorkload(
+            f"this form of it is not supported (it is read as {found.dtype}{list(found.shape)}, "
+            f"and not {wanted.dtype}{list(wanted.shape)})"
+        )
+
+
+def _examples(item: Any) -> Any:
+    """What torch says that arguments are."""
+    return torch.fx.node.map_arg(item, lambda node: node.meta["val"])
+
+
+def _leaves(item: Any) -> Iterator[Any]:
+    if isinstance(item, (list, tuple)):
+        for it in item:
+            yield from _leaves(it)
+    elif isinstance(item, dict):
+        for it in item.values():
+            yield from _leaves(it)
+    else:
+        yield item
+
+
+def described(node: Node) -> str:
+    """A node's name, operator, and the module that it is in."""
+    name = getattr(node.target, "__name__", str(node.target))
+    stack = node.meta.get("nn_module_stack") or {}
+    path = [path for path, _ in stack.values() if path][-1:]
+    inside = f" in {path[0]!r}" if path else ""
+    return f"node {node.name!r} ({name}{inside})"

@@ -1,0 +1,176 @@
+"""Which operations become one workload, and what it looks like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.backends.native import NativeBackend
+from autotune.ir.workloads import Workload, softmax
+from autotune.networks import graph as ops
+from autotune.networks.graph import Graph, Value, Window, constant, evaluate, input_value
+from autotune.networks.passes.fuse import fuse
+from autotune.networks.passes.views import views
+from autotune.spaces import SketchSpace
+from tests.support.random_graphs import MACHINE, check_equal, labels, weights
+
+
+def _fused(*outputs: Value, inputs: tuple[Value, ...]) -> Graph:
+    named = {f"out{number}": value for number, value in enumerate(outputs)}
+    return check_equal(Graph(inputs, named), views, fuse)
+
+
+def _workloads(graph: Graph) -> list[Workload]:
+    return [it.operation for it in graph.nodes if isinstance(it.operation, Workload)]
+
+
+def _image(channels: int = 8, name: str = "x") -> Value:
+    return input_value(name, (1, channels, 6, 6), "float32")
+
+
+def _convolved(x: Value, channels: int = 8) -> Value:
+    kernel = weights(channels, x.shape[1], 3, 3)
+    y = ops.convolution(x, kernel, Window.of([3, 3], low=[1, 1]))
+    return ops.binary("add", y, weights(channels, 1, 1, seed=1))
+
+
+def test_a_residual_block_is_two_workloads() -> None:
+    x = _image()
+    first = ops.clamp(_convolved(x), 0)
+    second = ops.clamp(ops.binary("add", _convolved(first), x), 0)
+    graph = _fused(second, inputs=(x,))
+    assert labels(graph) == ["convolution+add+clamp", "convolution+add+add+clamp"]
+    assert [it.name for it in _workloads(graph)[1].stages] == ["p", "y", "y1", "y2", "y3"]
+
+
+def test_what_is_returned_as_well_is_kept() -> None:
+    x = _image()
+    y = _convolved(x)
+    graph = _fused(y, ops.unary("tanh", y), inputs=(x,))
+    assert labels(graph) == ["convolution+add", "tanh"]
+
+
+def test_of_two_convolutions_one_gets_their_sum() -> None:
+    x = _image()
+    total = ops.binary("add", _convolved(x), _convolved(ops.unary("abs", x)))
+    graph = _fused(total, inputs=(x,))
+    assert sorted(labels(graph)) == ["abs", "convolution+add", "convolution+add+add"]
+
+
+def test_an_activation_of_two_reads_is_one_stage_behind_a_product() -> None:
+    x = input_value("x", (8, 6), "float32")
+    y = ops.binary("add", ops.matmul(x, weights(6, 4)), weights(4))
+    silu = ops.binary("mul", ops.unary("sigmoid", y), y)
+    graph = _fused(ops.binary("mul", silu, 0.5), inputs=(x,))
+    (workload,) = _workloads(graph)
+    assert [it.reads for it in workload.stages] == [("x0", "x1"), ("y", "x2"), ("y1",)]
+
+
+def test_normalised_rows_are_one_workload() -> None:
+    x = input_value("x", (1, 4, 16), "float32")
+    normal = ops.normalized(ops.binary("add", x, weights(16)), [-1], 1e-5)
+    scaled = ops.binary("add", ops.binary("mul", normal, weights(16)), weights(16, seed=1))
+    assert len(_workloads(_fused(scaled, inputs=(x,)))) == 1
+
+
+def test_a_softmax_is_the_built_in_one_and_takes_its_mask() -> None:
+    x, mask = input_value("x", (8, 16), "float32"), input_value("m", (16,), "float32")
+    alone = _fused(ops.softmax(x, -1), inputs=(x,))
+    assert _workloads(alone)[0].digest == softmax(m=8, n=16).digest
+    masked = ops.softmax(ops.binary("add", ops.binary("mul", x, 0.5), mask), -1)
+    assert labels(_fused(masked, inputs=(x, mask))) == ["mul+add+softmax"]
+
+
+def test_a_mean_reads_what_is_computed_inside_of_it() -> None:
+    x = input_value("x", (4, 16), "float32")
+    graph = _fused(ops.mean(ops.unary("abs", x), [1], keepdims=False), inputs=(x,))
+    assert labels(graph) == ["abs+add+div"]
+
+
+def test_windows_that_overlap_do_not_compute_again_what_they_read() -> None:
+    x = _image()
+    pooled = ops.window_reduce("max", ops.unary("tanh", x), Window.of([3, 3]))
+    assert labels(_fused(pooled, inputs=(x,))) == ["tanh", "window"]
+
+
+def test_a_permutation_is_where_its_reader_reads() -> None:
+    x = input_value("x", (4, 6), "float32")
+    turned = ops.binary("add", ops.transpose(x), 1.0)
+    (workload,) = _workloads(_fused(turned, inputs=(x,)))
+    assert len(workload.stages) == 1 and workload.stages[0].reads == ("x0",)
+
+
+def test_what_is_expensive_is_not_computed_for_each_element_of_a_broadcast() -> None:
+    x, row = input_value("x", (4, 6), "float32"), input_value("r", (6,), "float32")
+    graph = _fused(ops.binary("mul", x, ops.unary("exp", row)), inputs=(x, row))
+    assert labels(graph) == ["exp", "mul"]
+
+
+def test_indices_that_are_checked_are_computed_before() -> None:
+    table, at = input_value("t", (9, 4), "float32"), input_value("i", (3,), "int64")
+    taken = ops.take(table, ops.binary("add", at, 1), 0)
+    graph = _fused(ops.unary("abs", taken), inputs=(table, at))
+    assert labels(graph) == ["add", "take+abs"]
+    (requirement,) = graph.nodes[1].requirements
+    assert graph.nodes[1].operands[requirement.operand].node is graph.nodes[0]
+
+
+def test_bodies_of_loops_are_fused() -> None:
+    x, start = input_value("x", (4, 2), "float32"), input_value("s", (2,), "float32")
+
+    def step(
+        states: list[Value], slices: list[Value], fixed: list[Value]
+    ) -> tuple[list[Value], list[Value]]:
+        found = ops.unary("tanh", ops.binary("add", states[0], slices[0]))
+        return [found], []
+
+    states, _ = ops.loop(step, 4, [start], [x])
+    graph = _fused(states[0], inputs=(x, start))
+    assert [*map(str, graph.nodes[0].operation.body.nodes)]  # type: ignore[union-attr]
+    assert labels(graph.nodes[0].operation.body) == ["add+tanh"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "residual"])
+def test_spaces_have_the_structures_of_the_reduction_alone(activation: str) -> None:
+    x, other = _image(16), _image(16, "other")
+    y = _convolved(x, 16)
+    behind = {
+        "relu": lambda: ops.clamp(y, 0),
+        "silu": lambda: ops.binary("mul", y, ops.unary("sigmoid", y)),
+        "residual": lambda: ops.clamp(ops.binary("add", y, other), 0),
+    }
+    (workload,) = _workloads(_fused(behind[activation](), inputs=(x, other)))
+    convolution = y.node.operands[0].node.operation  # type: ignore[union-attr]
+    assert isinstance(convolution, Workload)
+    assert _structures(workload) == _structures(convolution)
+
+
+def _structures(workload: Workload) -> list[str]:
+    limits = NativeBackend().limits(MACHINE)
+    return [it.name for it in SketchSpace(workload, MACHINE, limits).sketches()]
+
+
+def test_constants_stay_marked() -> None:
+    x = _image()
+    (workload,) = _workloads(_fused(_convolved(x), inputs=(x,)))
+    assert [it.constant for it in workload.inputs] == [False, True, True]
+
+
+def test_equal_blocks_are_equal_workloads() -> None:
+    x = _image()
+    first = ops.clamp(_convolved(x), 0)
+    second = ops.clamp(_convolved(first), 0)
+    one, other = _workloads(_fused(second, inputs=(x,)))
+    assert one.digest == other.digest and one.spelling == other.spelling
+
+
+def test_numbers_are_read_once_from_where_two_operations_read_them() -> None:
+    x, shared = input_value("x", (4, 6), "float32"), weights(6)
+    y = ops.binary("mul", ops.binary("add", x, shared), shared)
+    (node,) = _fused(y, inputs=(x,)).nodes
+    assert len(node.operands) == 2
+    given = {"x": np.ones((4, 6), np.float32)}
+    expected = (1 + np.asarray(shared.constant)) * np.asarray(shared.constant)
+    graph = Graph((x,), {"y": y})
+    assert np.allclose(evaluate(fuse(graph, MACHINE)[0], given)["y"][0], expected)
+    assert constant(1.0).rank == 0

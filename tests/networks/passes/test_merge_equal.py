@@ -1,0 +1,61 @@
+"""Equal nodes are one, and what is not equal stays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotune.networks import graph as ops
+from autotune.networks.graph import Graph, Value, constant, input_value
+from autotune.networks.passes.merge_equal import merge_equal
+from tests.support.random_graphs import MACHINE, check_equal, labels, weights
+
+X = input_value("x", (4, 6), "float32")
+
+
+def _merged(*outputs: Value) -> list[str]:
+    named = {f"out{number}": value for number, value in enumerate(outputs)}
+    return labels(check_equal(Graph((X,), named), merge_equal))
+
+
+def test_what_is_computed_twice_is_computed_once() -> None:
+    one = ops.unary("tanh", ops.binary("add", X, 1.0))
+    other = ops.unary("tanh", ops.binary("add", X, 1.0))
+    assert _merged(one, other) == ["add", "tanh"]
+
+
+def test_constants_are_equal_that_hold_the_same() -> None:
+    copies = [ops.binary("add", X, constant(np.arange(6, dtype=np.float32))) for _ in range(2)]
+    assert _merged(*copies) == ["add"]
+    others = [ops.binary("add", X, weights(6, seed=seed)) for seed in (0, 1)]
+    assert _merged(*others) == ["add", "add"]
+
+
+def test_zeros_of_other_signs_and_other_numbers_are_not_equal() -> None:
+    assert len(_merged(ops.binary("mul", X, 0.0), ops.binary("mul", X, -0.0))) == 2
+    zeros = [constant(np.full(6, sign, np.float32)) for sign in (0.0, -0.0)]
+    assert len(_merged(*(ops.binary("mul", X, it) for it in zeros))) == 2
+
+
+def test_views_are_equal_by_shape() -> None:
+    found = [ops.reshape(X, shape) for shape in ((24,), (24,), (2, 12))]
+    assert _merged(*found) == ["reshape", "reshape"]
+
+
+def test_bodies_of_loops_are_graphs_of_their_own() -> None:
+    def step(
+        states: list[Value], slices: list[Value], fixed: list[Value]
+    ) -> tuple[list[Value], list[Value]]:
+        twice = [ops.binary("add", states[0], slices[0]) for _ in range(2)]
+        return [ops.binary("mul", *twice)], []
+
+    start = input_value("s", (6,), "float32")
+    both = [ops.loop(step, 4, [start], [X])[0][0] for _ in range(2)]
+    graph = Graph((X, start), {"a": both[0], "b": both[1]})
+    changed = check_equal(graph, merge_equal)
+    bodies = [it.operation.body for it in changed.nodes]  # type: ignore[union-attr]
+    assert [labels(it) for it in bodies] == [["add", "mul"]] * 2
+
+
+def test_a_graph_without_equal_nodes_is_the_same_object() -> None:
+    graph = Graph((X,), {"y": ops.unary("tanh", X)})
+    assert merge_equal(graph, MACHINE) == (graph, "")

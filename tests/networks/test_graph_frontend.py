@@ -1,0 +1,197 @@
+"""Models of ONNX through the core's own frontend, from a file to a network that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from autotune.backends import InvalidSchedule
+from autotune.errors import UnsupportedTarget
+from autotune.networks import AskedInputs, Frontend, LoadOptions
+from autotune.networks.frontend import NetworkProgram
+from autotune.networks.graph_frontend import GraphFrontend
+from autotune.networks.running import WrongOutputs, check_network
+from autotune.networks.source import Source as Given
+from autotune.networks.source import find_frontend
+from autotune.sketches import UNTUNED, Candidate, baseline_candidate
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.targets import detect_cpu, preset
+from autotune.testing.frontend_suite import FrontendSuite, Source
+from tests.support.onnx_models import graph_of, model_of
+
+node = helper.make_node
+RNG = np.random.default_rng(0)
+
+
+def _weights(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def small_model() -> Any:
+    """A convolution, and two products that are equal."""
+    nodes = [
+        node("Conv", ["x", "filters"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("Reshape", ["r", "rows"], ["m"]),
+        node("MatMul", ["m", "w0"], ["h"]),
+        node("MatMul", ["h", "w1"], ["y"]),
+    ]
+    constants = {
+        "filters": _weights(8, 3, 3, 3),
+        "rows": np.array([8, 64]),
+        "w0": _weights(64, 64),
+        "w1": _weights(64, 64),
+    }
+    shapes = {"x": ("float32", (1, 3, 8, 8))}
+    return model_of(nodes, shapes, {"y": ("float32", (8, 64))}, constants)
+
+
+class TestGraph(FrontendSuite):
+    @pytest.fixture
+    def frontend(self) -> Frontend:
+        return GraphFrontend()
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Source:
+        path = tmp_path / "small.onnx"
+        onnx.save(small_model(), path)
+        return path, None
+
+
+def _loaded(model: Any, **asked: Any) -> NetworkProgram:
+    options = LoadOptions(detect_cpu(), 1, asked=AskedInputs(inputs=asked))
+    return GraphFrontend().load(model, None, options)
+
+
+def test_equal_workloads_are_one_task_and_steps_of_loops_count_each_time() -> None:
+    tasks = {it.name: it.occurrences for it in _loaded(small_model()).tasks}
+    assert tasks == {"conv2d_3x3_relu": 1, "matmul": 2}
+    body = graph_of(
+        [
+            node("MatMul", ["s", "w"], ["p"]),
+            node("Tanh", ["p"], ["s_next"]),
+            node("Identity", ["go"], ["go_on"]),
+        ],
+        {"i": ("int64", ()), "go": ("bool", ()), "s": ("float32", (4, 4))},
+        {"go_on": ("bool", ()), "s_next": ("float32", (4, 4))},
+    )
+    loop = model_of(
+        [node("Loop", ["trips", "yes", "x"], ["y"], body=body)],
+        {"x": ("float32", (4, 4))},
+        {"y": ("float32", (4, 4))},
+        {"w": _weights(4, 4), "trips": np.int64(7), "yes": np.bool_(True)},
+    )
+    assert [it.occurrences for it in _loaded(loop).tasks] == [7]
+
+
+def _record(candidate: Candidate, backend: str, baseline: str = "") -> Record:
+    machine = detect_cpu()
+    key = MeasureKey(machine.fingerprint, backend, "1", "1", 1, "warm-3")
+    outcome = Outcome("ok", 1e-3, (1e-3,))
+    return Record(
+        "run", 0, candidate, key, machine.to_json(), "trace-1", outcome, 0.0, baseline=baseline
+    )
+
+
+def test_a_schedule_that_only_another_compiler_can_apply_is_refused_by_its_task() -> None:
+    program: Any = _loaded(small_model())
+    task = program.tasks[-1]
+    name = "TVM's default schedule"
+    record = _record(baseline_candidate(task.program, name), "tvm", name)
+    with pytest.raises(InvalidSchedule, match="task 'matmul': record run/.* only backend 'tvm'"):
+        program.build({task.name: record}, detect_cpu(), 1)
+
+
+def test_a_record_of_another_workload_is_refused_by_its_task() -> None:
+    program: Any = _loaded(small_model())
+    first, last = program.tasks[0], program.tasks[-1]
+    record = _record(baseline_candidate(first.program, UNTUNED), "native", UNTUNED)
+    with pytest.raises(InvalidSchedule, match=f"task {last.name!r}: .* 'convolution"):
+        program.build({last.name: record}, detect_cpu(), 1)
+
+
+def test_examples_have_no_zero_among_integers_that_others_are_divided_by() -> None:
+    shape = ("int64", (64,))
+    model = model_of([node("Div", ["x", "z"], ["y"])], {"x": shape, "z": shape}, {"y": shape})
+    program = _loaded(model)
+    assert np.all(program.example_inputs()[1]) and not np.all(program.example_inputs()[0])
+    check_network(program, program.build({}, detect_cpu(), 1))
+
+
+def test_an_input_is_baked_in_and_what_it_is_compared_with_is_given_it() -> None:
+    shape = ("float32", (4, 4))
+    model = model_of(
+        [node("Mul", ["x", "rate"], ["y"])], {"x": shape, "rate": ("float32", ())}, {"y": shape}
+    )
+    program = _loaded(model, rate=3.0)
+    assert [it.name for it in program.inputs] == ["x"]
+    compiled = program.build({}, detect_cpu(), 1)
+    assert check_network(program, compiled)[0].ok
+    x = np.ones((4, 4), np.float32)
+    assert np.all(compiled(x)[0] == 3) and "onnxruntime" in program.yardstick
+
+
+def test_where_the_runtime_lacks_a_type_the_graph_that_was_read_is_the_yardstick() -> None:
+    resize = node("Resize", ["x", "", "s"], ["y"], mode="linear")
+    shapes = {"x": ("float64", (1, 2, 4, 4))}, {"y": ("float64", (1, 2, 8, 8))}
+    model = model_of([resize], *shapes, {"s": np.array([1, 1, 2, 2], np.float32)})
+    program = _loaded(model)
+    assert check_network(program, program.build({}, detect_cpu(), 1))[0].ok
+    assert "in numpy, as onnxruntime" in program.yardstick
+
+
+def test_products_of_bytes_are_compared_with_exact_ones() -> None:
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    nodes += [node("MatMulInteger", ["q", "w", "z"], ["y"])]
+    shapes = {"x": ("float32", (4, 64))}, {"y": ("int32", (4, 8))}
+    weights = RNG.choice(np.array([-128, 127], np.int8), (64, 8))
+    program = _loaded(model_of(nodes, *shapes, {"w": weights}))
+    assert check_network(program, program.build({}, detect_cpu(), 1))[0].ok
+    assert "with exact products of bytes" in program.yardstick
+
+
+def test_a_pass_is_not_blamed_for_what_another_reader_makes_of_a_model() -> None:
+    program: Any = _loaded(small_model())
+    compiled = program.build({}, detect_cpu(), 1)
+    own = program._source.yardstick
+    program.reference = lambda inputs: tuple(it + 5 for it in own.run(list(inputs)))
+    with pytest.raises(WrongOutputs, match="no pass is at fault, but one of the two readers"):
+        check_network(program, compiled)
+
+    class Broken:
+        def __call__(self, *inputs: Any) -> Any:
+            return tuple(it + 5 for it in compiled(*inputs))
+
+    del program.reference
+    broken: Any = Broken()
+    with pytest.raises(WrongOutputs, match="with onnxruntime .*leave graph passes out"):
+        check_network(program, broken)
+
+
+def test_bounds_are_those_of_the_fewest_digits_inside() -> None:
+    shape = ("float32", (4, 4))
+    nodes = [
+        node("Cast", ["x"], ["h"], to=onnx.TensorProto.BFLOAT16),
+        node("Cast", ["h"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    halves = model_of(nodes, {"x": shape}, {"y": shape})
+    assert _loaded(halves).eps == 2**-7 and _loaded(small_model()).eps == 2**-23
+    quantised = model_of(
+        [node("QuantizeLinear", ["x", "s"], ["q"]), node("DequantizeLinear", ["q", "s"], ["y"])],
+        {"x": shape},
+        {"y": shape},
+        {"s": np.float32(0.1)},
+    )
+    assert _loaded(quantised).eps == 2**-7
+
+
+def test_models_that_are_objects_are_read_and_other_targets_are_left_to_others() -> None:
+    source = Given(small_model(), None, "module:function")
+    assert find_frontend(source, None, detect_cpu()).name == "graph"
+    with pytest.raises(UnsupportedTarget, match="frontend 'graph', which makes no networks for"):
+        find_frontend(source, "graph", preset("a100"))
