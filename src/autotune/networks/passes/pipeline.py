@@ -15,6 +15,7 @@ from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.fuse_attention import fuse_attention
 from autotune.networks.passes.layouts import choose_layout
 from autotune.networks.passes.merge_equal import merge_equal
+from autotune.networks.passes.split_transposed import split_transposed
 from autotune.networks.passes.views import views
 from autotune.networks.passes.winograd import choose_winograd
 from autotune.targets import Target
@@ -37,6 +38,7 @@ def graph_passes() -> dict[str, GraphPass]:
         "views": views,
         "fold_scales": fold_scales,
         "fuse_attention": fuse_attention,
+        "split_transposed": split_transposed,
         "layouts": partial(choose_layout, kept=kept, afterwards=afterwards),
         "winograd": partial(choose_winograd, kept=kept, afterwards=afterwards),
         "layout_views": views,
