@@ -9,7 +9,7 @@ from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, input_value
 from autotune.networks.passes.axis_blocks import AxisGroup, axis_groups
 from autotune.networks.passes.views import views
-from tests.support.random_graphs import check_equal, labels, weights
+from tests.support.random_graphs import MACHINE, check_equal, labels, weights
 
 X = input_value("x", (2, 6, 8), "float32")
 
@@ -52,6 +52,8 @@ def test_elementwise_operations_are_before_a_reshape() -> None:
     z = ops.binary("add", ops.binary("add", y, weights(4)), other)
     found = _moved(ops.unary("tanh", z), other)
     assert found == ["reshape", "matmul", "add", "reshape", "add", "tanh", "reshape"]
+    graph, _ = views(Graph((X, other), {"y": ops.unary("tanh", z)}), MACHINE)
+    assert labels(views(graph, MACHINE)[0]) == found
 
 
 def test_operations_on_rows_are_before_a_reshape_of_other_axes() -> None:

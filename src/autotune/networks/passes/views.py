@@ -193,18 +193,28 @@ def _moved(node: Node) -> Sequence[Value] | None:
         return None
     shape, _ = node.results[0]
     size = prod(shape)
-    changed = next(
-        (
-            it
-            for at in reshapes
-            if node.operands[at].size >= size and (it := _computed_before(node, at)) is not None
-        ),
-        node,
-    )
+    candidates = (at for at in reshapes if node.operands[at].size >= size)
+    preferred = (it for it in candidates if _is_preferred(node, it, size))
+    moved = (it for at in preferred if (it := _computed_before(node, at)) is not None)
+    changed = next(moved, node)
     for at, value in enumerate(changed.operands):
         if value.size < size:
             changed = _without_units(changed, at)
     return None if changed is node else [view(results_of(changed)[0], shape)]
+
+
+def _is_preferred(node: Node, number: int, size: int) -> bool:
+    """Whether an operand's axes before its reshape are better than those after it.
+
+    Another operand that is as large has the axes after it: it would be reshaped in its turn.
+    Those axes are better of which there are fewer; so no reshape is ever moved to and fro.
+    """
+    value = node.operands[number]
+    source = _source(value)
+    assert source is not None
+    others = (it for at, it in enumerate(node.operands) if at != number and it.size >= size)
+    stay = any(it.constant is None and _source(it) is None for it in others)
+    return source.rank < value.rank or not stay
 
 
 def _computed_before(node: Node, number: int) -> Node | None:
