@@ -14,6 +14,7 @@ from autotune.backends import InvalidSchedule
 from autotune.errors import UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
 from autotune.networks.frontend import NetworkProgram
+from autotune.networks.graph_examples import EDGES
 from autotune.networks.graph_frontend import GraphFrontend
 from autotune.networks.running import WrongOutputs, check_network
 from autotune.networks.source import Source as Given
@@ -195,3 +196,17 @@ def test_models_that_are_objects_are_read_and_other_targets_are_left_to_others()
     assert find_frontend(source, None, detect_cpu()).name == "graph"
     with pytest.raises(UnsupportedTarget, match="frontend 'graph', which makes no networks for"):
         find_frontend(source, "graph", preset("a100"))
+
+
+@pytest.mark.parametrize(("kind", "takes"), [("Relu", True), ("Log", False)])
+def test_it_is_checked_with_small_and_large_numbers_where_it_takes_them(
+    kind: str, takes: bool
+) -> None:
+    """The logarithm of half of them is no number, whatever computes it."""
+    shape = ("float32", (40, 40))
+    program = _loaded(model_of([node(kind, ["x"], ["y"])], {"x": shape}, {"y": shape}))
+    (given,) = program.check_inputs()
+    assert np.isin(np.array(EDGES, np.float32), given).all() == takes
+    assert program.check_inputs()[0] is given  # and what it is compared with is known
+    assert check_network(program, program.build({}, detect_cpu(), 1))[0].ok
+    assert not np.isin(16.0, program.example_inputs()[0])
