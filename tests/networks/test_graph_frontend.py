@@ -157,7 +157,8 @@ def test_products_of_bytes_are_compared_with_exact_ones() -> None:
 
 
 def test_a_pass_is_not_blamed_for_what_another_reader_makes_of_a_model() -> None:
-    program: Any = _loaded(small_model())
+    model = small_model()
+    program: Any = _loaded(model)
     compiled = program.build({}, detect_cpu(), 1)
     own = program._source.yardstick
     program.reference = lambda inputs: tuple(it + 5 for it in own.run(list(inputs)))
@@ -168,8 +169,7 @@ def test_a_pass_is_not_blamed_for_what_another_reader_makes_of_a_model() -> None
         def __call__(self, *inputs: Any) -> Any:
             return tuple(it + 5 for it in compiled(*inputs))
 
-    del program.reference
-    broken: Any = Broken()
+    program, broken = _loaded(model), Broken()
     with pytest.raises(WrongOutputs, match="with onnxruntime .*leave graph passes out"):
         check_network(program, broken)
 
