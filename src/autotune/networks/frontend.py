@@ -180,6 +180,10 @@ class NetworkProgram(ABC):
     def example_inputs(self) -> tuple[Any, ...]:
         """Inputs that it can run on: those it was loaded with, else random ones of one seed."""
 
+    def check_inputs(self) -> tuple[Any, ...]:
+        """Inputs by which its outputs are compared with the model's."""
+        return self.example_inputs()
+
     @abstractmethod
     def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
         """What the model itself computes where it came from, such as in torch.
