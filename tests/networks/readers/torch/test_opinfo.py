@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import expecttest  # noqa: F401 - torch's samples need it
 import pytest
+import torch
 
 from tests.support import torch_opinfo
 
@@ -38,4 +39,5 @@ def test_what_is_left_out_is_left_out_by_a_rule() -> None:
     by_name = {it.name: torch_opinfo.excluded(it) for it in torch_opinfo.op_db}
     assert by_name["bernoulli"] == by_name["nn.functional.dropout"] == "random numbers"
     assert by_name["fft.rfft"] == "complex and sparse numbers"
+    assert torch.int64 in torch_opinfo.DTYPES
     assert not by_name["add"] and not by_name["nn.functional.conv2d"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from autotune.networks.zoo import create, names
 from tests.support.torch_models import check_read
@@ -19,8 +20,8 @@ SMALL = {
 }
 
 
-@pytest.mark.needs("torch")
 @pytest.mark.parametrize("name", names())
 def test_a_small_one_computes_what_it_does_in_torch(name: str) -> None:
     model, inputs = create(name, **SMALL[name])
+    assert isinstance(model, torch.nn.Module)
     check_read(model, inputs, rtol=1e-3, atol=1e-4)

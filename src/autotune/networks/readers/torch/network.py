@@ -17,6 +17,7 @@ from autotune.networks.asked_inputs import AskedInputs, FixedInputs
 from autotune.networks.fixed_inputs import fix_inputs
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.readers.torch.mutations import is_plain
+from autotune.networks.readers.torch.operators.complex_pairs import Pair
 from autotune.networks.readers.torch.program import (
     arguments,
     declared,
@@ -158,6 +159,10 @@ def _outputs(
     for spec, value in written:
         outputs[f"{spec.target} (written)"] = value
     for (spec, value), path in zip(returned, names, strict=True):
+        if isinstance(value, Pair):
+            raise UnsupportedWorkload(
+                f"{name} returns complex numbers; let it return real ones (torch.view_as_real)"
+            )
         if isinstance(value, Value):
             outputs[_free(path or str(spec.arg.name), outputs)] = value
     if not outputs:
