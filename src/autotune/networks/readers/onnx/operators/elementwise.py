@@ -28,7 +28,7 @@ from autotune.networks.graph import (
 from autotune.networks.readers.onnx.call import Call, Item, Operator
 from autotune.networks.readers.onnx.tensors import dtype_of
 
-__all__ = ["ACTIVATIONS", "ELEMENTWISE", "is_float"]
+__all__ = ["ACTIVATIONS", "ELEMENTWISE", "gelu", "gelu_tanh", "is_float"]
 
 _BROADCASTS_SINCE = 7
 
@@ -60,11 +60,13 @@ def _hard_sigmoid(x: Scalar, alpha: float = 0.2, beta: float = 0.5) -> Scalar:
     return minimum(maximum(x * alpha + beta, 0), 1)
 
 
-def _gelu(x: Scalar) -> Scalar:
+def gelu(x: Scalar) -> Scalar:
+    """``x`` times the share of a normal distribution below it."""
     return x * 0.5 * ((x * math.sqrt(0.5)).call("erf") + 1)
 
 
-def _gelu_tanh(x: Scalar) -> Scalar:
+def gelu_tanh(x: Scalar) -> Scalar:
+    """As :func:`gelu`, approximately."""
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * 0.5 * (inner.call("tanh") + 1)
 
@@ -213,7 +215,7 @@ def _shrink(call: Call) -> Value:
 
 
 def _gelu_call(call: Call) -> Value:
-    function = _gelu_tanh if call.attribute("approximate") == "tanh" else _gelu
+    function = gelu_tanh if call.attribute("approximate") == "tanh" else gelu
     return elementwise(function, call[0], name="gelu")
 
 
