@@ -1,4 +1,7 @@
-"""Attention and rotary positions, as the domain ``com.microsoft`` has them."""
+"""Attention and rotary positions of Microsoft's domain.
+
+Those of ONNX itself are functions of other operators.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,6 @@ from autotune.networks.readers.onnx.call import Call, Operator
 __all__ = ["ATTENTION"]
 
 _MASKED = -10000.0
-_LOWEST = float(np.finfo(np.float32).min)
 
 
 def _heads(x: Value, count: int) -> Value:
@@ -42,8 +44,8 @@ def _heads(x: Value, count: int) -> Value:
 
 def _attended(
     call: Call, q: Value, k: Value, v: Value, mask: Value | None, bias: Value | None
-) -> Value:
-    """The result of heads, ``[batch, length, width]``.
+) -> tuple[Value, Value]:
+    """The result of heads, ``[batch, length, width]``, and the scores before anything is added.
 
     Args:
         call: The node, for the scale and the values of masks.
@@ -54,7 +56,7 @@ def _attended(
         bias: Added to the scores.
     """
     scale = call.attribute("scale") or 1 / math.sqrt(q.shape[-1])
-    scores = binary("mul", matmul(q, transpose(k, [0, 1, 3, 2])), scale)
+    scores = plain = binary("mul", matmul(q, transpose(k, [0, 1, 3, 2])), scale)
     if bias is not None:
         scores = binary("add", scores, bias)
     filler = call.attribute("mask_filter_value", _MASKED)
@@ -66,9 +68,9 @@ def _attended(
         scores = binary("add", scores, select(kept, zero, masked))
     if call.attribute("unidirectional"):
         ahead = np.triu(np.ones((length, total), np.bool_), total - length + 1)
-        scores = select(constant(ahead), constant(np.array(_LOWEST), scores.dtype), scores)
+        scores = select(constant(ahead), -math.inf, scores)
     found = transpose(matmul(softmax(scores, -1), v), [0, 2, 1, 3])
-    return reshape(found, (*found.shape[:2], found.shape[2] * found.shape[3]))
+    return reshape(found, (*found.shape[:2], found.shape[2] * found.shape[3])), plain
 
 
 def _mask(mask: Value, batch: int, length: int, total: int) -> Value:
@@ -109,7 +111,7 @@ def _projected(call: Call, total: Value, past_at: int) -> list[Value | None]:
     mask = call.get(3 if past_at == 4 else 5)
     bias = call.get(5) if past_at == 4 else None
     present = stack([k, v], 0) if call.wants(1) else None
-    return [_attended(call, q, k, v, mask, bias), present]
+    return [_attended(call, q, k, v, mask, bias)[0], present]
 
 
 def _attention(call: Call) -> list[Value | None]:
@@ -129,12 +131,12 @@ def _quantised_attention(call: Call) -> list[Value | None]:
 
 
 def _multi_head(call: Call) -> list[Value | None]:
-    if call.wants(3) or call.get(8) is not None or call.get(9) is not None:
-        raise UnsupportedWorkload("scores as an output and shared buffers are not supported")
+    if call.get(8) is not None or call.get(9) is not None:
+        raise UnsupportedWorkload("a buffer that past and present share is not supported")
     heads = call.attribute("num_heads")
     q, k, v, bias = call[0], call.get(1), call.get(2), call.get(3)
     if k is None or v is None or q.rank != 3 or k.rank == 5:
-        raise UnsupportedWorkload("queries, keys and values in one tensor are not supported")
+        raise UnsupportedWorkload("queries, keys and values that are packed are not supported")
     if bias is not None:
         if k.rank != 3:
             raise UnsupportedWorkload("a bias with keys of heads is not supported")
@@ -146,7 +148,8 @@ def _multi_head(call: Call) -> list[Value | None]:
     q = _heads(q, heads)
     k, v = (it if it.rank == 4 else _heads(it, heads) for it in (k, v))
     k, v = _with_past(call.get(6), k), _with_past(call.get(7), v)
-    return [_attended(call, q, k, v, call.get(4), call.get(5)), k, v]
+    found, scores = _attended(call, q, k, v, call.get(4), call.get(5))
+    return [found, k, v, scores]
 
 
 def _rotary(call: Call) -> Value:
