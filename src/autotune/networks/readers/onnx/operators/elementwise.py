@@ -264,8 +264,13 @@ def _reinterpreted(x: Value, dtype: str) -> Value:
     """The same bits as another type."""
     if element_type(dtype).bytes != element_type(x.dtype).bytes:
         raise UnsupportedWorkload(f"the bits of {x.dtype} are not those of {dtype}")
+    if x.constant is None and not (is_float(x) or element_type(dtype).is_float):
+        # Integers of one width wrap around.
+        return cast(x, dtype)
     if x.constant is None:
-        raise UnsupportedWorkload("the bits of numbers that are not known are not supported")
+        raise UnsupportedWorkload(
+            f"the bits of {x.dtype} that is not known while the model is read are not supported"
+        )
     bits = np.ascontiguousarray(x.constant).view(element_type(dtype).dtype)
     return Value(x.shape, dtype, "", bits.reshape(x.shape))
 
