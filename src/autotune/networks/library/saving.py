@@ -23,6 +23,7 @@ from autotune.backends.native.exports import (
     Machine,
     check_header,
     ffi_network,
+    find_compiler,
     link_library,
     machine_of,
     with_prefix,
@@ -47,7 +48,7 @@ from autotune.networks.tensors import NetworkTensor
 from autotune.store.jsonl import replacing
 from autotune.targets import Target
 
-__all__ = ["MOST_EMBEDDED", "MadeFor", "save_library"]
+__all__ = ["MOST_EMBEDDED", "MadeFor", "check_saving", "save_library"]
 
 Array = NDArray[Any]
 
@@ -97,15 +98,8 @@ def save_library(
             replace one that was written by hand.
         BuildFailed: there is no C compiler, or it cannot link the library.
     """
-    if path.suffix != ".so":
-        raise InvalidValueError(
-            f"a network is written as a shared library, whose name ends in .so, and {str(path)!r} "
-            "does not"
-        )
-    if not path.parent.is_dir():
-        raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
+    check_saving(path, made_for.target)
     header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
-    check_header(header_path)
     plan, machine = loaded.plan, machine_of(made_for.target)
     features = _features(plan, machine)
     header = _header(plan, made_for)
@@ -136,6 +130,25 @@ def save_library(
             stream.write(header.encode())
         _copy(whole, path)
     return _remarks(path, header_path, weights_path if beside else None)
+
+
+def check_saving(path: Path, target: Target) -> None:
+    """Check that a library for a CPU can be written to a path.
+
+    Raises:
+        InvalidValueError: there is no such folder, the name has another ending, or the header
+            beside it would replace one that was written by hand.
+        BuildFailed: there is no C compiler.
+    """
+    if path.suffix != ".so":
+        raise InvalidValueError(
+            f"a network is written as a shared library, whose name ends in .so, and {str(path)!r} "
+            "does not"
+        )
+    if not path.parent.is_dir():
+        raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
+    check_header(path.with_suffix(".h"))
+    find_compiler(machine_of(target), _PURPOSE)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "check_header",
     "combined_object",
     "export_kernel",
+    "find_compiler",
     "link_library",
     "object_of",
     "shared_library",
@@ -151,7 +152,7 @@ def combined_object(kernels: Sequence[Kernel], source: str, purpose: str) -> byt
     Raises:
         BuildFailed: LLVM or the C compiler rejects it, or there is no such compiler.
     """
-    compiler = _compiler(kernels[0].variants[0].machine, purpose)
+    compiler = find_compiler(kernels[0].variants[0].machine, purpose)
     with tempfile.TemporaryDirectory() as folder:
         result, added = Path(folder, "combined.o"), Path(folder, "added.c")
         added.write_text(source, encoding="utf-8")
@@ -193,7 +194,7 @@ def link_library(parts: Sequence[Path], machine: Machine, purpose: str, result: 
     Raises:
         BuildFailed: the C compiler cannot link it, or there is none.
     """
-    compiler = _compiler(machine, purpose)
+    compiler = find_compiler(machine, purpose)
     options = [*_FOR_LIBRARIES, "-std=gnu11", "-ffp-contract=off", "-pthread", "-shared"]
     # What is not found is an error here, and not where the library is loaded.
     linked = ["-Wl,-z,defs", "-Wl,--as-needed", "-lm", "-ldl"]
@@ -207,8 +208,12 @@ def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
     return shared_library(whole, kernel.variants[0].machine, purpose)
 
 
-def _compiler(machine: Machine, purpose: str) -> Sequence[str]:
+def find_compiler(machine: Machine, purpose: str) -> Sequence[str]:
     """The command of a C compiler that links for a machine.
+
+    Args:
+        machine: The machine.
+        purpose: What it is for, in messages.
 
     Raises:
         BuildFailed: there is none.
