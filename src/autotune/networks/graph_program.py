@@ -69,12 +69,14 @@ class GraphSource:
         graph: What was read.
         fixed: What became of what a person says of its inputs.
         yardstick: What its outputs are compared with; None for the graph itself, in numpy.
+        writes: Names of inputs that the model writes, whose new values are the first outputs.
     """
 
     name: str
     graph: Graph
     fixed: FixedInputs
     yardstick: Yardstick | None = None
+    writes: tuple[str, ...] = ()
 
 
 class GraphProgram(NetworkProgram):
@@ -89,6 +91,7 @@ class GraphProgram(NetworkProgram):
     def __init__(self, source: GraphSource, options: LoadOptions) -> None:
         self.name = source.name
         self.fixed = source.fixed
+        self.writes = source.writes
         self.eps = _coarsest(source.graph)
         self.inputs = tuple(
             NetworkTensor(it.name, it.shape, it.dtype) for it in source.graph.inputs
