@@ -189,7 +189,9 @@ class GraphProgram(NetworkProgram):
     def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
         """The runtime that outputs are compared with, with all its optimisations."""
         other = self._source.yardstick
-        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
+        if other is None:
+            return None
+        return other.time([as_numpy(it) for it in inputs], threads, seconds)
 
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
