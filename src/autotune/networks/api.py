@@ -213,7 +213,7 @@ def check_measuring(reading: ModelOptions, options: TuneOptions) -> None:
     Raises:
         AutotuneError: no backend of a frontend can measure for it; what is wrong with each.
     """
-    backends = options.backend or backends_of_frontends(reading.frontend)
+    backends = options.backend or backends_of_frontends(reading.frontend, options.machine)
     if backends and all(backends):
         usable_backends(evolve(options, backend=backends), {})
 
@@ -226,8 +226,9 @@ def _early_processes(
     They do not where the database probably answers: most often they would be started in vain.
     """
     frontend = find_frontend(source, reading.frontend, options.machine)
-    known = (*frontend.kernel_backends(options.machine), frontend.backend)
-    if not frontend.backend or not {*options.backend} <= {*known}:
+    own = frontend.backend_for(options.machine)
+    known = (*frontend.kernel_backends(options.machine), own)
+    if not own or not {*options.backend} <= {*known}:
         return None
     options = evolve(options, backend=_chosen_backends(known, options))
     late = is_probably_answered(options, source.key)

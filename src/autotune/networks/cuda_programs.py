@@ -45,17 +45,19 @@ def device_backend(kind: str) -> Backend:
 
 
 def build_programs(
-    tasks: Mapping[str, Workload],
+    workloads: Mapping[str, Workload],
+    tasks: Mapping[str, str],
     chosen: Mapping[str, Record | None],
     backend: Backend,
     target: Target,
 ) -> dict[str, CudaProgram]:
-    """Compile the tasks of a network; there need not be a device here.
+    """Compile the workloads of a network; there need not be a device here.
 
     Programs are scheduled one after the other, and several are compiled at a time.
 
     Args:
-        tasks: Workloads by name of the task.
+        workloads: By a key of each.
+        tasks: Names of their tasks, by the same keys; several may have one.
         chosen: Records by name of the task; the backend's default schedule where there is none.
         backend: What compiles, as of :func:`device_backend`.
         target: The device.
@@ -66,14 +68,14 @@ def build_programs(
         UnsupportedWorkload: the backend has no form for a workload; names the task.
     """
     lowered: dict[str, LoweredProgram] = {}
-    for name, workload in tasks.items():
-        with _naming(name):
+    for key, workload in workloads.items():
+        with _naming(tasks[key]):
             backend.check_workload(workload)
-            lowered[name] = _lowered(backend, workload, chosen.get(name), target)
+            lowered[key] = _lowered(backend, workload, chosen.get(tasks[key]), target)
 
-    def compiled(name: str) -> CudaProgram:
-        with _naming(name):
-            made = backend.compile(lowered[name])
+    def compiled(key: str) -> CudaProgram:
+        with _naming(tasks[key]):
+            made = backend.compile(lowered[key])
             if not isinstance(made, CudaExecutable):
                 raise BuildFailed(f"backend {backend.name!r} made no program of CUDA kernels")
             return made.program

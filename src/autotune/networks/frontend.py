@@ -248,7 +248,7 @@ class Frontend(ABC):
     """How the names of the files end that it reads: ``(".onnx",)``."""
     backend: str = ""
     """The backend of all networks that it reads, whose workers start while it reads one; "" where
-    that depends on the network."""
+    that depends on the network. Where it depends on the target, :meth:`backend_for` says it."""
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A frontend is made like every other part, and needs nothing."""
@@ -259,6 +259,10 @@ class Frontend(ABC):
         Tasks are tuned with the first of these and of the network's own that takes them.
         """
         return ()
+
+    def backend_for(self, target: Target) -> str:
+        """The backend of all networks that it reads for a target; "" where it depends on them."""
+        return self.backend
 
     def builds_for(self, target: Target) -> bool:
         """Whether it makes networks for a target; otherwise one after it may read the source."""

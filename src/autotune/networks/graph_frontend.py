@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autotune.backends.native import NativeBackend
 from autotune.errors import UnsupportedTarget
+from autotune.networks.cuda_programs import device_backend
 from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram
 from autotune.networks.passes.pipeline import graph_passes
 from autotune.networks.readers.onnx.model_file import open_model
@@ -36,10 +37,20 @@ class GraphFrontend(Frontend):
         kind = type(source)
         return kind.__name__ == _MODEL and kind.__module__.partition(".")[0] == "onnx"
 
-    def builds_for(self, target: Target) -> bool:
-        """Whether it is an x86-64 CPU."""
+    def backend_for(self, target: Target) -> str:
+        """The one that is built in for CPUs, for a device that which makes programs for it."""
         try:
-            NativeBackend().check_target(target)
+            return device_backend(target.kind).name if target.kind == "cuda" else self.backend
+        except UnsupportedTarget:
+            return ""
+
+    def builds_for(self, target: Target) -> bool:
+        """Whether it is an x86-64 CPU, or a device that a backend makes programs for."""
+        try:
+            if target.kind == "cuda":
+                device_backend(target.kind).check_target(target)
+            else:
+                NativeBackend().check_target(target)
         except UnsupportedTarget:
             return False
         return True

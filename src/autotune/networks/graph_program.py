@@ -16,6 +16,9 @@ from autotune.ir.workloads import Workload
 from autotune.networks.arrays import as_numpy, numpy_type, random_examples, stored_array
 from autotune.networks.asked_inputs import FixedInputs
 from autotune.networks.comparison import compare_outputs
+from autotune.networks.cuda_build import checked_on_device, compile_device_network
+from autotune.networks.cuda_plan import DeviceCheck
+from autotune.networks.cuda_programs import device_backend
 from autotune.networks.draft import draft_candidate
 from autotune.networks.frontend import (
     CompiledNetwork,
@@ -78,7 +81,7 @@ class GraphProgram(NetworkProgram):
     """A network whose tasks are workloads.
 
     Attributes:
-        graph: What the passes made.
+        graph: What the passes made; for a device with further outputs, which are checked there.
     """
 
     backend = "native"
@@ -94,8 +97,12 @@ class GraphProgram(NetworkProgram):
             NetworkTensor(name, it.shape, it.dtype) for name, it in source.graph.outputs.items()
         )
         self._source = source
+        graph, self._checks = source.graph, tuple[DeviceCheck, ...]()
+        if options.target.kind == "cuda":
+            self.backend = device_backend(options.target.kind).name
+            graph, self._checks = checked_on_device(graph)
         self.graph, self.passes = run_passes(
-            source.graph, options.target, options.threads, options.passes, options.on_pass
+            graph, options.target, options.threads, options.passes, options.on_pass
         )
         self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
         self.weight_bytes = _constant_bytes(self.graph)
@@ -146,20 +153,27 @@ class GraphProgram(NetworkProgram):
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
     ) -> CompiledNetwork:
-        """Compile the network. A task without a record has the best schedule by the draft model.
+        """Compile the network.
+
+        A task without a record has the best schedule by the draft model; for a device it has the
+        default one of the device's backend.
 
         Raises:
             BuildFailed: the compiler rejected it; names the task.
             InvalidSchedule: a record cannot be printed; names the task.
-            UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks.
+            UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks; or no backend makes
+                programs for such a device.
         """
+        names = {
+            it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)
+        }
+        if target.kind == "cuda":
+            return compile_device_network(self.graph, self._checks, names, chosen, target)
         machine = target.with_cores(threads)
         schedules: dict[str, Candidate | None] = {}
-        names: dict[str, str] = {}
         for task in self.tasks:
             record, workload = chosen.get(task.name), task.program
             assert isinstance(workload, Workload)
-            names[workload.digest] = task.name
             if record is None:
                 schedules[workload.digest] = self._draft(workload, machine)
             else:

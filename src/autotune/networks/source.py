@@ -230,13 +230,16 @@ def as_inputs(given: object) -> tuple[object, ...] | None:
     return tuple(given) if isinstance(given, list) else (given,)
 
 
-def backends_of_frontends(name: str | None = None) -> tuple[str, ...]:
-    """Backends of what reads models: the frontend of this name, or all; "" for one that depends.
+def backends_of_frontends(name: str | None, target: Target) -> tuple[str, ...]:
+    """Backends of what reads models for a target: the frontend of this name, or all of them.
+
+    Returns:
+        Their names; "" for a frontend whose backend depends on the model.
 
     Raises:
         UnknownNameError: there is no frontend of this name.
     """
-    return tuple(dict.fromkeys(frontend.backend for frontend in _frontends(name)))
+    return tuple(dict.fromkeys(frontend.backend_for(target) for frontend in _frontends(name)))
 
 
 def find_frontend(source: Source, name: str | None, target: Target) -> Frontend:

@@ -68,7 +68,7 @@ class FakeTorch:
             current_stream=lambda index: SimpleNamespace(cuda_stream=self.stream),
             is_initialized=lambda: False,
         )
-        self.float32, self.float16 = object(), object()
+        self.float32, self.float16, self.int64 = object(), object(), object()
         self.unused: dict[tuple[Any, ...], list[DeviceArray]] = {}
         patch.setitem(sys.modules, "torch", self)
 
@@ -85,7 +85,8 @@ class FakeTorch:
 
     def tensor(self, array: Any) -> FakeTensor:
         """A tensor on the device with these numbers, in memory that nothing on its way uses."""
-        made = self._tensor(self.device_there.empty(array.shape, "float32"), self.float32)
+        name = "int64" if array.dtype == np.int64 else "float32"
+        made = self._tensor(self.device_there.empty(array.shape, name), getattr(self, name))
         self.write(made, array)
         return made
 

@@ -1,0 +1,153 @@
+"""From a graph to a network on a CUDA device: what is checked there, its programs, its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import numpy as np
+from attrs import evolve
+
+from autotune.errors import UnsupportedWorkload
+from autotune.networks.cuda_file import cuda_network
+from autotune.networks.cuda_network import CudaNetwork
+from autotune.networks.cuda_plan import ALIGNMENT, DeviceCheck, DeviceProgram
+from autotune.networks.cuda_programs import build_programs, device_backend
+from autotune.networks.graph import (
+    Graph,
+    HostOperator,
+    Loop,
+    Node,
+    Requirement,
+    Value,
+    binary,
+    cast,
+    constant,
+    elementwise,
+    maximum,
+    minimum,
+    reduce,
+    reshape,
+    rewritten,
+    stack,
+    where,
+)
+from autotune.networks.graph.graph import results_of
+from autotune.networks.plan.planning import plan_graph
+from autotune.store.records import Record
+from autotune.targets import Target
+
+__all__ = ["checked_on_device", "compile_device_network"]
+
+
+def checked_on_device(graph: Graph) -> tuple[Graph, tuple[DeviceCheck, ...]]:
+    """The graph without conditions on what nodes read, and outputs that tell if they held.
+
+    A device cannot stop in between: indices are clamped to what is allowed, and further outputs,
+    behind those of the graph, are the smallest and the largest that there were.
+
+    Raises:
+        UnsupportedWorkload: there is a condition, or an operator of the host, which names it;
+            in a loop for conditions.
+    """
+    names = (name for name in map("check{}".format, count()) if name not in graph.outputs)
+    found: dict[str, tuple[Value, Requirement, str]] = {}
+
+    def change(node: Node, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+        if isinstance(node.operation, HostOperator) and node.operation.kind != "reshape":
+            raise UnsupportedWorkload(
+                f"operator {node.operation.kind!r} of {node.label!r} has no program for a CUDA "
+                "device: it runs on the host"
+            )
+        if not node.requirements:
+            return None
+        given = list(operands)
+        for requirement in node.requirements:
+            value = operands[requirement.operand]
+            if value.constant is None:
+                given[requirement.operand] = _clamped(value, requirement)
+                found[next(names)] = _seen(value, requirement), requirement, node.label
+        return results_of(evolve(node, operands=tuple(given), requirements=()))
+
+    for node in _bodies(graph):
+        if node.requirements:
+            raise UnsupportedWorkload(
+                f"{node.label!r} reads at indices that a loop computes, and a CUDA device does "
+                "not check them"
+            )
+    made = rewritten(graph, change)
+    checks = tuple(
+        DeviceCheck(len(graph.outputs) + number, evolve(requirement, operand=0), label)
+        for number, (_, requirement, label) in enumerate(found.values())
+    )
+    seen = {name: value for name, (value, _, _) in found.items()}
+    return Graph(made.inputs, {**made.outputs, **seen}), checks
+
+
+def _clamped(value: Value, requirement: Requirement) -> Value:
+    """A value with what is allowed in the place of what is not."""
+    if requirement.nonzero:
+        value = elementwise(lambda it: where(it.equals(0), 1, it), value, name="clamp")
+    bounds = [
+        None if bound is None else constant(np.array(bound), value.dtype)
+        for bound in (requirement.low, requirement.high)
+    ]
+    for bound, nearer in zip(bounds, (maximum, minimum), strict=True):
+        if bound is not None:
+            value = elementwise(nearer, value, bound, name="clamp")
+    return value
+
+
+def _seen(value: Value, requirement: Requirement) -> Value:
+    """A few numbers that meet a condition if all elements of a value do."""
+    if requirement.nonzero:
+        rows = reshape(cast(binary("ne", value, 0), "int32"), (-1, 1))
+        return reduce("min", rows, [0], False)
+    bounds = (it for it in (requirement.low, requirement.high) if isinstance(it, tuple))
+    width = max(map(len, bounds), default=1)
+    rows = reshape(value, (-1, width))
+    return stack([reduce(kind, rows, [0], False) for kind in ("min", "max")], 0)
+
+
+def _bodies(graph: Graph, inside: bool = False) -> Iterator[Node]:
+    """The nodes of loops."""
+    for node in graph.nodes:
+        if inside:
+            yield node
+        if isinstance(node.operation, Loop):
+            yield from _bodies(node.operation.body, True)
+
+
+def compile_device_network(
+    graph: Graph,
+    checks: tuple[DeviceCheck, ...],
+    names: Mapping[str, str],
+    chosen: Mapping[str, Record | None],
+    target: Target,
+) -> CudaNetwork:
+    """Compile a graph for a CUDA device; there need not be one here.
+
+    Args:
+        graph: After :func:`checked_on_device` and the passes.
+        checks: As of :func:`checked_on_device`.
+        names: Of the task of each of its workloads, by the workload's digest.
+        chosen: Records of the tasks by name; the backend's default schedule where there is none.
+        target: The device.
+
+    Raises:
+        BuildFailed: a compiler rejected a program; names the task.
+        InvalidSchedule: a record cannot be replayed; names the task.
+        UnsupportedTarget: no backend for such devices is installed.
+        UnsupportedWorkload: a step has no program for the device; names it.
+    """
+    workloads = {it.spelling: it for it in graph.workloads}
+    tasks = {spelling: names[it.digest] for spelling, it in workloads.items()}
+    compiled = build_programs(workloads, tasks, chosen, device_backend(target.kind), target)
+    programs = {
+        spelling: DeviceProgram(
+            program,
+            (*(it.name for it in workloads[spelling].inputs), *workloads[spelling].outputs),
+        )
+        for spelling, program in compiled.items()
+    }
+    return cuda_network(plan_graph(graph, programs, tasks, {}, ALIGNMENT), target, checks)
