@@ -175,7 +175,6 @@ class GraphProgram(NetworkProgram):
         for task in self.tasks:
             record, workload = chosen.get(task.name), task.program
             assert isinstance(workload, Workload)
-            names[workload.digest] = task.name
             if record is None:
                 schedules[workload.digest] = self._draft(workload, machine)
             else:
