@@ -13,7 +13,7 @@ __all__ = ["choose_layout"]
 _GAIN = 1.03
 """The model's own order is kept where the other one is expected to gain less."""
 _GAIN_ON_CPU = 0.7
-"""The same on CPUs, where kernels whose channels come first are slower than they are expected to be.
+"""The same on CPUs, where kernels whose channels come first are slower than expected.
 
 They took 10 to 25 times as long as with the channels last where the draft model expected 1.1 to
 1.4 times (3 x 3 taps, 64 to 512 channels, AVX2).
