@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
+import autotune
 from autotune.backends import InvalidSchedule
 from autotune.errors import UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
@@ -21,7 +22,7 @@ from autotune.networks.source import Source as Given
 from autotune.networks.source import find_frontend
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.records import MeasureKey, Outcome, Record
-from autotune.targets import detect_cpu, preset
+from autotune.targets import Target, detect_cpu
 from autotune.testing.frontend_suite import FrontendSuite, Source
 from tests.support.onnx_models import graph_of, model_of
 
@@ -62,6 +63,13 @@ class TestGraph(FrontendSuite):
         path = tmp_path / "small.onnx"
         onnx.save(small_model(), path)
         return path, None
+
+    @pytest.mark.needs("gcc")
+    def test_it_is_saved(self, program: NetworkProgram, target: Target, tmp_path: Path) -> None:
+        super().test_it_is_saved(program, target, tmp_path)
+        network, inputs = autotune.load_network(tmp_path / "network.so"), program.example_inputs()
+        assert (network.inputs, network.outputs) == (program.inputs, program.outputs)
+        np.testing.assert_array_equal(network(*inputs), program.build({}, target, 1)(*inputs))
 
 
 def _loaded(model: Any, **asked: Any) -> NetworkProgram:
@@ -195,7 +203,7 @@ def test_models_that_are_objects_are_read_and_other_targets_are_left_to_others()
     source = Given(small_model(), None, "module:function")
     assert find_frontend(source, None, detect_cpu()).name == "graph"
     with pytest.raises(UnsupportedTarget, match="frontend 'graph', which makes no networks for"):
-        find_frontend(source, "graph", preset("a100"))
+        find_frontend(source, "graph", Target(kind="cpu", name="arm", processor="apple-m1"))
 
 
 @pytest.mark.parametrize(("kind", "takes"), [("Relu", True), ("Log", False)])

@@ -227,7 +227,7 @@ def _early_processes(
     """
     frontend = find_frontend(source, reading.frontend, options.machine)
     own = frontend.backend_for(options.machine)
-    known = (*frontend.kernel_backends(options.machine), own)
+    known = (own, *frontend.kernel_backends(options.machine))
     if not own or not {*options.backend} <= {*known}:
         return None
     options = evolve(options, backend=_chosen_backends(known, options))
@@ -453,7 +453,7 @@ def _loaded(
             )
             limit.doing = "its programs were imported"
             tasks = unique_tasks(network)
-        known = (*network.kernel_backends, network.backend)
+        known = (network.backend, *network.kernel_backends)
         if others := [name for name in options.backend if name not in known]:
             raise InvalidValueError(
                 f"the programs of {network.name} are built by backend "
@@ -470,13 +470,14 @@ def _loaded(
 def _chosen_backends(known: tuple[str, ...], options: TuneOptions) -> tuple[str, ...]:
     """Backends of a run, the preferred first.
 
-    Those that are asked for; or that which the search space or the runner works with; or all.
+    Those that are asked for; or that which the search space or the runner works with; or that of
+    the programs.
 
     Args:
-        known: Those whose records the network can be built of, that of its programs last.
+        known: Those whose records the network can be built of, that of its programs first.
         options: How to tune.
     """
-    return options.backend or backend_of_parts(options) or known
+    return options.backend or backend_of_parts(options) or known[:1]
 
 
 def _is_tunable(task: UniqueTask) -> bool:

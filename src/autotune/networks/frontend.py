@@ -258,9 +258,9 @@ class Frontend(ABC):
         """A frontend is made like every other part, and needs nothing."""
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
-        """Other backends, the preferred first, whose records its networks can be built of.
+        """Backends besides the networks' own whose records its networks can be built of.
 
-        Tasks are tuned with the first of these and of the network's own that takes them.
+        Tasks are tuned with them where they are asked for.
         """
         return ()
 

@@ -48,6 +48,10 @@ _Compared = tuple[tuple[Array, ...], tuple[Any, ...]]
 _QUANTISED = ("int8", "uint8")
 
 
+def _untimed(arrays: Sequence[Array], threads: int, seconds: float) -> Rival | None:
+    return None
+
+
 @frozen(eq=False)
 class Yardstick:
     """What computes a model besides us.
@@ -56,12 +60,13 @@ class Yardstick:
         name: Of it, with its version, for messages.
         run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
             something that the model needs.
-        time: From such arrays, threads and seconds to what it takes with all its optimisations.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations;
+            None where there is nothing to compare with.
     """
 
     name: str
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
-    time: Callable[[Sequence[Array], int, float], Rival | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None] = _untimed
 
 
 @frozen(eq=False)
@@ -73,12 +78,14 @@ class GraphSource:
         graph: What was read.
         fixed: What became of what a person says of its inputs.
         yardstick: What its outputs are compared with; None for the graph itself, in numpy.
+        writes: Names of inputs that the model writes, whose new values are its first outputs.
     """
 
     name: str
     graph: Graph
     fixed: FixedInputs
     yardstick: Yardstick | None = None
+    writes: tuple[str, ...] = ()
 
 
 class GraphProgram(NetworkProgram):
@@ -93,6 +100,7 @@ class GraphProgram(NetworkProgram):
     def __init__(self, source: GraphSource, options: LoadOptions) -> None:
         self.name = source.name
         self.fixed = source.fixed
+        self.writes = source.writes
         self.eps = _coarsest(source.graph)
         self.inputs = tuple(
             NetworkTensor(it.name, it.shape, it.dtype) for it in source.graph.inputs
@@ -139,9 +147,7 @@ class GraphProgram(NetworkProgram):
         return found if all(map(_are_numbers, found[1])) else None
 
     def _compared(self, inputs: tuple[Array, ...]) -> _Compared:
-        """Inputs that nobody changes, and what the model makes of them."""
-        for array in inputs:
-            array.setflags(write=False)
+        """Inputs, and what the model makes of them."""
         return inputs, self.reference(inputs)
 
     def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -202,16 +208,21 @@ class GraphProgram(NetworkProgram):
         if target.kind == "cuda":
             return compile_device_network(self.graph, self._checks, names, chosen, target)
         machine = target.with_cores(threads)
-        schedules: dict[str, Candidate | None] = {}
-        for task in self.tasks:
-            record, workload = chosen.get(task.name), task.program
-            assert isinstance(workload, Workload)
-            if record is None:
-                schedules[workload.digest] = self._draft(workload, machine)
-            else:
-                schedules[workload.digest] = _recorded(task.name, workload, record)
+        schedules = {
+            it.program.digest: self._scheduled(it.name, it.program, chosen.get(it.name), machine)
+            for it in self.tasks
+            if isinstance(it.program, Workload)
+        }
         save = partial(save_library, MadeFor(self.name, target, threads))
         return compile_network(self.graph, schedules, target, threads, names, save)
+
+    def _scheduled(
+        self, name: str, workload: Workload, record: Record | None, machine: Target
+    ) -> Candidate | None:
+        """The schedule of a task; None for loops over its axes."""
+        if record is not None:
+            return _recorded(name, workload, record)
+        return self._draft(workload, machine)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint

@@ -5,6 +5,7 @@ from autotune.backends.native.exports.files import (
     check_header,
     combined_object,
     export_kernel,
+    link_library,
     object_of,
     shared_library,
 )
@@ -15,7 +16,7 @@ from autotune.backends.native.exports.machines import (
     machine_of,
     machine_of_triple,
 )
-from autotune.backends.native.exports.object_symbols import with_prefix
+from autotune.backends.native.exports.object_files import with_prefix, write_data_object
 from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file, ffi_network
 
 __all__ = [
@@ -30,10 +31,12 @@ __all__ = [
     "ffi_file",
     "ffi_network",
     "is_triple",
+    "link_library",
     "kernel_of",
     "machine_of",
     "machine_of_triple",
     "object_of",
     "shared_library",
     "with_prefix",
+    "write_data_object",
 ]

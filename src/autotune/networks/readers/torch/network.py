@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
 
@@ -221,7 +222,7 @@ class _Reference:
         held = dict(module.named_parameters()) | dict(module.named_buffers())
         with torch.no_grad(), quiet_torch():
             for name in self._state:
-                held[name].copy_(as_tensor(next(left)))
+                held[name].copy_(as_tensor(np.asarray(next(left))))
             positional, named = arguments(self._program, list(tensors.values()))
             found = module(*positional, **named)
         written = [tensors.get(it, held.get(it)) for it in self._writes]

@@ -62,15 +62,19 @@ class GraphReader:
         raise InvalidValueError("a graph returns nothing")
 
     def _result(self, node: Node) -> Item:
+        # Nodes of an operator that was expanded have names that nobody knows.
+        name = (
+            str(getattr(node.target, "__name__", node.target)) if self.depth else described(node)
+        )
         try:
             found = self._computed(node)
         except (InvalidValueError, UnsupportedWorkload) as error:
-            raise type(error)(f"{described(node)}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
         except AutotuneError as error:
-            raise UnsupportedWorkload(f"{described(node)}: {error}") from error
+            raise UnsupportedWorkload(f"{name}: {error}") from error
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise UnsupportedWorkload(
-                f"{described(node)}: this form of it is not supported ({one_line(str(error))})"
+                f"{name}: this form of it is not supported ({one_line(str(error))})"
             ) from error
         return found.named(node.name) if isinstance(found, Value) else found
 
@@ -214,7 +218,8 @@ def _result_of(value: Any) -> Result | None:
     for axis in value.shape:
         if not isinstance(axis, int):
             raise UnsupportedWorkload(
-                "its result has a shape that depends on data, and a network's are fixed"
+                "its result has a shape that depends on data, and a network's are fixed; choose "
+                "by torch.where, or by a number of elements that is known"
             )
     return Result(tuple(value.shape), type_name(value.dtype))
 
