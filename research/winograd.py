@@ -24,13 +24,13 @@ from typing import Any
 import benchmarks_path  # noqa: F401
 import numpy as np
 from autotune_tvm.networks.passes.winograd import with_tile
-from autotune_tvm.networks.passes.winograd_tiles import Tile
 from common import Bar, basic_parser, cores, finish_with, machine
 from numpy.typing import NDArray
 from tvm import relax
 
 import autotune
 from autotune.networks import CompiledNetwork
+from autotune.networks.passes.winograd_tiles import Tile
 
 Reals = NDArray[np.float32]
 Form = Callable[[Any], Any] | None

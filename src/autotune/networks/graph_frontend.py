@@ -17,6 +17,7 @@ from autotune.targets import Target
 __all__ = ["GraphFrontend"]
 
 _MODEL = "ModelProto"
+_OTHERS = ("tvm", "mlir")
 
 
 class GraphFrontend(Frontend):
@@ -36,6 +37,10 @@ class GraphFrontend(Frontend):
             return Path(source).suffix in self.formats
         kind = type(source)
         return kind.__name__ == _MODEL and kind.__module__.partition(".")[0] == "onnx"
+
+    def kernel_backends(self, target: Target) -> tuple[str, ...]:
+        """All others on CPUs: the built-in one prints what they schedule."""
+        return () if target.kind == "cuda" else _OTHERS
 
     def backend_for(self, target: Target) -> str:
         """The one that is built in for CPUs, for a device that which makes programs for it."""

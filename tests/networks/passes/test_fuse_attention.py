@@ -17,9 +17,9 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, constant, evaluate, input_value
-from autotune.networks.graph.executor import compile_graph
 from autotune.networks.passes.attention_masks import Band, band_of
 from autotune.networks.passes.fuse_attention import fuse_attention, fused
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.sketches import BoundLoop, Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import detect_cpu, preset
@@ -314,8 +314,9 @@ def test_tiles_of_queries_compute_the_same(softmax: str, copies: int) -> None:
 
     want = evaluate(graph, inputs)["y"]
     assert not np.isnan(want).any()
+    schedules = {it.digest: tiles(it) for it in after.workloads}
     for found in (
         evaluate(after, inputs),
-        compile_graph(after, machine, schedule=tiles).run(inputs),
+        compile_network(after, schedules, machine, 1).run(inputs),
     ):
         np.testing.assert_allclose(found["y"], want, rtol=1e-4, atol=1e-5)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 
 from autotune.networks.graph import Graph
 from autotune.networks.passes import graph_passes
-from tests.support.random_graphs import check_equal, random_graphs
+from autotune.networks.passes.views import views
+from tests.support.random_graphs import MACHINE, check_equal, labels, random_graphs
 
 
 @pytest.mark.parametrize("name", ["merge_equal", "views", "fold_scales", "fuse"])
@@ -15,6 +16,14 @@ from tests.support.random_graphs import check_equal, random_graphs
 @settings(max_examples=15)
 def test_a_pass_alone(name: str, graph: Graph) -> None:
     check_equal(graph, graph_passes()[name])
+
+
+@given(random_graphs())
+@settings(max_examples=15)
+def test_views_are_moved_once(graph: Graph) -> None:
+    again, _ = views(check_equal(graph, views), MACHINE)
+    third, _ = views(again, MACHINE)
+    assert labels(third) == labels(again)
 
 
 @given(random_graphs())

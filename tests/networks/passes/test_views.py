@@ -9,7 +9,7 @@ from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, input_value
 from autotune.networks.passes.axis_blocks import AxisGroup, axis_groups
 from autotune.networks.passes.views import views
-from tests.support.random_graphs import check_equal, labels, weights
+from tests.support.random_graphs import MACHINE, check_equal, labels, weights
 
 X = input_value("x", (2, 6, 8), "float32")
 
@@ -52,6 +52,8 @@ def test_elementwise_operations_are_before_a_reshape() -> None:
     z = ops.binary("add", ops.binary("add", y, weights(4)), other)
     found = _moved(ops.unary("tanh", z), other)
     assert found == ["reshape", "matmul", "add", "reshape", "add", "tanh", "reshape"]
+    graph, _ = views(Graph((X, other), {"y": ops.unary("tanh", z)}), MACHINE)
+    assert labels(views(graph, MACHINE)[0]) == found
 
 
 def test_operations_on_rows_are_before_a_reshape_of_other_axes() -> None:
@@ -68,6 +70,16 @@ def test_what_needs_the_axes_of_a_reshape_stays_behind_it() -> None:
     assert _moved(ops.binary("mul", y, weights(12, 1))) == ["mul", "reshape"]
     split = ops.reshape(X, (2, 6, 2, 4))
     assert _moved(ops.binary("mul", split, weights(2, 1))) == ["reshape", "mul"]
+
+
+def test_heads_are_split_before_one_of_three_is_taken() -> None:
+    x = input_value("h", (6, 24), "float32")
+    part = ops.reshape(ops.slice_axis(x, 1, 8, 16), (1, 6, 2, 4))
+    assert _moved(ops.transpose(part, [0, 2, 1, 3]), x) == ["reshape", "slice", "transpose"]
+    odd = ops.reshape(ops.slice_axis(x, 1, 2, 10), (6, 2, 4))
+    assert _moved(odd, x) == ["slice", "reshape"]
+    rows = ops.reshape(ops.slice_axis(x, 0, 2, 4), (2, 4, 6))
+    assert _moved(rows, x) == ["reshape", "slice"]
 
 
 def test_a_mean_is_read_without_the_axis_that_it_kept() -> None:

@@ -295,6 +295,8 @@ def test_schedules_are_of_equal_workloads() -> None:
     other = next(it for it in graph.workloads if it.name == "tanh")
     with pytest.raises(InvalidSchedule, match="task 'second': "):
         compile_network(graph, {other.digest: candidate}, machine(), 1, {other.digest: "second"})
+    with pytest.raises(InvalidSchedule, match="'abc', which the network lacks"):
+        compile_network(graph, {"abc": candidate}, machine(), 1)
     with pytest.raises(InvalidSchedule):
         native_program(gemm(m=20, n=96, k=25), candidate, machine(), 1)
     equal = gemm(m=20, n=96, k=24).with_constants("B")

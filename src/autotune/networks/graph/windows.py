@@ -40,6 +40,7 @@ __all__ = [
     "convolution",
     "convolution_integer",
     "resample",
+    "spread",
     "transposed_convolution",
     "window_arg",
     "window_reduce",
@@ -338,13 +339,13 @@ def transposed_convolution(
     extra = more or [0] * rank
     low = [it - cut for it, cut in zip(reach, window.low, strict=True)]
     high = [it - cut + behind for it, cut, behind in zip(reach, window.high, extra, strict=True)]
-    spread = _spread(x, window.strides)
+    apart = spread(x, window.strides)
     return convolution(
-        spread, turned, Window.of(window.kernel, None, low, high, window.dilations), groups, dtype
+        apart, turned, Window.of(window.kernel, None, low, high, window.dilations), groups, dtype
     )
 
 
-def _spread(x: Value, strides: Sequence[int]) -> Value:
+def spread(x: Value, strides: Sequence[int]) -> Value:
     """An image with zeros between its elements, ``strides - 1`` of them along each axis."""
     if all(stride == 1 for stride in strides) or x.size == 0:
         return x

@@ -113,6 +113,8 @@ def _matrices(
 
 def _copies(number: IntExpr, matrices: int, heads: int) -> int | None:
     """How many heads share a matrix, which is that of the head at ``number``."""
+    if heads % matrices:
+        return None
     copies = heads // matrices
     wanted = const(0) if matrices == 1 else var("h") // copies
-    return copies if matrices * copies == heads and number == wanted else None
+    return copies if number == wanted else None

@@ -76,7 +76,9 @@ class _Converter:
         convolution = Convolution.of(node, operands)
         if convolution is not None:
             return self._convolution(node, operands, convolution)
-        moved = {it.key: self.permuted[it.key].order for it in operands if it.key in self.permuted}
+        moved: dict[object, Order] = {
+            it.key: self.permuted[it.key].order for it in operands if it.key in self.permuted
+        }
         if not moved:
             return None
         if isinstance(node.operation, HostOperator):
@@ -95,7 +97,7 @@ class _Converter:
     def _convolution(
         self, node: Node, operands: Sequence[Value], convolution: Convolution
     ) -> Sequence[Value] | None:
-        orders = {convolution.data.key: convolution.channels_last}
+        orders: dict[object, Order] = {convolution.data.key: convolution.channels_last}
         if not convolution.is_product:
             return self._computed(node, operands, orders)
         # All positions are one axis, which tiles divide more freely.

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from math import inf, isfinite
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf, isfinite, prod
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.backends.native import NativeBackend
 from autotune.errors import AutotuneError
+from autotune.ir.expressions import Load
 from autotune.ir.workloads import Workload
 from autotune.models.pruning import PSA
-from autotune.networks.graph import Graph, HostOperator, Value
+from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value, input_value, readers
+from autotune.networks.graph.graph import results_of
 from autotune.plugins import Context
-from autotune.sketches import STEP_TYPES
+from autotune.sketches import STEP_TYPES, Prepack, Sketch
 from autotune.sketches.limits import ScheduleLimits
-from autotune.spaces import SketchSpace
+from autotune.spaces import FeasibleSpace, SketchSpace
+from autotune.spaces.loosening import loosen
+from autotune.spaces.rules import generate_sketches
+from autotune.spaces.sketch_space import BUILT_IN_RULES, GPU_RULES
 from autotune.targets import Target
 
 __all__ = ["Costs", "Passes", "cost_key", "expected_speedup", "programs"]
@@ -26,10 +31,13 @@ __all__ = ["Costs", "Passes", "cost_key", "expected_speedup", "programs"]
 Passes = Sequence[Callable[[Graph, Target], tuple[Graph, str]]]
 
 _SAMPLES = 64
-"""Configurations of a workload that are scored; the best of them stands for it."""
-_MOST = 3
-"""Workloads of a form that are scored of those that reduce, and as many of the others: those that
-move and compute the most."""
+"""Configurations of a sketch that are scored; the best of them stands for it."""
+_MOST = 2
+"""Programs of a form that are scored of those that reduce, and as many of those that only move
+elements: the largest."""
+_MANY_TERMS = 64
+_FOLLOWERS = 4
+"""Operations behind a reduction that it may be one program with."""
 _THREAD_BYTES, _UNROLLED = 1024, 512
 
 
@@ -77,25 +85,97 @@ def expected_speedup(
 ) -> float | None:
     """How many times as fast one form of a network is as another, as the draft model expects.
 
-    Both are cut into programs. The cost of one is that of the best of a few random configurations
-    by the draft model: nothing is compiled. Of what only one form has the largest programs are
-    taken for all: of those that reduce, and of those that only move and convert elements.
+    The cost of a program is that of the best of a few random configurations by the draft model:
+    nothing is compiled. Of what only one form has, the largest operations that reduce are taken
+    for all, each with what follows it, and so are the largest that only move elements.
 
     Args:
         before: A network.
         after: The same, with its tensors stored in other orders.
         machine: What it runs on.
-        afterwards: The passes that cut a form into programs.
+        afterwards: The passes that make programs of operations.
 
     Returns:
         The ratio; None where the search space expresses less of the second form.
     """
-    first, second = (programs(graph, machine, afterwards) for graph in (before, after))
+    first, second = (_Operations.of(graph) for graph in (before, after))
     costs = Costs(machine)
-    totals = _total(first - second, costs), _total(second - first, costs)
+    totals = [
+        sum(_total(one, other.calls, reduces, costs, afterwards) for reduces in (True, False))
+        for one, other in ((first, second), (second, first))
+    ]
     if not all(map(isfinite, totals)):
         return None
     return totals[0] / totals[1] if totals[1] else 1.0
+
+
+@frozen(eq=False)
+class _Operations:
+    """The workloads of a graph.
+
+    Attributes:
+        calls: How often it has each.
+        nodes: A node of each.
+        readers: Who reads what.
+    """
+
+    calls: Counter[Workload]
+    nodes: Mapping[Workload, Node]
+    readers: Mapping[object, list[tuple[Node | None, int]]]
+
+    @staticmethod
+    def of(graph: Graph) -> _Operations:
+        """Those of a graph; bodies of loops are left out."""
+        found = [(it.operation, it) for it in graph.nodes if isinstance(it.operation, Workload)]
+        return _Operations(Counter(it for it, _ in found), dict(found), readers(graph))
+
+    def alone(self, workload: Workload) -> Graph:
+        """A network of an operation and of what follows it, as long as nothing else reads it."""
+        chain = [self.nodes[workload]]
+        while len(chain) <= _FOLLOWERS and len(chain[-1].results) == 1:
+            who = self.readers.get(results_of(chain[-1])[0].key, [])
+            node = who[0][0] if len(who) == 1 else None
+            if node is None or isinstance(node.operation, Loop):
+                break
+            chain.append(node)
+        new: dict[object, Value] = {}
+        inputs: list[Value] = []
+        for node in chain:
+            for value in node.operands:
+                if value.constant is None and value.key not in new:
+                    inputs.append(input_value(f"x{len(inputs)}", value.shape, value.dtype))
+                    new[value.key] = inputs[-1]
+            made = evolve(node, operands=tuple(new.get(it.key, it) for it in node.operands))
+            new |= {
+                it.key: own for it, own in zip(results_of(node), results_of(made), strict=True)
+            }
+        return Graph(tuple(inputs), {"result": new[results_of(chain[-1])[0].key]})
+
+
+def _total(
+    operations: _Operations,
+    others: Counter[Workload],
+    reduces: bool,
+    costs: Costs,
+    afterwards: Passes,
+) -> float:
+    """The expected cost of what a form has more of than another one."""
+    sizes = {
+        workload: calls * _size(workload)
+        for workload, calls in (operations.calls - others).items()
+        if (_reduces(workload) if reduces else _moves(workload))
+    }
+    taken = sorted(sizes, key=sizes.__getitem__, reverse=True)[:_MOST]
+    if not taken:
+        return 0.0
+    total = 0.0
+    for workload in taken:
+        found = [workload]
+        if reduces:
+            made = programs(operations.alone(workload), costs.machine, afterwards)
+            found = [it for it in made if _reduces(it)]
+        total += operations.calls[workload] * sum(map(costs.of, found))
+    return total * sum(sizes.values()) / sum(sizes[it] for it in taken)
 
 
 def programs(graph: Graph, machine: Target, afterwards: Passes) -> Counter[Workload]:
@@ -106,20 +186,13 @@ def programs(graph: Graph, machine: Target, afterwards: Passes) -> Counter[Workl
     return Counter(it for it in operations if isinstance(it, Workload))
 
 
-def _total(programs: Counter[Workload], costs: Costs) -> float:
-    """The expected cost of all, from that of the largest."""
-    total = 0.0
-    for reduces in (True, False):
-        sizes = {
-            workload: calls * _size(workload)
-            for workload, calls in programs.items()
-            if any(stage.reduce_axes for stage in workload.stages) == reduces
-        }
-        taken = sorted(sizes, key=sizes.__getitem__, reverse=True)[:_MOST]
-        if taken:
-            share = sum(sizes[it] for it in taken) / sum(sizes.values())
-            total += sum(programs[it] * costs.of(it) for it in taken) / share
-    return total
+def _reduces(workload: Workload) -> bool:
+    return any(stage.reduce_axes for stage in workload.stages)
+
+
+def _moves(workload: Workload) -> bool:
+    """Tell if it only moves elements."""
+    return all(isinstance(stage.body, Load) and not stage.combiner for stage in workload.stages)
 
 
 def _size(workload: Workload) -> float:
@@ -146,14 +219,28 @@ class Costs:
         return self.known[workload]
 
     def _scored(self, workload: Workload) -> float:
+        rules = GPU_RULES if self.machine.kind == "cuda" else BUILT_IN_RULES
         try:
-            space = SketchSpace(workload, self.machine, _limits(self.machine))
+            made = generate_sketches(workload, self.machine, _limits(self.machine), rules)
         except AutotuneError:
             return inf
-        batch = space.sample(_SAMPLES, np.random.default_rng(0))
+        sketch, feasible, _ = loosen(_telling(workload, made.sketches))
+        if not feasible.count:
+            return inf
+        batch = FeasibleSpace({sketch: feasible}).sample(_SAMPLES, np.random.default_rng(0))
         scores = PSA(Context(target=self.machine, workload=workload)).score(batch)
         best = float(scores.max(initial=-inf))
         return 1 / best if best > 0 else inf
+
+
+def _telling(workload: Workload, sketches: Sequence[Sketch]) -> Sketch:
+    """The sketch by which a program is judged; to read one takes as long as to score thousands.
+
+    Where many elements are added up, and constants can be packed for it, one that packs them.
+    """
+    terms = max(prod(axis.extent for axis in it.reduce_axes) for it in workload.stages)
+    packed = (it for it in sketches if any(isinstance(step, Prepack) for step in it.steps))
+    return next(packed, sketches[0]) if terms >= _MANY_TERMS else sketches[0]
 
 
 def _limits(machine: Target) -> ScheduleLimits:

@@ -130,7 +130,8 @@ def _multiplied(node: Node, factor: Value) -> Node | None:
     assert found is not None and isinstance(node.operation, Workload)
     number, load = found
     weights, stage = node.operands[number], node.operation.stages[-1]
-    if weights.dtype != factor.dtype or not np.all(np.isfinite(factor.constant)):
+    numbers = np.asarray(factor.constant)
+    if weights.dtype != factor.dtype or not np.all(np.isfinite(numbers)):
         return None
     places = [it.args[0] if it.op == "var" else None for it in load.indices]
     names = [axis.name for axis in stage.spatial_axes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from attrs import evolve
 
@@ -89,10 +89,10 @@ def _joined(
     group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]]
 ) -> tuple[Value, ...]:
     """The results of a group as one node."""
-    values = {it.key: it for node in group for it in given[id(node)]}
+    values: dict[Hashable, Value] = {it.key: it for node in group for it in given[id(node)]}
     workload, keys = _composed(group, machine, given)
     assert workload is not None
-    place = {key: number for number, key in enumerate(keys)}
+    place: dict[Hashable, int] = {key: number for number, key in enumerate(keys)}
     checks: dict[Requirement, None] = {}
     for node in group:
         for it in node.requirements:
@@ -105,7 +105,7 @@ def _joined(
 
 def _composed(
     group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]] | None = None
-) -> tuple[Workload | None, tuple[object, ...]]:
+) -> tuple[Workload | None, tuple[Hashable, ...]]:
     """The workload of a group, None where it would not be one loop nest, and what it reads."""
     workload, keys = composed(_name(group), _parts(group, given))
     return scheduled_as_one(workload, machine), keys
@@ -117,11 +117,6 @@ def _name(group: Sequence[Node]) -> str:
     return "+".join(names[:_MOST_NAMES]) + more
 
 
-def _form(node: Node) -> Form:
-    assert isinstance(node.operation, Workload)
-    return form_of(node.operation)
-
-
 class _Grouping:
     """Finds groups of nodes: each has one result that others read."""
 
@@ -129,6 +124,7 @@ class _Grouping:
         self.flow = Flow(graph)
         self.machine = machine
         self.group_of: dict[int, int] = {}
+        self._forms: dict[int, Form] = {}
         self.members: dict[int, list[int]] = {}
 
     def groups(self) -> list[list[Node]]:
@@ -150,8 +146,15 @@ class _Grouping:
         operation = node.operation
         return isinstance(operation, Workload) and len(node.results) == 1
 
+    def _workload(self, number: int) -> Workload:
+        operation = self.flow.nodes[number].operation
+        assert isinstance(operation, Workload)
+        return operation
+
     def _form(self, number: int) -> Form:
-        return _form(self.flow.nodes[number])
+        if number not in self._forms:
+            self._forms[number] = form_of(self._workload(number))
+        return self._forms[number]
 
     def _nodes(self, numbers: Sequence[int]) -> list[Node]:
         return [self.flow.nodes[it] for it in sorted(numbers)]
@@ -163,10 +166,9 @@ class _Grouping:
 
     def _inner_reads(self, number: int, within: set[int]) -> list[tuple[int, str]]:
         """What a node reads of others of a group: operand, and the input that it is."""
-        node = self.flow.nodes[number]
-        assert isinstance(node.operation, Workload)
+        node, inputs = self.flow.nodes[number], self._workload(number).inputs
         return [
-            (at, node.operation.inputs[at].name)
+            (at, inputs[at].name)
             for at, it in enumerate(node.operands)
             if it.node is not None and self.flow.place[id(it.node)] in within
         ]
@@ -178,8 +180,7 @@ class _Grouping:
 
     def _gathers(self, number: int, within: set[int]) -> bool:
         """Whether a node reads others of a group where data says."""
-        operation = self.flow.nodes[number].operation
-        assert isinstance(operation, Workload)
+        operation = self._workload(number)
         names = [name for _, name in self._inner_reads(number, within)]
         return any(is_gathered_from(operation, name) for name in names)
 
@@ -205,7 +206,7 @@ class _Grouping:
             self._form(it).is_pointwise
             and self.flow.nodes[it].results[0][0] == self.flow.nodes[end].results[0][0]
             and all(
-                reads_in_place(self.flow.nodes[it].operation, name)
+                reads_in_place(self._workload(it), name)
                 for _, name in self._inner_reads(it, within)
             )
             for it in new
@@ -244,16 +245,13 @@ class _Grouping:
         if any(self._is_checked(it, {source}) or self._gathers(it, {source}) for it in readers):
             return False
         size = _size(flow.nodes[source])
-        for reader in flow.readers[source]:
-            node = flow.nodes[reader]
-            assert isinstance(node.operation, Workload)
-            for _, name in self._inner_reads(reader, {source}):
-                if self._form(reader).is_product or not reads_each_once(
-                    node.operation, name, size
-                ):
-                    return False
-        operation = flow.nodes[source].operation
-        assert isinstance(operation, Workload)
+        for reader in readers:
+            operation = self._workload(reader)
+            reads = self._inner_reads(reader, {source})
+            once = all(reads_each_once(operation, name, size) for _, name in reads)
+            if self._form(reader).is_product or not once:
+                return False
+        operation = self._workload(source)
         if not all(reads_in_rows(operation, it.name) for it in operation.inputs):
             return False
         return self._fits(within)
@@ -281,13 +279,12 @@ class _Grouping:
         for reader in whole:
             if self._is_checked(reader, within) or self._gathers(reader, within):
                 return False
-            node = self.flow.nodes[reader]
-            operation = node.operation
-            assert isinstance(operation, Workload)
+            node, operation = self.flow.nodes[reader], self._workload(reader)
             for at, name in self._inner_reads(reader, within):
                 source = node.operands[at].node
                 assert source is not None
-                if _form(source).is_expensive and not reads_each_once(
+                number = self.flow.place[id(source)]
+                if self._form(number).is_expensive and not reads_each_once(
                     operation, name, _size(source)
                 ):
                     return False

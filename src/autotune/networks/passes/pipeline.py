@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
+from autotune.networks.kept_speedups import KeptSpeedups, user_file
+from autotune.networks.passes.constant_operands import constant_operands
 from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.fuse_attention import fuse_attention
+from autotune.networks.passes.layouts import choose_layout
 from autotune.networks.passes.merge_equal import merge_equal
+from autotune.networks.passes.split_transposed import split_transposed
 from autotune.networks.passes.views import views
+from autotune.networks.passes.winograd import choose_winograd
 from autotune.targets import Target
 
 __all__ = ["GraphPass", "graph_passes", "run_passes"]
@@ -25,11 +31,19 @@ nothing was."""
 
 def graph_passes() -> dict[str, GraphPass]:
     """By name, in order."""
+    path = user_file()
+    kept = None if path is None else KeptSpeedups(path)
+    afterwards = (views, fuse)
     return {
         "merge_equal": merge_equal,
         "views": views,
         "fold_scales": fold_scales,
         "fuse_attention": fuse_attention,
+        "constant_operands": constant_operands,
+        "split_transposed": split_transposed,
+        "layouts": partial(choose_layout, kept=kept, afterwards=afterwards),
+        "winograd": partial(choose_winograd, kept=kept, afterwards=afterwards),
+        "layout_views": views,
         "fuse": fuse,
     }
 

@@ -7,7 +7,15 @@ from math import prod
 
 from attrs import evolve
 
-from autotune.ir.expressions import Gather, IndexValue, Load, ScalarExpr, const, transform
+from autotune.ir.expressions import (
+    Gather,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    affine_form,
+    const,
+    transform,
+)
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import (
     Graph,
@@ -15,6 +23,7 @@ from autotune.networks.graph import (
     Node,
     Value,
     rewritten,
+    slice_axes,
     slice_axis,
     transpose,
 )
@@ -74,15 +83,69 @@ def _source(value: Value) -> Value | None:
 def _merged(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
     """A reshape of a reshape as one, a permutation of a permutation as one."""
     if isinstance(node.operation, HostOperator):
-        if node.operation.kind != "reshape" or _source(operands[0]) is None:
+        if node.operation.kind != "reshape":
             return None
-        return [view(operands[0], node.results[0][0])]
+        shape = node.results[0][0]
+        if _source(operands[0]) is not None:
+            return [view(operands[0], shape)]
+        return _cut_behind(operands[0], shape)
     second = _order(node)
     inner = operands[0].node if second is not None else None
     first = None if inner is None else _order(inner)
     if second is None or inner is None or first is None:
         return None
     return [transpose(inner.operands[0], [first[axis] for axis in second])]
+
+
+def _cut_behind(value: Value, shape: Sequence[int]) -> Sequence[Value] | None:
+    """A part of a reshape in the place of a reshape of a part: it is computed where it is read."""
+    found = None if value.node is None else _part(value.node)
+    if value.node is None or found is None:
+        return None
+    source, extents = value.node.operands[0], [extent for extent, _ in found]
+    wide, first = [1] * len(shape), [0] * len(shape)
+    for group in axis_groups(value.shape, shape):
+        cut = [at for at in group.before if value.shape[at] < extents[at]]
+        long = [at for at in group.after if shape[at] > 1]
+        for at in group.after:
+            wide[at] = shape[at]
+        if not cut:
+            continue
+        if not long or [at for at in group.before if extents[at] > 1] != cut:
+            return None
+        inner = prod(shape[at] for at in long[1:])
+        whole, start = found[cut[0]]
+        if whole % inner or start % inner:
+            return None
+        wide[long[0]], first[long[0]] = whole // inner, start // inner
+    return [slice_axes(view(source, wide), first, shape, [1] * len(shape))]
+
+
+def _part(node: Node) -> list[tuple[int, int]] | None:
+    """Of what a node is a part: by axis the extent of the whole, and where the part begins.
+
+    None where it is something else.
+    """
+    operation = node.operation
+    if not isinstance(operation, Workload) or len(operation.stages) > 1:
+        return None
+    (stage,) = operation.stages
+    if not isinstance(stage.body, Load) or stage.combiner is not None:
+        return None
+    if stage.output.dtype != operation.inputs[0].dtype:
+        return None
+    found: list[tuple[int, int]] = []
+    waiting = list(zip(stage.body.indices, operation.inputs[0].shape, strict=True))
+    for axis in stage.axes:
+        form = affine_form(waiting[0][0]) if waiting else None
+        here = form is not None and form.coefficients in ({}, {axis.name: 1})
+        if form is not None and here and (form.coefficients or axis.extent == 1):
+            found.append((waiting.pop(0)[1], form.constant))
+        elif axis.extent == 1:
+            found.append((1, 0))
+        else:
+            return None
+    return None if waiting else found
 
 
 def _order(node: Node) -> list[int] | None:
@@ -130,18 +193,28 @@ def _moved(node: Node) -> Sequence[Value] | None:
         return None
     shape, _ = node.results[0]
     size = prod(shape)
-    changed = next(
-        (
-            it
-            for at in reshapes
-            if node.operands[at].size >= size and (it := _computed_before(node, at)) is not None
-        ),
-        node,
-    )
+    candidates = (at for at in reshapes if node.operands[at].size >= size)
+    preferred = (it for it in candidates if _is_preferred(node, it, size))
+    moved = (it for at in preferred if (it := _computed_before(node, at)) is not None)
+    changed = next(moved, node)
     for at, value in enumerate(changed.operands):
         if value.size < size:
             changed = _without_units(changed, at)
     return None if changed is node else [view(results_of(changed)[0], shape)]
+
+
+def _is_preferred(node: Node, number: int, size: int) -> bool:
+    """Whether an operand's axes before its reshape are better than those after it.
+
+    Another operand that is as large has the axes after it: it would be reshaped in its turn.
+    Those axes are better of which there are fewer; so no reshape is ever moved to and fro.
+    """
+    value = node.operands[number]
+    source = _source(value)
+    assert source is not None
+    others = (it for at, it in enumerate(node.operands) if at != number and it.size >= size)
+    stay = any(it.constant is None and _source(it) is None for it in others)
+    return source.rank < value.rank or not stay
 
 
 def _computed_before(node: Node, number: int) -> Node | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, prod
 
 from attrs import define, field
 
+from autotune.ir.workloads import Workload
 from autotune.networks.graph import Graph, Node, Value, rewritten
 from autotune.networks.kept_speedups import KeptSpeedups
 from autotune.networks.passes.expected_costs import Costs, Passes, cost_key, programs
@@ -24,6 +25,8 @@ _GAIN = 1.3
 """Convolutions stay where less is expected: it was up to 1.4 times what was measured then."""
 _LEAST_OPERATIONS = 1 << 24
 """Convolutions of fewer multiplications stay, unasked: transforms cost as much."""
+_MOST_TERMS = max(tile.axes[0].window * tile.axes[1].window for tile in TILES)
+"""What transforms add up for an element: only products add up more."""
 _VERSION = 2
 """Grows when this module expects another speedup of some convolution."""
 
@@ -91,6 +94,7 @@ class _Chooser:
         afterwards: The passes that cut a network into programs.
         most: The largest speedup that a chosen tile is expected to have.
         tiles: What was chosen, by workload.
+        rates: Costs of an element of transforms that were scored.
     """
 
     costs: Costs
@@ -98,6 +102,7 @@ class _Chooser:
     afterwards: Passes
     most: float = 1.0
     tiles: dict[object, Tile | None] = field(factory=dict)
+    rates: dict[object, float] = field(factory=dict)
 
     def tile(self, node: Node, convolution: TiledConvolution) -> Tile | None:
         """The tile that is worth it; None to compute the convolution directly."""
@@ -108,28 +113,41 @@ class _Chooser:
         return self.tiles[node.operation]
 
     def _best(self, convolution: TiledConvolution) -> Tile | None:
-        alone, best, gain = convolution.alone, None, _GAIN
+        best, gain = None, _GAIN
         for tile in TILES:
-            if convolution.operations < _GAIN * convolution.operations_by(tile):
+            # Products are no faster than the convolution, multiplication by multiplication.
+            if convolution.operations < gain * convolution.operations_by(tile):
                 continue
-            speedup = self._speedup(alone, tile)
+            speedup = self._speedup(convolution, tile)
             if speedup >= gain:
                 best, gain = tile, _GAIN_OVER_EXACTER * speedup
                 self.most = max(self.most, speedup)
         return best
 
-    def _speedup(self, alone: Graph, tile: Tile) -> float:
+    def _speedup(self, convolution: TiledConvolution, tile: Tile) -> float:
         """How many times as fast a convolution is expected to be by a tile."""
+        alone = convolution.alone(None)
         key = cost_key(f"winograd {_VERSION} by {tile}", alone, self.costs.machine)
         known = None if self.kept is None else self.kept.find(key)
         if known is not None:
             return known[0] or 0.0
-        before, after = self._cost(alone), self._cost(with_tile(alone, tile))
+        before = sum(map(self.costs.of, self._programs(alone)))
+        after = sum(self._cost(it, tile) for it in self._programs(convolution.alone(tile)))
         speedup = before / after if isfinite(before) and isfinite(after) else None
         if self.kept is not None:
             self.kept.keep(key, speedup)
         return speedup or 0.0
 
-    def _cost(self, graph: Graph) -> float:
-        found = programs(graph, self.costs.machine, self.afterwards)
-        return sum(calls * self.costs.of(workload) for workload, calls in found.items())
+    def _programs(self, graph: Graph) -> list[Workload]:
+        return [*programs(graph, self.costs.machine, self.afterwards).elements()]
+
+    def _cost(self, workload: Workload, tile: Tile) -> float:
+        """The cost of a program; transforms of a tile take as long as they have elements."""
+        sums = tuple(tuple(axis.extent for axis in stage.reduce_axes) for stage in workload.stages)
+        if max(map(prod, sums)) > _MOST_TERMS:
+            return self.costs.of(workload)
+        points = sum(stage.points for stage in workload.stages)
+        key = str(tile), workload.name, sums
+        if key not in self.rates:
+            self.rates[key] = self.costs.of(workload) / points
+        return self.rates[key] * points

@@ -33,6 +33,9 @@ __all__ = ["WORKLOADS", "TiledConvolution"]
 WORKLOADS = ("winograd_input", "winograd_products", "winograd_output")
 """Names of the workloads that take the place of a convolution."""
 
+_BLOCK = 2048
+"""Weights of an element that are transformed together."""
+
 
 @frozen(eq=False)
 class TiledConvolution:
@@ -109,12 +112,17 @@ class TiledConvolution:
         """Multiplications when it is computed directly."""
         return prod(self.shape) * TAPS * TAPS * self.channels
 
-    @property
-    def alone(self) -> Graph:
-        """A network of nothing else."""
+    def alone(self, tile: Tile | None) -> Graph:
+        """A network of nothing else, by a tile or directly, with weights that hold zeros."""
         data = input_value("data", self.data.shape, self.data.dtype)
-        given = tuple(data if it.key == self.data.key else it for it in self.node.operands)
-        (result,) = results_of(evolve(self.node, operands=given))
+        weights = _zeros(self.weights.shape)
+        new = {self.data.key: data, self.weights.key: weights}
+        operands = tuple(new[it.key] for it in self.node.operands)
+        if tile is None:
+            (result,) = results_of(evolve(self.node, operands=operands))
+        else:
+            changed = evolve(self, data=data, weights=weights)
+            result = changed._tiled(tile, _zeros(self._tiled_shape(tile)))
         return Graph((data,), {"result": result})
 
     def operations_by(self, tile: Tile) -> int:
@@ -130,8 +138,10 @@ class TiledConvolution:
 
     def by(self, tile: Tile) -> Value:
         """What it computes, by a tile."""
+        return self._tiled(tile, constant(self._transformed_weights(tile)))
+
+    def _tiled(self, tile: Tile, weights: Value) -> Value:
         data = self._input_tiles(tile)
-        weights = constant(self._transformed_weights(tile))
         if weights.shape[1:3] != (1, 1):
             return self._result(_products(data, weights), tile)
         # All tiles are rows of one matrix a position.
@@ -140,17 +150,23 @@ class TiledConvolution:
         products = matmul(matrices, reshape(weights, (positions, channels, -1)))
         return self._result(reshape(products, (positions, *space, -1)), tile)
 
+    def _tiled_shape(self, tile: Tile) -> tuple[int, ...]:
+        rows, columns = tile.axes
+        return len(rows.taps) * len(columns.taps), *_left(tile), self.channels, self.shape[3]
+
     def _transformed_weights(self, tile: Tile) -> NDArray[np.float32]:
         """Weights at each position: [positions, taps left, taps left, channels, features]."""
         rows, columns = tile.axes
         assert self.weights.constant is not None  # :class:`Convolution` says so
-        given = self.weights.constant.transpose(self.weights_order).astype(np.float64)
-        # In float64, as one product of matrices.
-        both = np.einsum("pah,qbw->pqabhw", rows.taps, columns.taps)
-        found = both.reshape(-1, TAPS * TAPS) @ given.reshape(TAPS * TAPS, -1)
-        positions = len(rows.inputs) * len(columns.inputs)
-        left = rows.taps_left, columns.taps_left
-        return found.reshape(positions, *left, *given.shape[2:]).astype(np.float32)
+        given = self.weights.constant.transpose(self.weights_order).reshape(TAPS, TAPS, -1)
+        found = np.empty((len(rows.taps) * len(columns.taps), *_left(tile), given.shape[2]), "f4")
+        for begin in range(0, given.shape[2], _BLOCK):
+            # In float64, in parts that stay in the caches, axis by axis.
+            part = slice(begin, begin + _BLOCK)
+            wide = np.einsum("pah,hwn->pawn", rows.taps, given[..., part].astype(np.float64))
+            both = np.einsum("qbw,pawn->pqabn", columns.taps, wide)
+            found[..., part] = both.reshape(*found.shape[:3], -1)
+        return found.reshape(self._tiled_shape(tile))
 
     def _input_tiles(self, tile: Tile) -> Value:
         """What the products read: [positions, batch, tiles, tiles, channels]."""
@@ -206,6 +222,17 @@ class TiledConvolution:
         together = reshape(whole, [extents[at] for at in places])
         wanted = [self.shape[at] for at in places]
         return slice_axes(together, [0] * 4, wanted, [1] * 4)
+
+
+def _left(tile: Tile) -> tuple[int, int]:
+    """Taps that the products add up along each axis."""
+    rows, columns = tile.axes
+    return rows.taps_left, columns.taps_left
+
+
+def _zeros(shape: Sequence[int]) -> Value:
+    """A constant that takes no memory."""
+    return constant(np.broadcast_to(np.float32(0), shape))
 
 
 def _products(data: Value, weights: Value) -> Value:

@@ -22,6 +22,10 @@ _RUNTIME_ONLY = {
 }
 
 
+# Bytes of a tensor above which the checker is not given a copy of it.
+_LARGE = 1 << 12
+
+
 @frozen(eq=False)
 class ModelFile:
     """A model as its file has it.
@@ -68,10 +72,37 @@ def open_model(source: object) -> ModelFile:
         )
     _refuse_optimised(found)
     try:
-        onnx.checker.check_model(source if found.path is None else str(source))
+        onnx.checker.check_model(_without_weights(found.model))
     except Exception as error:  # the checker's errors share no class
         raise _damaged(found.text, error) from error
     return found
+
+
+def _without_weights(model: Any) -> Any:
+    """The model with inputs in the place of large tensors: the checker would copy these.
+
+    What is in them is checked as they are read.
+    """
+    import onnx
+
+    light = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name not in ("graph", "opset_import", "functions", "metadata_props"):
+            setattr(light, field.name, value)
+    for name in ("opset_import", "functions", "metadata_props"):
+        getattr(light, name).extend(getattr(model, name))
+    graph, given = model.graph, {it.name for it in model.graph.input}
+    light.graph.name = graph.name
+    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(light.graph, name).extend(getattr(graph, name))
+    for tensor in graph.initializer:
+        if tensor.ByteSize() < _LARGE and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            light.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return light
 
 
 def _damaged(text: str, error: Exception) -> InvalidValueError:
