@@ -1,4 +1,4 @@
-"""The frontend: models of torch and of Relax become graphs of workloads."""
+"""The frontend: modules of Relax become graphs of workloads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ __all__ = ["RelaxFrontend"]
 
 
 class RelaxFrontend(GraphFrontend):
-    """Reads models through Relax, TVM's graph language."""
+    """Reads networks in Relax, TVM's graph language."""
 
     name = "relax"
-    sources = (
-        "a torch module with example inputs",
-        "an exported program of torch or its .pt2 file",
-        "a Relax module, its .json or its TVMScript in a .py file",
-    )
+    sources = ("a Relax module, its .json or its TVMScript in a .py file",)
     formats = tuple(SUFFIXES)
 
     def accepts(self, source: object) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.fx import GraphModule
 
-__all__ = ["draws"]
+__all__ = ["draws", "first_drawing"]
 
 _IN_TRAINING = ("train", "training")
 _PROBABILITIES = ("dropout_p", "dropout", "p")
@@ -26,6 +28,25 @@ def draws(node: Any) -> bool:
         return False
     never = [given[name] == 0 for name in _PROBABILITIES if given.get(name) is not None]
     return not (never and all(never))
+
+
+def first_drawing(module: GraphModule) -> Any:
+    """The first node of a graph, or of one inside it, that draws random numbers; else None."""
+    return next(filter(_draws_anywhere, _calls(module)), None)
+
+
+def _draws_anywhere(node: Any) -> bool:
+    if isinstance(node.target, OpOverload):
+        return draws(node)
+    # An operator of operators, such as one that keeps the state of a generator.
+    tag = torch.Tag.nondeterministic_seeded
+    return any(isinstance(it, OpOverload) and tag in it.tags for it in node.args)
+
+
+def _calls(module: GraphModule) -> Iterator[Any]:
+    for part in module.modules():
+        if isinstance(part, GraphModule):
+            yield from (node for node in part.graph.nodes if node.op == "call_function")
 
 
 def _arguments_of(node: Any) -> dict[str, Any]:

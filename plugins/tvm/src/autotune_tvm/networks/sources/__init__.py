@@ -18,7 +18,6 @@ __all__ = ["SUFFIXES", "check_file", "is_source", "read_source"]
 
 Examples = Sequence[object] | None
 
-_ROOTS = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
 _MODULES = ("tvm.ir.module.IRModule",)
 
 
@@ -26,7 +25,7 @@ def is_source(source: object) -> bool:
     """Whether this is of a kind that is read here, by its class or suffix; imports nothing."""
     if isinstance(source, Path):
         return source.suffix in SUFFIXES
-    return bool(_classes(source) & {*_ROOTS, *_MODULES})
+    return bool(_classes(source) & {*_MODULES})
 
 
 def read_source(
@@ -48,49 +47,31 @@ def read_source(
         if not source.is_file():
             raise InvalidValueError(f"there is no file {str(source)!r}")
         return SUFFIXES[source.suffix](source, example_inputs, asked)
-    classes = _classes(source)
-    if classes & set(_MODULES):
-        from autotune_tvm.networks.sources.relax_module import from_module
+    from autotune_tvm.networks.sources.relax_module import from_module
 
-        return from_module(source, example_inputs, "network", asked)
-    from autotune_tvm.networks.sources.torch_module import from_exported, from_torch
-
-    if _ROOTS[1] in classes:
-        return from_exported(source, example_inputs, "network", asked)
-    return from_torch(source, example_inputs)
+    return from_module(source, example_inputs, "network", asked)
 
 
 def check_file(path: Path) -> None:
-    """Parse a file; imports of torch and TVM only the one that its format needs.
+    """Parse a file.
 
     Raises:
-        InvalidValueError: the file is damaged, or needs a package.
+        InvalidValueError: the file is damaged.
     """
-    if path.suffix == ".pt2":
-        from autotune_tvm.networks.sources.parsing import parse_pt2
+    with runtime.environment(**runtime.WORKER_ENVIRONMENT):
+        runtime.load()
+    if path.suffix == ".json":
+        from autotune_tvm.networks.sources.parsing import parse_json
 
-        parse_pt2(path)
+        parse_json(path)
     else:
-        with runtime.environment(**runtime.WORKER_ENVIRONMENT):
-            runtime.load()
-        if path.suffix == ".json":
-            from autotune_tvm.networks.sources.parsing import parse_json
+        from autotune_tvm.networks.sources.script_file import parse_script
 
-            parse_json(path)
-        else:
-            from autotune_tvm.networks.sources.script_file import parse_script
-
-            parse_script(path)
+        parse_script(path)
 
 
 def _classes(source: object) -> set[str]:
     return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
-
-
-def _read_pt2(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
-    from autotune_tvm.networks.sources.torch_module import from_pt2
-
-    return from_pt2(path, example_inputs, asked)
 
 
 def _read_json(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
@@ -106,6 +87,6 @@ def _read_script(path: Path, example_inputs: Examples, asked: AskedInputs) -> So
 
 
 SUFFIXES: Mapping[str, Callable[[Path, Examples, AskedInputs], Source]] = MappingProxyType(
-    {".json": _read_json, ".pt2": _read_pt2, ".py": _read_script}
+    {".json": _read_json, ".py": _read_script}
 )
 """What files are read by."""

@@ -22,10 +22,11 @@ from torch.fx.node import map_aggregate
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.networks import CompiledNetwork
 from autotune.networks.api import build_model, tune_model
+from autotune.networks.readers.torch.random_operators import first_drawing
+from autotune.networks.readers.torch.reader import described
 from autotune.plugins.options import check_known
 from autotune.store.current import current_database
 from autotune.tuning.options import TuneOptions, checked_target
-from autotune_tvm.networks.sources.random_operators import described, first_drawing
 
 __all__ = ["BackendOptions", "autotune"]
 
@@ -107,10 +108,10 @@ def autotune(
 ) -> Compiled:
     """Compile a subgraph that torch has captured; named by the group ``torch_dynamo_backends``.
 
-    Its programs get recorded schedules, and TVM's default schedule where there is none; with a
-    budget they are tuned first. What cannot be expressed is compiled by the fallback, with one
-    warning for each subgraph. One that draws random numbers is run by torch itself, which draws
-    what it draws in eager mode.
+    Its programs get recorded schedules, and those that the draft model takes for the best where
+    there are none; with a budget they are tuned first. What cannot be expressed is compiled by the
+    fallback, with one warning for each subgraph. One that draws random numbers is run by torch
+    itself, which draws what it draws in eager mode.
 
     Args:
         graph: What torch has captured.
