@@ -33,12 +33,12 @@ class GraphFrontend(Frontend):
     """Reads models into graphs of workloads, with no compiler."""
 
     name = "graph"
-    sources = (
+    sources: tuple[str, ...] = (
         "an .onnx file or an ONNX ModelProto",
         "a torch module with example inputs",
         "an exported program of torch or its .pt2 file",
     )
-    formats = (".onnx", _TORCH_FILE)
+    formats: tuple[str, ...] = (".onnx", _TORCH_FILE)
     backend = NativeBackend.name
 
     def __init__(self, context: Context | None = None) -> None:

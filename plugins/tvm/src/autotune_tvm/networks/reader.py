@@ -49,7 +49,7 @@ def graph_source(source: Source) -> GraphSource:
     tensors = output_tensors(source.module, source.outputs)
     graph = read_graph(source.module, [tensor.name for tensor in tensors])
     shapes = {value.name: value.shape for value in graph.inputs}
-    fixed = source.fixed or FixedInputs(shapes=shapes)
+    fixed = source.fixed or FixedInputs(shapes, examples)
     yardstick = None if source.run is None else Yardstick(source.runner, source.run)
     return GraphSource(
         source.name, graph, evolve(fixed, examples=examples), yardstick, source.writes
