@@ -19,6 +19,7 @@ from python_processes import run_python
 
 from autotune.backends import BuildFailed
 from autotune.backends.native import NativeBackend
+from autotune.backends.native.exports import with_prefix
 from autotune.backends.native.exports.features import CODE_FEATURES, TILES
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
@@ -375,6 +376,11 @@ def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(BuildFailed, match="is linked by a C compiler, and there is no"):
             save(tmp_path / "other.so")
     assert sorted(it.name for it in tmp_path.iterdir()) == ["net.h"]
+
+
+def test_functions_of_what_is_no_object_file_keep_their_names() -> None:
+    with pytest.raises(BuildFailed, match="no object file of ELF with 64 bits"):
+        with_prefix(b"!<arch>", "program0_")
 
 
 FFI = """
