@@ -49,6 +49,20 @@ ASKED_FOR = (
     ("networks/library/torch_operator.py", "torch"),
     ("networks/bench/torch_runtimes.py", "torch"),
     *(
+        (f"networks/readers/torch/{module}.py", "torch")
+        for module in (
+            "expansion",
+            "mutations",
+            "network",
+            "program",
+            "program_file",
+            "random_operators",
+            "reader",
+            "source",
+            "tensors",
+        )
+    ),
+    *(
         (f"networks/zoo/{module}.py", "torch")
         for module in (
             "bert",

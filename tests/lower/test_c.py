@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from c_programs import compiled
+from indexed_workloads import chosen_elements
 
 from autotune.backends.backend import Array
 from autotune.backends.native import NativeBackend
@@ -55,6 +56,7 @@ WORKLOADS = (
     cumsum(m=3, n=17),
     attention(h=2, n=8, m=12, d=5),
     attention(h=2, n=8, d=5, causal=1),
+    chosen_elements(),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from indexed_workloads import INDEXED_WORKLOADS
+from indexed_workloads import INDEXED_WORKLOADS, chosen_elements
 from made_workloads import REDUCED_FIRST, VARIED_WORKLOADS, gram, two_products
 from split_reductions import SPLIT_REDUCTIONS
 from thinning import thinned
@@ -248,7 +248,9 @@ class TestIndexedReads(StepSuite):
     def backend(self) -> NativeBackend:
         return BACKEND
 
-    @pytest.fixture(params=INDEXED_WORKLOADS, ids=lambda workload: workload.name)
+    @pytest.fixture(
+        params=[*INDEXED_WORKLOADS, chosen_elements()], ids=lambda workload: workload.name
+    )
     def batch(self, request: pytest.FixtureRequest) -> CandidateBatch:
         return CandidateBatch.of(sample_candidates(BACKEND, request.param, HERE))
 

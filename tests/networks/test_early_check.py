@@ -37,7 +37,7 @@ def test_the_check_takes_little_of_the_time(
         clock=lambda: 0.0,
         compares=True,
         builds=True,
-        saves=False,
+        saves=None,
     )
     assert check.is_affordable == is_affordable
 
@@ -70,7 +70,7 @@ def test_a_time_that_is_too_short_for_a_trial_of_each_program_is_said_with_what_
         clock=lambda: 0.0,
         compares=False,
         builds=True,
-        saves=False,
+        saves=None,
     )
     check.run()
     assert len(said) == bool(warned)

@@ -10,17 +10,19 @@ import onnx
 import pytest
 from onnx import helper
 
+import autotune
 from autotune.backends import InvalidSchedule
-from autotune.errors import UnsupportedTarget
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
 from autotune.networks.frontend import NetworkProgram
+from autotune.networks.graph_examples import EDGES
 from autotune.networks.graph_frontend import GraphFrontend
 from autotune.networks.running import WrongOutputs, check_network
 from autotune.networks.source import Source as Given
 from autotune.networks.source import find_frontend
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.records import MeasureKey, Outcome, Record
-from autotune.targets import detect_cpu, preset
+from autotune.targets import Target, detect_cpu
 from autotune.testing.frontend_suite import FrontendSuite, Source
 from tests.support.onnx_models import graph_of, model_of
 
@@ -62,9 +64,19 @@ class TestGraph(FrontendSuite):
         onnx.save(small_model(), path)
         return path, None
 
+    @pytest.mark.needs("gcc")
+    def test_it_is_saved(self, program: NetworkProgram, target: Target, tmp_path: Path) -> None:
+        super().test_it_is_saved(program, target, tmp_path)
+        network, inputs = autotune.load_network(tmp_path / "network.so"), program.example_inputs()
+        assert (network.inputs, network.outputs) == (program.inputs, program.outputs)
+        np.testing.assert_array_equal(network(*inputs), program.build({}, target, 1)(*inputs))
+        with pytest.raises(InvalidValueError, match=r"ends in \.so, and 'network\.o' does not"):
+            program.check_saving(Path("network.o"), target)
+
 
 def _loaded(model: Any, **asked: Any) -> NetworkProgram:
-    options = LoadOptions(detect_cpu(), 1, asked=AskedInputs(inputs=asked))
+    as_read = {"layouts": None}
+    options = LoadOptions(detect_cpu(), 1, as_read, asked=AskedInputs(inputs=asked))
     return GraphFrontend().load(model, None, options)
 
 
@@ -156,7 +168,8 @@ def test_products_of_bytes_are_compared_with_exact_ones() -> None:
 
 
 def test_a_pass_is_not_blamed_for_what_another_reader_makes_of_a_model() -> None:
-    program: Any = _loaded(small_model())
+    model = small_model()
+    program: Any = _loaded(model)
     compiled = program.build({}, detect_cpu(), 1)
     own = program._source.yardstick
     program.reference = lambda inputs: tuple(it + 5 for it in own.run(list(inputs)))
@@ -167,8 +180,7 @@ def test_a_pass_is_not_blamed_for_what_another_reader_makes_of_a_model() -> None
         def __call__(self, *inputs: Any) -> Any:
             return tuple(it + 5 for it in compiled(*inputs))
 
-    del program.reference
-    broken: Any = Broken()
+    program, broken = _loaded(model), Broken()
     with pytest.raises(WrongOutputs, match="with onnxruntime .*leave graph passes out"):
         check_network(program, broken)
 
@@ -194,4 +206,18 @@ def test_models_that_are_objects_are_read_and_other_targets_are_left_to_others()
     source = Given(small_model(), None, "module:function")
     assert find_frontend(source, None, detect_cpu()).name == "graph"
     with pytest.raises(UnsupportedTarget, match="frontend 'graph', which makes no networks for"):
-        find_frontend(source, "graph", preset("a100"))
+        find_frontend(source, "graph", Target(kind="cpu", name="arm", processor="apple-m1"))
+
+
+@pytest.mark.parametrize(("kind", "takes"), [("Relu", True), ("Log", False)])
+def test_it_is_checked_with_small_and_large_numbers_where_it_takes_them(
+    kind: str, takes: bool
+) -> None:
+    """The logarithm of half of them is no number, whatever computes it."""
+    shape = ("float32", (40, 40))
+    program = _loaded(model_of([node(kind, ["x"], ["y"])], {"x": shape}, {"y": shape}))
+    (given,) = program.check_inputs()
+    assert np.isin(np.array(EDGES, np.float32), given).all() == takes
+    assert program.check_inputs()[0] is given  # and what it is compared with is known
+    assert check_network(program, program.build({}, detect_cpu(), 1))[0].ok
+    assert not np.isin(16.0, program.example_inputs()[0])

@@ -71,9 +71,9 @@ def test_an_import_that_outlasts_the_call_is_one_line(
     assert not (tmp_path / "records.db").exists()
 
 
-@pytest.mark.parametrize(("saves", "seconds"), [(False, 30), (True, 80)])
+@pytest.mark.parametrize(("saves", "seconds"), [(None, 30), (Path("network.so"), 80)])
 def test_weights_are_part_of_what_is_kept_of_the_time(
-    saves: bool, seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    saves: Path | None, seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, _ = three_layers()
     said: list[Event] = []

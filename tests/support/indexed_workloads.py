@@ -26,7 +26,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 
-__all__ = ["INDEXED_WORKLOADS", "embedding_bag", "gathered_product"]
+__all__ = ["INDEXED_WORKLOADS", "chosen_elements", "embedding_bag", "gathered_product"]
 
 i, j, k, c = (var(name) for name in "ijkc")
 ZERO = Constant(0.0, "float32")
@@ -190,6 +190,15 @@ def gathered_product(rows: int = 6, columns: int = 23, depth: int = 16) -> Workl
     stage = Stage(matrix("Y", rows, columns), axes, body, "add")
     inputs = (matrix("T", 50, depth), matrix("I", rows, dtype="int32"))
     return Workload("gathered product", (*inputs, matrix("W", columns, depth)), (stage,), ("Y",))
+
+
+def chosen_elements(rows: int = 5, columns: int = 21) -> Workload:
+    """Elements of a table where data says, of places that are chosen; 0 elsewhere."""
+    element = Gather("T", (IndexValue(i), Load("I", (i, j))))
+    body = Select(Binary("lt", ZERO, Load("X", (i, j))), element, ZERO)
+    stage = pointwise("Y", (rows, columns), body)
+    inputs = (matrix("T", rows, 50), matrix("I", rows, columns, dtype="int64"))
+    return Workload("chosen elements", (*inputs, matrix("X", rows, columns)), (stage,), ("Y",))
 
 
 INDEXED_WORKLOADS = (

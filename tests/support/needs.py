@@ -29,6 +29,7 @@ _STRING = re.compile(r'"""(?:.|\n)*?"""')
 
 # Roots of the imports of which each makes a test need the package; the first stands for all.
 _IMPORTS: Mapping[str, tuple[str, ...]] = {
+    "expecttest": ("expecttest",),
     "felix": ("autotune_felix",),
     "hatchling": ("hatchling",),
     "helion": ("helion",),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.ir.element_types import element_type
 from autotune.networks.graph import Graph, Value, constant, evaluate, input_value
-from autotune.networks.graph.executor import compile_graph
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import Target, detect_cpu
 
 __all__ = ["FLOATS", "INTEGERS", "SPECIAL", "check_compiled", "drawn", "folded", "numbers"]
@@ -73,7 +73,7 @@ def check_compiled(build: Build, *operands: tuple[Array, str]) -> None:
     graph = Graph(tuple(values), outputs)
     given = {it.name: array for it, (array, _) in zip(values, operands, strict=True)}
     evaluated = evaluate(graph, given)
-    compiled = compile_graph(graph, _machine()).run(given)
+    compiled = compile_network(graph, {}, _machine(), 1).run(given)
     for (name, output), right in zip(outputs.items(), wanted, strict=True):
         assert (output.shape, output.dtype) == (right.shape, right.dtype)
         np.testing.assert_array_equal(evaluated[name], right.constant)

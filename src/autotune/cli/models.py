@@ -36,9 +36,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 SOURCE_HELP = (
     "SOURCE is a function that returns a model and its example inputs, package.module:function, "
-    "or a file that a frontend reads (`autotune plugins` lists those that are installed): relax "
-    "reads exported programs of torch (.pt2), ONNX (.onnx), Relax as JSON (.json) and TVMScript "
-    "(.py), mlir reads MLIR (.mlir)."
+    "or a file that a frontend reads (`autotune plugins` lists those that are installed): graph "
+    "reads ONNX (.onnx), relax reads exported programs of torch (.pt2), Relax as JSON (.json) and "
+    "TVMScript (.py), mlir reads MLIR (.mlir)."
 )
 
 

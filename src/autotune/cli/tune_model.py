@@ -91,6 +91,8 @@ def command(
     json_path: str | None,
     options: TuneOptions,
 ) -> int:
+    from pathlib import Path
+
     from attrs import evolve
 
     from autotune.cli.app import INTERRUPTED
@@ -127,7 +129,7 @@ def command(
                 asked,
                 began=began,
                 builds=True,
-                saves=library_path is not None,
+                saves=None if library_path is None else Path(library_path),
                 limit=importing,
             )
     except TuningInterrupted as interrupted:

@@ -187,15 +187,19 @@ def _gathered(
         offset = emitter.binary("add", offset, emitter.binary("mul", chosen, step))
     if offset.lanes == 1:
         return load_chosen(state, place, fixed, offset)
-    if mask is not None:
-        raise UnsupportedWorkload(f"{node.tensor!r} is read where data says, under a mask")
     values = []
     lane, lanes = state.lane or ("", 1)
     with state.in_lanes(None):
         for number in range(lanes):
             with state.digits.at(lane, number):
-                at = state.digits.resolved(fixed)
-                values.append(emitter.load_chosen(place, at, emitter.lane(offset, number), 1))
+                at, chosen = state.digits.resolved(fixed), emitter.lane(offset, number)
+                if mask is not None:
+                    # What is not to be read may be anywhere: the first element is there.
+                    there = emitter.binary("add", emitter.integer(at), chosen)
+                    taken = emitter.lane(mask, number) if mask.lanes > 1 else mask
+                    nothing = emitter.constant(0, "int64")
+                    at, chosen = Linear(), emitter.select(taken, there, nothing)
+                values.append(emitter.load_chosen(place, at, chosen, 1))
     return emitter.gathered(values)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -27,6 +28,7 @@ from autotune.networks.source import (
     as_path,
     backends_of_frontends,
     find_frontend,
+    text_of,
 )
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
@@ -118,7 +120,7 @@ def tune_model(
         WrongOutputs: the imported network computes something else than the model.
         AutotuneError: as of :func:`autotune.tune`.
     """
-    source = Source(as_path(model), as_inputs(example_inputs), type(model).__name__)
+    source = Source(as_path(model), as_inputs(example_inputs), text_of(model))
     asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
     source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(
@@ -157,7 +159,7 @@ def build_model(
         AutotuneError: as of :func:`tune_model`.
         BuildFailed: the compiler rejected the network; names the task.
     """
-    source = Source(as_path(model), as_inputs(example_inputs), type(model).__name__)
+    source = Source(as_path(model), as_inputs(example_inputs), text_of(model))
     asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
     source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)
@@ -172,7 +174,7 @@ def run_model(
     *,
     began: float | None = None,
     builds: bool = False,
-    saves: bool = False,
+    saves: Path | None = None,
     limit: ImportLimit | None = None,
 ) -> ModelResult:
     """As :func:`tune_model`, from a source and checked options.
@@ -184,7 +186,7 @@ def run_model(
         clock: Monotonic seconds.
         began: When the caller began, by ``clock``.
         builds: Whether the caller builds, checks and times the network within the same time.
-        saves: Whether it also writes the network to a file then.
+        saves: The file that it also writes the network to then; None for none.
         limit: Of the import; by default that of ``options``.
     """
     start = clock() if began is None else began
@@ -227,7 +229,7 @@ def _early_processes(
     """
     frontend = find_frontend(source, reading.frontend, options.machine)
     own = frontend.backend_for(options.machine)
-    known = (*frontend.kernel_backends(options.machine), own)
+    known = (own, *frontend.kernel_backends(options.machine))
     if not own or not {*options.backend} <= {*known}:
         return None
     options = evolve(options, backend=_chosen_backends(known, options))
@@ -453,7 +455,7 @@ def _loaded(
             )
             limit.doing = "its programs were imported"
             tasks = unique_tasks(network)
-        known = (*network.kernel_backends, network.backend)
+        known = (network.backend, *network.kernel_backends)
         if others := [name for name in options.backend if name not in known]:
             raise InvalidValueError(
                 f"the programs of {network.name} are built by backend "
@@ -470,13 +472,14 @@ def _loaded(
 def _chosen_backends(known: tuple[str, ...], options: TuneOptions) -> tuple[str, ...]:
     """Backends of a run, the preferred first.
 
-    Those that are asked for; or that which the search space or the runner works with; or all.
+    Those that are asked for; or that which the search space or the runner works with; or that of
+    the programs.
 
     Args:
-        known: Those whose records the network can be built of, that of its programs last.
+        known: Those whose records the network can be built of, that of its programs first.
         options: How to tune.
     """
-    return options.backend or backend_of_parts(options) or known
+    return options.backend or backend_of_parts(options) or known[:1]
 
 
 def _is_tunable(task: UniqueTask) -> bool:

@@ -19,6 +19,7 @@ from autotune.networks.graph import (
     Loop,
     Node,
     Requirement,
+    Scalar,
     Value,
     binary,
     cast,
@@ -29,7 +30,6 @@ from autotune.networks.graph import (
     reduce,
     reshape,
     rewritten,
-    stack,
     where,
 )
 from autotune.networks.graph.graph import results_of
@@ -43,15 +43,14 @@ __all__ = ["checked_on_device", "compile_device_network"]
 def checked_on_device(graph: Graph) -> tuple[Graph, tuple[DeviceCheck, ...]]:
     """The graph without conditions on what nodes read, and outputs that tell if they held.
 
-    A device cannot stop in between: indices are clamped to what is allowed, and further outputs,
-    behind those of the graph, are the smallest and the largest that there were.
+    A device cannot stop in between: what is allowed is read in the place of what is not, and
+    further outputs, behind those of the graph, are the smallest and the largest that there were.
 
     Raises:
         UnsupportedWorkload: there is a condition, or an operator of the host, which names it;
             in a loop for conditions.
     """
-    names = (name for name in map("check{}".format, count()) if name not in graph.outputs)
-    found: dict[str, tuple[Value, Requirement, str]] = {}
+    found: list[tuple[Value, Requirement, str]] = []
 
     def change(node: Node, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if isinstance(node.operation, HostOperator) and node.operation.kind != "reshape":
@@ -65,8 +64,8 @@ def checked_on_device(graph: Graph) -> tuple[Graph, tuple[DeviceCheck, ...]]:
         for requirement in node.requirements:
             value = operands[requirement.operand]
             if value.constant is None:
-                given[requirement.operand] = _clamped(value, requirement)
-                found[next(names)] = _seen(value, requirement), requirement, node.label
+                given[requirement.operand] = _allowed(value, requirement)
+                found.extend((*it, node.label) for it in _seen(value, requirement))
         return results_of(evolve(node, operands=tuple(given), requirements=()))
 
     for node in _bodies(graph):
@@ -76,37 +75,43 @@ def checked_on_device(graph: Graph) -> tuple[Graph, tuple[DeviceCheck, ...]]:
                 "not check them"
             )
     made = rewritten(graph, change)
+    names = (name for name in map("check{}".format, count()) if name not in graph.outputs)
+    seen = dict(zip(names, (value for value, _, _ in found), strict=False))
     checks = tuple(
-        DeviceCheck(len(graph.outputs) + number, evolve(requirement, operand=0), label)
-        for number, (_, requirement, label) in enumerate(found.values())
+        DeviceCheck(number, requirement, label)
+        for number, (_, requirement, label) in enumerate(found, len(graph.outputs))
     )
-    seen = {name: value for name, (value, _, _) in found.items()}
     return Graph(made.inputs, {**made.outputs, **seen}), checks
 
 
-def _clamped(value: Value, requirement: Requirement) -> Value:
+def _allowed(value: Value, requirement: Requirement) -> Value:
     """A value with what is allowed in the place of what is not."""
-    if requirement.nonzero:
-        value = elementwise(lambda it: where(it.equals(0), 1, it), value, name="clamp")
     bounds = [
         None if bound is None else constant(np.array(bound), value.dtype)
         for bound in (requirement.low, requirement.high)
     ]
-    for bound, nearer in zip(bounds, (maximum, minimum), strict=True):
-        if bound is not None:
-            value = elementwise(nearer, value, bound, name="clamp")
-    return value
+
+    def nearest(it: Scalar, *given: Scalar) -> Scalar:
+        left = iter(given)
+        if requirement.nonzero:
+            it = where(it.equals(0), 1, it)
+        for bound, nearer in zip(bounds, (maximum, minimum), strict=True):
+            it = it if bound is None else nearer(it, next(left))
+        return it
+
+    return elementwise(nearest, value, *(it for it in bounds if it is not None), name="clamp")
 
 
-def _seen(value: Value, requirement: Requirement) -> Value:
-    """A few numbers that meet a condition if all elements of a value do."""
+def _seen(value: Value, requirement: Requirement) -> Iterator[tuple[Value, Requirement]]:
+    """A few numbers each, and the condition that they meet if all elements of a value do."""
     if requirement.nonzero:
         rows = reshape(cast(binary("ne", value, 0), "int32"), (-1, 1))
-        return reduce("min", rows, [0], False)
-    bounds = (it for it in (requirement.low, requirement.high) if isinstance(it, tuple))
-    width = max(map(len, bounds), default=1)
-    rows = reshape(value, (-1, width))
-    return stack([reduce(kind, rows, [0], False) for kind in ("min", "max")], 0)
+        yield reduce("min", rows, [0], False), Requirement(0, nonzero=True)
+    for kind, bound in (("min", requirement.low), ("max", requirement.high)):
+        if bound is not None:
+            rows = reshape(value, (-1, len(bound) if isinstance(bound, tuple) else 1))
+            known = evolve(requirement, operand=0, nonzero=False)
+            yield reduce(kind, rows, [0], False), known
 
 
 def _bodies(graph: Graph, inside: bool = False) -> Iterator[Node]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from attrs import evolve, frozen
 
@@ -50,7 +51,7 @@ class EarlyCheck:
         clock: Monotonic seconds.
         compares: Whether outputs are compared at all.
         builds: Whether the caller builds, checks and times the network within the same time.
-        saves: Whether it also writes the network to a file then.
+        saves: The file that it also writes the network to then; None for none.
     """
 
     network: NetworkProgram
@@ -60,7 +61,7 @@ class EarlyCheck:
     clock: Clock
     compares: bool
     builds: bool
-    saves: bool
+    saves: Path | None
 
     def run(self) -> Reserve:
         """Check a network that is fast enough without schedules; the time to keep for later.
@@ -69,6 +70,8 @@ class EarlyCheck:
             WrongOutputs: it computes something else than its model.
             AutotuneError: it cannot be built, or the time is over.
         """
+        if self.saves is not None:
+            self.network.check_saving(self.saves, self.options.machine)
         programs = len(self.network.tasks)
         calls = self.flop / _TUNED_FLOP_PER_SECOND if self.compares else 0.0
         reserve = Reserve(TIMING_SECONDS + calls, programs)

@@ -180,6 +180,10 @@ class NetworkProgram(ABC):
     def example_inputs(self) -> tuple[Any, ...]:
         """Inputs that it can run on: those it was loaded with, else random ones of one seed."""
 
+    def check_inputs(self) -> tuple[Any, ...]:
+        """Inputs by which its outputs are compared with the model's."""
+        return self.example_inputs()
+
     @abstractmethod
     def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
         """What the model itself computes where it came from, such as in torch.
@@ -200,6 +204,13 @@ class NetworkProgram(ABC):
         return (
             "leave graph passes out one after the other (--pass NAME=off) to find the one at fault"
         )
+
+    def check_saving(self, path: Path, target: Target) -> None:  # noqa: B027
+        """Check that what :meth:`build` makes for a target can be saved to a path.
+
+        Raises:
+            AutotuneError: it will not; what is missing is said before anything is tuned.
+        """
 
     def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
         """The fastest other runtime that is installed and runs the model; None where none does.
@@ -254,9 +265,9 @@ class Frontend(ABC):
         """A frontend is made like every other part, and needs nothing."""
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
-        """Other backends, the preferred first, whose records its networks can be built of.
+        """Backends besides the networks' own whose records its networks can be built of.
 
-        Tasks are tuned with the first of these and of the network's own that takes them.
+        Tasks are tuned with them where they are asked for.
         """
         return ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from autotune.backends import InvalidSchedule
+from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
-from autotune.networks.arrays import as_numpy, numpy_type, random_examples, stored_array
+from autotune.networks.arrays import as_numpy, numpy_type, stored_array
 from autotune.networks.asked_inputs import FixedInputs
 from autotune.networks.comparison import compare_outputs
 from autotune.networks.cuda_build import checked_on_device, compile_device_network
@@ -27,8 +29,9 @@ from autotune.networks.frontend import (
     NetworkTask,
     Rival,
 )
-from autotune.networks.graph import Graph, Loop, Node, Value, evaluate
-from autotune.networks.library.saving import MadeFor, save_library
+from autotune.networks.graph import Graph, Loop, Node, evaluate
+from autotune.networks.graph_examples import graph_examples
+from autotune.networks.library.saving import MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.task_names import task_names
@@ -40,8 +43,14 @@ from autotune.targets import Target
 __all__ = ["GraphProgram", "GraphSource", "Yardstick"]
 
 Array = NDArray[Any]
+_Compared = tuple[tuple[Array, ...], tuple[Any, ...]]
+"""Inputs, and what a model makes of them."""
 
 _QUANTISED = ("int8", "uint8")
+
+
+def _untimed(arrays: Sequence[Array], threads: int, seconds: float) -> Rival | None:
+    return None
 
 
 @frozen(eq=False)
@@ -52,12 +61,13 @@ class Yardstick:
         name: Of it, with its version, for messages.
         run: From arrays for the inputs of the graph to those of its outputs; None where it lacks
             something that the model needs.
-        time: From such arrays, threads and seconds to what it takes with all its optimisations.
+        time: From such arrays, threads and seconds to what it takes with all its optimisations;
+            None where there is nothing to compare with.
     """
 
     name: str
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None]
-    time: Callable[[Sequence[Array], int, float], Rival | None]
+    time: Callable[[Sequence[Array], int, float], Rival | None] = _untimed
 
 
 @frozen(eq=False)
@@ -69,12 +79,14 @@ class GraphSource:
         graph: What was read.
         fixed: What became of what a person says of its inputs.
         yardstick: What its outputs are compared with; None for the graph itself, in numpy.
+        writes: Names of inputs that the model writes, whose new values are its first outputs.
     """
 
     name: str
     graph: Graph
     fixed: FixedInputs
     yardstick: Yardstick | None = None
+    writes: tuple[str, ...] = ()
 
 
 class GraphProgram(NetworkProgram):
@@ -89,6 +101,7 @@ class GraphProgram(NetworkProgram):
     def __init__(self, source: GraphSource, options: LoadOptions) -> None:
         self.name = source.name
         self.fixed = source.fixed
+        self.writes = source.writes
         self.eps = _coarsest(source.graph)
         self.inputs = tuple(
             NetworkTensor(it.name, it.shape, it.dtype) for it in source.graph.inputs
@@ -106,21 +119,47 @@ class GraphProgram(NetworkProgram):
         )
         self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
         self.weight_bytes = _constant_bytes(self.graph)
+        self._checked: _Compared | None = None
         self._drafts: dict[tuple[str, str], Candidate | None] = {}
 
     def example_inputs(self) -> tuple[Any, ...]:
         """Those it was loaded with, else random ones of one seed."""
         if self._source.fixed.examples is not None:
             return self._source.fixed.examples
-        return _examples(self._source.graph, self.inputs)
+        return graph_examples(self._source.graph)
 
-    def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
+    def check_inputs(self) -> tuple[Any, ...]:
+        """As :meth:`example_inputs`, with small and large numbers where the network takes them.
+
+        It takes those of which it makes numbers.
+        """
+        if self._source.fixed.examples is not None or self.wide is not None:
+            return self.example_inputs()
+        if self._checked is None:
+            self._checked = self._edges() or self._compared(graph_examples(self._source.graph))
+        return self._checked[0]
+
+    def _edges(self) -> _Compared | None:
+        """Inputs with small and large numbers; None where the model makes no numbers of them."""
+        try:
+            found = self._compared(graph_examples(self._source.graph, edges=True))
+        except InvalidValueError:
+            return None
+        return found if all(map(_are_numbers, found[1])) else None
+
+    def _compared(self, inputs: tuple[Array, ...]) -> _Compared:
+        """Inputs, and what the model makes of them."""
+        return inputs, self.reference(inputs)
+
+    def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """What :attr:`yardstick` computes: a runtime of the source, else the graph as it was read.
 
         Raises:
             InvalidValueError: an input holds what leads to a division by zero or an index out of
                 range.
         """
+        if self._checked is not None and self._checked[0] is inputs:
+            return self._checked[1]
         arrays = [as_numpy(value) for value in inputs]
         other = self._source.yardstick
         found = None if other is None else other.run(arrays)
@@ -148,7 +187,9 @@ class GraphProgram(NetworkProgram):
     def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
         """The runtime that outputs are compared with, with all its optimisations."""
         other = self._source.yardstick
-        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
+        if other is None:
+            return None
+        return other.time([as_numpy(it) for it in inputs], threads, seconds)
 
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
@@ -170,16 +211,31 @@ class GraphProgram(NetworkProgram):
         if target.kind == "cuda":
             return compile_device_network(self.graph, self._checks, names, chosen, target)
         machine = target.with_cores(threads)
-        schedules: dict[str, Candidate | None] = {}
-        for task in self.tasks:
-            record, workload = chosen.get(task.name), task.program
-            assert isinstance(workload, Workload)
-            if record is None:
-                schedules[workload.digest] = self._draft(workload, machine)
-            else:
-                schedules[workload.digest] = _recorded(task.name, workload, record)
+        schedules = {
+            it.program.digest: self._scheduled(it.name, it.program, chosen.get(it.name), machine)
+            for it in self.tasks
+            if isinstance(it.program, Workload)
+        }
         save = partial(save_library, MadeFor(self.name, target, threads))
         return compile_network(self.graph, schedules, target, threads, names, save)
+
+    def _scheduled(
+        self, name: str, workload: Workload, record: Record | None, machine: Target
+    ) -> Candidate | None:
+        """The schedule of a task; None for loops over its axes."""
+        if record is not None:
+            return _recorded(name, workload, record)
+        return self._draft(workload, machine)
+
+    def check_saving(self, path: Path, target: Target) -> None:
+        """Check that a library for a CPU can be written to a path.
+
+        Raises:
+            InvalidValueError: there is no such folder, or the name has another ending.
+            BuildFailed: there is no C compiler.
+        """
+        if target.kind == "cpu":
+            check_saving(path, target)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
         key = workload.digest, machine.fingerprint
@@ -279,29 +335,5 @@ def _coarsest(graph: Graph) -> float:
     return max(found)
 
 
-def _examples(graph: Graph, inputs: Sequence[NetworkTensor]) -> tuple[Array, ...]:
-    """Random inputs of one seed, without a zero among integers that others are divided by."""
-    divisors = [
-        node.operands[it.operand] for node in graph.nodes for it in node.requirements if it.nonzero
-    ]
-    names = {it.name for it in _inputs_of(divisors)}
-    rng = np.random.default_rng(1)
-    return tuple(
-        rng.integers(1, 3, array.shape).astype(array.dtype)
-        if tensor.name in names and array.dtype.kind in "iu"
-        else array
-        for tensor, array in zip(inputs, random_examples(inputs), strict=True)
-    )
-
-
-def _inputs_of(values: Sequence[Value]) -> list[Value]:
-    """The inputs of a graph that values depend on."""
-    found, waiting, seen = [], list(values), set()
-    while waiting:
-        value = waiting.pop()
-        if value.is_input:
-            found.append(value)
-        elif value.node is not None and id(value.node) not in seen:
-            seen.add(id(value.node))
-            waiting.extend(value.node.operands)
-    return found
+def _are_numbers(array: Any) -> bool:
+    return bool(np.isfinite(np.asarray(array).astype(np.float64)).all())

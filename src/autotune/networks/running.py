@@ -93,7 +93,7 @@ def check_network(
     Args:
         network: What was compiled.
         compiled: The network.
-        inputs: What both are called with; by default the example inputs.
+        inputs: What both are called with; by default :meth:`NetworkProgram.check_inputs`.
         target: What the network was tuned for, if that has a part in how it may round: with TF32
             allowed, outputs of float32 are held to its precision. Without one they are not.
 
@@ -103,8 +103,8 @@ def check_network(
     Raises:
         WrongOutputs: an output is not the model's; names it.
     """
-    given = network.example_inputs() if inputs is None else tuple(inputs)
     with Calling(f"network {network.name!r}", "on a call", timed=False):
+        given = network.check_inputs() if inputs is None else tuple(inputs)
         wanted = _wanted(network, given)
         if wanted is None:
             return []

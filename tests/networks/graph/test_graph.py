@@ -19,7 +19,7 @@ from autotune.networks.graph import (
     sort,
     unary,
 )
-from autotune.networks.graph.executor import compile_graph
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import detect_cpu, preset
 from tests.support.network_graphs import drawn
 
@@ -63,13 +63,13 @@ def test_equal_workloads_are_compiled_once_and_counted() -> None:
 
 def test_a_compiled_graph_is_what_is_evaluated() -> None:
     graph, given = layers(3), drawn((3, 4), "float32", 5)
-    wanted, compiled = evaluate(graph, {"x": given}), compile_graph(graph, detect_cpu(), 2)
+    wanted, compiled = evaluate(graph, {"x": given}), compile_network(graph, {}, detect_cpu(), 2)
     for threads_see in (given, np.asfortranarray(given)):
         found = compiled.run({"x": threads_see})
         for name, right in wanted.items():
             np.testing.assert_allclose(found[name], right, rtol=1e-5, atol=1e-6)
     with pytest.raises(UnsupportedTarget):
-        compile_graph(graph, preset("a100"))
+        compile_network(graph, {}, preset("a100"), 1)
 
 
 def test_names_are_for_people() -> None:

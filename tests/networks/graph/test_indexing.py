@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,14 +10,17 @@ from hypothesis import strategies as st
 from autotune.errors import InvalidValueError
 from autotune.networks.graph import (
     Graph,
+    HostOperator,
     Value,
     constant,
     evaluate,
     gather_nd,
     input_value,
     one_hot,
+    reshape,
     scatter_along,
     scatter_nd,
+    slice_axis,
     take,
     take_along,
 )
@@ -112,3 +117,42 @@ def test_updates_are_combined_in_known_ways_only() -> None:
     x = input_value("x", (4,), "float32")
     with pytest.raises(InvalidValueError, match="no combiner 'mean'"):
         scatter_along(x, input_value("i", (4,), "int64"), x, 0, "mean")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+@pytest.mark.parametrize("combiner", ["", "add", "max"])
+def test_scatters_at_known_places_are_programs(dtype: str, combiner: str) -> None:
+    """Where every element is combined once; of several that are written the last one stays."""
+    along = np.array([[2, -1, 0], [0, 1, 2]])
+    places = np.array([[[0, -1], [2, 1]], [[-3, 0], [1, 1]]])
+    again = np.array([[1], [-2], [1]])
+    x, u, s = (drawn(shape, dtype, seed) for seed, shape in enumerate([(3, 3), (2, 3), (3, 3)]))
+
+    def build(a: Value, b: Value, c: Value) -> list[Value]:
+        four = reshape(slice_axis(reshape(b, (6,)), 0, 0, 4), (2, 2))
+        return [
+            scatter_along(a, constant(along), b, 0, combiner),
+            scatter_nd(a, constant(places), four, combiner),
+            scatter_nd(a, constant(again), c),
+        ]
+
+    check_compiled(build, (x, dtype), (u, dtype), (s, dtype))
+    inputs = [
+        input_value(name, it.shape, dtype) for name, it in zip("abc", (x, u, s), strict=True)
+    ]
+    graph = Graph(tuple(inputs), dict(zip("pqr", build(*inputs), strict=True)))
+    hosts = {it.operation.kind for it in graph.nodes if isinstance(it.operation, HostOperator)}
+    on_host = {"scatter_along", "scatter_nd"} if combiner and dtype == "bool" else set()
+    assert hosts - {"reshape"} == on_host
+    wanted = {name: x.copy() for name in "pqr"}
+    update = {"add": np.add.at, "max": np.maximum.at, "": _write}[combiner]
+    update(wanted["p"], (along, np.arange(3)[None]), u)
+    update(wanted["q"], tuple(np.moveaxis(places, -1, 0)), u.reshape(-1)[:4].reshape(2, 2))
+    wanted["r"][1] = s[2]
+    found = evaluate(graph, {"a": x, "b": u, "c": s})
+    for name, right in wanted.items():
+        np.testing.assert_array_equal(found[name], right)
+
+
+def _write(array: Any, places: Any, values: Any) -> None:
+    array[places] = values

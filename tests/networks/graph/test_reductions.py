@@ -23,7 +23,7 @@ from autotune.networks.graph import (
     softmax,
     variance,
 )
-from autotune.networks.graph.executor import compile_graph
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import detect_cpu
 from tests.support.network_graphs import check_compiled, drawn, folded, numbers
 
@@ -78,7 +78,7 @@ def test_long_sums_are_blocked() -> None:
     x = input_value("x", (1 << 13, 1 << 12), "float32")
     ones = {"x": np.ones(x.shape, np.float32)}
     both = {"one": reduce("add", reshape(x, (-1,))), "two": reduce("add", x)}
-    found = compile_graph(Graph((x,), both), detect_cpu()).run(ones)
+    found = compile_network(Graph((x,), both), {}, detect_cpu(), 1).run(ones)
     assert found["one"].item() == found["two"].item() == 33_554_432
 
 

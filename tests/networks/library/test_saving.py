@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import threading
@@ -217,7 +218,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("said", "threads"), [(None, 2), ("3", 3), ("many", 2)])
+@pytest.mark.parametrize(
+    ("said", "threads"),
+    [(said, min(THREADS, len(os.sched_getaffinity(0)))) for said in (None, "many")] + [("3", 3)],
+)
 def test_it_runs_where_there_is_numpy_alone(
     plain: Path, tmp_path: Path, said: str | None, threads: int
 ) -> None:

@@ -17,9 +17,9 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, constant, evaluate, input_value
-from autotune.networks.graph.executor import compile_graph
 from autotune.networks.passes.attention_masks import Band, band_of
 from autotune.networks.passes.fuse_attention import fuse_attention, fused
+from autotune.networks.plan.cpu_network import compile_network
 from autotune.sketches import BoundLoop, Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import detect_cpu, preset
@@ -304,18 +304,12 @@ def test_tiles_of_queries_compute_the_same(softmax: str, copies: int) -> None:
     inputs = {it.name: drawn(it.shape, it.dtype, number) for number, it in enumerate(graph.inputs)}
     inputs["shown"][0, :3] = False
 
-    def tiles(workload: Workload) -> Candidate | None:
-        if workload.name != "attention":
-            return None
-        space = SketchSpace(workload, machine, NativeBackend().limits(machine))
-        (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
-        (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
-        return Candidate(sketch, tuple(row))
-
+    (workload,) = (it for it in after.workloads if it.name == "attention")
+    space = SketchSpace(workload, machine, NativeBackend().limits(machine))
+    (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
+    (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
+    tiles = {workload.digest: Candidate(sketch, tuple(row))}
     want = evaluate(graph, inputs)["y"]
     assert not np.isnan(want).any()
-    for found in (
-        evaluate(after, inputs),
-        compile_graph(after, machine, schedule=tiles).run(inputs),
-    ):
+    for found in (evaluate(after, inputs), compile_network(after, tiles, machine, 1).run(inputs)):
         np.testing.assert_allclose(found["y"], want, rtol=1e-4, atol=1e-5)

@@ -17,7 +17,7 @@ from autotune.networks.passes.expected_costs import Costs, cost_key, expected_sp
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.layouts import choose_layout
 from autotune.networks.passes.views import views
-from autotune.targets import Target
+from autotune.targets import Target, preset
 from tests.support.convolution_networks import convolved, weights
 
 
@@ -37,9 +37,15 @@ def test_the_form_that_is_expected_to_be_faster_is_chosen(
     speedup = expected_speedup(graph, after, target)
     assert speedup is not None and speedup == expected_speedup(graph, after, target)
     assert expected_speedup(after, graph, target) == pytest.approx(1 / speedup)
-    for told, changes in ((1.5, True), (0.9, True), (0.5, False), (None, False)):
+    gpu = preset("a100")
+    told_and_taken = [(1.5, True), (0.9, True), (0.5, False), (None, False)]
+    for machine, told, changes in [
+        *((target, *it) for it in told_and_taken),
+        (gpu, 1.1, True),
+        (gpu, 0.9, False),
+    ]:
         monkeypatch.setattr(layouts, "expected_speedup", lambda *_, told=told: told)
-        chosen, note = choose_layout(graph, target)
+        chosen, note = choose_layout(graph, machine)
         assert (chosen is not graph) == changes
         assert "3 convolutions" in note
 

@@ -94,7 +94,7 @@ class Guarded:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.memory: list[NDArray[Any]] = []
         monkeypatch.setattr(cpu_network, "aligned_empty", self.empty)
-        monkeypatch.setattr(cpu_network, "_aligned_empty", self.empty)
+        monkeypatch.setattr(cpu_network, "_new_output", self.located)
 
     def empty(self, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
         size = int(np.prod(shape)) * np.dtype(kind).itemsize
@@ -103,6 +103,10 @@ class Guarded:
         self.memory += [memory[:begin], memory[begin + size :]]
         found: NDArray[Any] = memory[begin : begin + size].view(kind).reshape(shape)
         return found
+
+    def located(self, shape: tuple[int, ...], kind: Any) -> tuple[NDArray[Any], int]:
+        found = self.empty(shape, kind)
+        return found, found.ctypes.data
 
     def is_whole(self) -> bool:
         return all((it == POISON).all() for it in self.memory)
@@ -295,6 +299,8 @@ def test_schedules_are_of_equal_workloads() -> None:
     other = next(it for it in graph.workloads if it.name == "tanh")
     with pytest.raises(InvalidSchedule, match="task 'second': "):
         compile_network(graph, {other.digest: candidate}, machine(), 1, {other.digest: "second"})
+    with pytest.raises(InvalidSchedule, match="'abc', which the network lacks"):
+        compile_network(graph, {"abc": candidate}, machine(), 1)
     with pytest.raises(InvalidSchedule):
         native_program(gemm(m=20, n=96, k=25), candidate, machine(), 1)
     equal = gemm(m=20, n=96, k=24).with_constants("B")

@@ -45,6 +45,9 @@ from autotune.networks.graph.indexing import (
     take,
     take_along,
 )
+from autotune.networks.graph.making import (
+    workload,
+)
 from autotune.networks.graph.movement import (
     broadcast,
     concat,
@@ -177,4 +180,5 @@ __all__ = [
     "where",
     "window_arg",
     "window_reduce",
+    "workload",
 ]

@@ -14,46 +14,35 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.workloads import Workload, reference_outputs
+from autotune.ir.workloads import reference_outputs
 from autotune.networks.graph.graph import Graph, HostOperator, Loop, Node, Value
 from autotune.networks.graph.host import run_on_host
 
-__all__ = ["RunNode", "evaluate", "evaluate_node", "run_graph", "run_loop"]
+__all__ = ["evaluate", "evaluate_node"]
 
 Array = NDArray[Any]
 
 
-class RunNode:
-    """Computes a node's results from its operands, by numpy."""
-
-    def __call__(self, node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """The results of a node.
-
-        Args:
-            node: The node.
-            arrays: Its operands, as programs have them.
-
-        Raises:
-            InvalidValueError: an operand holds what it must not.
-        """
-        node.check(arrays)
-        if isinstance(node.operation, Workload):
-            return self.workload(node.operation, arrays)
-        if isinstance(node.operation, HostOperator):
-            return run_on_host(node, arrays)
-        return run_loop(node.operation, arrays, self)
-
-    def workload(self, workload: Workload, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """The results of a workload."""
-        names = (tensor.name for tensor in workload.inputs)
-        with np.errstate(all="ignore"):
-            results = reference_outputs(workload, dict(zip(names, arrays, strict=True)))
-        return tuple(results[name] for name in workload.outputs)
-
-
 def evaluate_node(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """The results of a node by numpy; as :meth:`RunNode.__call__`."""
-    return RunNode()(node, arrays)
+    """The results of a node.
+
+    Args:
+        node: The node.
+        arrays: Its operands, as programs have them.
+
+    Raises:
+        InvalidValueError: an operand holds what it must not.
+    """
+    node.check(arrays)
+    operation = node.operation
+    if isinstance(operation, HostOperator):
+        return run_on_host(node, arrays)
+    if isinstance(operation, Loop):
+        return _evaluated_loop(operation, arrays)
+    names = (tensor.name for tensor in operation.inputs)
+    with np.errstate(all="ignore"):
+        results = reference_outputs(operation, dict(zip(names, arrays, strict=True)))
+    return tuple(results[name] for name in operation.outputs)
 
 
 def evaluate(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -67,11 +56,6 @@ def evaluate(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         InvalidValueError: an input is missing, has another shape or type, or holds what leads to
             a division by zero or an index out of range.
     """
-    return run_graph(graph, inputs, RunNode())
-
-
-def run_graph(graph: Graph, inputs: Mapping[str, Array], run: RunNode) -> dict[str, Array]:
-    """As :func:`evaluate`, with nodes run by ``run``."""
     _check(graph, inputs)
     nodes = graph.nodes
     uses: dict[object, int] = {}
@@ -87,14 +71,14 @@ def run_graph(graph: Graph, inputs: Mapping[str, Array], run: RunNode) -> dict[s
         return arrays[value.key] if uses[value.key] else arrays.pop(value.key)
 
     for node in nodes:
-        results = run(node, [taken(value) for value in node.operands])
+        results = evaluate_node(node, [taken(value) for value in node.operands])
         for position, result in enumerate(results):
             if (id(node), position) in uses:
                 arrays[id(node), position] = result
     return {name: taken(value) for name, value in graph.outputs.items()}
 
 
-def run_loop(loop: Loop, arrays: Sequence[Array], run: RunNode) -> tuple[Array, ...]:
+def _evaluated_loop(loop: Loop, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """The results of a loop; as its node has them."""
     states = list(arrays[: loop.states])
     slices, fixed = (
@@ -107,7 +91,7 @@ def run_loop(loop: Loop, arrays: Sequence[Array], run: RunNode) -> tuple[Array, 
         places = [loop.trips - 1 - step if backwards else step for backwards in loop.reverse]
         read = [array[place] for array, place in zip(slices, places, strict=True)]
         given = dict(zip(names, (*states, *read, *fixed), strict=True))
-        results = [*run_graph(loop.body, given, run).values()]
+        results = [*evaluate(loop.body, given).values()]
         states = results[: loop.states]
         kept.append(results[loop.states :])
     stacked = (

@@ -6,7 +6,14 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import (
@@ -19,11 +26,18 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.workloads import Stage, Tensor
-from autotune.networks.graph.graph import Requirement, Value
-from autotune.networks.graph.making import host, load, normal_axis, program, spatial
-from autotune.networks.graph.scalars import Scalar, where
+from autotune.networks.graph.graph import Requirement, Value, constant
+from autotune.networks.graph.making import HALVES, host, load, normal_axis, program, spatial
+from autotune.networks.graph.scalars import Scalar, maximum, minimum, where
 
 __all__ = ["gather_nd", "one_hot", "scatter_along", "scatter_nd", "take", "take_along"]
+
+
+Array = NDArray[Any]
+
+_COMBINERS: Mapping[str, Callable[[Scalar, Scalar], Scalar]] = MappingProxyType(
+    {"add": operator.add, "mul": operator.mul, "max": maximum, "min": minimum}
+)
 
 
 def take(x: Value, indices: Value, axis: int) -> Value:
@@ -124,6 +138,12 @@ def scatter_along(
     _check_updates(updates, indices.shape, combiner)
     if 0 in indices.shape:
         return x
+    if indices.constant is not None:
+        places: list[Array] = list(np.indices(indices.shape, sparse=True))
+        places[axis] = _counted(indices.constant, x.shape[axis])
+        written = _written(x, x.shape, places, updates, combiner)
+        if written is not None:
+            return written
     results, checks = [(x.shape, x.dtype)], [_in_range(1, x.shape[axis])]
     operands = [x, indices, updates]
     return host("scatter_along", operands, results, checks, axis=axis, combiner=combiner)[0]
@@ -136,8 +156,62 @@ def scatter_nd(x: Value, indices: Value, updates: Value, combiner: str = "") -> 
     if 0 in indices.shape:
         return x
     extents = x.shape[: indices.shape[-1]]
+    if indices.constant is not None and depth:
+        columns = np.moveaxis(indices.constant, -1, 0)
+        places = [_counted(it, extent) for it, extent in zip(columns, extents, strict=True)]
+        written = _written(x, extents, places, updates, combiner)
+        if written is not None:
+            return written
     results, checks = [(x.shape, x.dtype)], [_in_range(1, *extents)]
     return host("scatter_nd", [x, indices, updates], results, checks, combiner=combiner)[0]
+
+
+def _counted(indices: Array, extent: int) -> Array:
+    """Known indices of an axis, counted from its first element.
+
+    Raises:
+        InvalidValueError: one is out of range.
+    """
+    Requirement(0, -extent, extent - 1).check(indices, "scatter")
+    return np.where(indices < 0, indices + extent, indices)
+
+
+def _written(
+    x: Value, extents: Sequence[int], places: Sequence[Array], updates: Value, combiner: str
+) -> Value | None:
+    """A scatter at known places, as a choice of every element between old and new.
+
+    Args:
+        x: What is written to.
+        extents: Of the axes that are indexed, the first ones.
+        places: Indices along these axes, in the order of the updates.
+        updates: What is written.
+        combiner: As of :func:`scatter_nd`.
+
+    Returns:
+        None where several updates are combined with one element, or halves are.
+    """
+    flat = np.ravel_multi_index(np.broadcast_arrays(*places), tuple(extents)).reshape(-1)
+    is_plain = x.dtype not in (*HALVES, "bool") and len(np.unique(flat)) == len(flat)
+    if combiner and not is_plain:
+        return None
+    source = np.full(math.prod(extents), -1, np.int32)
+    # Of several at one place the last one stays.
+    source[flat] = np.arange(len(flat), dtype=np.int32)
+    shape = (len(flat), *x.shape[len(extents) :])
+    rows = host("reshape", [updates], [(shape, updates.dtype)], shape=shape)[0]
+    here = [var(f"i{at}") for at in range(x.rank)]
+
+    def stages(given: Sequence[Tensor]) -> list[Stage]:
+        number = Scalar(load(given[1], here[: len(extents)]), "int32")
+        inner = [IndexValue(it) for it in here[len(extents) :]]
+        update = Scalar(Gather(given[2].name, (maximum(number, 0).body, *inner)), x.dtype)
+        old = Scalar(load(given[0], here), x.dtype)
+        new = _COMBINERS[combiner](old, update) if combiner else update
+        body = where(number >= 0, new, old).body
+        return [Stage(Tensor("y", x.shape, x.dtype), spatial(x.shape), body)]
+
+    return program("scatter", [x, constant(source.reshape(tuple(extents))), rows], stages)
 
 
 def _check_updates(updates: Value, shape: Sequence[int], combiner: str) -> None:

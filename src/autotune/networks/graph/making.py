@@ -35,6 +35,7 @@ __all__ = [
     "rounded",
     "spatial",
     "widened",
+    "workload",
 ]
 
 HALVES = ("float16", "bfloat16")
@@ -124,6 +125,32 @@ def program(
     ]
     checks += [Requirement(order.index(it), nonzero=True) for it in divide]
     return compute(workload, [*unique.values()], [(output.shape, output.dtype)], checks)[0]
+
+
+def workload(given: Workload, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """The results of a workload that somebody else wrote.
+
+    Args:
+        given: The workload.
+        operands: Its inputs, in order.
+
+    Raises:
+        InvalidValueError: an operand has another shape or type than its input.
+    """
+    expected = [(it.shape, it.dtype) for it in given.inputs]
+    if [(it.shape, it.dtype) for it in operands] != expected:
+        raise InvalidValueError(f"{given.name} reads {expected}, and not {list(operands)}")
+    constant_inputs = tuple(
+        evolve(tensor, constant=value.constant is not None)
+        for tensor, value in zip(given.inputs, operands, strict=True)
+    )
+    order = [tensor.name for tensor in given.inputs]
+    divide = dict.fromkeys(it for stage in given.stages for it in divisors(stage.body))
+    whole = {it.name for it in given.inputs if not it.element.is_float}
+    checks = [Requirement(order.index(it), nonzero=True) for it in divide if it in whole]
+    outputs = [given.tensors[name] for name in given.outputs]
+    results = [(it.shape, it.dtype) for it in outputs]
+    return compute(evolve(given, inputs=constant_inputs), operands, results, checks)
 
 
 def axis_names(rank: int, prefix: str = "i") -> list[str]:

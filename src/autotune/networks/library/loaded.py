@@ -65,7 +65,11 @@ class LoadedNetwork:
 
     @property
     def threads(self) -> int:
-        """How many threads a call uses; ``AUTOTUNE_NUM_THREADS`` says so before the first call."""
+        """How many threads a call uses, the calling one included.
+
+        As many as it was tuned with, but no more than there are processors for, unless
+        ``AUTOTUNE_NUM_THREADS`` says something else before the first call.
+        """
         return int(self._library.autotune_network_threads())
 
     @threads.setter

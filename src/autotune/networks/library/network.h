@@ -31,9 +31,9 @@ int32_t autotune_network_outputs(const autotune_network_tensor **tensors);
    other. A child of fork() may call it, too: it gets threads of its own. */
 int autotune_network_run(const void *const *inputs, void *const *outputs);
 
-/* How many threads those are, the calling one included: what the network was tuned with, unless
-   the environment's AUTOTUNE_NUM_THREADS or a call, which returns AUTOTUNE_NETWORK_NO_WORKSPACE
-   for a number that is not from 1 to 1024, says something else. */
+/* How many threads those are, the calling one included: as many as the network was tuned with, but
+   no more than there are processors for, unless the environment's AUTOTUNE_NUM_THREADS or a call
+   says something else. It returns AUTOTUNE_NETWORK_NO_WORKSPACE for what is not from 1 to 1024. */
 int64_t autotune_network_threads(void);
 int autotune_network_set_threads(int64_t threads);
 

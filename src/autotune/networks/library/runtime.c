@@ -33,7 +33,8 @@ static int status_of(int status, const char *text, ...) {
 static struct {
   pthread_mutex_t busy; /* held by who runs the network */
   int64_t wanted;       /* threads, 0 until somebody asks */
-  int64_t started;      /* beside the calling one */
+  int64_t size;         /* how many there should be now, */
+  int64_t started;      /* and are, beside the calling one */
   pthread_t threads[MOST_THREADS];
   uint32_t round, first_round, unfinished;
   int is_stopping;
@@ -65,7 +66,7 @@ static void run_part(int64_t part) {
 /* Each on a processor of its own, where there is one for each. */
 static void pin_thread(int64_t number) {
   cpu_set_t all, own;
-  if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < pool.wanted) return;
+  if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < pool.size) return;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &all) && number-- == 0) {
       CPU_ZERO(&own);
@@ -105,12 +106,13 @@ static void stop_threads(void) {
 /* As many as are wanted, or as there can be. Signals are for the threads of the program. */
 static void start_threads(void) {
   sigset_t all, before;
-  if (pool.started == pool.wanted - 1) return;
+  if (pool.size == pool.wanted) return;
   stop_threads();
   pool.first_round = pool.round;
+  pool.size = pool.wanted;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int64_t number = 1; number < pool.wanted; ++number) {
+  for (int64_t number = 1; number < pool.size; ++number) {
     if (pthread_create(&pool.threads[pool.started], 0, work, (void *)(intptr_t)number)) break;
     ++pool.started;
   }
@@ -138,7 +140,10 @@ static int64_t threads_wanted(void) {
   const char *said = getenv("AUTOTUNE_NUM_THREADS");
   char *end = 0;
   long number = said ? strtol(said, &end, 10) : 0;
-  return said && *said && !*end && number >= 1 && number <= MOST_THREADS ? number : TUNED_THREADS;
+  if (said && *said && !*end && number >= 1 && number <= MOST_THREADS) return number;
+  cpu_set_t all;
+  int cpus = sched_getaffinity(0, sizeof all, &all) ? TUNED_THREADS : CPU_COUNT(&all);
+  return cpus < TUNED_THREADS ? cpus : TUNED_THREADS;
 }
 
 /* Weights: in this library, or in a file beside it. */
@@ -358,7 +363,7 @@ EXPORTED int autotune_network_set_threads(int64_t threads) {
 static void after_fork(void) {
   pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
   pool.busy = weights.lock = fresh;
-  pool.started = 0;
+  pool.size = pool.started = 0;
 }
 
 __attribute__((constructor)) static void loaded(void) { pthread_atfork(0, 0, after_fork); }

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from attrs import frozen
@@ -23,9 +23,11 @@ from autotune.backends.native.exports import (
     Machine,
     check_header,
     ffi_network,
+    find_compiler,
+    link_library,
     machine_of,
-    shared_library,
     with_prefix,
+    write_data_object,
 )
 from autotune.backends.native.exports.features import TILES, detector
 from autotune.backends.native.machine_code import compile_library
@@ -46,7 +48,7 @@ from autotune.networks.tensors import NetworkTensor
 from autotune.store.jsonl import replacing
 from autotune.targets import Target
 
-__all__ = ["MOST_EMBEDDED", "MadeFor", "save_library"]
+__all__ = ["MOST_EMBEDDED", "MadeFor", "check_saving", "save_library"]
 
 Array = NDArray[Any]
 
@@ -56,6 +58,7 @@ MOST_EMBEDDED = (2 << 30) - (64 << 20)
 _PAGE = 4096
 _PURPOSE = "a network as a shared library"
 _MARK = "tuned by autotune"
+_WEIGHTS = "autotune_network_weights"
 
 
 @frozen
@@ -95,6 +98,48 @@ def save_library(
             replace one that was written by hand.
         BuildFailed: there is no C compiler, or it cannot link the library.
     """
+    check_saving(path, made_for.target)
+    header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
+    plan, machine = loaded.plan, machine_of(made_for.target)
+    features = _features(plan, machine)
+    header = _header(plan, made_for)
+    offsets, size = _offsets(loaded.constants)
+    beside = None
+    with tempfile.TemporaryDirectory() as folder:
+        weights, whole = Path(folder, "weights.o"), Path(folder, "whole.so")
+        with weights.open("wb") as stream:
+            parts = _parts(loaded.constants)
+            if size <= most_embedded:
+                write_data_object(stream, _WEIGHTS, parts, machine.architecture)
+            else:
+                beside = weights_path.name, size, _write_weights(stream, parts)
+        tables = _tables(plan, made_for, features, offsets, beside)
+        source = ["#define _GNU_SOURCE", header, operators_text(), tables, _packaged("runtime.c")]
+        files = {
+            "network.c": "\n".join([*source, _ffi(plan)]).encode(),
+            "driver.o": _driver(plan, features, machine),
+            **_programs(loaded),
+        }
+        for name, data in files.items():
+            Path(folder, name).write_bytes(data)
+        paths = [Path(folder, name) for name in files]
+        link_library([*paths, weights] if beside is None else paths, machine, _PURPOSE, whole)
+        if beside is not None:
+            _copy(weights, weights_path)
+        with replacing(header_path) as stream:
+            stream.write(header.encode())
+        _copy(whole, path)
+    return _remarks(path, header_path, weights_path if beside else None)
+
+
+def check_saving(path: Path, target: Target) -> None:
+    """Check that a library for a CPU can be written to a path.
+
+    Raises:
+        InvalidValueError: there is no such folder, the name has another ending, or the header
+            beside it would replace one that was written by hand.
+        BuildFailed: there is no C compiler.
+    """
     if path.suffix != ".so":
         raise InvalidValueError(
             f"a network is written as a shared library, whose name ends in .so, and {str(path)!r} "
@@ -102,32 +147,21 @@ def save_library(
         )
     if not path.parent.is_dir():
         raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
-    header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
-    check_header(header_path)
-    plan, machine = loaded.plan, machine_of(made_for.target)
-    features = _features(plan, machine)
-    header = _header(plan, made_for)
-    offsets, size = _offsets(loaded.constants)
-    with tempfile.TemporaryDirectory() as folder:
-        weights = Path(folder, "weights.bin")
-        digest = _write_weights(loaded.constants, weights)
-        beside = (weights_path.name, size, digest) if size > most_embedded else None
-        tables = _tables(plan, made_for, features, offsets, beside)
-        source = ["#define _GNU_SOURCE", header, operators_text(), tables, _packaged("runtime.c")]
-        added = {"network.c": "\n".join([*source, _ffi(plan)]).encode()}
-        if beside is None:
-            text = _WEIGHTS.format(path=c_text(str(weights)), head=_PAGE)
-            added["weights.S"] = text.encode()
-        for number, code in enumerate(loaded.codes.values()):
-            added[f"program{number}.o"] = with_prefix(code.object, f"program{number}_")
-        whole = shared_library(_driver(plan, features, machine), machine, _PURPOSE, added)
-        for file, data in {path: whole, header_path: header.encode()}.items():
-            with replacing(file) as stream:
-                stream.write(data)
-        if beside is not None:
-            with replacing(weights_path) as stream, weights.open("rb") as given:
-                shutil.copyfileobj(given, stream, 1 << 24)
-    return _remarks(path, header_path, weights_path if beside else None)
+    check_header(path.with_suffix(".h"))
+    find_compiler(machine_of(target), _PURPOSE)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with replacing(target) as stream, source.open("rb") as given:
+        shutil.copyfileobj(given, stream, 1 << 24)
+
+
+def _programs(loaded: LoadedPlan) -> dict[str, bytes]:
+    """Object files of the programs, whose functions have names of their own."""
+    return {
+        f"program{number}.o": with_prefix(code.object, f"program{number}_")
+        for number, code in enumerate(loaded.codes.values())
+    }
 
 
 def _remarks(path: Path, header: Path, weights: Path | None) -> tuple[str, ...]:
@@ -170,34 +204,25 @@ def _offsets(constants: Sequence[Array | None]) -> tuple[list[int], int]:
     return found, max(size, ALIGNMENT)
 
 
-def _write_weights(constants: Sequence[Array | None], path: Path) -> str:
+def _parts(constants: Sequence[Array | None]) -> Iterator[memoryview]:
+    """The weights, part by part; there is one byte at least."""
+    yield memoryview(bytes(0 if any(it is not None for it in constants) else ALIGNMENT))
+    for array in constants:
+        if array is not None:
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            yield memoryview(bytes(-array.nbytes % ALIGNMENT))
+
+
+def _write_weights(stream: BinaryIO, parts: Iterator[memoryview]) -> str:
     """Write a page with the digest of the weights, and the weights; returns their digest."""
-    digest, written = hashlib.sha256(), 0
-    with path.open("wb") as stream:
-        stream.write(bytes(_PAGE))
-        for array in constants:
-            if array is None:
-                continue
-            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            for part in (data, memoryview(bytes(-data.nbytes % ALIGNMENT))):
-                digest.update(part)
-                written += stream.write(part)
-        stream.write(bytes(max(0, ALIGNMENT - written)))
-        stream.seek(0)
-        stream.write(digest.hexdigest().encode())
+    digest = hashlib.sha256()
+    stream.write(bytes(_PAGE))
+    for part in parts:
+        digest.update(part)
+        stream.write(part)
+    stream.seek(0)
+    stream.write(digest.hexdigest().encode())
     return digest.hexdigest()
-
-
-# A compiler never reads the bytes. Pages of the file are mapped where they are first read.
-_WEIGHTS = """\
-.section .autotune_weights,"a",@progbits
-.balign 4096
-.globl autotune_network_weights
-.hidden autotune_network_weights
-autotune_network_weights:
-.incbin {path}, {head}
-.section .note.GNU-stack,"",@progbits
-"""
 
 
 def _header(plan: Plan[NativeProgram], made_for: MadeFor) -> str:

@@ -10,6 +10,7 @@ from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
 from autotune.networks.kept_speedups import KeptSpeedups, user_file
+from autotune.networks.passes.constant_operands import constant_operands
 from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.fuse_attention import fuse_attention
@@ -38,6 +39,7 @@ def graph_passes() -> dict[str, GraphPass]:
         "views": views,
         "fold_scales": fold_scales,
         "fuse_attention": fuse_attention,
+        "constant_operands": constant_operands,
         "split_transposed": split_transposed,
         "layouts": partial(choose_layout, kept=kept, afterwards=afterwards),
         "winograd": partial(choose_winograd, kept=kept, afterwards=afterwards),

@@ -139,7 +139,7 @@ class _Phases:
 
 
 def _phase_weights(weights: Value, phases: Sequence[_Phases]) -> Value:
-    """Weights of the convolution: [features x phases, channels, taps...]."""
+    """Weights of the convolution: [phases x features, channels, taps...]."""
     assert weights.constant is not None  # :class:`Convolution` says so
     kernel = weights.shape[2:]
     behind = [it.stride * it.taps - k for it, k in zip(phases, kernel, strict=True)]
@@ -148,18 +148,19 @@ def _phase_weights(weights: Value, phases: Sequence[_Phases]) -> Value:
     parts = [extent for it in phases for extent in (it.taps, it.stride)]
     apart = whole.reshape(*weights.shape[:2], *parts)
     taps, places = range(2, apart.ndim, 2), tuple(range(3, apart.ndim, 2))
-    ordered = np.flip(apart, places).transpose(0, *places, 1, *taps)
+    ordered = np.flip(apart, places).transpose(*places, 0, 1, *taps)
     shape = (-1, weights.shape[1], *(it.taps for it in phases))
     return constant(ordered.reshape(shape), weights.dtype)
 
 
 def _in_place(together: Value, phases: Sequence[_Phases]) -> Value:
-    """From [batch, features x phases, positions...] to the output."""
+    """From [batch, phases x features, positions...] to the output."""
     count = len(phases)
     batch, features = together.shape[0], together.shape[1] // prod(it.stride for it in phases)
     strides, lengths = [it.stride for it in phases], [it.length for it in phases]
-    apart = reshape(together, (batch, features, *strides, *lengths))
-    order = [0, 1, *(place for at in range(count) for place in (2 + count + at, 2 + at))]
+    apart = reshape(together, (batch, *strides, features, *lengths))
+    places = (place for at in range(count) for place in (2 + count + at, 1 + at))
+    order = [0, 1 + count, *places]
     extents = [length * stride for length, stride in zip(lengths, strides, strict=True)]
     whole = reshape(transpose(apart, order), (batch, features, *extents))
     starts, outputs = [it.cut for it in phases], [it.output for it in phases]

@@ -63,9 +63,13 @@ def plan_of(
     Raises:
         UnsupportedTarget: it is no x86-64 CPU.
         UnsupportedWorkload: a workload has an element type that is not known.
-        InvalidSchedule: a schedule is of another workload, or cannot be printed; names the task.
+        InvalidSchedule: a schedule is of another workload or of none of the network's, or cannot
+            be printed; names the task.
     """
     programs, tasks = {}, {}
+    unknown = sorted({*candidates} - {it.digest for it in graph.workloads})
+    if unknown:
+        raise InvalidSchedule(f"a schedule is of workload {unknown[0]!r}, which the network lacks")
     for workload in graph.workloads:
         task = tasks[workload.spelling] = names.get(workload.digest, workload.name)
         try:

@@ -314,3 +314,19 @@ def test_what_contradicts_the_specification_is_an_error_of_the_node(wrong: Any) 
     with pytest.raises(AutotuneError, match=f"{wrong.op_type} 'y'") as caught:
         read_onnx(model)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "why"),
+    [
+        ("ImageDecoder", "", "it decodes files of images, which comes before a network"),
+        ("Binarizer", "ai.onnx.ml", "it is of classical models, such as trees"),
+        ("Mystery", "pkg", "the operator is not supported"),
+    ],
+)
+def test_what_is_no_part_of_a_network_says_so(kind: str, domain: str, why: str) -> None:
+    node = helper.make_node(kind, ["x"], ["y"], domain=domain)
+    kind = "float32" if domain else "uint8"
+    ends = {"x": (kind, (4,))}, {"y": (kind, (4,))}
+    with pytest.raises(UnsupportedWorkload, match=why):
+        read_onnx(model_of([node], *ends, opset=20, domains=[domain] if domain else []))

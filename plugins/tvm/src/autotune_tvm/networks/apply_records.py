@@ -21,14 +21,14 @@ from autotune.tuning.options import checked_target
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.apply import apply_functions, default_function
 from autotune_tvm.networks.constants import mark_constants
-from autotune_tvm.networks.frontend import RelaxFrontend
+from autotune_tvm.networks.kernels import BACKEND as NATIVE
 from autotune_tvm.networks.kernels import (
     NetworkKernel,
     only_called,
     recorded_function,
     with_kernels,
 )
-from autotune_tvm.networks.pipeline import run_passes
+from autotune_tvm.networks.pipeline import with_passes
 from autotune_tvm.networks.prepack import prepack_weights
 
 __all__ = ["ApplyRecords", "autotune_pipeline"]
@@ -107,7 +107,7 @@ def autotune_pipeline(
     path = _readable(database)
 
     def transform(module: IRModule, _: Any) -> IRModule:
-        module, _reports = run_passes(module, machine, machine.cores)
+        module = mark_constants(with_passes(module, machine))
         found = recorded(module, path, machine, tir)
         for name, function in unscheduled(module).items():
             if name not in found:
@@ -141,7 +141,7 @@ def recorded(module: IRModule, path: str, target: Target, tir: bool) -> dict[str
     }
     if not workloads:
         return {}
-    backends = (*RelaxFrontend().kernel_backends(target), RelaxFrontend.backend)
+    backends = (NATIVE, "tvm")
     with open_database(path, read_only=True) as database:
         records = {
             name: best_of_backends(database, it.digest, target, backends)

@@ -5,6 +5,8 @@ from autotune.backends.native.exports.files import (
     check_header,
     combined_object,
     export_kernel,
+    find_compiler,
+    link_library,
     object_of,
     shared_library,
 )
@@ -15,7 +17,7 @@ from autotune.backends.native.exports.machines import (
     machine_of,
     machine_of_triple,
 )
-from autotune.backends.native.exports.object_symbols import with_prefix
+from autotune.backends.native.exports.object_files import with_prefix, write_data_object
 from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file, ffi_network
 
 __all__ = [
@@ -29,11 +31,14 @@ __all__ = [
     "export_kernel",
     "ffi_file",
     "ffi_network",
+    "find_compiler",
     "is_triple",
+    "link_library",
     "kernel_of",
     "machine_of",
     "machine_of_triple",
     "object_of",
     "shared_library",
     "with_prefix",
+    "write_data_object",
 ]

@@ -27,6 +27,8 @@ __all__ = [
     "check_header",
     "combined_object",
     "export_kernel",
+    "find_compiler",
+    "link_library",
     "object_of",
     "shared_library",
 ]
@@ -150,7 +152,7 @@ def combined_object(kernels: Sequence[Kernel], source: str, purpose: str) -> byt
     Raises:
         BuildFailed: LLVM or the C compiler rejects it, or there is no such compiler.
     """
-    compiler = _compiler(kernels[0].variants[0].machine, purpose)
+    compiler = find_compiler(kernels[0].variants[0].machine, purpose)
     with tempfile.TemporaryDirectory() as folder:
         result, added = Path(folder, "combined.o"), Path(folder, "added.c")
         added.write_text(source, encoding="utf-8")
@@ -162,34 +164,41 @@ def combined_object(kernels: Sequence[Kernel], source: str, purpose: str) -> byt
         return result.read_bytes()
 
 
-def shared_library(
-    whole: bytes,
-    machine: Machine,
-    purpose: str,
-    added: Mapping[str, bytes] = MappingProxyType({}),
-) -> bytes:
+def shared_library(whole: bytes, machine: Machine, purpose: str) -> bytes:
     """A shared library of an object file.
 
     Args:
         whole: The object file.
         machine: What it is for.
         purpose: What it is for, in messages.
-        added: Further files for the compiler, by name: objects, and sources of C or assembler.
 
     Raises:
         BuildFailed: the C compiler cannot link it, or there is none.
     """
-    compiler = _compiler(machine, purpose)
     with tempfile.TemporaryDirectory() as folder:
-        given, result = {"whole.o": whole, **added}, Path(folder, "library.so")
-        for name, data in given.items():
-            Path(folder, name).write_bytes(data)
-        options = [*_FOR_LIBRARIES, "-std=gnu11", "-ffp-contract=off", "-pthread", "-shared"]
-        paths = [str(Path(folder, name)) for name in given]
-        # What is not found is an error here, and not where the library is loaded.
-        linked = ["-Wl,-z,defs", "-Wl,--as-needed", "-lm", "-ldl"]
-        _run([*compiler, *options, "-o", str(result), *paths, *linked])
+        given, result = Path(folder, "whole.o"), Path(folder, "library.so")
+        given.write_bytes(whole)
+        link_library([given], machine, purpose, result)
         return result.read_bytes()
+
+
+def link_library(parts: Sequence[Path], machine: Machine, purpose: str, result: Path) -> None:
+    """Write a shared library.
+
+    Args:
+        parts: Object files, and source files of C.
+        machine: What it is for.
+        purpose: What it is for, in messages.
+        result: The library.
+
+    Raises:
+        BuildFailed: the C compiler cannot link it, or there is none.
+    """
+    compiler = find_compiler(machine, purpose)
+    options = [*_FOR_LIBRARIES, "-std=gnu11", "-ffp-contract=off", "-pthread", "-shared"]
+    # What is not found is an error here, and not where the library is loaded.
+    linked = ["-Wl,-z,defs", "-Wl,--as-needed", "-lm", "-ldl"]
+    _run([*compiler, *options, "-o", str(result), *map(str, parts), *linked])
 
 
 def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
@@ -199,8 +208,12 @@ def _linked(kernel: Kernel, format_name: str, source: str = "") -> bytes:
     return shared_library(whole, kernel.variants[0].machine, purpose)
 
 
-def _compiler(machine: Machine, purpose: str) -> Sequence[str]:
+def find_compiler(machine: Machine, purpose: str) -> Sequence[str]:
     """The command of a C compiler that links for a machine.
+
+    Args:
+        machine: The machine.
+        purpose: What it is for, in messages.
 
     Raises:
         BuildFailed: there is none.

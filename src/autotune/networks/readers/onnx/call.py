@@ -62,6 +62,31 @@ class Dequantised:
     zero: Value | None
     axis: int
 
+    @property
+    def is_by_one(self) -> bool:
+        """Whether all elements have one scale and one zero point."""
+        return self.scale.size == 1 and (self.zero is None or self.zero.size == 1)
+
+    def is_by(self, scale: Value, zero: Value | None) -> bool:
+        """Whether it is one scale and one zero point, and these are known to be the same."""
+        return (
+            self.is_by_one
+            and _same(self.scale, scale)
+            and (_same(self.zero, zero) or (_is_zero(self.zero) and _is_zero(zero)))
+        )
+
+
+def _same(one: Value | None, other: Value | None) -> bool:
+    if one is None or other is None or one.dtype != other.dtype or other.size != 1:
+        return False
+    if one.constant is None or other.constant is None:
+        return one.key == other.key
+    return bool(one.constant.reshape(()) == other.constant.reshape(()))
+
+
+def _is_zero(value: Value | None) -> bool:
+    return value is None or (value.constant is not None and not value.constant.any())
+
 
 @frozen(eq=False)
 class Call:

@@ -13,7 +13,10 @@ __all__ = ["ModelFile", "open_model"]
 
 # Domains of the operators that onnxruntime writes into a file when it saves an optimised model.
 _RUNTIME_ONLY = {
-    "com.microsoft": ("FusedConv", "FusedMatMul", "FusedGemm", "NhwcMaxPool", "QLinearAdd"),
+    "com.microsoft": (
+        *("BiasSoftmax", "FusedConv", "FusedGemm", "FusedMatMulActivation", "GemmFastGelu"),
+        *("NhwcConv", "NhwcFusedConv", "NhwcMaxPool", "QLinearConv"),
+    ),
     "com.microsoft.nchwc": (),
     "com.ms.internal.nhwc": (),
 }

@@ -20,6 +20,13 @@ __all__ = ["ModelReader"]
 
 _ONNX = ("", "ai.onnx")
 
+_REASONS = {
+    "ImageDecoder": "it decodes files of images, which comes before a network: give the network "
+    "decoded images",
+    "TfIdfVectorizer": "it counts the words of a text, which comes before a network: give the "
+    "network what it makes",
+}
+
 
 @define(eq=False)
 class Scope:
@@ -285,4 +292,6 @@ def _unknown(domain: str, kind: str) -> str:
         return f"the operator of domain {domain or 'ai.onnx'!r} is not that of ONNX"
     if domain.startswith("ai.onnx.preview.training"):
         return "training is not supported"
-    return "the operator is not supported"
+    if domain == "ai.onnx.ml":
+        return "it is of classical models, such as trees; networks alone are supported"
+    return _REASONS.get(kind, "the operator is not supported")

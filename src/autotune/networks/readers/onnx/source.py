@@ -22,6 +22,8 @@ __all__ = ["onnx_source"]
 
 Array = NDArray[Any]
 
+_OF_BYTES = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QAttention", "QGemm")
+
 
 def onnx_source(
     model: object, examples: Sequence[object] | None = None, asked: AskedInputs | None = None
@@ -72,7 +74,9 @@ class _Model:
 def _multiplies_bytes(file: ModelFile) -> bool:
     """Whether there are products of integers, whose sums the runtime may saturate at 16 bits."""
     return any(
-        node.op_type.startswith("QLinear") or node.op_type.endswith("Integer")
+        node.op_type.startswith("QLinear")
+        or node.op_type.endswith("Integer")
+        or node.op_type in _OF_BYTES
         for part in (file.model.graph, *file.model.functions)
         for node in part.node
     )

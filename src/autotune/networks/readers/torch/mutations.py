@@ -15,11 +15,16 @@ from torch.fx import GraphModule, Node
 __all__ = ["is_plain", "writes"]
 
 # Operators made of others that return no operand, and no view of one.
-_FRESH = ("linear", "matmul", "softmax", "log_softmax", "silu", "layer_norm", "group_norm")
-_FRESH += ("batch_norm", "instance_norm", "einsum", "conv1d", "conv2d", "conv3d")
-_FRESH += ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "max_pool1d")
-_FRESH += ("max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d")
-_FRESH += ("adaptive_avg_pool3d", "scaled_dot_product_attention", "embedding_bag")
+_FRESH: frozenset[str] = frozenset(
+    {
+        *("batch_norm", "einsum", "embedding_bag", "group_norm", "instance_norm", "layer_norm"),
+        *("linear", "log_softmax", "matmul", "scaled_dot_product_attention", "silu", "softmax"),
+        *(f"conv{at}d" for at in (1, 2, 3)),
+        *(f"conv_transpose{at}d" for at in (1, 2, 3)),
+        *(f"max_pool{at}d" for at in (1, 2, 3)),
+        *(f"adaptive_avg_pool{at}d" for at in (1, 2, 3)),
+    }
+)
 
 
 def is_plain(module: GraphModule) -> bool:
@@ -63,9 +68,10 @@ def _is_local(node: Node, order: Mapping[Node, int]) -> bool:
     same = {node}
     while writes(first):
         same.add(first)
-        first = first.args[0]  # type: ignore[assignment]
-        if not isinstance(first, Node):
+        below = first.args[0]
+        if not isinstance(below, Node):
             return False
+        first = below
     same.add(first)
     return _is_fresh(first) and not _is_seen(same, node, order)
 

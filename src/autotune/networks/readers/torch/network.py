@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
 
@@ -16,6 +17,7 @@ from autotune.networks.asked_inputs import AskedInputs, FixedInputs
 from autotune.networks.fixed_inputs import fix_inputs
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.readers.torch.mutations import is_plain
+from autotune.networks.readers.torch.operators.complex_pairs import Pair
 from autotune.networks.readers.torch.program import (
     arguments,
     declared,
@@ -157,6 +159,10 @@ def _outputs(
     for spec, value in written:
         outputs[f"{spec.target} (written)"] = value
     for (spec, value), path in zip(returned, names, strict=True):
+        if isinstance(value, Pair):
+            raise UnsupportedWorkload(
+                f"{name} returns complex numbers; let it return real ones (torch.view_as_real)"
+            )
         if isinstance(value, Value):
             outputs[_free(path or str(spec.arg.name), outputs)] = value
     if not outputs:
@@ -221,7 +227,7 @@ class _Reference:
         held = dict(module.named_parameters()) | dict(module.named_buffers())
         with torch.no_grad(), quiet_torch():
             for name in self._state:
-                held[name].copy_(as_tensor(next(left)))
+                held[name].copy_(as_tensor(np.asarray(next(left))))
             positional, named = arguments(self._program, list(tensors.values()))
             found = module(*positional, **named)
         written = [tensors.get(it, held.get(it)) for it in self._writes]

@@ -87,12 +87,9 @@ def _taken_apart(item: Any) -> Any:
         return {name: _taken_apart(getattr(item, name)) for name in names}
     if hasattr(item, "__iter__"):
         return tuple(map(_taken_apart, item))
-    held = {key: value for key, value in vars(item).items() if not key.startswith("_")}
-    return {key: _taken_apart(value) for key, value in held.items() if _holds_tensors(value)}
-
-
-def _holds_tensors(value: Any) -> bool:
-    return any(isinstance(it, torch.Tensor) for it in tree_leaves(value))
+    names = [*getattr(item, "__dict__", ()), *getattr(type(item), "__slots__", ())]
+    held = {name: getattr(item, name, None) for name in names if not name.startswith("_")}
+    return {name: _taken_apart(value) for name, value in held.items()}
 
 
 def _cannot_trace(model: torch.nn.Module, error: Exception) -> UnsupportedWorkload:

@@ -15,6 +15,11 @@ from autotune.networks.graph import Value
 from autotune.networks.readers.torch.call import Call, Item, Result
 from autotune.networks.readers.torch.expansion import expanded
 from autotune.networks.readers.torch.operators import OPERATORS
+from autotune.networks.readers.torch.operators.complex_pairs import (
+    Pair,
+    complex_operator,
+    is_complex,
+)
 from autotune.networks.readers.torch.operators.control_flow import HIGHER_ORDER
 from autotune.networks.readers.torch.random_operators import draws
 from autotune.networks.readers.torch.tensors import stored_value, type_name
@@ -62,15 +67,19 @@ class GraphReader:
         raise InvalidValueError("a graph returns nothing")
 
     def _result(self, node: Node) -> Item:
+        # Nodes of an operator that was expanded have names that nobody knows.
+        name = (
+            str(getattr(node.target, "__name__", node.target)) if self.depth else described(node)
+        )
         try:
             found = self._computed(node)
         except (InvalidValueError, UnsupportedWorkload) as error:
-            raise type(error)(f"{described(node)}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
         except AutotuneError as error:
-            raise UnsupportedWorkload(f"{described(node)}: {error}") from error
+            raise UnsupportedWorkload(f"{name}: {error}") from error
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise UnsupportedWorkload(
-                f"{described(node)}: this form of it is not supported ({one_line(str(error))})"
+                f"{name}: this form of it is not supported ({one_line(str(error))})"
             ) from error
         return found.named(node.name) if isinstance(found, Value) else found
 
@@ -133,16 +142,25 @@ class GraphReader:
         return found
 
     def _operator(self, call: Call, node: Node) -> Item:
+        if is_complex(call):
+            rule = complex_operator(call.kind)
+            return self._expanded(node, call) if rule is None else rule(call)
         functional = call.kind
         if functional not in OPERATORS and _written(node) is not None:
             functional = functional.removesuffix("_")
         if functional in OPERATORS and node.target.namespace == "aten":  # type: ignore[union-attr]
             return OPERATORS[functional](call if functional == call.kind else _renamed(call))
-        if self.depth >= _MOST_EXPANSIONS:
-            raise UnsupportedWorkload("the operator is not supported")
+        return self._expanded(node, call)
+
+    def _expanded(self, node: Node, call: Call) -> Item:
+        """What torch says in terms of other operators."""
+        named = is_complex(call) and call.kind in OPERATORS
+        if named or self.depth >= _MOST_EXPANSIONS:
+            of_what = " of complex numbers" if named else ""
+            raise UnsupportedWorkload(f"the operator{of_what} is not supported")
         body = expanded(node.target, _examples(node.args), _examples(node.kwargs))
         given = _leaves((self._read(node.args), self._read(node.kwargs)))
-        values = [it for it in given if isinstance(it, Value)]
+        values = [it for it in given if isinstance(it, (Value, Pair))]
         return GraphReader(body, self.depth + 1).outputs(values)
 
     def _of_graphs(self, node: Node, args: Sequence[Item], kwargs: Mapping[str, Item]) -> Item:
@@ -200,7 +218,7 @@ def _renamed(call: Call) -> Call:
 def _plain(item: Any) -> Any:
     """An argument without objects of torch."""
     if isinstance(item, torch.dtype):
-        return type_name(item)
+        return str(item).removeprefix("torch.")
     if isinstance(item, (list, tuple)):
         return [_plain(it) for it in item]
     if isinstance(item, torch.SymInt):
@@ -214,8 +232,11 @@ def _result_of(value: Any) -> Result | None:
     for axis in value.shape:
         if not isinstance(axis, int):
             raise UnsupportedWorkload(
-                "its result has a shape that depends on data, and a network's are fixed"
+                "its result has a shape that depends on data, and a network's are fixed; choose "
+                "by torch.where, or by a number of elements that is known"
             )
+    if value.is_complex():
+        return Result(tuple(value.shape), str(value.dtype).removeprefix("torch."))
     return Result(tuple(value.shape), type_name(value.dtype))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.networks.graph import Value
+from autotune.networks.readers.torch.operators.complex_pairs import Pair
 
 __all__ = ["as_tensor", "plain_array", "stored_value", "type_name"]
 
@@ -46,8 +47,13 @@ def plain_array(tensor: torch.Tensor) -> Array:
     return held.numpy()
 
 
-def stored_value(tensor: torch.Tensor, name: str = "") -> Value:
-    """A constant that shares the memory of a tensor."""
+def stored_value(tensor: torch.Tensor, name: str = "") -> Value | Pair:
+    """A constant that shares the memory of a tensor; of complex numbers two."""
+    if tensor.is_complex():
+        held = torch.view_as_real(tensor.detach().resolve_conj())
+        real, imaginary = (stored_value(held.select(-1, at), name) for at in (0, 1))
+        assert isinstance(real, Value) and isinstance(imaginary, Value)
+        return Pair(real, imaginary)
     return Value(tuple(tensor.shape), type_name(tensor.dtype), name, plain_array(tensor))
 
 

@@ -61,16 +61,12 @@ def read_source(
 
 
 def check_file(path: Path) -> None:
-    """Parse a file; imports of torch, TVM and ONNX only the one that its format needs.
+    """Parse a file; imports of torch and TVM only the one that its format needs.
 
     Raises:
         InvalidValueError: the file is damaged, or needs a package.
     """
-    if path.suffix == ".onnx":
-        from autotune_tvm.networks.sources.parsing import parse_onnx
-
-        parse_onnx(path)
-    elif path.suffix == ".pt2":
+    if path.suffix == ".pt2":
         from autotune_tvm.networks.sources.parsing import parse_pt2
 
         parse_pt2(path)
@@ -97,12 +93,6 @@ def _read_pt2(path: Path, example_inputs: Examples, asked: AskedInputs) -> Sourc
     return from_pt2(path, example_inputs, asked)
 
 
-def _read_onnx(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
-    from autotune_tvm.networks.sources.onnx_file import from_onnx_file
-
-    return from_onnx_file(path, example_inputs, asked)
-
-
 def _read_json(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
     from autotune_tvm.networks.sources.relax_module import from_json
 
@@ -116,6 +106,6 @@ def _read_script(path: Path, example_inputs: Examples, asked: AskedInputs) -> So
 
 
 SUFFIXES: Mapping[str, Callable[[Path, Examples, AskedInputs], Source]] = MappingProxyType(
-    {".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_pt2, ".py": _read_script}
+    {".json": _read_json, ".pt2": _read_pt2, ".py": _read_script}
 )
 """What files are read by."""

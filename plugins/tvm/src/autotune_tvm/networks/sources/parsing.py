@@ -18,29 +18,7 @@ from autotune.plugins.installing import install_extra
 from autotune_tvm.compiler import brief
 from autotune_tvm.runtime import environment
 
-__all__ = ["parse_json", "parse_onnx", "parse_pt2", "quiet_torch"]
-
-
-def parse_onnx(path: Path) -> Any:
-    """The ``ModelProto`` in a file, checked; imports no TVM.
-
-    Raises:
-        InvalidValueError: the file is damaged, or the package ``onnx`` is missing.
-    """
-    try:
-        import onnx
-    except ImportError as error:
-        raise InvalidValueError(
-            f"{str(path)!r} needs the package onnx: pip install onnx"
-        ) from error
-    try:
-        model = onnx.load(str(path))
-        onnx.checker.check_model(model)
-    except Exception as error:  # protobuf's errors and the checker's share no class
-        raise InvalidValueError(
-            f"{str(path)!r} is no valid ONNX model ({brief(error)}); export it again"
-        ) from error
-    return model
+__all__ = ["parse_json", "parse_pt2", "quiet_torch"]
 
 
 def parse_pt2(path: Path) -> Any:

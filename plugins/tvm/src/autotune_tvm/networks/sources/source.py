@@ -36,6 +36,7 @@ class Source:
         run: What the model computes where it came from; None where it cannot be run.
         writes: Names of inputs that it writes, whose new values are its first outputs.
         fixed: What became of what a person said of its inputs.
+        runner: What runs it, for messages.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Source:
     run: Reference | None = None
     writes: tuple[str, ...] = ()
     fixed: FixedInputs | None = None
+    runner: str = "TVM without schedules"
 
 
 def flat_outputs(result: Any) -> list[Any]:

@@ -137,7 +137,7 @@ def from_exported(
     returned = next(iter(decomposed.graph.find_nodes(op="output"))).args[0]
     outputs = tuple(str(node) for node in returned)
     run = _Run(program, writes, fixed.constants)
-    return Source(name, module, fixed.examples, outputs, run, writes, fixed)
+    return Source(name, module, fixed.examples, outputs, run, writes, fixed, "torch")
 
 
 def _declared(program: Any) -> list[DeclaredInput]:

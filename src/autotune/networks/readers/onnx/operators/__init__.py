@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from autotune.networks.readers.onnx.call import Operator
-from autotune.networks.readers.onnx.operators.attention import ATTENTION
+from autotune.networks.readers.onnx.operators.byte_movement import in_bytes
+from autotune.networks.readers.onnx.operators.contributed import CONTRIBUTED
 from autotune.networks.readers.onnx.operators.control_flow import CONTROL_FLOW
 from autotune.networks.readers.onnx.operators.elementwise import ELEMENTWISE
 from autotune.networks.readers.onnx.operators.indexing import INDEXING
@@ -38,7 +39,7 @@ _GROUPS = (
 )
 
 OPERATORS: Mapping[tuple[str, str], Operator] = MappingProxyType(
-    {("", name): operator for group in _GROUPS for name, operator in group.items()}
-    | {("com.microsoft", name): operator for name, operator in ATTENTION.items()}
+    {("", name): in_bytes(name, it) for group in _GROUPS for name, it in group.items()}
+    | {("com.microsoft", name): operator for name, operator in CONTRIBUTED.items()}
 )
 """By domain and name. Those that are missing may be functions of others (:mod:`..functions`)."""

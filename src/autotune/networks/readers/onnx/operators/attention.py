@@ -1,4 +1,7 @@
-"""Attention of Microsoft's domain. That of ONNX itself is a function of other operators."""
+"""Attention and rotary positions of Microsoft's domain.
+
+Those of ONNX itself are functions of other operators.
+"""
 
 from __future__ import annotations
 
@@ -14,79 +17,185 @@ from autotune.networks.graph import (
     cast,
     concat,
     constant,
+    elementwise,
     matmul,
+    matmul_integer,
     reshape,
     select,
     slice_axis,
     softmax,
+    split,
+    stack,
+    take,
     transpose,
 )
 from autotune.networks.readers.onnx.call import Call, Operator
 
 __all__ = ["ATTENTION"]
 
-_QUERY, _KEY, _VALUE, _BIAS, _PADDING, _ADDED, _PAST_KEY, _PAST_VALUE = range(8)
+_MASKED = -10000.0
+
+
+def _heads(x: Value, count: int) -> Value:
+    """From ``[batch, length, width]`` to ``[batch, heads, length, size]``."""
+    batch, length, width = x.shape
+    return transpose(reshape(x, (batch, length, count, width // count)), [0, 2, 1, 3])
+
+
+def _attended(
+    call: Call, q: Value, k: Value, v: Value, mask: Value | None, bias: Value | None
+) -> tuple[Value, Value]:
+    """The result of heads, ``[batch, length, width]``, and the scores before anything is added.
+
+    Args:
+        call: The node, for the scale and the values of masks.
+        q: ``[batch, heads, length, size]``.
+        k: ``[batch, heads, total, size]``.
+        v: ``[batch, heads, total, size]``.
+        mask: Integers, as :func:`_mask`.
+        bias: Added to the scores.
+    """
+    scale = call.attribute("scale") or 1 / math.sqrt(q.shape[-1])
+    scores = plain = binary("mul", matmul(q, transpose(k, [0, 1, 3, 2])), scale)
+    if bias is not None:
+        scores = binary("add", scores, bias)
+    filler = call.attribute("mask_filter_value", _MASKED)
+    length, total = q.shape[2], k.shape[2]
+    if mask is not None:
+        kept = _mask(mask, q.shape[0], length, total)
+        masked = constant(np.array(filler), scores.dtype)
+        zero = constant(np.array(0.0), scores.dtype)
+        scores = binary("add", scores, select(kept, zero, masked))
+    if call.attribute("unidirectional"):
+        ahead = np.triu(np.ones((length, total), np.bool_), total - length + 1)
+        scores = select(constant(ahead), -math.inf, scores)
+    found = transpose(matmul(softmax(scores, -1), v), [0, 2, 1, 3])
+    return reshape(found, (*found.shape[:2], found.shape[2] * found.shape[3])), plain
+
+
+def _mask(mask: Value, batch: int, length: int, total: int) -> Value:
+    """True where a key counts, of a form that broadcasts to the scores."""
+    if mask.shape == (batch, total):
+        return reshape(binary("ne", mask, 0), (batch, 1, 1, total))
+    if mask.shape == (batch, length, total):
+        return reshape(binary("ne", mask, 0), (batch, 1, length, total))
+    if mask.shape == (batch,):
+        places = constant(np.arange(total, dtype=mask.dtype).reshape(1, 1, 1, total))
+        return binary("lt", places, reshape(mask, (batch, 1, 1, 1)))
+    raise UnsupportedWorkload(
+        f"a mask of shape {list(mask.shape)} is not supported; one of shape {[batch]}, "
+        f"{[batch, total]} or {[batch, length, total]} is"
+    )
+
+
+def _check(call: Call, *names: str) -> None:
+    for name in names:
+        if call.attribute(name):
+            raise UnsupportedWorkload(f"attribute {name!r} is not supported")
+
+
+def _with_past(past: Value | None, now: Value) -> Value:
+    return now if past is None else concat([past, now], 2)
+
+
+def _projected(call: Call, total: Value, past_at: int) -> list[Value | None]:
+    """Attention of a projection to queries, keys and values, which are beside each other."""
+    _check(call, "do_rotary", "past_present_share_buffer")
+    heads, width = call.attribute("num_heads"), total.shape[-1] // 3
+    sizes = call.attribute("qkv_hidden_sizes") or [width] * 3
+    q, k, v = (_heads(it, heads) for it in split(total, sizes, 2))
+    past = call.get(past_at)
+    if past is not None:
+        before = [reshape(it, it.shape[1:]) for it in split(past, [1, 1], 0)]
+        k, v = _with_past(before[0], k), _with_past(before[1], v)
+    mask = call.get(3 if past_at == 4 else 5)
+    bias = call.get(5) if past_at == 4 else None
+    present = stack([k, v], 0) if call.wants(1) else None
+    return [_attended(call, q, k, v, mask, bias)[0], present]
+
+
+def _attention(call: Call) -> list[Value | None]:
+    total = matmul(call[0], call[1])
+    if call.get(2) is not None:
+        total = binary("add", total, call[2])
+    return _projected(call, total, 4)
+
+
+def _quantised_attention(call: Call) -> list[Value | None]:
+    x, w = call[0], call[1]
+    scales = [it if it.size > 1 else reshape(it, ()) for it in (call[3], call[4])]
+    sums = matmul_integer(x, w, call.get(6), call.get(7))
+    scale = binary("mul", *scales)
+    total = binary("add", binary("mul", cast(sums, scale.dtype), scale), call[2])
+    return _projected(call, total, 8)
 
 
 def _multi_head(call: Call) -> list[Value | None]:
-    """Queries, keys and values ``[batch, length, width]`` that are projected already."""
-    query, key, value = (call.get(at) for at in (_QUERY, _KEY, _VALUE))
-    if query is None or key is None or value is None or {it.rank for it in (query, key)} != {3}:
-        raise UnsupportedWorkload("queries, keys and values that are packed are not supported")
-    if len(call.inputs) > _PAST_VALUE + 1 and any(it is not None for it in call.inputs[8:]):
+    if call.get(8) is not None or call.get(9) is not None:
         raise UnsupportedWorkload("a buffer that past and present share is not supported")
     heads = call.attribute("num_heads")
-    biases: list[Value | None] = [None] * 3
-    bias = call.get(_BIAS)
+    q, k, v, bias = call[0], call.get(1), call.get(2), call.get(3)
+    if k is None or v is None or q.rank != 3 or k.rank == 5:
+        raise UnsupportedWorkload("queries, keys and values that are packed are not supported")
     if bias is not None:
-        width = query.shape[2]
-        ends = (0, width, 2 * width, bias.shape[0])
-        biases = [slice_axis(bias, 0, *ends[at : at + 2]) for at in range(3)]
-    q, k, v = (
-        _by_head(it, more, heads) for it, more in zip((query, key, value), biases, strict=True)
+        if k.rank != 3:
+            raise UnsupportedWorkload("a bias with keys of heads is not supported")
+        widths = [it.shape[-1] for it in (q, k, v)]
+        q, k, v = (
+            binary("add", it, part)
+            for it, part in zip((q, k, v), split(bias, widths, 0), strict=True)
+        )
+    q = _heads(q, heads)
+    k, v = (it if it.rank == 4 else _heads(it, heads) for it in (k, v))
+    k, v = _with_past(call.get(6), k), _with_past(call.get(7), v)
+    found, scores = _attended(call, q, k, v, call.get(4), call.get(5))
+    return [found, k, v, scores]
+
+
+def _rotary(call: Call) -> Value:
+    _check(call, "is_packed_batching")
+    if call.attribute("scale", 1.0) not in (0.0, 1.0):
+        raise UnsupportedWorkload("a scale is not supported")
+    x, half = call[0], call[2].shape[1]
+    rows = _rows(call)
+    places = call[1]
+    length = rows.shape[1]
+    if places.size == 1:
+        first = reshape(places, (1, 1))
+        places = binary("add", first, constant(np.arange(length, dtype=np.int64).reshape(1, -1)))
+    cosines, sines = (
+        reshape(it, (*it.shape[:2], 1, half))
+        for it in (take(call[at], places, 0) for at in (2, 3))
     )
-    past = call.get(_PAST_KEY), call.get(_PAST_VALUE)
-    k, v = (
-        it if before is None else concat([before, it], 2)
-        for it, before in zip((k, v), past, strict=True)
-    )
-    scale = call.attribute("scale") or 1 / math.sqrt(q.shape[-1])
-    scores = binary("mul", matmul(q, transpose(k, [0, 1, 3, 2])), scale)
-    weights = softmax(_masked(call, scores), -1)
-    mixed = transpose(matmul(weights, v), [0, 2, 1, 3])
-    found = reshape(mixed, (*query.shape[:2], heads * v.shape[-1]))
-    return [found, k, v, scores if call.wants(3) else None]
+    turned = slice_axis(rows, 3, 0, 2 * half)
+    if call.attribute("interleaved"):
+        one, two = (slice_axis(turned, 3, at, None, 2) for at in (0, 1))
+    else:
+        one, two = split(turned, [half, half], 3)
+    first = elementwise(lambda a, b, c, s: a * c - b * s, one, two, cosines, sines)
+    second = elementwise(lambda a, b, c, s: b * c + a * s, one, two, cosines, sines)
+    if call.attribute("interleaved"):
+        found = reshape(stack([first, second], 4), turned.shape)
+    else:
+        found = concat([first, second], 3)
+    if found.shape != rows.shape:
+        found = concat([found, slice_axis(rows, 3, 2 * half, None)], 3)
+    return transpose(found, [0, 2, 1, 3]) if x.rank == 4 else reshape(found, x.shape)
 
 
-def _by_head(value: Value, bias: Value | None, heads: int) -> Value:
-    """``[batch, length, width]``, or by head already, as ``[batch, heads, length, width]``."""
-    if value.rank == 4:
-        return value
-    moved = value if bias is None else binary("add", value, bias)
-    apart = reshape(moved, (*value.shape[:2], heads, value.shape[2] // heads))
-    return transpose(apart, [0, 2, 1, 3])
+def _rows(call: Call) -> Value:
+    """The input as ``[batch, length, heads, size]``."""
+    x = call[0]
+    if x.rank == 4:
+        return transpose(x, [0, 2, 1, 3])
+    heads = call.attribute("num_heads", 0) or x.shape[2] // (2 * call[2].shape[1])
+    return reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
 
 
-def _masked(call: Call, scores: Value) -> Value:
-    """Scores with what is added to them, and low where keys are padding or later."""
-    low = call.attribute("mask_filter_value", -10000.0)
-    batch, _, rows, keys = scores.shape
-    added, padding = call.get(_ADDED), call.get(_PADDING)
-    if added is not None:
-        scores = binary("add", scores, added)
-    if padding is not None:
-        if padding.shape not in ((batch, keys), (batch, rows, keys)):
-            raise UnsupportedWorkload(
-                f"a mask of padding of shape {list(padding.shape)} is not supported; supported "
-                f"are [{batch}, {keys}] and [{batch}, {rows}, {keys}]"
-            )
-        shown = reshape(cast(padding, "bool"), (batch, 1, -1, keys))
-        hidden = select(shown, constant(0.0, scores.dtype), low)
-        scores = binary("add", scores, hidden)
-    if call.attribute("unidirectional"):
-        later = np.arange(keys) > np.arange(rows)[:, None] + keys - rows
-        scores = select(constant(later), -math.inf, scores)
-    return scores
-
-
-ATTENTION: Mapping[str, Operator] = {"MultiHeadAttention": _multi_head}
+ATTENTION: Mapping[str, Operator] = {
+    "Attention": _attention,
+    "QAttention": _quantised_attention,
+    "MultiHeadAttention": _multi_head,
+    "RotaryEmbedding": _rotary,
+}
+"""By name."""

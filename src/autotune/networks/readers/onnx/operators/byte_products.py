@@ -9,9 +9,24 @@ from __future__ import annotations
 from autotune.networks.graph import Value, binary, cast, reshape
 from autotune.networks.readers.onnx.call import Call, Dequantised
 
-__all__ = ["BYTES", "byte_factors", "scaled_sums"]
+__all__ = ["BYTES", "byte_factors", "dequantised", "scaled_sums"]
 
 BYTES = ("int8", "uint8")
+
+
+def dequantised(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
+    """``(x - zero) * scale``.
+
+    Args:
+        x: Integers.
+        scale: Broadcasts to them.
+        zero: Likewise; None for 0.
+        dtype: Type of the result.
+    """
+    if zero is not None and (zero.constant is None or zero.constant.any()):
+        x = binary("sub", cast(x, "int32"), cast(zero, "int32"))
+    computed = "float32" if dtype in ("float16", "bfloat16") else dtype
+    return cast(binary("mul", cast(x, computed), cast(scale, computed)), dtype)
 
 
 def byte_factors(

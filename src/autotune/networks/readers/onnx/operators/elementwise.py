@@ -28,7 +28,7 @@ from autotune.networks.graph import (
 from autotune.networks.readers.onnx.call import Call, Item, Operator
 from autotune.networks.readers.onnx.tensors import dtype_of
 
-__all__ = ["ACTIVATIONS", "ELEMENTWISE", "is_float"]
+__all__ = ["ACTIVATIONS", "ELEMENTWISE", "gelu", "gelu_tanh", "is_float"]
 
 _BROADCASTS_SINCE = 7
 
@@ -60,11 +60,13 @@ def _hard_sigmoid(x: Scalar, alpha: float = 0.2, beta: float = 0.5) -> Scalar:
     return minimum(maximum(x * alpha + beta, 0), 1)
 
 
-def _gelu(x: Scalar) -> Scalar:
+def gelu(x: Scalar) -> Scalar:
+    """``x`` times the share of a normal distribution below it."""
     return x * 0.5 * ((x * math.sqrt(0.5)).call("erf") + 1)
 
 
-def _gelu_tanh(x: Scalar) -> Scalar:
+def gelu_tanh(x: Scalar) -> Scalar:
+    """As :func:`gelu`, approximately."""
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * 0.5 * (inner.call("tanh") + 1)
 
@@ -213,7 +215,7 @@ def _shrink(call: Call) -> Value:
 
 
 def _gelu_call(call: Call) -> Value:
-    function = _gelu_tanh if call.attribute("approximate") == "tanh" else _gelu
+    function = gelu_tanh if call.attribute("approximate") == "tanh" else gelu
     return elementwise(function, call[0], name="gelu")
 
 
@@ -262,8 +264,13 @@ def _reinterpreted(x: Value, dtype: str) -> Value:
     """The same bits as another type."""
     if element_type(dtype).bytes != element_type(x.dtype).bytes:
         raise UnsupportedWorkload(f"the bits of {x.dtype} are not those of {dtype}")
+    if x.constant is None and not (is_float(x) or element_type(dtype).is_float):
+        # Integers of one width wrap around.
+        return cast(x, dtype)
     if x.constant is None:
-        raise UnsupportedWorkload("the bits of numbers that are not known are not supported")
+        raise UnsupportedWorkload(
+            f"the bits of {x.dtype} that is not known while the model is read are not supported"
+        )
     bits = np.ascontiguousarray(x.constant).view(element_type(dtype).dtype)
     return Value(x.shape, dtype, "", bits.reshape(x.shape))
 

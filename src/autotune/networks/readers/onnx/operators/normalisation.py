@@ -17,7 +17,7 @@ from autotune.networks.graph import (
 )
 from autotune.networks.readers.onnx.call import Call, Operator
 
-__all__ = ["NORMALISATION"]
+__all__ = ["NORMALISATION", "layer_norm"]
 
 
 def _wide(x: Value) -> Value:
@@ -78,10 +78,18 @@ def _instance(call: Call) -> Value:
     return _scaled(found, scale, bias, x.dtype)
 
 
+def layer_norm(
+    x: Value, scale: Value | None, bias: Value | None, epsilon: float, axis: int = -1
+) -> Value:
+    """Rows behind an axis with the mean 0 and the variance 1, scaled and moved."""
+    axes = list(range(axis % x.rank, x.rank))
+    return _scaled(normalized(x, axes, epsilon), scale, bias, x.dtype)
+
+
 def _layer(call: Call) -> list[Value]:
     x, epsilon = call[0], call.attribute("epsilon")
     axes = list(range(call.attribute("axis") % x.rank, x.rank))
-    found = [_scaled(normalized(x, axes, epsilon), call.get(1), call.get(2), x.dtype)]
+    found = [layer_norm(x, call.get(1), call.get(2), epsilon, axes[0])]
     if not (call.wants(1) or call.wants(2)):
         return found
     wide = _wide(x)

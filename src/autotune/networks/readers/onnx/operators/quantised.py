@@ -25,11 +25,11 @@ from autotune.networks.graph import (
     where,
 )
 from autotune.networks.readers.onnx.call import Call, Dequantised, Operator
-from autotune.networks.readers.onnx.operators.byte_products import BYTES
+from autotune.networks.readers.onnx.operators.byte_products import BYTES, dequantised
 from autotune.networks.readers.onnx.operators.windows import convolution_window
 from autotune.networks.readers.onnx.tensors import dtype_of
 
-__all__ = ["QUANTISED"]
+__all__ = ["QUANTISED", "dynamic", "quantised"]
 
 
 def _spread(parameter: Value, x: Value, axis: int, block: int) -> Value:
@@ -51,7 +51,7 @@ def _parameters(call: Call, x: Value) -> tuple[Value, Value | None]:
     return _spread(scale, x, axis, block), None if zero is None else _spread(zero, x, axis, block)
 
 
-def _rounded(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
+def quantised(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
     """``x / scale`` rounded to even, shifted, and at most what the type holds."""
     limits = np.iinfo(dtype)
     quotient = unary("round", binary("div", x, cast(scale, x.dtype)))
@@ -65,9 +65,13 @@ def _quantize(call: Call) -> Value:
     scale, zero = _parameters(call, x)
     told = call.attribute("output_dtype")
     dtype = dtype_of(told) if told else "uint8" if zero is None else zero.dtype
+    before = call.dequantised.get(x.key)
+    if before is not None and before.stored.dtype == dtype and before.is_by(call[1], call.get(2)):
+        # They come back exactly: quotients are off by far less than one half.
+        return before.stored
     if x.dtype in ("float16", "bfloat16", "int32"):
         x = cast(x, "float32")
-    return _rounded(x, scale, zero, dtype)
+    return quantised(x, scale, zero, dtype)
 
 
 def _dequantize(call: Call) -> Value:
@@ -75,7 +79,7 @@ def _dequantize(call: Call) -> Value:
     scale, zero = _parameters(call, x)
     told = call.attribute("output_dtype")
     dtype = dtype_of(told) if told else call[1].dtype
-    found = _dequantised(x, scale, zero, dtype)
+    found = dequantised(x, scale, zero, dtype)
     if x.dtype in BYTES and dtype == "float32" and not call.attribute("block_size", 0):
         axis = call.attribute("axis", 1) % max(1, x.rank)
         kept = Dequantised(found, x, call[1], call.get(2), axis)
@@ -83,16 +87,8 @@ def _dequantize(call: Call) -> Value:
     return found
 
 
-def _dequantised(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
-    """``(x - zero) * scale``."""
-    if zero is not None and (zero.constant is None or zero.constant.any()):
-        x = binary("sub", cast(x, "int32"), cast(zero, "int32"))
-    computed = "float32" if dtype in ("float16", "bfloat16") else dtype
-    return cast(binary("mul", cast(x, computed), cast(scale, computed)), dtype)
-
-
-def _dynamic(call: Call) -> list[Value]:
-    x = call[0]
+def dynamic(x: Value) -> list[Value]:
+    """Bytes for floats by the range that these have; the scale, and what stands for 0."""
     low = clamp(reduce("min", x, None, False), None, 0.0)
     high = clamp(reduce("max", x, None, False), 0.0, None)
     scale = elementwise(
@@ -104,13 +100,13 @@ def _dynamic(call: Call) -> list[Value]:
         scale,
         dtype="uint8",
     )
-    return [_rounded(x, scale, zero, "uint8"), scale, zero]
+    return [quantised(x, scale, zero, "uint8"), scale, zero]
 
 
 def _requantized(total: Value, scale: Value, zero: Value) -> Value:
     wide = binary("mul", cast(total, scale.dtype), scale)
     one = constant(np.ones((), np.float32))
-    return _rounded(wide, cast(one, wide.dtype), zero, zero.dtype)
+    return quantised(wide, cast(one, wide.dtype), zero, zero.dtype)
 
 
 def _scales(call: Call, positions: tuple[int, int, int]) -> Value:
@@ -157,7 +153,7 @@ def _qlinear_conv(call: Call) -> Value:
 QUANTISED: Mapping[str, Operator] = {
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
-    "DynamicQuantizeLinear": _dynamic,
+    "DynamicQuantizeLinear": lambda call: dynamic(call[0]),
     "QLinearMatMul": _qlinear_matmul,
     "QLinearConv": _qlinear_conv,
 }

@@ -523,8 +523,10 @@ def _lerp(call: Call) -> Value:
     return elementwise(function, start, end, weight, name="lerp")
 
 
-def _cast(call: Call) -> Value:
-    return as_type(call.x, call.dtype)
+def _rrelu(call: Call) -> Value:
+    """In evaluation: the slope is between those from which training draws."""
+    slope = (call["lower"] + call["upper"]) / 2
+    return elementwise(lambda x: where(x < 0, x * slope, x), call.x, name="rrelu")
 
 
 ELEMENTWISE: Mapping[str, Operator] = {
@@ -561,4 +563,5 @@ ELEMENTWISE: Mapping[str, Operator] = {
     "where": _where,
     "masked_fill": _masked_fill,
     "lerp": _lerp,
+    "rrelu": _rrelu,
 }

@@ -144,8 +144,8 @@ def _index_put(call: Call) -> Value:
 
 
 def _truths(combiner: str, x: Value) -> str:
-    """The sum of truths is the larger one."""
-    return "max" if combiner and x.dtype == "bool" else combiner
+    """The combiner of a type: the sum of truths is the larger one, their product the smaller."""
+    return {"add": "max", "mul": "min"}.get(combiner, combiner) if x.dtype == "bool" else combiner
 
 
 def _masked(x: Value, indices: Sequence[Any], values: Value, combiner: str) -> Value:

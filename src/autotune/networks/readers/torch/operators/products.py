@@ -92,6 +92,17 @@ def _einsum(call: Call) -> Value:
     return reshape(einsum(call["equation"], *call["tensors"]), call.shape)
 
 
+def _trilinear(call: Call) -> Value:
+    """The sum of products of three tensors, each without some of the axes."""
+    parts = [call[f"i{number}"] for number in (1, 2, 3)]
+    missing = [call[f"expand{number}"] for number in (1, 2, 3)]
+    rank = parts[0].rank + len(missing[0])
+    letters = [chr(ord("a") + at) for at in range(rank)]
+    terms = ["".join(letters[at] for at in range(rank) if at not in it) for it in missing]
+    kept = "".join(it for at, it in enumerate(letters) if at not in call["sumdim"])
+    return reshape(einsum(f"{','.join(terms)}->{kept}", *parts), call.shape)
+
+
 def _attention(call: Call) -> Any:
     """``softmax(q k' scale + mask) v``; rows that a mask leaves nothing of are 0."""
     q, k, v = (call[it] for it in ("query", "key", "value"))
@@ -149,6 +160,7 @@ PRODUCTS: Mapping[str, Operator] = {
     "linear": _linear,
     **dict.fromkeys(("outer", "ger"), _outer),
     "einsum": _einsum,
+    "_trilinear": _trilinear,
     **dict.fromkeys(
         (
             "scaled_dot_product_attention",

@@ -28,16 +28,23 @@ def _scale(call: Call, axis: int) -> float | None:
 
 
 def _nearest(call: Call) -> Value:
-    """Elements below the places, which torch computes in single precision."""
-    x, shift = call.x, np.float32(0.5 if "exact" in call.kind else 0)
-    for axis, to in enumerate(call.shape[2:]):
-        extent, scale = x.shape[axis + 2], _scale(call, axis)
-        step = np.float32(1 / scale) if scale else np.float32(extent) / np.float32(to)
-        places = np.floor((np.arange(to, dtype=np.float32) + shift) * step).astype(np.int64)
-        places = np.minimum(places, extent - 1)
-        if to != extent or (places != np.arange(to)).any():
-            x = take(x, vector(places), axis + 2)
+    """Elements below the places, or next to them."""
+    x = call.x
+    for axis, to in enumerate(call.shape[2:], start=2):
+        places = _neighbours(call, x.shape[axis], to, _scale(call, axis - 2))
+        if to != x.shape[axis] or (places != np.arange(to)).any():
+            x = take(x, vector(places), axis)
     return x
+
+
+def _neighbours(call: Call, extent: int, to: int, scale: float | None) -> np.ndarray[Any, Any]:
+    """Places as torch computes them, in single precision; it never scales by 1 or 2."""
+    is_exact = "exact" in call.kind
+    if not is_exact and to in (extent, 2 * extent):
+        return np.arange(to) * extent // to
+    step = np.float32(1 / scale) if scale else np.float32(extent) / np.float32(to)
+    at = (np.arange(to, dtype=np.float32) + np.float32(0.5 if is_exact else 0)) * step
+    return np.minimum(np.floor(at).astype(np.int64), extent - 1)
 
 
 def _interpolated(call: Call) -> Value:

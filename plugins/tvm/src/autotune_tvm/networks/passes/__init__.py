@@ -1,1 +1,0 @@
-"""Passes over a Relax module between import and extraction, one per module."""

@@ -1,0 +1,62 @@
+"""Inputs of graphs: what indices and divisors may be, and small and large numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.networks import graph as ops
+from autotune.networks.graph import Graph, Value, constant, evaluate, input_value
+from autotune.networks.graph_examples import EDGES, graph_examples
+
+
+def test_indices_are_of_all_of_a_table() -> None:
+    table = constant(np.arange(40, dtype=np.float32))
+    given = input_value("at", (200,), "int64")
+    y = ops.take(table, ops.cast(ops.reshape(given, (20, 10)), "int32"), 0)
+    (drawn,) = graph_examples(graph := Graph((given,), {"y": y}))
+    assert drawn.max() > 30 and drawn.min() < 10
+    evaluate(graph, {"at": drawn})
+
+
+def test_indices_that_are_floats_or_computed_are_valid() -> None:
+    table = constant(np.arange(4, dtype=np.float32))
+    whole, computed = input_value("a", (50,), "float32"), input_value("b", (50,), "int64")
+    y = ops.take(table, ops.cast(whole, "int64"), 0)
+    z = ops.take(table, ops.binary("mul", computed, 2), 0)
+    graph = Graph((whole, computed), {"y": y, "z": z})
+    drawn = graph_examples(graph)
+    evaluate(graph, dict(zip("ab", drawn, strict=True)))
+    assert set(drawn[1].tolist()) == {0, 1} and drawn[0].dtype == np.float32
+
+
+def test_divisors_are_not_zero_in_loops_either() -> None:
+    x, by = input_value("x", (5, 30), "int32"), input_value("by", (5, 30), "int32")
+
+    def step(
+        states: list[Value], slices: list[Value], fixed: list[Value]
+    ) -> tuple[list[Value], list[Value]]:
+        return [ops.binary("div", states[0], slices[0])], []
+
+    (last,), _ = ops.loop(step, 5, [ops.slice_axis(x, 0, 0, 1)], [ops.unsqueeze(by, [1])])
+    drawn = graph_examples(graph := Graph((x, by), {"y": last}))
+    assert np.all(drawn[1]) and not np.all(drawn[0])
+    evaluate(graph, dict(zip(("x", "by"), drawn, strict=True)))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "int64"])
+def test_bytes_of_which_nothing_is_known_are_of_all_their_range(dtype: str) -> None:
+    x = input_value("x", (500,), dtype)
+    (drawn,) = graph_examples(Graph((x,), {"y": ops.cast(x, "float32")}))
+    assert drawn.dtype == np.dtype(dtype)
+    assert len(np.unique(drawn)) > 100 if "int8" in dtype else set(drawn.tolist()) == {0, 1}
+
+
+def test_some_floats_are_small_and_large() -> None:
+    x = input_value("x", (3000,), "float16")
+    graph = Graph((x,), {"y": ops.unary("exp", x)})
+    (plain,), (drawn,) = graph_examples(graph), graph_examples(graph, edges=True)
+    edges = np.isin(drawn, np.array(EDGES, np.float16))
+    assert 0.03 < edges.mean() < 0.1 and np.array_equal(plain[~edges], drawn[~edges])
+    assert len(np.unique(drawn[edges])) == len(EDGES) - 1  # -0.0 is 0.0
+    assert np.signbit(drawn[drawn == 0]).any() and not np.signbit(drawn[drawn == 0]).all()
