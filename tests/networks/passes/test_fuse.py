@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload, softmax
 from autotune.networks import graph as ops
-from autotune.networks.graph import Graph, Value, Window, constant, evaluate, input_value
+from autotune.networks.graph import Graph, Value, Window, evaluate, input_value
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.views import views
 from autotune.spaces import SketchSpace
@@ -130,14 +132,13 @@ def test_bodies_of_loops_are_fused() -> None:
     x, start = input_value("x", (4, 2), "float32"), input_value("s", (2,), "float32")
 
     def step(
-        states: list[Value], slices: list[Value], fixed: list[Value]
+        states: Sequence[Value], slices: Sequence[Value], fixed: Sequence[Value]
     ) -> tuple[list[Value], list[Value]]:
         found = ops.unary("tanh", ops.binary("add", states[0], slices[0]))
         return [found], []
 
     states, _ = ops.loop(step, 4, [start], [x])
     graph = _fused(states[0], inputs=(x, start))
-    assert [*map(str, graph.nodes[0].operation.body.nodes)]  # type: ignore[union-attr]
     assert labels(graph.nodes[0].operation.body) == ["add+tanh"]  # type: ignore[union-attr]
 
 
@@ -184,4 +185,3 @@ def test_numbers_are_read_once_from_where_two_operations_read_them() -> None:
     expected = (1 + np.asarray(shared.constant)) * np.asarray(shared.constant)
     graph = Graph((x,), {"y": y})
     assert np.allclose(evaluate(fuse(graph, MACHINE)[0], given)["y"][0], expected)
-    assert constant(1.0).rank == 0

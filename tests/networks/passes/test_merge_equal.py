@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autotune.networks import graph as ops
@@ -43,7 +45,7 @@ def test_views_are_equal_by_shape() -> None:
 
 def test_bodies_of_loops_are_graphs_of_their_own() -> None:
     def step(
-        states: list[Value], slices: list[Value], fixed: list[Value]
+        states: Sequence[Value], slices: Sequence[Value], fixed: Sequence[Value]
     ) -> tuple[list[Value], list[Value]]:
         twice = [ops.binary("add", states[0], slices[0]) for _ in range(2)]
         return [ops.binary("mul", *twice)], []
