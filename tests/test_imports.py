@@ -58,6 +58,7 @@ ASKED_FOR = (
             "program_file",
             "random_operators",
             "reader",
+            "source",
             "tensors",
         )
     ),

@@ -75,7 +75,8 @@ class TestGraph(FrontendSuite):
 
 
 def _loaded(model: Any, **asked: Any) -> NetworkProgram:
-    options = LoadOptions(detect_cpu(), 1, asked=AskedInputs(inputs=asked))
+    as_read = {"layouts": None}
+    options = LoadOptions(detect_cpu(), 1, as_read, asked=AskedInputs(inputs=asked))
     return GraphFrontend().load(model, None, options)
 
 

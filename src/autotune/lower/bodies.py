@@ -192,13 +192,14 @@ def _gathered(
     with state.in_lanes(None):
         for number in range(lanes):
             with state.digits.at(lane, number):
-                at, own = state.digits.resolved(fixed), emitter.lane(offset, number)
+                at, chosen = state.digits.resolved(fixed), emitter.lane(offset, number)
                 if mask is not None:
                     # What is not to be read may be anywhere: the first element is there.
-                    there = emitter.binary("add", emitter.integer(at), own)
+                    there = emitter.binary("add", emitter.integer(at), chosen)
                     taken = emitter.lane(mask, number) if mask.lanes > 1 else mask
-                    at, own = Linear(), emitter.select(taken, there, emitter.constant(0, "int64"))
-                values.append(emitter.load_chosen(place, at, own, 1))
+                    nothing = emitter.constant(0, "int64")
+                    at, chosen = Linear(), emitter.select(taken, there, nothing)
+                values.append(emitter.load_chosen(place, at, chosen, 1))
     return emitter.gathered(values)
 
 

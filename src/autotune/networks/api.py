@@ -28,6 +28,7 @@ from autotune.networks.source import (
     as_path,
     backends_of_frontends,
     find_frontend,
+    text_of,
 )
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
@@ -119,7 +120,7 @@ def tune_model(
         WrongOutputs: the imported network computes something else than the model.
         AutotuneError: as of :func:`autotune.tune`.
     """
-    source = Source(as_path(model), as_inputs(example_inputs), type(model).__name__)
+    source = Source(as_path(model), as_inputs(example_inputs), text_of(model))
     asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
     source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(
@@ -158,7 +159,7 @@ def build_model(
         AutotuneError: as of :func:`tune_model`.
         BuildFailed: the compiler rejected the network; names the task.
     """
-    source = Source(as_path(model), as_inputs(example_inputs), type(model).__name__)
+    source = Source(as_path(model), as_inputs(example_inputs), text_of(model))
     asked = AskedInputs(dims=dims or {}, inputs=inputs or {})
     source = in_precision(with_inputs(source, asked), precision)
     reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, aligned_copy, dlpack, host_array
 from autotune.errors import InvalidValueError
-from autotune.networks.frontend import NetworkTensor
+from autotune.networks.tensors import NetworkTensor
 
 __all__ = [
     "aligned_inputs",

@@ -1,8 +1,9 @@
-"""The core's own frontend: models of ONNX become graphs of workloads."""
+"""The core's own frontend: models of ONNX and torch become graphs of workloads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from autotune.backends.native import NativeBackend
@@ -11,12 +12,20 @@ from autotune.networks.cuda_programs import device_backend
 from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram
 from autotune.networks.passes.pipeline import graph_passes
 from autotune.networks.readers.onnx.model_file import open_model
+from autotune.networks.readers.torch import check_program
 from autotune.plugins import Context
 from autotune.targets import Target
 
 __all__ = ["GraphFrontend"]
 
-_MODEL = "ModelProto"
+_ONNX = frozenset({"onnx.ModelProto", "onnx.onnx_ml_pb2.ModelProto"})
+_TORCH = frozenset(
+    {
+        "torch.nn.modules.module.Module",
+        "torch.export.exported_program.ExportedProgram",
+    }
+)
+_TORCH_FILE = ".pt2"
 _OTHERS = ("tvm", "mlir")
 
 
@@ -24,19 +33,22 @@ class GraphFrontend(Frontend):
     """Reads models into graphs of workloads, with no compiler."""
 
     name = "graph"
-    sources = ("an .onnx file", "an ONNX ModelProto")
-    formats = (".onnx",)
+    sources = (
+        "an .onnx file or an ONNX ModelProto",
+        "a torch module with example inputs",
+        "an exported program of torch or its .pt2 file",
+    )
+    formats = (".onnx", _TORCH_FILE)
     backend = NativeBackend.name
 
     def __init__(self, context: Context | None = None) -> None:
         self.passes = tuple(graph_passes())
 
     def accepts(self, source: object) -> bool:
-        """Whether this is a model of ONNX, by suffix or class; imports nothing."""
+        """Whether this is a model of ONNX or torch, by suffix or class; imports nothing."""
         if isinstance(source, str | Path):
             return Path(source).suffix in self.formats
-        kind = type(source)
-        return kind.__name__ == _MODEL and kind.__module__.partition(".")[0] == "onnx"
+        return _is_of_torch(source) or bool(_classes(source) & _ONNX)
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
         """All others on CPUs: the built-in one prints what they schedule."""
@@ -64,10 +76,13 @@ class GraphFrontend(Frontend):
         """Parse and check a file.
 
         Raises:
-            InvalidValueError: it is damaged, or the package ``onnx`` is missing.
+            InvalidValueError: it is damaged, or the package that reads it is missing.
             UnsupportedWorkload: another runtime optimised it for itself.
         """
-        open_model(path)
+        if path.suffix == _TORCH_FILE:
+            check_program(path)
+        else:
+            open_model(path)
 
     def load(
         self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions
@@ -82,4 +97,19 @@ class GraphFrontend(Frontend):
         from autotune.networks.graph_program import GraphProgram
         from autotune.networks.readers.onnx.source import onnx_source
 
-        return GraphProgram(onnx_source(source, example_inputs, options.asked), options)
+        if _is_of_torch(source):
+            module = import_module("autotune.networks.readers.torch.source")
+            found = module.torch_source(source, example_inputs, options.asked)
+        else:
+            found = onnx_source(source, example_inputs, options.asked)
+        return GraphProgram(found, options)
+
+
+def _classes(source: object) -> set[str]:
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
+
+
+def _is_of_torch(source: object) -> bool:
+    if isinstance(source, str | Path):
+        return Path(source).suffix == _TORCH_FILE
+    return bool(_classes(source) & _TORCH)

@@ -148,9 +148,7 @@ class GraphProgram(NetworkProgram):
         return found if all(map(_are_numbers, found[1])) else None
 
     def _compared(self, inputs: tuple[Array, ...]) -> _Compared:
-        """Inputs that nobody changes, and what the model makes of them."""
-        for array in inputs:
-            array.setflags(write=False)
+        """Inputs, and what the model makes of them."""
         return inputs, self.reference(inputs)
 
     def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -189,7 +187,9 @@ class GraphProgram(NetworkProgram):
     def rival(self, inputs: Sequence[Any], threads: int, seconds: float) -> Rival | None:
         """The runtime that outputs are compared with, with all its optimisations."""
         other = self._source.yardstick
-        return other and other.time([as_numpy(it) for it in inputs], threads, seconds)
+        if other is None:
+            return None
+        return other.time([as_numpy(it) for it in inputs], threads, seconds)
 
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int

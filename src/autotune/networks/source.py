@@ -39,6 +39,7 @@ __all__ = [
     "formats",
     "read_network",
     "read_source",
+    "text_of",
 ]
 
 
@@ -221,6 +222,11 @@ def read_network(name: str, sizes: Mapping[str, int]) -> Source:
 def as_path(model: object) -> object:
     """A path where a file is named by a text; what is no text as it is."""
     return Path(model) if isinstance(model, str) else model
+
+
+def text_of(model: object) -> str:
+    """What messages call a model: the path of a file, else the name of its class."""
+    return str(model) if isinstance(model, str | Path) else type(model).__name__
 
 
 def as_inputs(given: object) -> tuple[object, ...] | None:

@@ -154,3 +154,10 @@ def test_what_cannot_be_is_said(build: object, message: str) -> None:
 def test_modes_are_named() -> None:
     with pytest.raises(UnknownNameError, match="reflect"):
         pad(input_value("x", (3,), "float32"), (1,), (1,), "reflekt")
+
+
+def test_a_transposed_constant_is_a_view() -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    found = transpose(constant(array))
+    assert found.constant is not None and np.shares_memory(found.constant, array)
+    assert np.array_equal(found.constant, array.T)

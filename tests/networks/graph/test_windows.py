@@ -168,3 +168,10 @@ def test_compiled_windows_are_right(dtype: str) -> None:
 
     x, w = drawn((2, 4, 8, 18), dtype), drawn((4, 2, 3, 2), dtype, 1)
     check_compiled(build, (x, dtype), (w, dtype))
+
+
+def test_of_several_nan_the_last_may_be_meant() -> None:
+    x = np.array([[[1.0, np.nan, np.nan, 2.0, 3.0]]], np.float32)
+    window = Window.of([3])
+    both = folded(lambda a: [window_arg(a, window), window_arg(a, window, last_nan=True)], x)
+    assert [it.tolist() for it in both] == [[[[1, 1, 2]]], [[[2, 2, 2]]]]

@@ -100,6 +100,17 @@ def test_a_permutation_is_where_its_reader_reads() -> None:
     assert len(workload.stages) == 1 and workload.stages[0].reads == ("x0",)
 
 
+def test_a_reshape_between_two_movements_is_one_of_theirs_where_rows_stay() -> None:
+    x = input_value("x", (2, 3, 4, 8), "float32")
+    joined = ops.reshape(ops.transpose(x, [0, 2, 1, 3]), (2, 12, 8))
+    (workload,) = _workloads(_fused(ops.slice_axis(joined, 1, 1, 11), inputs=(x,)))
+    assert len(workload.stages) == 1
+    split = ops.reshape(ops.transpose(x), (8, 4, 6))
+    assert len(_workloads(_fused(ops.slice_axis(split, 2, 1, 5), inputs=(x,)))) == 2
+    last = ops.reshape(ops.transpose(x, [0, 2, 1, 3]), (8, 24))
+    assert labels(_fused(ops.matmul(last, weights(24, 2)), inputs=(x,)))[1] == "reshape"
+
+
 def test_what_is_expensive_is_not_computed_for_each_element_of_a_broadcast() -> None:
     x, row = input_value("x", (4, 6), "float32"), input_value("r", (6,), "float32")
     graph = _fused(ops.binary("mul", x, ops.unary("exp", row)), inputs=(x, row))

@@ -304,19 +304,12 @@ def test_tiles_of_queries_compute_the_same(softmax: str, copies: int) -> None:
     inputs = {it.name: drawn(it.shape, it.dtype, number) for number, it in enumerate(graph.inputs)}
     inputs["shown"][0, :3] = False
 
-    def tiles(workload: Workload) -> Candidate | None:
-        if workload.name != "attention":
-            return None
-        space = SketchSpace(workload, machine, NativeBackend().limits(machine))
-        (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
-        (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
-        return Candidate(sketch, tuple(row))
-
+    (workload,) = (it for it in after.workloads if it.name == "attention")
+    space = SketchSpace(workload, machine, NativeBackend().limits(machine))
+    (sketch,) = (it for it in space.sketches() if it.name == "attention-tiles")
+    (row,) = space.feasible_set(sketch).uniform(1, 0).tolist()
+    tiles = {workload.digest: Candidate(sketch, tuple(row))}
     want = evaluate(graph, inputs)["y"]
     assert not np.isnan(want).any()
-    schedules = {it.digest: tiles(it) for it in after.workloads}
-    for found in (
-        evaluate(after, inputs),
-        compile_network(after, schedules, machine, 1).run(inputs),
-    ):
+    for found in (evaluate(after, inputs), compile_network(after, tiles, machine, 1).run(inputs)):
         np.testing.assert_allclose(found["y"], want, rtol=1e-4, atol=1e-5)

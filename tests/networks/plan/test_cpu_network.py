@@ -94,7 +94,7 @@ class Guarded:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.memory: list[NDArray[Any]] = []
         monkeypatch.setattr(cpu_network, "aligned_empty", self.empty)
-        monkeypatch.setattr(cpu_network, "_aligned_empty", self.empty)
+        monkeypatch.setattr(cpu_network, "_new_output", self.located)
 
     def empty(self, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
         size = int(np.prod(shape)) * np.dtype(kind).itemsize
@@ -103,6 +103,10 @@ class Guarded:
         self.memory += [memory[:begin], memory[begin + size :]]
         found: NDArray[Any] = memory[begin : begin + size].view(kind).reshape(shape)
         return found
+
+    def located(self, shape: tuple[int, ...], kind: Any) -> tuple[NDArray[Any], int]:
+        found = self.empty(shape, kind)
+        return found, found.ctypes.data
 
     def is_whole(self) -> bool:
         return all((it == POISON).all() for it in self.memory)

@@ -118,6 +118,8 @@ ScalarExpr = Constant | Load | Gather | IndexValue | Cast | Unary | Binary | Sel
 
 def children(body: ScalarExpr) -> tuple[ScalarExpr, ...]:
     """Direct operands of a node."""
+    if isinstance(body, (Load, Constant, IndexValue)):
+        return ()
     if isinstance(body, (Cast, Unary)):
         return (body.operand,)
     if isinstance(body, Binary):
@@ -129,9 +131,11 @@ def children(body: ScalarExpr) -> tuple[ScalarExpr, ...]:
 
 def walk(body: ScalarExpr) -> Iterator[ScalarExpr]:
     """Every node, parents before children."""
-    yield body
-    for child in children(body):
-        yield from walk(child)
+    waiting = [body]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(children(node)))
 
 
 def loads(body: ScalarExpr) -> tuple[Load, ...]:

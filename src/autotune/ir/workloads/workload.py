@@ -111,12 +111,12 @@ class Stage:
         """Gathers of the body in reading order."""
         return gathers(self.body)
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors read, each once, in reading order."""
         return tuple(dict.fromkeys(read.tensor for read in self.accesses))
 
-    @property
+    @cached_property
     def accesses(self) -> tuple[Load | Gather, ...]:
         """Loads and gathers of the body in reading order."""
         return reads(self.body)

@@ -6,10 +6,12 @@ from collections.abc import Hashable, Sequence
 
 from attrs import evolve
 
-from autotune.ir.workloads import Workload
+from autotune.ir.expressions import Load, var
+from autotune.ir.workloads import Stage, Tensor, Workload
 from autotune.ir.workloads.composing import Part, composed
 from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, rewritten
 from autotune.networks.graph.graph import results_of
+from autotune.networks.graph.making import spatial
 from autotune.networks.passes.bodies import with_bodies
 from autotune.networks.passes.dominators import Flow
 from autotune.networks.passes.fusion_forms import (
@@ -21,6 +23,9 @@ from autotune.networks.passes.fusion_forms import (
     reads_in_rows,
     scheduled_as_one,
 )
+from autotune.networks.passes.index_maps import reshaped_indices
+from autotune.networks.passes.views import keeps_rows
+from autotune.networks.passes.workload_forms import is_reshape
 from autotune.spaces.rules.recomputing import nodes_if_inlined
 from autotune.targets import Target
 
@@ -68,12 +73,23 @@ def _fused(graph: Graph, machine: Target) -> Graph:
     return rewritten(graph, change, loops=False) if ends else graph
 
 
+def _workload_of(node: Node) -> Workload:
+    """What a node computes; of a reshape, where its elements come from."""
+    if isinstance(node.operation, Workload):
+        return node.operation
+    (value,), (shape, dtype) = node.operands, node.results[0]
+    axes = spatial(shape)
+    extents = {axis.name: axis.extent for axis in axes}
+    indices = reshaped_indices([var(axis.name) for axis in axes], shape, value.shape, extents)
+    stage = Stage(Tensor("y", shape, dtype), axes, Load("x", indices))
+    return Workload("reshape", (Tensor("x", value.shape, dtype),), (stage,), ("y",))
+
+
 def _parts(group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None = None) -> list[Part]:
     """The workloads of a group; what they read is identified by the keys of values."""
     own = {id(node) for node in group}
     parts = []
     for node in group:
-        assert isinstance(node.operation, Workload)
         read = node.operands if given is None else given[id(node)]
         values = [
             old if old.node is not None and id(old.node) in own else new
@@ -81,7 +97,7 @@ def _parts(group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None = N
         ]
         constants = frozenset(it.key for it in values if it.constant is not None)
         keys = tuple(it.key for it in values)
-        parts.append(Part(node.operation, keys, (id(node), 0), constants))
+        parts.append(Part(_workload_of(node), keys, (id(node), 0), constants))
     return parts
 
 
@@ -147,9 +163,7 @@ class _Grouping:
         return isinstance(operation, Workload) and len(node.results) == 1
 
     def _workload(self, number: int) -> Workload:
-        operation = self.flow.nodes[number].operation
-        assert isinstance(operation, Workload)
-        return operation
+        return _workload_of(self.flow.nodes[number])
 
     def _form(self, number: int) -> Form:
         if number not in self._forms:
@@ -258,21 +272,31 @@ class _Grouping:
 
     def _merge(self, number: int) -> None:
         """Make one of elementwise operations up to where the readers of a node meet."""
-        meeting = self.flow.meeting(number)
-        if meeting is None:
-            return
-        new = [number, *self.flow.between(number, meeting), meeting]
+        new, end = [number], number
+        while end == number or is_reshape(self.flow.nodes[end]):
+            meeting = self.flow.meeting(end)
+            if meeting is None:
+                return
+            new += [*self.flow.between(end, meeting), meeting]
+            end = meeting
         own = {self.group_of[it] for it in new if it in self.group_of}
         whole = sorted({*new, *(it for group in own for it in self.members[group])})
         if own and len(whole) == len(self.members[min(own)]):
             return
-        if not all(self._is_usable(it) and self._form(it).is_pointwise for it in whole):
+        if not all(self._is_movable(it) for it in whole):
             return
         if not self._is_cheap_to_join(whole):
             return
         for group in own:
             del self.members[group]
         self._add(whole[0], whole)
+
+    def _is_movable(self, number: int) -> bool:
+        """Whether a node is elementwise, or a reshape that may be between such ones."""
+        node = self.flow.nodes[number]
+        if is_reshape(node):
+            return keeps_rows(node.operands[0].shape, node.results[0][0])
+        return self._is_usable(number) and self._form(number).is_pointwise
 
     def _is_cheap_to_join(self, whole: Sequence[int]) -> bool:
         within = {*whole}

@@ -19,7 +19,6 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import (
     Graph,
-    HostOperator,
     Node,
     Value,
     rewritten,
@@ -31,9 +30,10 @@ from autotune.networks.graph import reshape as reshaped
 from autotune.networks.graph.graph import results_of
 from autotune.networks.passes.axis_blocks import axis_groups, on_other_axes
 from autotune.networks.passes.fusion_forms import form_of
+from autotune.networks.passes.workload_forms import is_reshape
 from autotune.targets import Target
 
-__all__ = ["view", "views"]
+__all__ = ["keeps_rows", "view", "views"]
 
 
 def views(graph: Graph, machine: Target) -> tuple[Graph, str]:
@@ -66,6 +66,11 @@ def views(graph: Graph, machine: Target) -> tuple[Graph, str]:
     return changed, f"{count} merged or moved" if count else ""
 
 
+def keeps_rows(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether a reshape leaves the last axis of more than one element as it is."""
+    return _long(before)[-1:] == _long(after)[-1:]
+
+
 def view(value: Value, shape: Sequence[int]) -> Value:
     """A value in another shape, without reshapes between."""
     source = _source(value)
@@ -75,16 +80,12 @@ def view(value: Value, shape: Sequence[int]) -> Value:
 def _source(value: Value) -> Value | None:
     """What a value is a reshape of."""
     node = value.node
-    if node is None or not isinstance(node.operation, HostOperator):
-        return None
-    return node.operands[0] if node.operation.kind == "reshape" else None
+    return node.operands[0] if node is not None and is_reshape(node) else None
 
 
 def _merged(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
     """A reshape of a reshape as one, a permutation of a permutation as one."""
-    if isinstance(node.operation, HostOperator):
-        if node.operation.kind != "reshape":
-            return None
+    if is_reshape(node):
         shape = node.results[0][0]
         if _source(operands[0]) is not None:
             return [view(operands[0], shape)]

@@ -60,7 +60,7 @@ def types(network: OnnxNetwork) -> set[str]:
         make("Concat", ["d", "d"], ["m"], axis=1),
         make("Pad", ["d", "pads"], ["m"]),
         make("Pad", ["d", "pads"], ["m"], mode="edge"),
-        make("MaxPool", ["d"], ["m"], kernel_shape=[2, 3], pads=[0, 1, 0, 1]),
+        make("MaxPool", ["d"], ["m"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
         make("Resize", ["d", "", "sizes"], ["m"], mode="nearest"),
         make("ReduceMax", ["d", "axis"], ["m"]),
     ],

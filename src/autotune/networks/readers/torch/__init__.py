@@ -11,10 +11,15 @@ expansion.py        operators that torch says in terms of others
 operators           what operators compute
 reader.py           from nodes to values
 network.py          inputs of fixed shapes, and a graph
+source.py           a network, and torch to compare it with
 """
 
 from __future__ import annotations
 
-from autotune.networks.readers.torch.torch_network import TorchNetwork, read_torch
+from autotune.networks.readers.torch.torch_network import (
+    TorchNetwork,
+    check_program,
+    read_torch,
+)
 
-__all__ = ["TorchNetwork", "read_torch"]
+__all__ = ["TorchNetwork", "check_program", "read_torch"]

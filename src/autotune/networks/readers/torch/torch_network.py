@@ -15,7 +15,7 @@ from autotune.networks.asked_inputs import AskedInputs, FixedInputs
 from autotune.networks.graph import Graph
 from autotune.plugins.installing import install_extra
 
-__all__ = ["TorchNetwork", "read_torch"]
+__all__ = ["TorchNetwork", "check_program", "read_torch"]
 
 Array = NDArray[Any]
 
@@ -63,6 +63,23 @@ def read_torch(
         UnknownNameError: there is no input or axis of a name that was asked for.
         UnsupportedWorkload: torch cannot trace it, or a node cannot be read; names it.
     """
+    module = _with_torch("network")
+    given = Path(source) if isinstance(source, str) else source
+    found: TorchNetwork = module.read(given, examples, asked or AskedInputs())
+    return found
+
+
+def check_program(path: Path) -> None:
+    """Parse a ``.pt2`` file.
+
+    Raises:
+        InvalidValueError: torch is missing, or the file is damaged.
+    """
+    _with_torch("program_file").open_program(path)
+
+
+def _with_torch(module: str) -> Any:
+    """A module of this package that imports torch."""
     try:
         import_module("torch")
     except ImportError as error:
@@ -70,8 +87,4 @@ def read_torch(
             "models of torch are read with torch, which is not installed: run "
             + install_extra("torch")
         ) from error
-    module = import_module("autotune.networks.readers.torch.network")
-    found: TorchNetwork = module.read(
-        Path(source) if isinstance(source, str) else source, examples, asked or AskedInputs()
-    )
-    return found
+    return import_module(f"autotune.networks.readers.torch.{module}")
