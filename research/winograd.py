@@ -6,7 +6,7 @@
 Each convolution with bias and relu, channels last, is a network that is tuned directly and by
 every tile, with as many trials for each program. Then they take turns. `warm` calls follow one
 another, so that caches hold what they can; before `cold` ones other memory was written, as in a
-network whose weights no cache holds. Needs `autotune-tvm`.
+network whose weights no cache holds. Needs the package `onnx`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from typing import Any
 
 import benchmarks_path  # noqa: F401
 import numpy as np
-from autotune_tvm.networks.passes.winograd import with_tile
+import onnx
 from common import Bar, basic_parser, cores, finish_with, machine
 from numpy.typing import NDArray
-from tvm import relax
+from onnx import helper, numpy_helper
 
 import autotune
 from autotune.networks import CompiledNetwork
+from autotune.networks.passes.channels_last import channels_last
+from autotune.networks.passes.winograd import with_tile
 from autotune.networks.passes.winograd_tiles import Tile
 
 Reals = NDArray[np.float32]
@@ -137,19 +139,28 @@ def compare_forms(name: str, forms: Forms, threads: int, trials: int) -> list[Fo
     return found
 
 
-def network_of(shape: tuple[int, ...], weights: Reals, bias: Reals) -> Any:
-    """A Relax module: convolution, bias, relu; all with the channels last."""
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType(shape, "float32"))
-    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            kernel = relax.const(weights, "float32")
-            made = builder.emit(relax.op.nn.conv2d(data, kernel, padding=1, **layouts))
-            made = builder.emit(relax.op.add(made, relax.const(bias, "float32")))
-            output = builder.emit_output(relax.op.nn.relu(made))
-        builder.emit_func_output(output)
-    return builder.finalize()
+def network_of(shape: tuple[int, ...], weights: Reals, bias: Reals) -> onnx.ModelProto:
+    """A model of a convolution, its bias and relu, whose input and output have channels last."""
+    size, features = shape[1], weights.shape[-1]
+    kernel = numpy_helper.from_array(weights.transpose(3, 2, 0, 1).copy(), "kernel")
+    nodes = [
+        helper.make_node("Transpose", ["data"], ["first"], perm=[0, 3, 1, 2]),
+        helper.make_node("Conv", ["first", "kernel", "bias"], ["made"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["made"], ["positive"]),
+        helper.make_node("Transpose", ["positive"], ["output"], perm=[0, 2, 3, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "convolution",
+        [helper.make_tensor_value_info("data", onnx.TensorProto.FLOAT, shape)],
+        [
+            helper.make_tensor_value_info(
+                "output", onnx.TensorProto.FLOAT, (1, size, size, features)
+            )
+        ],
+        [kernel, numpy_helper.from_array(bias, "bias")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def tuned(
@@ -160,7 +171,7 @@ def tuned(
     trials: int,
 ) -> tuple[Found, CompiledNetwork]:
     """One form, tuned, and what of it is known so far."""
-    passes = {"winograd": replaced}
+    passes = {"winograd": replaced, "layouts": channels_last}
     programs = 1 if replaced is None else 3
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "winograd.db"
