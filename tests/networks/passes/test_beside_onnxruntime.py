@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import ModelProto
 
 from autotune.networks.graph import evaluate
 from autotune.networks.passes.fuse_attention import fused
@@ -18,7 +19,7 @@ from tests.support.random_models import image_model, text_model
 CPU = preset("skylake-avx512-4core")
 
 
-def _wanted(model: Any, x: Any) -> Any:
+def _wanted(model: ModelProto, x: Any) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -32,7 +33,9 @@ def _wanted(model: Any, x: Any) -> Any:
 @pytest.mark.needs("onnxruntime")
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("make", [image_model, text_model])
-def test_all_passes_leave_what_a_model_computes(make: Callable[[int], Any], seed: int) -> None:
+def test_all_passes_leave_what_a_model_computes(
+    make: Callable[[int], ModelProto], seed: int
+) -> None:
     model = make(seed)
     graph = read_onnx(model).graph
     x = np.random.default_rng(seed).standard_normal(graph.inputs[0].shape).astype(np.float32)

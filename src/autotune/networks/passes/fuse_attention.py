@@ -144,9 +144,8 @@ def _attention(
     Raises:
         NoAttention: they are not sums of values by weights that are an attention's.
     """
-    sums, workload = contraction(last), last.operation
-    assert sums is not None and isinstance(workload, Workload)
-    names = {it.name: value for it, value in zip(workload.inputs, last.operands, strict=True)}
+    sums, names = contraction(last), _operands(last)
+    assert sums is not None
     loads = sorted((sums.left, sums.right), key=lambda it: names[it.tensor].key not in inside)
     weights, values = (names[it.tensor] for it in loads)
     if weights.key not in inside or values.key in inside:
@@ -164,9 +163,7 @@ def _attention(
     if reader.factors is None or not reader.rows:
         raise NoAttention
     queries, keys = reader.factors
-    operation = product.operation
-    assert isinstance(operation, Workload)
-    own = {it.name: value for it, value in zip(operation.inputs, product.operands, strict=True)}
+    own = _operands(product)
     factors = factors_of(
         (own[queries.tensor], queries.indices),
         (own[keys.tensor], keys.indices),
@@ -198,6 +195,13 @@ def _attention(
         tuple(order[axis.name] for axis in sums.stage.spatial_axes),
         last.results[0][0],
     )
+
+
+def _operands(node: Node) -> dict[str, Value]:
+    """The operands of a workload by the names of its inputs."""
+    workload = node.operation
+    assert isinstance(workload, Workload)
+    return {it.name: value for it, value in zip(workload.inputs, node.operands, strict=True)}
 
 
 def _axes(sums: Contraction, weights: Load, values: Load) -> tuple[Axis, Axis, list[Axis]]:
