@@ -216,7 +216,8 @@ def test_norms_in_training_use_the_batch_and_update_what_they_hold(
         found.square().sum().backward()
         wanted.square().sum().backward()
         for mine, its in zip(ours.parameters(), theirs.parameters(), strict=True):
-            close(mine.grad, its.grad)
+            # Of what a norm has centred the sum is 0, but for rounding.
+            torch.testing.assert_close(mine.grad, its.grad, rtol=1e-4, atol=1e-4)
     for key, value in theirs.state_dict().items():
         close(ours.state_dict()[key], value)
 

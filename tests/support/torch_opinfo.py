@@ -31,7 +31,7 @@ from autotune.ir.element_types import element_type
 from autotune.networks.graph import evaluate
 from autotune.networks.readers.torch import TorchNetwork, read_torch
 
-__all__ = ["DTYPES", "Case", "Verdict", "cases", "excluded", "judge"]
+__all__ = ["DTYPES", "Case", "Verdict", "cases", "excluded", "judge", "op_db"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 
@@ -184,8 +184,10 @@ def _cases(op: Any, name: str, dtype: torch.dtype, most: int) -> Iterator[Case]:
         yield _case(f"{name} {kind} specials", op.op, _with_specials(samples[0]), chooses)
 
 
-_WITH_SPECIALS = ("clamp", "where", "max", "min", "cumsum", "sort", "softmax", "aminmax")
-_WITH_SPECIALS += tuple(f"nn.functional.max_pool{at}d" for at in (1, 2, 3))
+_WITH_SPECIALS = (
+    *("aminmax", "clamp", "cumsum", "max", "min", "softmax", "sort", "where"),
+    *(f"nn.functional.max_pool{at}d" for at in (1, 2, 3)),
+)
 _SPECIALS = (float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 2.5, -1.5)
 
 

@@ -63,7 +63,7 @@ def _traced(model: torch.nn.Module, given: tuple[Any, ...]) -> Any:
     return program
 
 
-class _InParts(torch.nn.Module):
+class _InParts(torch.nn.Module):  # type: ignore[misc]
     """A module whose outputs are made of what torch knows."""
 
     def __init__(self, model: torch.nn.Module) -> None:

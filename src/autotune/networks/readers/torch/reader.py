@@ -97,7 +97,7 @@ class GraphReader:
             return args[0][args[1]]
         if any(isinstance(it, Value) for it in args):
             raise UnsupportedWorkload("it computes a number from a tensor")
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return node.target(*args, **kwargs)
 
     def _attribute(self, path: str) -> Item:
         owner, _, name = path.rpartition(".")
@@ -148,7 +148,7 @@ class GraphReader:
         functional = call.kind
         if functional not in OPERATORS and _written(node) is not None:
             functional = functional.removesuffix("_")
-        if functional in OPERATORS and node.target.namespace == "aten":  # type: ignore[union-attr]
+        if functional in OPERATORS and node.target.namespace == "aten":
             return OPERATORS[functional](call if functional == call.kind else _renamed(call))
         return self._expanded(node, call)
 

@@ -43,8 +43,8 @@ def plain_array(tensor: torch.Tensor) -> Array:
         raise UnsupportedWorkload(f"tensors of layout {tensor.layout} are not supported")
     held = tensor.detach().cpu().resolve_conj().resolve_neg()
     if name == "bfloat16":
-        return held.view(torch.int16).numpy().view(np.uint16)
-    return held.numpy()
+        return np.asarray(held.view(torch.int16).numpy()).view(np.uint16)
+    return np.asarray(held.numpy())
 
 
 def stored_value(tensor: torch.Tensor, name: str = "") -> Value | Pair:

@@ -35,13 +35,11 @@ def _affine(
 ) -> Value:
     """``(x - centre) / sqrt(spread + epsilon) * scale + bias`` as one product and one sum."""
     kind = wide(x.dtype)
-    scale, bias, centre, spread = (
-        None if it is None else scalar_rows(cast(it, kind), x.rank)
-        for it in (*parameters, centre, spread)
+    centre, spread = (scalar_rows(cast(it, kind), x.rank) for it in (centre, spread))
+    scale, bias = (
+        filled(spread.shape, default, kind) if it is None else scalar_rows(cast(it, kind), x.rank)
+        for it, default in zip(parameters, (1, 0), strict=True)
     )
-    assert centre is not None and spread is not None
-    scale = filled(spread.shape, 1, kind) if scale is None else scale
-    bias = filled(spread.shape, 0, kind) if bias is None else bias
     factor = elementwise(lambda s, v: s / (v + epsilon).call("sqrt"), scale, spread)
     offset = elementwise(lambda b, c, f: b - c * f, bias, centre, factor)
     found = elementwise(

@@ -41,10 +41,10 @@ def _neighbours(call: Call, extent: int, to: int, scale: float | None) -> np.nda
     """Places as torch computes them, in single precision; it never scales by 1 or 2."""
     is_exact = "exact" in call.kind
     if not is_exact and to in (extent, 2 * extent):
-        return np.arange(to) * extent // to
+        return np.asarray(np.arange(to) * extent // to)
     step = np.float32(1 / scale) if scale else np.float32(extent) / np.float32(to)
     at = (np.arange(to, dtype=np.float32) + np.float32(0.5 if is_exact else 0)) * step
-    return np.minimum(np.floor(at).astype(np.int64), extent - 1)
+    return np.asarray(np.minimum(np.floor(at).astype(np.int64), extent - 1))
 
 
 def _interpolated(call: Call) -> Value:

@@ -217,15 +217,15 @@ def _places(call: Call) -> np.ndarray[Any, Any]:
     x = call.x
     flat = np.arange(x.size).reshape(x.shape)
     if call.kind.startswith("diagonal"):
-        return np.diagonal(flat, call["offset"], call["dim1"], call["dim2"])
+        return np.asarray(np.diagonal(flat, call["offset"], call["dim1"], call["dim2"]))
     if call.kind.startswith("as_strided"):
         return _strided_places(call, flat)
     axis = call.axis()
     if call.kind.startswith("select"):
-        return np.take(flat, call["index"], axis)
+        return np.asarray(np.take(flat, call["index"], axis))
     chosen: list[Any] = [slice(None)] * x.rank
     chosen[axis] = slice(call["start"], call["end"], call["step"])
-    return flat[tuple(chosen)]
+    return np.asarray(flat[tuple(chosen)])
 
 
 def _strided_places(call: Call, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
