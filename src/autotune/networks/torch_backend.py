@@ -146,7 +146,7 @@ def _compile(
     node = first_drawing(graph)
     if node is not None:
         raise _NotCompiled(
-            f"node {described(node)} draws random numbers, which only torch's own generator gives",
+            f"{described(node)} draws random numbers, which only torch's own generator gives",
             only_eager=True,
         )
     return make_boxed_func(_ForEachShape(options, graph, tuple(inputs)))
