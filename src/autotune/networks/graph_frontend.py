@@ -14,6 +14,7 @@ from autotune.networks.passes.pipeline import graph_passes
 from autotune.networks.readers.onnx.model_file import open_model
 from autotune.networks.readers.torch import check_program
 from autotune.plugins import Context
+from autotune.plugins.manager import manager
 from autotune.targets import Target
 
 __all__ = ["GraphFrontend"]
@@ -26,7 +27,6 @@ _TORCH = frozenset(
     }
 )
 _TORCH_FILE = ".pt2"
-_OTHERS = ("tvm", "mlir")
 
 
 class GraphFrontend(Frontend):
@@ -52,7 +52,9 @@ class GraphFrontend(Frontend):
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
         """All others on CPUs: the built-in one prints what they schedule."""
-        return () if target.kind == "cuda" else _OTHERS
+        if target.kind == "cuda":
+            return ()
+        return tuple(name for name in manager().names("backend") if name != self.backend)
 
     def backend_for(self, target: Target) -> str:
         """The one that is built in for CPUs, for a device that which makes programs for it."""
