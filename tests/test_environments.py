@@ -100,7 +100,7 @@ def test_needs_are_found_in_imports_and_in_what_these_import() -> None:
     folder = ROOT / "plugins" / "tvm" / "tests"
     assert needs_of_file(folder / "test_pad.py") == {"tvm"}
     assert needs_of_file(folder / "rpc" / "test_loopback.py") == {"rpc", "tvm"}
-    assert needs_of_file(folder / "networks" / "test_torch_module.py") >= {"torch", "tvm"}
+    assert needs_of_file(folder / "networks" / "test_torch_backend_cuda.py") >= {"torch", "tvm"}
     # It imports nothing of the kind, though programs in its strings do.
     assert "torch" not in needs_of_file(ROOT / "tests" / "networks" / "bench" / "test_bench.py")
     assert "torch" in named_in_file(ROOT / "tests" / "measure" / "test_vendor_torch.py")

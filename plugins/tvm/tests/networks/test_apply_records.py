@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,28 @@ def test_the_pipeline_computes_the_same(tuned: Path) -> None:
     marked = [it for it in functions(made).values() if it.attrs.get("tirx.is_scheduled")]
     assert marked
     np.testing.assert_allclose(outputs(made), outputs(fused(module)), rtol=1e-5, atol=1e-6)
+
+
+FORMS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "tensor": lambda one, _: one,
+    "tuple of one": lambda one, _: relax.Tuple([one]),
+    "tuples": lambda one, other: relax.Tuple([one, relax.Tuple([other, one])]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_pipeline_keeps_the_form_of_what_is_returned(tuned: Path, form: str) -> None:
+    relax_pipelines.register()
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 32), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            found = FORMS[form](builder.emit(relax.op.exp(x)), builder.emit(relax.op.tanh(x)))
+            out = builder.emit_output(found)
+        builder.emit_func_output(out)
+    module = builder.finalize()
+    made = relax.get_pipeline("autotune", database=tuned, threads=1)(module)
+    tvm.ir.assert_structural_equal(made["main"].ret_ty, module["main"].ret_ty)
 
 
 def test_tvm_finds_the_pipeline_by_itself(tmp_path: Path) -> None:

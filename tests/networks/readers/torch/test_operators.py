@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from torch import nn
 from autotune.errors import UnsupportedWorkload
 from autotune.networks.graph import Loop
 from autotune.networks.readers.torch import read_torch
-from tests.support.torch_models import Called, check_read
+from tests.support.torch_models import Called, check_read, computed
 
 functional = nn.functional
 extents = st.integers(1, 9)
@@ -290,6 +291,28 @@ def test_attention_leaves_zeros_where_a_mask_leaves_nothing(masked: str) -> None
 
     parts = [numbers(2, 2, it, 5) for it in (4, 3, 3)]
     check_read(Called(attention), [*parts, *([kept] if masked == "input" else [])])
+
+
+@pytest.mark.parametrize("kind", ["efficient", "flash", "cudnn"])
+def test_kernels_of_gpus_are_attention(kind: str) -> None:
+    """As torch names them where it captures a graph there; gradients need more than the result."""
+    kernel = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention").default
+    parts = [numbers(2, 3, 4, 8), numbers(2, 3, 5, 8), numbers(2, 3, 5, 8)]
+    mask = None if kind == "flash" else numbers(2, 3, 4, 5)
+    more = () if kind == "flash" else (mask, False)
+
+    def attention(place: int) -> Any:
+        return Called(
+            lambda q, k, v: kernel(q, k, v, *more, 0.0, kind == "cudnn", scale=0.3)[place]
+        )
+
+    kept = torch.ones(4, 5).tril().log() if kind == "cudnn" else torch.zeros(4, 5)
+    bias = kept if mask is None else mask + kept
+    wanted = functional.scaled_dot_product_attention(*parts, attn_mask=bias, scale=0.3)
+    (found,) = computed(read_torch(attention(0), parts), parts)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(UnsupportedWorkload, match=f"result 1 of node '.*{kind}_attention"):
+        read_torch(attention(1), parts)
 
 
 def test_heads_share_keys() -> None:

@@ -6,6 +6,7 @@ from tvm.ir import IRModule
 
 from autotune.networks.passes import run_passes
 from autotune.targets import Target
+from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.reader import read_graph
 from autotune_tvm.networks.sources.source import output_tensors
 from autotune_tvm.networks.writer import write_graph
@@ -16,6 +17,8 @@ __all__ = ["with_passes"]
 def with_passes(module: IRModule, machine: Target) -> IRModule:
     """The module after the passes that ``tune-model`` runs; its tasks are functions of it.
 
+    It is called as before: what it returns has the same form.
+
     Args:
         module: Has a function ``main``.
         machine: What the network is for.
@@ -25,4 +28,4 @@ def with_passes(module: IRModule, machine: Target) -> IRModule:
     """
     names = [tensor.name for tensor in output_tensors(module)]
     graph, _ = run_passes(read_graph(module, names), machine, machine.cores)
-    return write_graph(graph)
+    return write_graph(graph, module[ENTRY].ret_ty)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,11 +22,13 @@ __all__ = ["write_graph"]
 _BFLOAT16 = "bfloat16"
 
 
-def write_graph(graph: Graph) -> IRModule:
+def write_graph(graph: Graph, form: Any) -> IRModule:
     """A module whose function ``main`` is the network.
 
     Args:
         graph: Its nodes are workloads, and operators of the host that Relax has, too.
+        form: The type that ``main`` returns: a tensor, or a tuple of such types, which the
+            outputs of the graph fill in order.
 
     Raises:
         UnsupportedWorkload: Relax has no such operator; names it.
@@ -53,11 +55,17 @@ def write_graph(graph: Graph) -> IRModule:
                 for position in range(len(node.results)):
                     result = relax.TupleGetItem(found, position) if several else found
                     known[id(node), position] = builder.emit(result) if several else result
-            outputs = [given(value) for value in graph.outputs.values()]
-            whole = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
-            result = builder.emit_output(whole)
+            outputs = (given(value) for value in graph.outputs.values())
+            result = builder.emit_output(_in_form(form, outputs))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def _in_form(form: Any, outputs: Iterator[Any]) -> Any:
+    """The next outputs in tuples of tuples, as a type has them."""
+    if isinstance(form, relax.TupleType):
+        return relax.Tuple([_in_form(field, outputs) for field in form.fields])
+    return next(outputs)
 
 
 def _type(value: Value) -> Any:

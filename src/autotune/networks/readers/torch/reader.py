@@ -94,7 +94,7 @@ class GraphReader:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return self._of_graphs(node, args, kwargs)
         if node.target is operator.getitem:
-            return args[0][args[1]]
+            return _part(node, *args)
         if any(isinstance(it, Value) for it in args):
             raise UnsupportedWorkload("it computes a number from a tensor")
         return node.target(*args, **kwargs)
@@ -172,6 +172,13 @@ class GraphReader:
             return GraphReader(module, self.depth).outputs(inputs)
 
         return HIGHER_ORDER[name](run, args, kwargs)
+
+
+def _part(node: Node, whole: Any, place: Any) -> Item:
+    """A result of an operator that has several."""
+    if isinstance(whole, list) and isinstance(place, int) and place >= len(whole):
+        raise UnsupportedWorkload(f"result {place} of {described(node.args[0])} is not computed")
+    return whole[place]
 
 
 def _needed(graph: Graph) -> set[Node]:
