@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
-from autotune.backends.native import NativeBackend
 from autotune.errors import UnsupportedTarget
-from autotune.networks.cuda_programs import device_backend
 from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram
-from autotune.networks.passes.pipeline import graph_passes
-from autotune.networks.readers.onnx.model_file import open_model
-from autotune.networks.readers.torch import check_program
-from autotune.plugins import Context
 from autotune.targets import Target
 
 __all__ = ["GraphFrontend"]
@@ -30,7 +25,10 @@ _OTHERS = ("tvm", "mlir")
 
 
 class GraphFrontend(Frontend):
-    """Reads models into graphs of workloads, with no compiler."""
+    """Reads models into graphs of workloads, with no compiler.
+
+    The process that checks a file makes one, too, and needs neither passes nor backends.
+    """
 
     name = "graph"
     sources: tuple[str, ...] = (
@@ -39,10 +37,14 @@ class GraphFrontend(Frontend):
         "an exported program of torch or its .pt2 file",
     )
     formats: tuple[str, ...] = (".onnx", _TORCH_FILE)
-    backend = NativeBackend.name
+    backend = "native"
 
-    def __init__(self, context: Context | None = None) -> None:
-        self.passes = tuple(graph_passes())
+    @cached_property
+    def passes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the passes, in order."""
+        from autotune.networks.passes.pipeline import graph_passes
+
+        return tuple(graph_passes())
 
     def accepts(self, source: object) -> bool:
         """Whether this is a model of ONNX or torch, by suffix or class; imports nothing."""
@@ -56,6 +58,8 @@ class GraphFrontend(Frontend):
 
     def backend_for(self, target: Target) -> str:
         """The one that is built in for CPUs, for a device that which makes programs for it."""
+        from autotune.networks.cuda_programs import device_backend
+
         try:
             return device_backend(target.kind).name if target.kind == "cuda" else self.backend
         except UnsupportedTarget:
@@ -63,6 +67,9 @@ class GraphFrontend(Frontend):
 
     def builds_for(self, target: Target) -> bool:
         """Whether it is an x86-64 CPU, or a device that a backend makes programs for."""
+        from autotune.backends.native import NativeBackend
+        from autotune.networks.cuda_programs import device_backend
+
         try:
             if target.kind == "cuda":
                 device_backend(target.kind).check_target(target)
@@ -80,8 +87,12 @@ class GraphFrontend(Frontend):
             UnsupportedWorkload: another runtime optimised it for itself.
         """
         if path.suffix == _TORCH_FILE:
+            from autotune.networks.readers.torch import check_program
+
             check_program(path)
         else:
+            from autotune.networks.readers.onnx.model_file import open_model
+
             open_model(path)
 
     def load(
