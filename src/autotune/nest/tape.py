@@ -232,13 +232,15 @@ class _Builder:
             if name not in self.inputs:
                 raise InvalidValueError(f"{name!r} is not an input of the tape")
             return self.inputs[name]
-        if expression not in self.slots:
+        found = self.slots.get(expression)
+        if found is None:
             operands = [self.slot(arg) for arg in expression.args]
             if expression.op in self.folds:
-                self.slots[expression] = self._folded(expression.op, operands)
+                found = self._folded(expression.op, operands)
             else:
-                self.slots[expression] = self._add(_instruction(expression.op, *operands))
-        return self.slots[expression]
+                found = self._add(_instruction(expression.op, *operands))
+            self.slots[expression] = found
+        return found
 
     def _folded(self, op: str, slots: Sequence[int]) -> int:
         """A sum or product of several, put together from the largest parts known so far."""
@@ -274,13 +276,14 @@ def _numbered(slots: Sequence[int]) -> frozenset[_Operand]:
 def _constants(expressions: Iterable[IntExpr]) -> set[int]:
     """Every constant in any of the expressions."""
     found: set[int] = set()
-    seen: set[IntExpr] = set()
+    # By identity: most are shared, and comparing them takes longer than walking a few twice.
+    seen: set[int] = set()
     pending = list(expressions)
     while pending:
         expression = pending.pop()
         if expression.op == "const":
             found.add(expression.args[0])
-        elif expression.op != "var" and expression not in seen:
-            seen.add(expression)
+        elif expression.op != "var" and id(expression) not in seen:
+            seen.add(id(expression))
             pending.extend(expression.args)
     return found

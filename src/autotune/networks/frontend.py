@@ -5,15 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from autotune.networks.asked_inputs import AskedInputs, FixedInputs
 from autotune.networks.tensors import NetworkTensor
 from autotune.plugins import Context
-from autotune.store.records import Record
 from autotune.targets import Target
+
+if TYPE_CHECKING:
+    from autotune.store.records import Record
 
 __all__ = [
     "CompiledNetwork",

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
-from autotune.backends.native import NativeBackend
 from autotune.errors import UnsupportedTarget
-from autotune.networks.cuda_programs import device_backend
 from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram
-from autotune.networks.passes.pipeline import graph_passes
-from autotune.networks.readers.onnx.model_file import open_model
-from autotune.networks.readers.torch import check_program
-from autotune.plugins import Context
-from autotune.plugins.manager import manager
 from autotune.targets import Target
 
 __all__ = ["GraphFrontend"]
@@ -30,7 +24,10 @@ _TORCH_FILE = ".pt2"
 
 
 class GraphFrontend(Frontend):
-    """Reads models into graphs of workloads, with no compiler."""
+    """Reads models into graphs of workloads, with no compiler.
+
+    The process that checks a file makes one, too, and needs neither passes nor backends.
+    """
 
     name = "graph"
     sources: tuple[str, ...] = (
@@ -39,10 +36,14 @@ class GraphFrontend(Frontend):
         "an exported program of torch or its .pt2 file",
     )
     formats: tuple[str, ...] = (".onnx", _TORCH_FILE)
-    backend = NativeBackend.name
+    backend = "native"
 
-    def __init__(self, context: Context | None = None) -> None:
-        self.passes = tuple(graph_passes())
+    @cached_property
+    def passes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the passes, in order."""
+        from autotune.networks.passes.pipeline import graph_passes
+
+        return tuple(graph_passes())
 
     def accepts(self, source: object) -> bool:
         """Whether this is a model of ONNX or torch, by suffix or class; imports nothing."""
@@ -52,12 +53,16 @@ class GraphFrontend(Frontend):
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
         """All others on CPUs: the built-in one prints what they schedule."""
+        from autotune.plugins.manager import manager
+
         if target.kind == "cuda":
             return ()
         return tuple(name for name in manager().names("backend") if name != self.backend)
 
     def backend_for(self, target: Target) -> str:
         """The one that is built in for CPUs, for a device that which makes programs for it."""
+        from autotune.networks.cuda_programs import device_backend
+
         try:
             return device_backend(target.kind).name if target.kind == "cuda" else self.backend
         except UnsupportedTarget:
@@ -65,6 +70,9 @@ class GraphFrontend(Frontend):
 
     def builds_for(self, target: Target) -> bool:
         """Whether it is an x86-64 CPU, or a device that a backend makes programs for."""
+        from autotune.backends.native import NativeBackend
+        from autotune.networks.cuda_programs import device_backend
+
         try:
             if target.kind == "cuda":
                 device_backend(target.kind).check_target(target)
@@ -82,8 +90,12 @@ class GraphFrontend(Frontend):
             UnsupportedWorkload: another runtime optimised it for itself.
         """
         if path.suffix == _TORCH_FILE:
+            from autotune.networks.readers.torch import check_program
+
             check_program(path)
         else:
+            from autotune.networks.readers.onnx.model_file import open_model
+
             open_model(path)
 
     def load(

@@ -11,6 +11,10 @@ network.py     :func:`read_onnx`: inputs of fixed shapes, and a graph
 
 from __future__ import annotations
 
-from autotune.networks.readers.onnx.network import OnnxNetwork, read_onnx
+from autotune.imports import names_of_stub
 
-__all__ = ["OnnxNetwork", "read_onnx"]
+__all__, __getattr__ = names_of_stub(__name__, __file__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

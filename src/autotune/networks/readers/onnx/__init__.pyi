@@ -1,0 +1,2 @@
+from autotune.networks.readers.onnx.network import OnnxNetwork as OnnxNetwork
+from autotune.networks.readers.onnx.network import read_onnx as read_onnx
