@@ -6,6 +6,7 @@ from tvm.ir import IRModule
 
 from autotune.networks.passes import run_passes
 from autotune.targets import Target
+from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.reader import read_graph
 from autotune_tvm.networks.sources.source import output_tensors
 from autotune_tvm.networks.writer import write_graph
@@ -17,7 +18,7 @@ def with_passes(module: IRModule, machine: Target) -> IRModule:
     """The module after the passes that ``tune-model`` runs; its tasks are functions of it.
 
     Args:
-        module: Has a function ``main``.
+        module: Has a function ``main``; that of the result returns tuples as it does.
         machine: What the network is for.
 
     Raises:
@@ -25,4 +26,4 @@ def with_passes(module: IRModule, machine: Target) -> IRModule:
     """
     names = [tensor.name for tensor in output_tensors(module)]
     graph, _ = run_passes(read_graph(module, names), machine, machine.cores)
-    return write_graph(graph)
+    return write_graph(graph, module[ENTRY].ret_ty)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,11 +22,13 @@ __all__ = ["write_graph"]
 _BFLOAT16 = "bfloat16"
 
 
-def write_graph(graph: Graph) -> IRModule:
+def write_graph(graph: Graph, returned: Any) -> IRModule:
     """A module whose function ``main`` is the network.
 
     Args:
         graph: Its nodes are workloads, and operators of the host that Relax has, too.
+        returned: The type of what ``main`` returns, whose tensors are the outputs in order: a
+            tensor, or a tuple of such types.
 
     Raises:
         UnsupportedWorkload: Relax has no such operator; names it.
@@ -53,11 +55,16 @@ def write_graph(graph: Graph) -> IRModule:
                 for position in range(len(node.results)):
                     result = relax.TupleGetItem(found, position) if several else found
                     known[id(node), position] = builder.emit(result) if several else result
-            outputs = [given(value) for value in graph.outputs.values()]
-            whole = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
-            result = builder.emit_output(whole)
+            outputs = iter([given(value) for value in graph.outputs.values()])
+            result = builder.emit_output(_result(returned, outputs))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def _result(kind: Any, outputs: Iterator[Any]) -> Any:
+    if isinstance(kind, relax.TupleType):
+        return relax.Tuple([_result(field, outputs) for field in kind.fields])
+    return next(outputs)
 
 
 def _type(value: Value) -> Any:
