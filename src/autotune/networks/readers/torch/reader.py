@@ -94,7 +94,7 @@ class GraphReader:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return self._of_graphs(node, args, kwargs)
         if node.target is operator.getitem:
-            return args[0][args[1]]
+            return _item(node, *args)
         if any(isinstance(it, Value) for it in args):
             raise UnsupportedWorkload("it computes a number from a tensor")
         return node.target(*args, **kwargs)
@@ -172,6 +172,20 @@ class GraphReader:
             return GraphReader(module, self.depth).outputs(inputs)
 
         return HIGHER_ORDER[name](run, args, kwargs)
+
+
+def _item(node: Node, whole: Any, key: Any) -> Item:
+    """An item of what a node gives; some give less than torch's own kernels do.
+
+    Raises:
+        UnsupportedWorkload: it is not among what is read of the node; names the operator.
+    """
+    source = node.args[0]
+    if isinstance(key, int) and isinstance(whole, Sequence) and key >= len(whole):
+        of = described(source) if isinstance(source, Node) else "a node"
+        raise UnsupportedWorkload(f"output {key} of {of} is not supported")
+    found: Item = whole[key]
+    return found
 
 
 def _needed(graph: Graph) -> set[Node]:

@@ -106,7 +106,7 @@ def _trilinear(call: Call) -> Value:
 def _attention(call: Call) -> Any:
     """``softmax(q k' scale + mask) v``; rows that a mask leaves nothing of are 0."""
     q, k, v = (call[it] for it in ("query", "key", "value"))
-    mask = call.get("attn_mask")
+    mask = call.get("attn_mask", call.get("attn_bias"))
     if k.rank > 2 and k.shape[-3] != q.shape[-3]:
         repeats = q.shape[-3] // k.shape[-3]
         k, v = (_repeated(it, repeats) for it in (k, v))
@@ -164,6 +164,9 @@ PRODUCTS: Mapping[str, Operator] = {
     **dict.fromkeys(
         (
             "scaled_dot_product_attention",
+            "_scaled_dot_product_cudnn_attention",
+            "_scaled_dot_product_efficient_attention",
+            "_scaled_dot_product_flash_attention",
             "_scaled_dot_product_flash_attention_for_cpu",
         ),
         _attention,
