@@ -14,12 +14,7 @@ from autotune.errors import AutotuneError
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm.default_schedule import default_schedule, fallback_schedule
-from autotune_tvm.importer import (
-    callable_module,
-    import_module,
-    module_of,
-    text_of,
-)
+from autotune_tvm.importer import callable_module, import_module, text_of
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.printed import is_printable, printed_functions
 from autotune_tvm.scheduled import scheduled_module
@@ -63,17 +58,13 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
 
     Args:
         function: As of :func:`recorded_on`.
-        record: As of :func:`recorded_on`.
+        record: As of :func:`recorded_on`, of a candidate that has a schedule.
         target: What it runs on.
         threads: How many threads it uses.
 
     Raises:
         InvalidSchedule: the record is of another function, or cannot be printed or replayed.
     """
-    if record.scheduled is None:
-        alone = callable_module(module_of(function)[0])
-        on_gpu = target.kind == "cuda"
-        return (fallback_schedule(alone, target).mod if on_gpu else alone)[ENTRY]
     own, module = recorded_on(function, record)
     workload = own.candidate.sketch.workload
     request = BuildRequest(workload, text_of(module), own.scheduled, target, threads)

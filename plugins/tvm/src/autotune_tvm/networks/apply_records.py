@@ -121,8 +121,8 @@ def _applied(module: IRModule, functions: Mapping[str, Any], target: Target) -> 
     """The module with these functions and kernels, and the constants packed that they take so."""
     kernels = [it for it in functions.values() if isinstance(it, NetworkKernel)]
     others = {name: it for name, it in functions.items() if not isinstance(it, NetworkKernel)}
-    applied, _ = prepack_weights(apply_functions(module, others), target, target.cores)
-    return with_kernels(applied, kernels, target.cores).module
+    applied = prepack_weights(apply_functions(module, others), target, target.cores)
+    return with_kernels(applied, kernels, target.cores)
 
 
 def _readable(database: str | os.PathLike[str] | None) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,6 @@ from autotune_tvm.printed import Argument, parameters_of
 __all__ = [
     "BACKEND",
     "NetworkKernel",
-    "WithKernels",
     "only_called",
     "recorded_function",
     "with_kernels",
@@ -68,21 +66,6 @@ class NetworkKernel:
     kernel: Kernel
     run: Entry
     packers: Mapping[int, Entry]
-
-
-@frozen(eq=False)
-class WithKernels:
-    """A network that calls kernels.
-
-    Attributes:
-        module: The network, with what is linked with it.
-        packed: How many operands of each function were packed.
-        library: The kernels, loaded; None where there are none.
-    """
-
-    module: IRModule
-    packed: Mapping[str, int]
-    library: Any = None
 
 
 def recorded_function(
@@ -146,7 +129,7 @@ def _fitted(name: str, kernel: Kernel, parameters: Sequence[Argument]) -> Networ
     return NetworkKernel(kernel, Entry(name, kernel.name, run, tuple(taken)), packers)
 
 
-def with_kernels(module: IRModule, kernels: Sequence[NetworkKernel], threads: int) -> WithKernels:
+def with_kernels(module: IRModule, kernels: Sequence[NetworkKernel], threads: int) -> IRModule:
     """The network with kernels in the place of functions; constants that they take so are packed.
 
     Args:
@@ -158,7 +141,7 @@ def with_kernels(module: IRModule, kernels: Sequence[NetworkKernel], threads: in
         BuildFailed: LLVM or the C compiler rejects a kernel, or there is no C compiler.
     """
     if not kernels:
-        return WithKernels(module, {})
+        return module
     static, library = _built(kernels)
     packers = {
         (it.run.name, position): Packer(library[packer.name], _packed(packer), threads)
@@ -174,8 +157,7 @@ def with_kernels(module: IRModule, kernels: Sequence[NetworkKernel], threads: in
     }
     linked = IRModule(others, attrs=changed.attrs)
     known = list(linked.get_attr(_LIBRARIES) or [])
-    linked = linked.with_attr(_LIBRARIES, [*known, static])
-    return WithKernels(linked, dict(Counter(name for name, _ in packers)), library)
+    return linked.with_attr(_LIBRARIES, [*known, static])
 
 
 def _built(kernels: Sequence[NetworkKernel]) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ def with_passes(module: IRModule, machine: Target) -> IRModule:
     It is called as before: what it returns has the same form.
 
     Args:
-        module: Has a function ``main``.
+        module: Has a function ``main``; that of the result returns tuples as it does.
         machine: What the network is for.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,9 +57,7 @@ def _bits(tensor: Any) -> Any:
     return np.from_dlpack(tensor)
 
 
-def prepack_weights(
-    module: IRModule, target: Target, threads: int
-) -> tuple[IRModule, dict[str, int]]:
+def prepack_weights(module: IRModule, target: Target, threads: int) -> IRModule:
     """Pack the constants that scheduled functions are to be given packed.
 
     Args:
@@ -68,9 +65,6 @@ def prepack_weights(
             :data:`~autotune_tvm.networks.apply.PREPACKED`.
         target: What it runs on.
         threads: How many threads it uses.
-
-    Returns:
-        The module, and how many operands of each function are packed now.
 
     Raises:
         BuildFailed: what packs does not compile.
@@ -92,14 +86,14 @@ def prepack_weights(
         # A variable of its own: that of a function has its type, with the unpacked operand's.
         functions[name] = relax.BlockBuilder().add_func(function, name), function
     if not functions:
-        return module, {}
+        return module
     callees = {name: _calls(variable) for name, (variable, _) in functions.items()}
     changed = with_callees(module, callees, packers)
     whole = dict(
         functions.get(str(variable.name_hint), (variable, body))
         for variable, body in changed.functions_items()
     )
-    return IRModule(whole, attrs=module.attrs), dict(Counter(name for name, _ in packers))
+    return IRModule(whole, attrs=module.attrs)
 
 
 def _packings(function: Any) -> dict[int, Any]:

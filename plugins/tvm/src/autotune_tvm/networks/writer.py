@@ -22,13 +22,13 @@ __all__ = ["write_graph"]
 _BFLOAT16 = "bfloat16"
 
 
-def write_graph(graph: Graph, form: Any) -> IRModule:
+def write_graph(graph: Graph, returned: Any) -> IRModule:
     """A module whose function ``main`` is the network.
 
     Args:
         graph: Its nodes are workloads, and operators of the host that Relax has, too.
-        form: The type that ``main`` returns: a tensor, or a tuple of such types, which the
-            outputs of the graph fill in order.
+        returned: The type of what ``main`` returns, whose tensors are the outputs in order: a
+            tensor, or a tuple of such types.
 
     Raises:
         UnsupportedWorkload: Relax has no such operator; names it.
@@ -55,16 +55,15 @@ def write_graph(graph: Graph, form: Any) -> IRModule:
                 for position in range(len(node.results)):
                     result = relax.TupleGetItem(found, position) if several else found
                     known[id(node), position] = builder.emit(result) if several else result
-            outputs = (given(value) for value in graph.outputs.values())
-            result = builder.emit_output(_in_form(form, outputs))
+            outputs = iter([given(value) for value in graph.outputs.values()])
+            result = builder.emit_output(_result(returned, outputs))
         builder.emit_func_output(result)
     return builder.get()
 
 
-def _in_form(form: Any, outputs: Iterator[Any]) -> Any:
-    """The next outputs in tuples of tuples, as a type has them."""
-    if isinstance(form, relax.TupleType):
-        return relax.Tuple([_in_form(field, outputs) for field in form.fields])
+def _result(kind: Any, outputs: Iterator[Any]) -> Any:
+    if isinstance(kind, relax.TupleType):
+        return relax.Tuple([_result(field, outputs) for field in kind.fields])
     return next(outputs)
 
 
