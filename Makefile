@@ -113,7 +113,7 @@ $(VENV_ALL)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find plugins/pruner/
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_ALL)
 	$(if $(TORCH_INDEX),$(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check torch --index-url $(TORCH_INDEX))
-	$(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch,report]' $(ALL_PLUGINS) 'onnx>=1.16'
+	$(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check '.[onnx,report,torch]' $(ALL_PLUGINS)
 	@touch $@
 
 # What networks are read from is not in .venv: it is larger than everything else together.

@@ -37,8 +37,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 SOURCE_HELP = (
     "SOURCE is a function that returns a model and its example inputs, package.module:function, "
     "or a file that a frontend reads (`autotune plugins` lists those that are installed): graph "
-    "reads ONNX (.onnx), relax reads exported programs of torch (.pt2), Relax as JSON (.json) and "
-    "TVMScript (.py), mlir reads MLIR (.mlir)."
+    "reads ONNX (.onnx) and exported programs of torch (.pt2), relax reads Relax as JSON (.json) "
+    "and TVMScript (.py), mlir reads MLIR (.mlir)."
 )
 
 

@@ -230,7 +230,7 @@ _READERS = (
         "frontend",
         "graph",
         "autotune.networks.graph_frontend:GraphFrontend",
-        "Models of ONNX as graphs of workloads, for x86-64 CPUs; needs the package onnx",
+        "Models of torch and ONNX as graphs of workloads; needs torch, or the package onnx",
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from onnx import helper
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.graph import evaluate
 from autotune.networks.readers.onnx import read_onnx
+from autotune.networks.readers.onnx.model_file import open_model
+from autotune.plugins.installing import install_extra
 from tests.support.onnx_models import model_of
 
 F = ("float32", (2, 3))
@@ -30,6 +33,18 @@ def _with_weights(folder: Path) -> Path:
     path = folder / "m.onnx"
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def test_without_onnx_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InvalidValueError) as caught:
+        open_model(tmp_path / "m.onnx")
+    assert str(caught.value) == (
+        "models of ONNX are read with the package onnx, which is not installed: run "
+        + install_extra("onnx")
+    )
 
 
 @pytest.mark.parametrize("as_text", [False, True])

@@ -8,6 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
+from autotune.plugins.installing import install_extra
 
 __all__ = ["ModelFile", "open_model"]
 
@@ -56,7 +57,10 @@ def open_model(source: object) -> ModelFile:
     try:
         import onnx
     except ImportError as error:
-        raise InvalidValueError("ONNX models need the package onnx: pip install onnx") from error
+        raise InvalidValueError(
+            "models of ONNX are read with the package onnx, which is not installed: run "
+            + install_extra("onnx")
+        ) from error
     if isinstance(source, onnx.ModelProto):
         found = ModelFile(source, None, source.graph.name or "model")
     elif isinstance(source, str | Path):
