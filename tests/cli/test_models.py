@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from model_lines import BUILD_MODEL, MODEL, MODEL_TASKS, TUNE_MODEL
 from python_processes import python_environment
 
+from autotune import load_network
 from autotune.cli.network_progress import (
     LiveNetworkProgress,
     PlainNetworkProgress,
@@ -36,6 +39,7 @@ from autotune.tuning.events import (
     RunStarted,
     WarningRaised,
 )
+from tests.support.onnx_models import model_of
 
 MODELS = """
 import attrs
@@ -288,6 +292,30 @@ def test_the_budget_follows_the_objective(text: str, cli: Any) -> None:
     done = cli(*TUNE_MODEL, "--objective", text, "--no-check")
     assert done.status == 0, done.stderr
     assert "12/12 trials" in done.stderr
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize("operator", ["Reshape", "TopK"])
+def test_a_model_with_nothing_to_tune_is_built_all_the_same(operator: str, cli: Any) -> None:
+    names = ["y"] if operator == "Reshape" else ["largest", "places"]
+    types = ("float32", "int64")
+    shape = (8, 2) if operator == "Reshape" else (4, 2)
+    model = model_of(
+        [onnx.helper.make_node(operator, ["x", "of"], names)],
+        {"x": ("float32", (4, 4))},
+        {name: (kind, shape) for name, kind in zip(names, types, strict=False)},
+        {"of": np.array(shape if operator == "Reshape" else [2])},
+    )
+    onnx.save(model, "moved.onnx")
+    done = cli("tune-model", "moved.onnx", "--trials", "4", "--threads", "1", "-o", "moved.so")
+    assert done.status == 0, done.stderr
+    assert "there is nothing to tune" in done.stdout and "an inference" in done.stdout
+    given = np.random.default_rng(0).permutation(16).reshape(4, 4).astype(np.float32)
+    found = np.asarray(load_network("moved.so")(given)[0])
+    wanted = given.reshape(shape) if operator == "Reshape" else -np.sort(-given)[:, :2]
+    np.testing.assert_array_equal(found, wanted)
+    listed = cli("model-tasks", "moved.onnx", "--threads", "1")
+    assert listed.status == 0 and "0 of 0 tasks" in listed.stdout
 
 
 def test_without_records_there_is_nothing_to_build(cli: Any) -> None:

@@ -198,7 +198,7 @@ def _report(
         # What was tuned is shown also where the network cannot be built.
         output.json(result.to_json())
         output.table(result.table())
-    if all(task.run_by in (DEFAULT, VIEW) for task in result.tasks):
+    if result.is_tunable and all(task.run_by in (DEFAULT, VIEW) for task in result.tasks):
         notify(f"autotune: error: {result.name}: no task was tuned, as the table says")
         return NOTHING_FOUND
     if "checked" in result.skipped:

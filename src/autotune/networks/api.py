@@ -335,9 +335,14 @@ def _tuned(
         options.machine.cores,
         options.database,
         {} if first is None else dict(first.seconds),
-        "no task can be tuned" if first is None else first.reason,
+        _untuned_reason(tasks) if first is None else first.reason,
         first is not None and first.from_records,
     )
+
+
+def _untuned_reason(tasks: Sequence[ModelTask]) -> str:
+    is_all_views = all(it.task.view for it in tasks)
+    return "there is nothing to tune" if is_all_views else "no task can be tuned"
 
 
 def _weights(tasks: Sequence[UniqueTask], given: Mapping[str, float]) -> dict[str, float]:

@@ -109,8 +109,6 @@ def load_network(
             "say them"
         )
     names = [task.name for task in network.tasks]
-    if not names:
-        raise InvalidValueError(f"{source.text}: nothing is computed in this model")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise PluginError(f"{noun} calls several tasks {twice[0]!r}")

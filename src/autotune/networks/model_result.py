@@ -218,6 +218,14 @@ class ModelResult:
         return sum(task.trials for task in self.tasks)
 
     @property
+    def is_tunable(self) -> bool:
+        """Whether there is something to tune: a task that is no view.
+
+        What only moves its inputs, or sorts them, has none, and is built and run all the same.
+        """
+        return any(not task.task.view for task in self.tasks)
+
+    @property
     def flop(self) -> float:
         """Of one inference."""
         return sum(task.task.total_flop for task in self.tasks)
@@ -278,7 +286,7 @@ class ModelResult:
     @property
     def gaps(self) -> tuple[LatencyGap, ...]:
         """What explains a measured latency that is off the estimate by more than a tenth."""
-        if self.timing is None:
+        if self.timing is None or not self.is_tunable:
             return ()
         timed = [it for it in self.tasks if it.measured is not None]
         parts = [LatencyGap(it.name, it.total or 0.0, it.measured or 0.0) for it in timed]
@@ -455,6 +463,8 @@ def _notes(result: ModelResult) -> list[str]:
     notes = [
         f"tuned: {len(tuned)} of {len(computing)} tasks, "
         f"{percent_text(flop, result.flop)} of the flop"
+        if result.is_tunable
+        else "there is nothing to tune: views and operators of the host are all there is"
     ]
     for how in (FALLBACK, DEFAULT):
         fallen = [it for it in computing if it.run_by == how]

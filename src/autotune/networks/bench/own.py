@@ -23,7 +23,7 @@ from autotune.tuning.options import TuneOptions
 def tuned(source: Source, options: TuneOptions, reading: ModelOptions) -> Prepared:
     """With the fastest records of the database."""
     result = build_recorded(source, reading, options)
-    if all(record is None for record in result.chosen.values()):
+    if result.is_tunable and all(record is None for record in result.chosen.values()):
         raise InvalidValueError(
             f"{result.database} has no record of this network for {_where(result.target)}: tune "
             "it first (autotune tune-model)"
