@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.frontend import RelaxFrontend
@@ -19,8 +18,7 @@ from fake_cuda import FakeCuda
 from relax_networks import const, network, op, run, weights
 
 import autotune
-from autotune.backends import BuildFailed
-from autotune.errors import InvalidValueError, UnsupportedTarget, UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure import MeasureProtocol
 from autotune.measure.devices.kernels import LoadedKernels
 from autotune.measure.devices.shared import DeviceArray, shared_device
@@ -155,19 +153,6 @@ def test_it_is_built_and_saved_where_there_is_no_device(
     x, y = weights(4, 8, seed=1), weights(4, 8, seed=2)
     for one, other in zip(opened(x, y), run(module, x, y), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
-
-
-def test_an_operator_without_a_kernel_is_named(cuda: FakeCuda) -> None:
-    def outside(emit: Any, x: Any) -> Any:
-        kind = tvm.relax.TensorType((4, 8), "float32")
-        made = emit(tvm.relax.op.call_dps_packed("outside", [emit(op.nn.relu(x))], kind))
-        return emit(op.nn.relu(made))
-
-    with pytest.raises(UnsupportedWorkload, match="operator 'call_dps_packed' of the network has"):
-        loaded(network(SHAPES[:1], outside)).build({}, TARGET, 1)
-    module = network(SHAPES[:1], lambda emit, x: emit(op.cumsum(emit(op.nn.relu(x)), axis=1)))
-    with pytest.raises(BuildFailed, match="task 'gpu_2d_continuous_cumsum'"):
-        loaded(module).build({}, TARGET, 1)
 
 
 @pytest.mark.slow

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from autotune_tvm.networks.frontend import RelaxFrontend
 from relax_networks import small_network
@@ -19,9 +16,3 @@ class TestRelax(FrontendSuite):
     @pytest.fixture
     def source(self) -> Source:
         return small_network(), None
-
-
-def test_the_documentation_lists_the_passes() -> None:
-    page = Path(__file__).parents[4] / "docs" / "networks.md"
-    text = page.read_text().split("## The graph before it is cut")[1].split("\n## ")[0]
-    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == RelaxFrontend.passes

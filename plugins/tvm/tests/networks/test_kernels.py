@@ -1,4 +1,4 @@
-"""Records of the native backend are kernels that a network calls."""
+"""Records of the native backend are kernels that a module calls."""
 
 from __future__ import annotations
 
@@ -9,56 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from attrs import evolve
-from autotune_tvm.backend import TVMBackend
-from autotune_tvm.networks.executable import RelaxNetwork
-from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.graph import tensor_calls
 from autotune_tvm.networks.kernels import only_called
-from autotune_tvm.networks.program import RelaxProgram
-from relax_networks import network, op, two_layers, weights
+from relax_networks import network, op, operators, run, two_layers, weights
+from relax_records import applied, constants, cuts, fused, with_sketch
 from tvm import relax
 
-from autotune.backends import BuildFailed
-from autotune.backends.native import NativeBackend
-from autotune.networks import LoadOptions
-from autotune.sketches import Candidate
-from autotune.store.records import MeasureKey, Outcome, Record
-from autotune.targets import Target, detect_cpu
-from autotune.testing.programs import sample_candidates
+from autotune.targets import detect_cpu
 
 HERE = detect_cpu().with_cores(2)
+SHAPE = ((24, 24), "float32")
 
 
-def program_of(module: Any) -> RelaxProgram:
-    """A loaded network for two threads."""
-    found = RelaxFrontend().load(module, None, LoadOptions(HERE, 2))
-    assert isinstance(found, RelaxProgram)
-    return found
-
-
-def candidates_of(program: RelaxProgram) -> dict[str, Candidate]:
-    """A candidate of every sketch of the first task."""
-    workload = TVMBackend().import_program(program.tasks[0].program).workload
-    found = sample_candidates(NativeBackend(), workload, HERE)
-    return {candidate.sketch.name: candidate for candidate in found}
-
-
-def record_of(candidate: Candidate, target: Target = HERE, baseline: str = "") -> Record:
-    """What the native backend records of a candidate."""
-    key = MeasureKey(target.fingerprint, "native", "1", "1", 2, "warm-3")
-    outcome, json = Outcome("ok", 1e-3, (1e-3,)), target.to_json()
-    return Record(
-        "run", 0, candidate, key, json, "sketch-1", outcome, 0.0, program=None, baseline=baseline
-    )
-
-
-def built(program: RelaxProgram, sketch: str) -> RelaxNetwork:
-    """The network with a kernel of a sketch for its first task."""
-    record = record_of(candidates_of(program)[sketch])
-    compiled = program.build({program.tasks[0].name: record}, HERE, 2)
-    assert isinstance(compiled, RelaxNetwork)
-    return compiled
+def built(sketch: str, folder: Path) -> Any:
+    """Two layers with kernels of a sketch."""
+    return with_sketch(fused(two_layers()), sketch, "native", HERE, folder)
 
 
 def layers_of(x: Any) -> Any:
@@ -68,27 +35,23 @@ def layers_of(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("sketch", ["direct", "packed-root", "packed-root-rows"])
-def test_kernels_are_called_and_weights_packed_before(sketch: str) -> None:
-    program = program_of(two_layers())
-    (task,) = program.tasks
-    compiled = built(program, sketch)
-    assert compiled.packed == ({} if sketch == "direct" else {task.name: 1})
+def test_kernels_are_called_and_weights_packed_before(sketch: str, tmp_path: Path) -> None:
+    module = built(sketch, tmp_path)
+    assert operators(module) == ["call_dps_packed"] * 2
+    assert (SHAPE in constants(module)) == (sketch == "direct")
     x = weights(24, 24, seed=5)
-    np.testing.assert_allclose(compiled(x)[0], layers_of(x), rtol=1e-4, atol=1e-4)
-    assert compiled.profile([x])[task.name] > 0
+    np.testing.assert_allclose(run(module, x)[0], layers_of(x), rtol=1e-4, atol=1e-4)
 
 
-def test_an_untuned_program_of_the_backend_is_its_kernel() -> None:
-    program = program_of(two_layers())
-    candidate = candidates_of(program)["direct"]
-    record = record_of(candidate, baseline="naive loop nest")
+def test_the_untuned_program_of_the_backend_changes_nothing(tmp_path: Path) -> None:
+    module = fused(two_layers())
+    (cut,) = cuts(module, "native", HERE)
+    record = evolve(cut.record(cut.candidates()["direct"]), baseline="naive loop nest")
     assert record.scheduled is None
-    compiled = program.build({program.tasks[0].name: record}, HERE, 2)
-    x = weights(24, 24, seed=5)
-    np.testing.assert_allclose(compiled(x)[0], layers_of(x), rtol=1e-4, atol=1e-4)
+    assert operators(applied(module, [record], HERE, tmp_path)) == ["call_tir"] * 2
 
 
-def test_kernels_take_the_shapes_and_the_order_of_functions() -> None:
+def test_kernels_take_the_shapes_and_the_order_of_functions(tmp_path: Path) -> None:
     """A number, several outputs, and operands that are no rows of the first one's shape."""
 
     def body(emit: Any, x: Any, y: Any, scale: Any) -> Any:
@@ -96,16 +59,14 @@ def test_kernels_take_the_shapes_and_the_order_of_functions() -> None:
         return emit(op.concat([emit(relax.TupleGetItem(halves, it)) for it in (1, 0)], axis=1))
 
     shapes = [((1, 8, 6), "float32"), ((3, 8, 1), "float32"), ((), "float32")]
-    program = program_of(network(shapes, body))
-    records = {}
-    for task in program.tasks:
-        workload = TVMBackend().import_program(task.program).workload
-        records[task.name] = record_of(sample_candidates(NativeBackend(), workload, HERE)[0])
-    compiled = program.build(records, HERE, 2)
+    module = relax.transform.LegalizeOps()(network(shapes, body))
+    records = [cut.record() for cut in cuts(module, "native", HERE)]
+    made = applied(module, records, HERE, tmp_path)
+    assert operators(module).count("call_tir") == 4 and "call_tir" not in operators(made)
     x, y, scale = weights(1, 8, 6), weights(3, 8, 1, seed=1), np.array(3, np.float32)
     whole = (y - x) * scale
     wanted = np.concatenate([whole[:, 4:], whole[:, :4]], axis=1)
-    np.testing.assert_allclose(compiled(x, y, scale)[0], wanted, rtol=1e-5)
+    np.testing.assert_allclose(run(made, x, y, scale)[0], wanted, rtol=1e-5)
 
 
 ELSEWHERE = """
@@ -150,14 +111,11 @@ print("done")
 
 
 @pytest.mark.needs("gcc")
-def test_a_saved_network_needs_neither_autotune_nor_llvmlite(tmp_path: Path) -> None:
+def test_an_exported_module_needs_neither_autotune_nor_llvmlite(tmp_path: Path) -> None:
     """Its kernels run on TVM's threads, but in forked processes; and refuse unaligned arrays."""
-    program = program_of(two_layers())
-    compiled = built(program, "packed-root")
+    made = relax.build(built("packed-root", tmp_path), tvm.target.Target({"kind": "llvm"}))
+    made.export_library(str(tmp_path / "network.so"))
     x = weights(24, 24, seed=5)
-    for _ in range(2):  # to save it changes nothing
-        compiled.save(tmp_path / "network.so")
-        np.testing.assert_allclose(compiled(x)[0], layers_of(x), rtol=1e-4, atol=1e-4)
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "wanted.npy", layers_of(x))
     names = [str(tmp_path / name) for name in ("network.so", "x.npy", "wanted.npy")]
@@ -172,37 +130,43 @@ def test_a_saved_network_needs_neither_autotune_nor_llvmlite(tmp_path: Path) -> 
     assert done.stdout.split() == ["done"], done.stderr
 
 
-def test_without_a_c_compiler_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_c_compiler_one_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
-    with pytest.raises(
-        BuildFailed, match=r"native kernels is linked .* no '/nowhere/cc': install"
-    ):
-        built(program_of(two_layers()), "direct")
+    wanted = r"native kernels is linked .* no '/nowhere/cc': install"
+    with pytest.raises(RuntimeError, match=wanted):
+        built("direct", tmp_path)
 
 
-def test_a_function_without_a_kernel_is_tir_and_says_so() -> None:
+def test_a_function_without_a_kernel_is_tir_and_says_so(tmp_path: Path) -> None:
     """A processor of which nothing is known."""
-    program = program_of(two_layers())
-    record = record_of(candidates_of(program)["packed-root"])
-    (task,) = program.tasks
+    module = fused(two_layers())
     least = evolve(HERE, features=(), processor="unknown")
-    told = f"function '{task.name}' is TIR, no native kernel: kernels are exported for"
+    (cut,) = cuts(module, "native", HERE)
+    record = evolve(cut, target=least).record(cut.candidates()["packed-root"])
+    told = f"function '{cut.name}' is TIR, no native kernel: kernels are exported for"
     with pytest.warns(UserWarning, match=told):
-        compiled = program.build({task.name: record}, least, 2)
+        made = applied(module, [record], least, tmp_path)
+    assert made[cut.name].attrs["tirx.is_scheduled"] and SHAPE not in constants(made)
     x = weights(24, 24, seed=5)
-    np.testing.assert_allclose(compiled(x)[0], layers_of(x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(run(made, x)[0], layers_of(x), rtol=1e-4, atol=1e-4)
 
 
-def test_functions_that_are_used_otherwise_keep_their_place() -> None:
-    program = program_of(two_layers())
-    (task,) = program.tasks
-    assert task.name in only_called(program.module)
-    ((_, call), *_) = tensor_calls(program.module)
-    builder = relax.BlockBuilder(program.module)
-    x = relax.Var("x", relax.TensorType((24, 24), "float32"))
+def test_functions_that_are_used_otherwise_keep_their_place(tmp_path: Path) -> None:
+    module = fused(two_layers())
+    ((name, call), *_) = tensor_calls(module)
+    assert name in only_called(module)
+    builder = relax.BlockBuilder(module)
+    x = relax.Var("x", relax.TensorType(*SHAPE))
     with builder.function("other", [x]):
         in_place = relax.op.call_tir_inplace(
             call.args[0], [x, call.args[1].fields[1]], [0], list(call.ty_args)
         )
         builder.emit_func_output(builder.emit(in_place))
-    assert task.name not in only_called(builder.get())
+    used = builder.get()
+    assert name not in only_called(used)
+    (cut,) = cuts(used, "native", HERE)
+    made = applied(used, [cut.record(cut.candidates()["direct"])], HERE, tmp_path)
+    assert made[name].attrs["tirx.is_scheduled"]
+    assert operators(made) == ["call_tir"] * 2

@@ -1,37 +1,38 @@
-"""Running sums in networks."""
+"""Running sums in the pipeline of Relax."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from autotune_tvm.backend import TVMBackend
-from autotune_tvm.networks.executable import RelaxNetwork
-from autotune_tvm.networks.frontend import RelaxFrontend
-from relax_networks import network, op, weights
+from autotune_tvm.networks.apply_records import autotune_pipeline
+from autotune_tvm.networks.pipeline import with_passes
+from relax_networks import network, op, run, weights
+from relax_records import cuts, stored
 
-from autotune.networks import LoadOptions
-from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target
-from autotune.testing.programs import sample_candidates
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_network_runs_a_scan_as_it_was_tuned(axis: int, target: Target) -> None:
+@pytest.mark.parametrize("backend", ["native", "tvm"])
+def test_a_scan_runs_as_it_was_tuned(
+    axis: int, backend: str, target: Target, tmp_path: Path
+) -> None:
+    machine = target.with_cores(1)
     module = network(
         [((24, 32), "float32")],
         lambda emit, x: emit(op.nn.relu(emit(op.cumsum(emit(op.nn.relu(x)), axis)))),
     )
-    program = RelaxFrontend().load(module, None, LoadOptions(target, 1))
-    (task,) = (it for it in program.tasks if "cumsum" in it.name)
-    backend = TVMBackend()
-    imported = backend.import_program(task.program)
-    candidate = sample_candidates(backend, imported.workload, target)[0]
-    key = MeasureKey(target.fingerprint, "tvm", "1", "1", 1, "warm-3")
-    outcome, json = Outcome("ok", 1e-3, (1e-3,)), target.to_json()
-    text = imported.program
-    record = Record("run", 0, candidate, key, json, "sketch-1", outcome, 0.0, program=text)
-    compiled = program.build({task.name: record}, target, 1)
-    assert isinstance(compiled, RelaxNetwork)
+    cut = cuts(with_passes(module, machine), backend, machine)
+    (scan,) = (it for it in cut if "scan" in it.name)
+    path = stored(tmp_path / "records.db", [scan.record()])
+    piped = autotune_pipeline(path, machine)(module)
+    names = {str(variable.name_hint) for variable in piped.get_global_vars()}
+    if backend == "native":
+        assert scan.name not in names
+    else:
+        assert piped[scan.name].attrs["tirx.is_scheduled"]
     x = weights(24, 32)
     wanted = np.maximum(np.cumsum(np.maximum(x, 0), axis), 0)
-    np.testing.assert_allclose(compiled(x)[0], wanted, rtol=1e-5)
+    np.testing.assert_allclose(run(piped, x)[0], wanted, rtol=1e-5)

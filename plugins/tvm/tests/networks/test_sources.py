@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from attrs import evolve
 from autotune_tvm.networks.frontend import RelaxFrontend
 from autotune_tvm.networks.sources import read_source
-from autotune_tvm.networks.sources.parsing import parse_pt2
 from autotune_tvm.networks.sources.script_file import check_script
 from relax_networks import network, op, run, small_network, weights
 from tvm import relax
@@ -159,11 +157,3 @@ def test_example_inputs_are_those_of_the_network() -> None:
         read_source(small_network(), [np.zeros((1, 3, 12, 12))])
     with pytest.raises(InvalidValueError, match="0 example inputs; network takes x0"):
         read_source(small_network(), [])
-
-
-def test_without_torch_its_files_say_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InvalidValueError, match=r"'.*small.pt2' is read with torch, which is not"):
-        parse_pt2(tmp_path / "small.pt2")

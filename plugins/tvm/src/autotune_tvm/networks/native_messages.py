@@ -8,19 +8,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["ALWAYS_SAID", "without_messages"]
+__all__ = ["without_messages"]
 
-ALWAYS_SAID = (
-    # One line for every constant of a network that is saved.
-    b"Warning: Scope Sav",
+_ALWAYS_SAID = (
     # Of every lookup in a table by indices of the graph.
     b"Warning: Fast mode segfaults when there are out-of-bounds indices",
 )
-"""Parts of lines that say nothing about a network; TVM has no setting for them."""
+# Parts of lines that say nothing about a network; TVM has no setting for them.
 
 
 @contextmanager
-def without_messages(parts: tuple[bytes, ...] = ALWAYS_SAID) -> Iterator[None]:
+def without_messages(parts: tuple[bytes, ...] = _ALWAYS_SAID) -> Iterator[None]:
     """Leave lines out of what is written to the process's standard error inside.
 
     The others are written at the end.

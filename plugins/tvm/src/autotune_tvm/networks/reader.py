@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -193,6 +194,14 @@ def _argsort(call: Any, tensors: list[Value]) -> Sequence[Value]:
     return [ops.cast(order, str(call.attrs.dtype))]
 
 
+def _scan(combiner: str, call: Any, tensors: list[Value]) -> Sequence[Value]:
+    x = ops.cast(tensors[0], dtype_of(call))
+    if call.attrs.axis is None:
+        x = ops.reshape(x, [x.size])
+    axis = 0 if call.attrs.axis is None else _integer(call, "axis")
+    return [ops.scan(combiner, x, axis, exclusive=bool(call.attrs.exclusive))]
+
+
 _COMBINERS = {"update": "", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
@@ -210,6 +219,8 @@ def _scatter_nd(call: Any, tensors: list[Value]) -> Sequence[Value]:
 _OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten"), _view),
+        "cumsum": partial(_scan, "add"),
+        "cumprod": partial(_scan, "mul"),
         "topk": _top_k,
         "sort": _sort,
         "argsort": _argsort,
@@ -217,4 +228,4 @@ _OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "scatter_nd": _scatter_nd,
     }
 )
-"""Operators that TVM does not write as functions."""
+"""Operators that TVM does not write as functions, or only for some targets."""

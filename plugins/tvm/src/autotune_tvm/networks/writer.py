@@ -33,6 +33,7 @@ def write_graph(graph: Graph, returned: Any) -> IRModule:
     Raises:
         UnsupportedWorkload: Relax has no such operator; names it.
     """
+    _check(graph)
     builder = relax.BlockBuilder()
     known: dict[object, Any] = {}
     functions: dict[str, Any] = {}
@@ -59,6 +60,18 @@ def write_graph(graph: Graph, returned: Any) -> IRModule:
             result = builder.emit_output(_result(returned, outputs))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def _check(graph: Graph) -> None:
+    for node in graph.nodes:
+        operation = node.operation
+        kind = operation.kind if isinstance(operation, HostOperator) else "loop"
+        if not isinstance(operation, Workload) and kind not in _OPERATORS:
+            listed = ", ".join(_OPERATORS)
+            raise UnsupportedWorkload(
+                f"Relax has no operator {kind!r} ({node.label}); those of the host that it has "
+                f"are {listed}"
+            )
 
 
 def _result(kind: Any, outputs: Iterator[Any]) -> Any:
@@ -90,10 +103,8 @@ def _call(builder: Any, functions: dict[str, Any], node: Node, operands: list[An
             functions[operation.spelling] = builder.add_func(function, name)
         types = [relax.TensorType(shape, dtype) for shape, dtype in node.results]
         return relax.call_tir(functions[operation.spelling], relax.Tuple(operands), types)
-    kind = operation.kind if isinstance(operation, HostOperator) else "loop"
-    if not isinstance(operation, HostOperator) or kind not in _OPERATORS:
-        raise UnsupportedWorkload(f"Relax has no operator {kind!r} ({node.label})")
-    return _OPERATORS[kind](operands, operation.attributes, node)
+    assert isinstance(operation, HostOperator)  # loops were refused
+    return _OPERATORS[operation.kind](operands, operation.attributes, node)
 
 
 def _sort(operands: list[Any], attributes: Mapping[str, Any], node: Node) -> Any:
