@@ -1,11 +1,11 @@
 """An interpreter of symbolic loop nests in numpy: the semantics of steps, without a compiler.
 
 Statements run in program order under concrete loops. Buffers of the schedule are kept in the
-coordinates of the tensor they hold a part of, and forgotten whenever their allocation is
-entered again: a statement that reads what was not produced for it computes with NaN (or the
-smallest integer, or true), and the result is wrong. So it is where more is written to a buffer
-than it has room for: other memory would be overwritten. The threads of a block run in step; what one
-of them keeps in a buffer of its own the others do not know. Floating-point numbers are kept in
+coordinates of the tensor they hold a part of, and forgotten whenever their allocation is entered
+again: a statement that reads what was not produced for it computes with NaN (or the smallest
+integer, or true), and the result is wrong. So it is where more is written to a buffer than it
+has room for: other memory would be overwritten. The threads of a block run in step; what one of
+them keeps in a buffer of its own the others do not know. Floating-point numbers are kept in
 double precision, as the reference keeps them. Meant for small workloads.
 """
 
