@@ -22,11 +22,30 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
+from autotune.networks import graph as ops
+from autotune.networks.passes.fuse import fuse
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
-from autotune.targets import Target
+from autotune.targets import Target, preset
 
-__all__ = ["BUILDERS", "TARGETS", "drawn", "examples"]
+__all__ = ["BUILDERS", "TARGETS", "channels_first", "drawn", "examples"]
+
+
+def channels_first(channels: int, image: int, taps: int, stride: int, pad: int) -> Workload:
+    """A convolution of each channel with its bias, as networks have it before their layout.
+
+    Of a window that moves by more than one, the last columns of a padded image may be read by
+    nothing; the window may be larger than the image.
+    """
+    weights = np.ones((channels, 1, taps, taps), np.float32)
+    window = ops.Window.of([taps] * 2, [stride] * 2, [pad] * 2)
+    x = ops.input_value("x", (1, channels, image, image), "float32")
+    bias = ops.input_value("bias", (channels, 1, 1), "float32")
+    y = ops.convolution(x, ops.constant(weights), window, channels)
+    graph = ops.Graph((x, bias), {"y": ops.binary("add", y, bias)})
+    (workload,) = fuse(graph, preset("haswell-2core"))[0].workloads
+    return workload
+
 
 # Lengths that vectors and tiles divide, and others: prime, odd, 1, tall and flat.
 SHORT = st.sampled_from((1, 2, 3, 5, 7, 8, 12, 13, 16))
@@ -54,6 +73,14 @@ BUILDERS: dict[str, st.SearchStrategy[Workload]] = {
     ),
     "conv3d": st.builds(conv3d, d=IMAGE, h=IMAGE, w=IMAGE, ci=SHORT, co=SHORT, pad=FLAG),
     "depthwise": st.builds(depthwise_conv2d, h=IMAGE, w=IMAGE, c=LONG, pad=FLAG),
+    "channels_first": st.builds(
+        channels_first,
+        channels=SHORT,
+        image=IMAGE,
+        taps=st.integers(1, 3),
+        stride=st.integers(1, 3),
+        pad=FLAG,
+    ),
     "softmax": st.builds(softmax, m=SHORT, n=LONG, dtype=FLOATS),
     "elementwise": st.builds(elementwise, m=SHORT, n=LONG, dtype=FLOATS),
     "cumsum": st.builds(cumsum, m=SHORT, n=LONG),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.ir.expressions import IntExpr, const, maximum
-from autotune.ir.workloads import Workload
+from autotune.ir.expressions import IntExpr, const, maximum, product
+from autotune.ir.workloads import Axis, Workload
 from autotune.nest.loop_nest import Loop, clipped_hull, is_axis
 from autotune.nest.stage_schedule import StageSchedule
 
@@ -36,7 +36,10 @@ def needed_region(
     fused: StageSchedule,
     path: tuple[Loop, ...],
 ) -> dict[str, IntExpr]:
-    """Region of the fused producer that everything inside the loop reads, by axis."""
+    """Region of the fused producer that is computed inside the loop, by axis.
+
+    It is what everything there reads, and whole tiles.
+    """
     needed = {axis.name: const(1) for axis in fused.stage.spatial_axes}
     for user in workload.consumers(fused.stage.name):
         schedule = schedules[user.name]
@@ -53,4 +56,21 @@ def needed_region(
             for axis, form in zip(fused.stage.spatial_axes, forms, strict=True):
                 extent = clipped_hull(form, reach, const(axis.extent))
                 needed[axis.name] = maximum(needed[axis.name], extent)
-    return needed
+    return {
+        axis.name: _in_whole_tiles(fused, axis, needed[axis.name])
+        for axis in fused.stage.spatial_axes
+    }
+
+
+def _in_whole_tiles(fused: StageSchedule, axis: Axis, needed: IntExpr) -> IntExpr:
+    """The part of an axis that is computed, where ``needed`` is read.
+
+    The tiles of an axis may be of all of it where windows that move by more than one end before
+    its end. Covered axes have guards, which leave out what is not needed.
+    """
+    parts = [part for loop in fused.ordered_loops for part in loop.parts]
+    levels = [extent for name, extent in parts if name == axis.name]
+    if len(levels) == 1 or axis.name in fused.covered or needed.value == axis.extent:
+        return needed
+    tiled = product(levels)
+    return needed if tiled == needed else maximum(needed, tiled)

@@ -1,10 +1,11 @@
 """An interpreter of symbolic loop nests in numpy: the semantics of steps, without a compiler.
 
 Statements run in program order under concrete loops. Buffers of the schedule are kept in the
-coordinates of the tensor they hold a part of, and forgotten whenever their allocation is
-entered again: a statement that reads what was not produced for it computes with NaN (or the
-smallest integer, or true), and the result is wrong. The threads of a block run in step; what one
-of them keeps in a buffer of its own the others do not know. Floating-point numbers are kept in
+coordinates of the tensor they hold a part of, and forgotten whenever their allocation is entered
+again: a statement that reads what was not produced for it computes with NaN (or the smallest
+integer, or true), and the result is wrong. So it is where more is written to a buffer than it
+has room for: other memory would be overwritten. The threads of a block run in step; what one of
+them keeps in a buffer of its own the others do not know. Floating-point numbers are kept in
 double precision, as the reference keeps them. Meant for small workloads.
 """
 
@@ -22,7 +23,7 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.reference import evaluate_body
 from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
-from autotune.nest.loop_nest import Access, LoopBound, copy_axis
+from autotune.nest.loop_nest import Access, Buffer, LoopBound, copy_axis
 from autotune.nest.pipelining import kept_buffers
 from autotune.sketches import Candidate
 
@@ -75,6 +76,12 @@ def _scan(stage: Stage, target: Array, where: tuple[Array, ...], values: Array) 
         target[tuple(point)] = combine(start, value)
 
 
+def _is_indexed_by_axes(buffer: Buffer, rank: int) -> bool:
+    """Whether a buffer holds one part of a tensor of some rank, laid out as the tensor is."""
+    is_plain = buffer.block_dim is None and buffer.group_dim is None and not buffer.dims
+    return is_plain and buffer.scope != "local" and 0 < rank == len(buffer.extents)
+
+
 @define(eq=False)
 class _Interpreter:
     workload: Workload
@@ -83,12 +90,18 @@ class _Interpreter:
     arrays: dict[str, Array] = field(factory=dict)
     padded: dict[str, tuple[int, ...]] = field(factory=dict)
     owners: dict[str, NDArray[np.int64]] = field(factory=dict)
+    rooms: dict[str, tuple[int, ...]] = field(factory=dict)
+    written: dict[str, tuple[Array, Array]] = field(factory=dict)
     kept: dict[str, str] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         for buffer in self.nest.buffers:
             tensor = self.workload.tensors[buffer.name.split(".", maxsplit=1)[0]]
             self.padded[buffer.name] = self._coordinates(buffer.name, tensor.shape)
+            if _is_indexed_by_axes(buffer, len(tensor.shape)):
+                self.rooms[buffer.name] = tuple(
+                    int(evaluate(extent, self.config)) for extent in buffer.extents
+                )
             if buffer.scope == "local":
                 self.owners[buffer.name] = np.empty(self.padded[buffer.name], dtype=np.int64)
             self._forget(buffer.name)
@@ -117,6 +130,7 @@ class _Interpreter:
         element = self.workload.tensors[name.split(".", maxsplit=1)[0]].element
         dtype = np.dtype(np.float64) if element.is_float else element.dtype
         self.arrays[name] = np.full(self.padded[name], _unknown(dtype), dtype=dtype)
+        self.written.pop(name, None)
         if name in self.owners:
             self.owners[name].fill(_NOBODY)
 
@@ -225,6 +239,7 @@ class _Interpreter:
         if statement.role == "init":
             target[where] = stage.identity()
             self._own(write.buffer, where, me[inside])
+            self._keep_to_room(write.buffer, where)
             return
         value = np.broadcast_to(self._value(statement, axes), shape)[inside]
         value = self._known(statement, axes, me, value, inside)
@@ -235,6 +250,19 @@ class _Interpreter:
             _COMBINE[stage.combiner].at(target, where, value.astype(target.dtype))
         else:
             target[where] = value.astype(target.dtype)
+        self._keep_to_room(write.buffer, where)
+
+    def _keep_to_room(self, name: str, where: tuple[Array, ...]) -> None:
+        """Lose all of a buffer that holds more than there is room for."""
+        if name not in self.rooms or not all(map(np.size, where)) or name in self.kept:
+            return
+        low, high = (np.array([end(it) for it in where], np.int64) for end in (np.min, np.max))
+        if name in self.written:
+            before = self.written[name]
+            low, high = np.minimum(low, before[0]), np.maximum(high, before[1])
+        self.written[name] = low, high
+        if np.any(high - low >= self.rooms[name]):
+            self.arrays[name].fill(_unknown(self.arrays[name].dtype))
 
     def _runs(
         self, statement: Statement, place: int, bound: LoopBound, loops: Mapping[str, Any]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from made_workloads import root_mean_square
+from printed_workloads import channels_first
 from rule_sketches import (
     COLUMNS,
     LIMITS,
@@ -23,7 +27,16 @@ from rule_sketches import (
 )
 
 from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention, softmax
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    attention,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
 from autotune.sketches import (
     Accumulate,
     FuseProducer,
@@ -37,6 +50,7 @@ from autotune.sketches import (
     Vectorize,
 )
 from autotune.spaces import SketchSpace
+from autotune.testing.nest_interpreter import run_candidate
 
 
 def fused_producers(sketch: Sketch) -> set[str]:
@@ -232,3 +246,21 @@ def test_the_next_row_is_asked_for_where_a_core_cannot_hold_them_all(
     (sketch,) = (it for it in sketches(spread(rows)) if it.name == "row-fusion")
     prefetches = [step for step in sketch.steps if isinstance(step, Prefetch)]
     assert [it.operand for it in prefetches] == ["X"] * asks
+
+
+@settings(max_examples=10)
+@given(channels=st.integers(1, 8), image=st.integers(1, 3), seed=st.integers(0, 2**16))
+def test_tiles_of_a_row_whose_end_no_window_reads_have_room(
+    channels: int, image: int, seed: int
+) -> None:
+    """Vectors are of whole rows also where the only window ends before they do."""
+    workload = channels_first(channels, image, taps=3, stride=3, pad=1)
+    rng = np.random.default_rng(seed)
+    inputs = random_inputs(workload, rng)
+    (expected,) = reference_outputs(workload, inputs).values()
+    space = SketchSpace(workload, TARGET, LIMITS)
+    candidates = space.sample(len(space.sketches()), rng)
+    assert any(fused_producers(it.sketch) for it in candidates)
+    for candidate in candidates:
+        found = run_candidate(candidate, inputs)[workload.outputs[0]]
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-5, err_msg=candidate.sketch.name)
