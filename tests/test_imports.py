@@ -48,6 +48,7 @@ ASKED_FOR = (
     ("networks/bench/torch_device.py", "torch"),
     ("networks/library/torch_operator.py", "torch"),
     ("networks/bench/torch_runtimes.py", "torch"),
+    ("networks/torch_backend.py", "torch"),
     *(
         (f"networks/readers/torch/{module}.py", "torch")
         for module in (
