@@ -20,6 +20,7 @@ from autotune.models.features import FEATURE_NAMES, STATEMENT_FEATURES
 from autotune.models.host import HostLimits
 from autotune.nest import nest_tape
 from autotune.nest.tape import OPERATIONS, build_tape
+from autotune.networks.passes.pipeline import graph_passes
 from autotune.plugins import Context
 from autotune.plugins.spec import KINDS
 from autotune.sketches import STEP_VARIANTS
@@ -70,6 +71,10 @@ def names(cell: str) -> list[str]:
 def first_names(page: str, head: str) -> list[str]:
     """Code in the first cell of each row."""
     return [name for row in rows(page, head) for name in names(row[0])]
+
+
+def test_passes_of_networks_are_in_their_order() -> None:
+    assert first_names("networks.md", "pass") == list(graph_passes())
 
 
 def test_steps() -> None:
