@@ -19,9 +19,9 @@ from autotune.tuning.options import TuneOptions
     [
         (1e9, {}, True),
         (5e9, {}, False),
-        (1e9, {"time": 54.0}, True),
-        (1e9, {"time": 51.0}, False),
-        (1e9, {"time": 54.0, "session_time": 51.0}, False),
+        (1e9, {"time": 58.0}, True),
+        (1e9, {"time": 57.0}, False),
+        (1e9, {"time": 58.0, "session_time": 57.0}, False),
     ],
 )
 def test_the_check_takes_little_of_the_time(

@@ -29,8 +29,8 @@ _MOST_FLOP = 4e9
 """Networks of more are not run before they are tuned: without a schedule that takes too long."""
 _MOST_SHARE = 0.02
 """Nor are those of which the check takes a larger part of the time, which it is there to save."""
-_SECONDS_PER_PROGRAM = 0.05
-"""How long a program without a schedule takes to compile."""
+_SECONDS_PER_PROGRAM = 0.15
+"""How long a program without a record takes to be drafted, printed and compiled."""
 _SECONDS_PER_TRIAL = 1.0
 """About what the first candidate of a program takes, and to build and time it again at the end."""
 _BUILT_BYTES_PER_SECOND = 1e8

@@ -76,7 +76,7 @@ class IntExpr:
         return frozenset().union(*(arg.variables for arg in self.args))
 
     def __add__(self, other: IntLike) -> IntExpr:
-        if other == 0:
+        if not isinstance(other, IntExpr) and other == 0:
             return self
         return _pair(self, _wrap(other), 1)
 
@@ -92,7 +92,7 @@ class IntExpr:
         return _pair(_wrap(other), self, -1)
 
     def __mul__(self, other: IntLike) -> IntExpr:
-        if other is _ONE or other == 1:
+        if other is _ONE or (not isinstance(other, IntExpr) and other == 1):
             return self
         return _product(self, _wrap(other))
 
