@@ -89,14 +89,21 @@ def recorded_trials(folder: Path) -> int:
 
 def prepare(folder: Path, source: Any, machine: Any) -> None:
     """Write the network's module."""
+    from autotune.networks.graph import Graph
     from autotune.networks.loading import load_network
 
     program: Any = load_network(source, machine, machine.cores)
+    # A device's checks of indices are further outputs.
+    outputs = {it.name: program.graph.outputs[it.name] for it in program.outputs}
     import tvm
+    from autotune_tvm.networks.writer import write_graph
+    from tvm import relax
 
+    kinds = [relax.TensorType(it.shape, it.dtype) for it in outputs.values()]
+    module = write_graph(Graph(program.graph.inputs, outputs), relax.TupleType(kinds))
     folder.mkdir(exist_ok=True)
     fresh = folder / f"{MODULE}.new"
-    fresh.write_text(tvm.ir.save_json(program.module))
+    fresh.write_text(tvm.ir.save_json(module))
     fresh.replace(folder / MODULE)
 
 
@@ -134,34 +141,57 @@ def build(folder: Path, machine: Any) -> dict[str, int]:
     """Compile the network; returns how many functions there are, and how many are tuned."""
     fast_stack()
     from autotune_tvm.networks.apply import apply_functions, default_function
-    from autotune_tvm.networks.extraction import extract_tasks
-    from autotune_tvm.networks.program import build_module
-    from tvm.relax.transform import MetaScheduleApplyDatabase
+    from autotune_tvm.networks.apply_records import unscheduled
+    from tvm import relax
 
-    module = read_module(folder)
-    names = [task.name for task in extract_tasks(module)]
+    plain = read_module(folder)
+    names = list(unscheduled(plain))
     with described_target(machine):
-        module = MetaScheduleApplyDatabase(str(folder / RECORDS))(module)
+        module = relax.transform.MetaScheduleApplyDatabase(str(folder / RECORDS))(plain)
     untuned = [name for name in names if not is_scheduled(module[name])]
     defaults = {name: default_function(module[name], machine, machine.cores) for name in untuned}
     scheduled = apply_functions(module, defaults)
     if machine.kind == "cuda":
-        archive(scheduled, machine).save(folder / ARCHIVE)
+        archive(plain, scheduled, machine).save(folder / ARCHIVE)
     else:
-        built = build_module(scheduled, machine, machine.cores)
+        built = relax.build(scheduled, described_target(machine))
         built.export_library(str(folder / LIBRARY))
     return {"functions": len(names), "tuned": len(names) - len(untuned)}
 
 
-def archive(module: Any, machine: Any) -> Any:
-    """A network for a device whose functions are scheduled."""
-    from autotune_tvm.networks.device_plan import device_plan
-    from autotune_tvm.networks.sources.source import input_tensors, output_tensors
+def archive(plain: Any, scheduled: Any, machine: Any) -> Any:
+    """A network for a device, with the functions of the second module for those of the first."""
+    from autotune_tvm.networks.reader import read_graph
+    from autotune_tvm.networks.sources.source import output_tensors
 
     from autotune.networks.cuda_file import cuda_network
+    from autotune.networks.cuda_plan import ALIGNMENT
+    from autotune.networks.plan.planning import plan_graph
 
-    inputs, outputs = input_tensors(module), output_tensors(module)
-    return cuda_network(device_plan(module, inputs, outputs, machine), machine)
+    graph = read_graph(plain, [it.name for it in output_tensors(plain)])
+    programs = {
+        it.spelling: device_program(plain[it.name], scheduled[it.name], machine)
+        for it in graph.workloads
+    }
+    names = {it.spelling: it.name for it in graph.workloads}
+    return cuda_network(plan_graph(graph, programs, names, {}, ALIGNMENT), machine)
+
+
+def device_program(plain: Any, scheduled: Any, machine: Any) -> Any:
+    """A function as a schedule makes it, compiled for a device."""
+    from autotune_tvm.backend import TVMBackend
+    from autotune_tvm.cuda_code import lower_kernels
+    from autotune_tvm.importer import argument_names, callable_module, import_module
+    from tvm.ir import IRModule
+
+    from autotune.backends import BuildRequest, LoweredProgram
+    from autotune.networks.cuda_plan import DeviceProgram
+
+    workload, imported = import_module(plain)
+    kernels = lower_kernels(callable_module(IRModule({"main": scheduled})), machine)
+    request = BuildRequest(workload, None, None, machine, 1)
+    made: Any = TVMBackend().compile(LoweredProgram(request, kernels, ""))
+    return DeviceProgram(made.program, argument_names(imported))
 
 
 def timed(folder: Path, source: Any, machine: Any) -> dict[str, float]:

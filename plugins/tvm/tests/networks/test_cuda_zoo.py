@@ -6,12 +6,14 @@ import pytest
 from autotune_tvm.backend import TVMBackend
 from fake_cuda import FakeCuda
 
+from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload
 from autotune.networks import zoo
-from autotune.networks.cuda_network import CudaNetwork
 from autotune.networks.loading import load_network
 from autotune.networks.precision import in_precision
 from autotune.networks.running import check_network
 from autotune.networks.source import read_network
+from autotune.sketches import baseline_candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
@@ -38,15 +40,20 @@ SMALL: dict[str, dict[str, int]] = {
         for name in zoo.names()
     ],
 )
-def test_every_task_has_a_space_and_a_program(cuda: FakeCuda, name: str) -> None:
+def test_every_task_has_a_space_and_source(name: str) -> None:
     """Of schedules to search in, and the default one."""
     network = load_network(read_network(name, SMALL[name]), TARGET, 1)
-    limits = TVMBackend().limits(TARGET)
+    backend = TVMBackend()
+    limits = backend.limits(TARGET)
     for task in network.tasks:
-        space = SketchSpace(task.program, TARGET, limits)
+        workload = task.program
+        assert isinstance(workload, Workload)
+        space = SketchSpace(workload, TARGET, limits)
         assert space.sketches(), task.name
         assert space.count() > 0, task.name
-    assert isinstance(network.build({}, TARGET, 1), CudaNetwork)
+        default = baseline_candidate(workload, backend.default_schedule)
+        source = backend.cuda_source(BuildRequest(workload, None, default, TARGET, 1))
+        assert 'extern "C" __global__' in source
 
 
 @pytest.mark.long

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 import tvm
 from attrs import evolve
+from autotune_tvm.networks.apply_records import ApplyRecords
 from autotune_tvm.networks.graph import tensor_calls
 from autotune_tvm.networks.kernels import only_called
 from relax_networks import network, op, operators, run, two_layers, weights
-from relax_records import applied, constants, cuts, fused, with_sketch
+from relax_records import applied, constants, cuts, fused, stored, with_sketch
 from tvm import relax
 
+from autotune.sketches import UNTUNED
+from autotune.store.records import Baseline, Outcome
+from autotune.store.sqlite import open_database
 from autotune.targets import detect_cpu
 
 HERE = detect_cpu().with_cores(2)
@@ -43,12 +47,18 @@ def test_kernels_are_called_and_weights_packed_before(sketch: str, tmp_path: Pat
     np.testing.assert_allclose(run(module, x)[0], layers_of(x), rtol=1e-4, atol=1e-4)
 
 
-def test_the_untuned_program_of_the_backend_changes_nothing(tmp_path: Path) -> None:
+def test_where_the_untuned_program_is_faster_nothing_changes(tmp_path: Path) -> None:
     module = fused(two_layers())
     (cut,) = cuts(module, "native", HERE)
-    record = evolve(cut.record(cut.candidates()["direct"]), baseline="naive loop nest")
-    assert record.scheduled is None
-    assert operators(applied(module, [record], HERE, tmp_path)) == ["call_tir"] * 2
+    record = cut.record(cut.candidates()["direct"])
+    faster = Outcome("ok", 1e-6, (1e-6,))
+    baseline = Baseline.of(evolve(record, baseline=UNTUNED, outcome=faster))
+    path = stored(tmp_path / "records.db", [record])
+    with open_database(path) as database:
+        database.append_baseline(baseline)
+    made = ApplyRecords(path, target=HERE)(module)
+    assert operators(made) == ["call_tir"] * 2
+    assert "tirx.is_scheduled" not in (made[cut.name].attrs or {})
 
 
 def test_kernels_take_the_shapes_and_the_order_of_functions(tmp_path: Path) -> None:
