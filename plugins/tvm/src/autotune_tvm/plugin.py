@@ -51,6 +51,6 @@ def autotune_parts() -> list[PluginSpec]:
             "frontend",
             "relax",
             "autotune_tvm.networks.frontend:RelaxFrontend",
-            "models of torch and Relax, through Relax and its virtual machine",
+            "modules of Relax, which become graphs of workloads",
         ),
     ]
