@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotune.networks import NetworkTensor
@@ -44,6 +44,7 @@ def test_floats_are_held_to_tf32_where_the_target_allows_it() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-3, 3), st.floats(-12, 3)), min_size=1, max_size=8))
+@example([(0.0, -1.0), (0.0, 0.0)])
 def test_what_is_reported_is_the_element_that_is_worst_beside_its_bound(
     drawn: list[tuple[float, float]],
 ) -> None:

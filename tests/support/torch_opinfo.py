@@ -4,12 +4,16 @@ A sample is excluded by rule, refused with the operator and the reason, passed, 
 of any other kind is a crash. What torch computes is right; of halves also what it computes of the
 same numbers in double precision.
 
-    python tests/support/torch_opinfo.py [--only TEXT] [--all] [--step N] [--quiet]
+    python -m tests.support.torch_opinfo [--only TEXT] [--all] [--most N] [--quiet] [--json FILE]
+
+It is for a process of its own: what torch tests itself with forbids, when it is imported, that its
+flags are set.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 import traceback
@@ -17,6 +21,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -333,6 +338,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--all", action="store_true", help="all operators, not those of the core")
     parser.add_argument("--most", type=int, default=1000, help="samples of an operator and type")
     parser.add_argument("--quiet", action="store_true", help="counts only")
+    parser.add_argument("--json", type=Path, help="where counts, and the rules, are written")
     asked = parser.parse_args(arguments)
     start = time.perf_counter()
     verdicts: Counter[str] = Counter()
@@ -352,6 +358,9 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{total} samples: " + ", ".join(f"{n} {kind}" for kind, n in verdicts.most_common()))
     print("refused: " + ", ".join(f"{name} {n}" for name, n in refused.most_common()))
     print(f"{verdicts['passed'] / max(1, total):.1%} in {time.perf_counter() - start:.0f} s")
+    if asked.json is not None:
+        rules = {it.name: excluded(it) for it in op_db}
+        asked.json.write_text(json.dumps({"verdicts": verdicts, "rules": rules}))
     return int(bool(verdicts["wrong"] or verdicts["crashed"]))
 
 

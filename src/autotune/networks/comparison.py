@@ -115,6 +115,7 @@ def _difference(
     # Where nothing may be off, whatever is off is infinitely too much.
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(error == 0, 0.0, error / bound)
-    place = np.unravel_index(int(np.argmax(share)), error.shape)
+    worst = np.where(share == share.max(), error, -1.0)
+    place = np.unravel_index(int(np.argmax(worst)), error.shape)
     wrong = int((error > bound).sum())
     return Difference(tensor.name, float(error[place]), float(bound[place]), scale, wrong)
