@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from attrs import evolve
 from fake_cuda import FakeCuda
 from fake_torch import FakeTorch
-from onnx import helper
-from onnx_models import model_of
 
-import autotune
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.measure import MeasureProtocol
 from autotune.measure.devices.shared import shared_device
 from autotune.networks import FixedInputs, LoadOptions
 from autotune.networks.cuda_file import open_cuda_network
@@ -172,31 +167,3 @@ def test_graphs_become_real_machine_code() -> None:
         assert isinstance(network, CudaNetwork)
         for each in network.plan.programs.values():
             assert each.program.cubin.startswith(b"\x7fELF")
-
-
-@pytest.mark.slow
-def test_a_model_of_onnx_is_tuned_and_saved(cuda: FakeCuda, tmp_path: Path) -> None:
-    """By the core's own frontend, with records of the backend that serves the device."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("Gather", ["h", "ids"], ["rows"]),
-        helper.make_node("Softmax", ["rows"], ["y"]),
-    ]
-    inputs = {"x": ("float32", (4, 8)), "ids": ("int64", (3,))}
-    model = model_of(nodes, inputs, {"y": ("float32", (3, 8))}, {"w": WEIGHT})
-    path = tmp_path / "model.onnx"
-    onnx.save(model, path)
-    deadlines = {"task": 100.0, "build": 60.0, "verify": 60.0, "run": 90.0}
-    protocol = MeasureProtocol(deadlines=deadlines, min_sample_seconds=1e-4)
-    options = {"target": "cuda", "database": str(tmp_path / "records.db")}
-    result = autotune.tune_model(path, trials=6, round_size=2, protocol=protocol, **options)
-    assert result.trials == 6
-    assert result.network.backend == "tvm"
-    x, ids = RNG.standard_normal((4, 8)).astype(np.float32), np.array([3, 0, -1])
-    network = autotune.build_model(path, **options)
-    (found,) = network(x, ids)
-    hidden = np.exp(x @ WEIGHT)[ids]
-    np.testing.assert_allclose(found, hidden / hidden.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
-    network.save(tmp_path / "network.cuda")
-    (again,) = open_cuda_network(tmp_path / "network.cuda")(x, ids)
-    np.testing.assert_array_equal(again, found)
