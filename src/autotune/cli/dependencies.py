@@ -1,4 +1,4 @@
-"""What installed distributions depend on, by their own metadata."""
+"""Requirements of installed distributions, by their own metadata."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OLDER_PYTHON = re.compile(r"python_version\s*<\s*[\"'](\d+)\.(\d+)[\"']")
 
 
 def asked_packages(distribution: str) -> list[Asked]:
-    """What a distribution asks for on this version of Python, also for its extras.
+    """Packages that a distribution asks for on this version of Python, also for its extras.
 
     Nothing where it is not installed.
     """

@@ -189,7 +189,7 @@ def _disk() -> Iterator[Finding]:
 
 
 def _peak(target: Target | None) -> Iterator[Finding]:
-    """What latencies are held to; see ``autotune.measure.plausibility``."""
+    """Peak rates that latencies are held to; see ``autotune.measure.plausibility``."""
     if target is not None:
         flops, bandwidth = measure_core_rates(target.cores)
         text = (

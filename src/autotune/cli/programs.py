@@ -88,7 +88,7 @@ def imported_workload(
     dtype: str | None,
     function: str | None,
 ) -> Workload:
-    """What an importer that is named reads in a program.
+    """Workload that a named importer reads in a program.
 
     Raises:
         InvalidValueError: no program is given, or its shape is.

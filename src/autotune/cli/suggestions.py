@@ -39,7 +39,7 @@ OTHER_TUNERS: Mapping[str, str] = MappingProxyType(
 
 
 def unknown_option(error: click.NoSuchOption) -> str:
-    """What is wrong, and what to write instead: by another tuner's option, or by its look."""
+    """Name the option to write instead: another tuner's, or one that looks alike."""
     known: list[str] = []
     if error.ctx is not None:
         for parameter in error.ctx.command.get_params(error.ctx):
@@ -66,6 +66,6 @@ def near_options(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _is_within(letters: str, word: str) -> bool:
-    """Whether letters are found in a word, in their order."""
+    """Return whether letters are found in a word, in their order."""
     rest = iter(word)
     return all(letter in rest for letter in letters)

@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def seconds(self) -> float | None:
-        """What it took; None where it failed."""
+        """Seconds of the run; None where it failed."""
         return self.outcome.latency
 
 
@@ -156,7 +156,7 @@ class AskTell:
 
     @property
     def count(self) -> int:
-        """How many configurations there are."""
+        """Number of configurations."""
         return self.space.count()
 
     @property

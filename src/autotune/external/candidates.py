@@ -102,7 +102,7 @@ class Runner:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the default configuration has to be run first, to know what is right."""
+        """True if the default configuration has to be run first, to know what is right."""
         return self._program.validation is not None and self.reference is None
 
     def trial(self, digest: str, config: Mapping[str, Value]) -> Trial:

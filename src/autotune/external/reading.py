@@ -55,7 +55,7 @@ def run_failure(body: Message, timeout: float) -> Outcome | None:
 
 
 def seconds_of(program: ExternalProgram, body: Message) -> float | Outcome:
-    """What a run counts as in seconds, or the outcome of one whose result is none.
+    """Seconds that a run counts as, or the outcome of a run whose result is none.
 
     Args:
         program: Says where the result is.

@@ -1,4 +1,4 @@
-"""What a search over parameters is made of: its space, its strategy and its cost model."""
+"""Parts of a search over parameters: its space, its strategy and its cost model."""
 
 from __future__ import annotations
 

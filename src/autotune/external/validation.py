@@ -1,4 +1,4 @@
-"""Whether a candidate has computed what the default configuration computes."""
+"""Tell whether a candidate has computed what the default configuration computes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 @frozen(eq=False)
 class Outputs:
-    """What a run has computed: arrays in order."""
+    """Arrays that a run has computed, in order."""
 
     arrays: tuple[Array, ...]
 
@@ -68,7 +68,7 @@ def _read(path: Path, validation: Validation) -> Array:
 
 
 def difference(found: Outputs, wanted: Outputs, validation: Validation) -> str:
-    """How outputs differ from those that are right by more than is allowed; "" where not."""
+    """Describe an output that is not right within the bounds; "" where all are."""
     if len(found.arrays) != len(wanted.arrays):
         return f"it has {len(found.arrays)} outputs and not {len(wanted.arrays)}"
     for number, (own, right) in enumerate(zip(found.arrays, wanted.arrays, strict=True)):

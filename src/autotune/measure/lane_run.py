@@ -19,7 +19,7 @@ _MOST_TOGETHER = 8
 
 
 class LaneRun:
-    """What is built and timed while outcomes of a task are collected from lanes.
+    """State of building and timing while outcomes of a task are collected from lanes.
 
     Programs travel by the hash of their content, so that none is bound to a machine before it is
     loaded there: a machine that is done takes the next program that is built, and none waits for

@@ -240,12 +240,12 @@ class LocalMeasurer(Measurer):
 
     @property
     def _uses_lanes(self) -> bool:
-        """Whether several machines time at the same time, now or before."""
+        """True if several machines time at the same time, now or before."""
         return self._started().lanes.is_used or len(self._workers.pool.lanes) > 1
 
     @property
     def _window(self) -> int:
-        """How many candidates are built or timed at the same time."""
+        """Number of candidates that are built or timed at the same time."""
         return _CHUNK_PER_WORKER * self._workers.count + _AHEAD_PER_LANE * self.lanes
 
     def _lead_lanes(self, collecting: Collecting) -> None:

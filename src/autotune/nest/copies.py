@@ -149,7 +149,7 @@ def fragment_loops(
 
 @frozen
 class CopyLayout:
-    """How a fetched region lies in shared memory; all as in :class:`~autotune.nest.Buffer`."""
+    """Layout of a fetched region in shared memory; all as in :class:`~autotune.nest.Buffer`."""
 
     shape: tuple[IntExpr, ...]
     dims: tuple[int, ...] | None = None
@@ -178,7 +178,7 @@ def laid_out(
 def corner_steps(
     forms: tuple[AffineForm, ...], inside: dict[str, IntExpr], path: tuple[Loop, ...]
 ) -> dict[str, dict[str, IntExpr]]:
-    """How far the corner of a copied region moves along each of the copy's own axes."""
+    """Distance that the corner of a copied region moves along each of the copy's own axes."""
     moved = {axis for loop in path for axis, _ in loop.parts}
     return {
         copy_axis(index): {
@@ -214,7 +214,7 @@ def falling_corners(forms: tuple[AffineForm, ...]) -> frozenset[tuple[str, str]]
 
 
 def stays_within(schedule: StageSchedule, form: AffineForm, bound: IntExpr) -> bool:
-    """Whether an index never passes its bound; bounds grow with padded axes."""
+    """Return whether an index never passes its bound; bounds grow with padded axes."""
     whole = hull(form, schedule.extents).value
     grown = any(axis in schedule.padded for axis in form.coefficients)
     return grown or (whole is not None and bound.value is not None and whole <= bound.value)

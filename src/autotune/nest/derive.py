@@ -217,13 +217,13 @@ class _Derivation:
         return known is not None and known.stage == stage
 
     def _stream(self, schedule: StageSchedule, step: Stream) -> None:
-        """What passes the caches moves the same elements in the same loops."""
+        """Mark what passes the caches: it moves the same elements in the same loops."""
         if step.stage not in self.workload.outputs:
             raise ValueError(f"{step.stage!r} is no output, and only outputs pass the caches")
         schedule.streams = step.choice
 
     def _prefetch(self, schedule: StageSchedule, step: Prefetch) -> None:
-        """What is asked for early is read once all the same."""
+        """Mark what is asked for early: it is read once all the same."""
         if step.at not in self.schedules[step.consumer].loops:
             raise ValueError(f"{step.consumer!r} has no loop {step.at!r}")
         if not any(tensor.name == step.operand for tensor in self.workload.inputs):

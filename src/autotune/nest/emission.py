@@ -124,7 +124,7 @@ class _Emission:
         return [name for name in schedule.order if schedule.loops[name] is loop]
 
     def _attached_at(self, schedule: StageSchedule, path: tuple[Loop, ...], loop: str) -> None:
-        """What runs before the rest of the stage inside ``loop``."""
+        """Statements that run before the rest of the stage inside ``loop``."""
         for stage in self.workload.stages:
             fused = self.schedules[stage.name]
             if fused.attached == (schedule.stage.name, loop) and not fused.fused_after:
@@ -365,7 +365,7 @@ class _Emission:
     def _copied(
         self, operand: str, own: tuple[AffineForm, ...]
     ) -> tuple[ScalarExpr, list[Access], dict[str, str]]:
-        """What a copy computes and reads, over its axes; an inlined operand on the way."""
+        """Body and reads of a copy, over its axes; an inlined operand on the way."""
         producer = self.schedules.get(operand)
         if producer is None or not producer.inlined:
             whole = tuple(const(extent) for extent in self.workload.tensors[operand].shape)

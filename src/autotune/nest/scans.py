@@ -1,4 +1,4 @@
-"""What steps may do with a stage that scans: its results come in their order, and all of them."""
+"""Steps allowed on a stage that scans: its results come in their order, and all of them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _loop_conflict(
 def _stride_conflict(
     nest: LoopNest, statement: Statement, intrinsic: Intrinsic, candidate: Candidate
 ) -> str | None:
-    """How an operand deviates from the declared layout."""
+    """Describe how an operand deviates from the declared layout."""
     for buffer, operand in _operands(nest, statement, intrinsic):
         strides = Walk(nest, statement, buffer, {}).strides[-len(intrinsic.axes) :]
         for axis, stride in zip(intrinsic.axes, strides, strict=True):

@@ -62,7 +62,7 @@ def _is_of_lanes(intrinsic: Intrinsic, digit: Digit) -> bool:
 
 
 def _thread_conflict(statement: Statement, lanes: list[Digit], candidate: Candidate) -> str | None:
-    """Whether the fastest threads are the lanes of the fragment of the result."""
+    """Return whether the fastest threads are the lanes of the fragment of the result."""
     threads = [loop for loop in statement.loops if loop.kind == "thread"]
     parts = threads[-1].parts[-len(lanes) :] if threads else ()
     found = [int(evaluate(extent, candidate.config)) for _, extent in parts]
@@ -71,7 +71,7 @@ def _thread_conflict(statement: Statement, lanes: list[Digit], candidate: Candid
 
 
 def _row_conflict(nest: LoopNest, statement: Statement, candidate: Candidate) -> str | None:
-    """Whether the factors are copies in shared memory whose rows an instruction can load."""
+    """Tell if the factors are copies in shared memory whose rows an instruction can load."""
     for access in _factors(statement):
         known = _shared_buffer(nest, access.buffer)
         if known is None:
@@ -88,7 +88,7 @@ def _row_conflict(nest: LoopNest, statement: Statement, candidate: Candidate) ->
 def _core_matrix_conflict(
     nest: LoopNest, statement: Statement, candidate: Candidate
 ) -> str | None:
-    """Whether the factors are copies in shared memory that consist of core matrices."""
+    """Return whether the factors are copies in shared memory that consist of core matrices."""
     reduced = {axis.name for axis in nest.workload.stage(statement.stage).reduce_axes}
     for access in _factors(statement):
         known = _shared_buffer(nest, access.buffer)

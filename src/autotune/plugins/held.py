@@ -122,7 +122,7 @@ def _method(call: str, name: str, hint: Any) -> Callable[..., Any]:
 
 
 def _items(held: Any, call: str, iterator: Iterator[Any], hint: Any) -> Iterator[Any]:
-    """What an iterator gives, of the type that the interface says."""
+    """Items that an iterator gives, of the type that the interface says."""
     over = object()
     while True:
         with held._calling(call):
@@ -133,7 +133,7 @@ def _items(held: Any, call: str, iterator: Iterator[Any], hint: Any) -> Iterator
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type, with what containers hold.
+    """Return whether a value is of an annotated type, with what containers hold.
 
     Integers and floats of numpy are numbers. What an annotation says of iterators, arrays and
     functions is not looked into.

@@ -32,7 +32,7 @@ class Importer(ABC):
 
 
 def import_program(importer: str, program: object) -> list[Workload]:
-    """What an importer reads in a program.
+    """Import what an importer reads in a program.
 
     Args:
         importer: Its name, or an import string.

@@ -83,7 +83,7 @@ class KeeperProcess:
         return int(self._field(b"worker") or self._process.pid)
 
     def finished(self, seconds: float = 0.0) -> bool:
-        """Whether worker and keeper are gone, or are so within ``seconds``."""
+        """Return whether worker and keeper are gone, or are so within ``seconds``."""
         end = time.monotonic() + seconds
         while not self._finished:
             if not ready(self._status, select.POLLIN, end - time.monotonic()):
@@ -133,7 +133,7 @@ class KeeperProcess:
         return "killed by its host"
 
     def _field(self, name: bytes) -> bytes | None:
-        """What a line of the status says; None if there is no such line yet."""
+        """Read a line of the status; None if there is no such line yet."""
         for line in self._text.splitlines(keepends=True):
             if line.startswith(name) and line.endswith(b"\n"):
                 return line[len(name) :].strip()
@@ -141,7 +141,7 @@ class KeeperProcess:
 
 
 def describe_exit(code: int) -> str:
-    """How a process ended, by its exit code (negative: the number of a signal)."""
+    """Describe the end of a process by its exit code (negative: the number of a signal)."""
     if code >= 0:
         return f"exited with status {code}"
     try:

@@ -116,7 +116,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return not self._closed and not self._keeper.finished()
 
     def fileno(self) -> int:
@@ -257,7 +257,7 @@ def _starting() -> Iterator[None]:
 
 
 def _is_known(message: Message) -> bool:
-    """Whether it is one of the kinds that :mod:`autotune.process.child` sends."""
+    """Return whether it is one of the kinds that :mod:`autotune.process.child` sends."""
     return (
         isinstance(message.get("phase"), str)
         or isinstance(message.get("done"), dict)

@@ -23,7 +23,7 @@ def calling(part: Strategy | TaskScheduler, method: str) -> Calling:
 
 
 def asked_of(strategy: Strategy, n: int) -> list[Candidate]:
-    """What a strategy proposes; none when it is exhausted.
+    """Ask a strategy for candidates; none when it is exhausted.
 
     Raises:
         PluginError: it fails, or returns something other than candidates.

@@ -163,7 +163,7 @@ class Search:
         return waiting[:size]
 
     def _asked_anew(self, task: int, size: int) -> list[Candidate]:
-        """What a strategy proposes, without seeds: it may ignore what it was told of these."""
+        """Ask a strategy without seeds: it may ignore what it was told of these."""
         seeds = self._seeds[task]
         for _ in range(len(seeds) + 1):
             asked = asked_of(self._strategies[task], size)

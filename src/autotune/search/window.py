@@ -36,7 +36,7 @@ class Window:
     arrived: deque[Observation] = field(factory=deque)
 
     def is_short(self, lanes: int) -> bool:
-        """Whether to ask for another round.
+        """Return whether to ask for another round.
 
         Args:
             lanes: How many machines time: until the next step, each has something to do.
@@ -56,7 +56,7 @@ class Window:
 
     @property
     def missing(self) -> int:
-        """How many outcomes have to arrive before the next step: at the end all that are out."""
+        """Number of outcomes to wait for before the next step: at the end all that are out."""
         return max(0, min(self.step, len(self.pending)) - len(self.arrived))
 
     def take_step(self) -> list[Observation]:

@@ -1,4 +1,4 @@
-"""What backends promise that pack constants ahead: a part of the suite of backends."""
+"""Promises of backends that pack constants ahead: a part of the suite of backends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PackingSuite"]
 
 
 class PackingSuite:
-    """What is promised of programs whose constants are packed when they are bound.
+    """Promises of programs whose constants are packed when they are bound.
 
     For backends whose limits name the step ``prepack``.
     """

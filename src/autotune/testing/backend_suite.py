@@ -106,7 +106,7 @@ class BackendSuite(PackingSuite):
 
     @pytest.fixture
     def workload(self) -> Workload:
-        """What ``candidates`` compute."""
+        """Workload of ``candidates``."""
         return gemm(m=32, n=48, k=16)
 
     @pytest.fixture

@@ -14,7 +14,7 @@ OpenDatabase = Callable[[], Database]
 
 
 class DatabaseRuns:
-    """What databases know of runs."""
+    """Promises of databases on runs."""
 
     @pytest.fixture
     def open_database(self) -> OpenDatabase:

@@ -87,7 +87,7 @@ def check_program(
 def run_executable(
     executable: Executable, workload: Workload, inputs: Mapping[str, Array]
 ) -> list[Array]:
-    """What a program computes of ``inputs``, whose outputs it found poisoned."""
+    """Run a program on ``inputs``, with its outputs poisoned before."""
     call = bind_copies(executable, workload, [inputs[tensor.name] for tensor in workload.inputs])
     call.poison()
     call.run()

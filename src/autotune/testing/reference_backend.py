@@ -90,7 +90,7 @@ _BASELINE_FACTOR = 40.0
 
 @frozen
 class Fault:
-    """One thing that goes wrong; see the module's description."""
+    """Fault of a program; see the module's description."""
 
     fault: str
     phase: str
@@ -102,7 +102,7 @@ class Fault:
     value: Any = None
 
     def applies(self, candidate: Candidate | None) -> bool:
-        """Whether it happens to ``candidate`` (None is the untuned program)."""
+        """Return whether it happens to ``candidate`` (None is the untuned program)."""
         if candidate is None or is_default(candidate):
             return self.candidate == _called(candidate)
         if self.candidate is not None:
@@ -154,7 +154,7 @@ class Script:
 
 
 def _called(candidate: Candidate | None) -> str:
-    """What a script calls a program."""
+    """Name of a program in a script."""
     if candidate is None:
         return "baseline"
     return "default" if is_default(candidate) else candidate.digest
@@ -446,7 +446,7 @@ class _ReferenceCall(BoundCall):
         return _misbehave(self._script, self._request.candidate, phase, is_for_these)
 
     def _work_badly(self, how: str | None) -> None:
-        """What a bad program does that does not end it at once."""
+        """Misbehave in a way that does not end the process at once."""
         output = self._outputs[0]
         if how == "wrong":
             output.flat[0] += 1

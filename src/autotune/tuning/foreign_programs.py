@@ -102,7 +102,7 @@ def import_file(program: ProgramFile, backend: str) -> ImportedProgram:
 
 
 def import_by(importer: str, program: str, function: str | None) -> Workload:
-    """What an importer reads in a file, as of :func:`autotune.plugins.importer.import_workload`.
+    """Import a file by :func:`autotune.plugins.importer.import_workload`.
 
     Raises:
         InvalidValueError: the importer ends its process or does not end.
@@ -287,7 +287,7 @@ def _take(question: Message) -> Message:
 
 
 def _said(schedule: ForeignSchedule) -> str:
-    """What a record of another tool says, whichever names its program has."""
+    """Describe a record of another tool, whichever names its program has."""
     return json.dumps(
         [
             schedule.candidate.sketch.workload.digest,

@@ -23,16 +23,16 @@ class GiveUpRule:
     patience: int | None
 
     def is_settled(self, log: TrialLog) -> bool:
-        """Whether a task has had as many trials without a gain as the user has patience for."""
+        """Tell if a task has had as many trials without a gain as the user has patience for."""
         return self.patience is not None and log.trials_without_gain >= self.patience
 
     def gives_up(self, log: TrialLog) -> bool:
-        """Whether a task gets no more trials: all have failed, or none was a gain for long."""
+        """Tell if a task gets no more trials: all have failed, or none was a gain for long."""
         return is_hopeless(log) or self.is_settled(log)
 
 
 def is_hopeless(log: TrialLog) -> bool:
-    """Whether so much has failed that the rest would too."""
+    """Return whether so much has failed that the rest would too."""
     return log.best is None and len(log) >= GIVE_UP_AFTER
 
 

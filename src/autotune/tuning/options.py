@@ -154,7 +154,7 @@ def _preset(given: str | Preset | None) -> Preset | None:
 
 @frozen(kw_only=True, eq=False)
 class TuneOptions:
-    """How to tune. Every value is checked on construction, before anything starts or is written.
+    """Options of tuning. Every value is checked on construction, before anything is written.
 
     Attributes:
         target: The machine to tune for: ``cpu`` for this one, ``cuda`` or ``cuda:1`` for a GPU in
@@ -275,19 +275,19 @@ class TuneOptions:
 
     @property
     def runs_here(self) -> bool:
-        """Whether programs run on this machine, and not on those of a runner."""
+        """True if programs run on this machine, and not on those of a runner."""
         return self.chosen["runner"].name == KINDS["runner"]
 
     @property
     def uses_engine(self) -> bool:
-        """Whether builds and timings are jobs of an engine, and not of workers of their own."""
+        """True if builds and timings are jobs of an engine, and not of workers of their own."""
         runner = self.chosen["runner"]
         plain: tuple[Mapping[str, Any], ...] = ({}, {"builders": 0})
         return not self.runs_here or dict(runner.options) not in plain
 
     @property
     def measuring(self) -> str:
-        """How outcomes come about: the protocol, and a measurer that is not the usual one."""
+        """Source of outcomes: the protocol, and a measurer that is not the usual one."""
         measurer = self.chosen["measurer"]
         if measurer == Choice(KINDS["measurer"]):
             return self.protocol.identity

@@ -1,4 +1,4 @@
-"""One session of a run: rounds of proposals, measurements and learning."""
+"""Session of a run: rounds of proposals, measurements and learning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ __all__ = ["RunSession"]
 
 
 class RunSession:
-    """One session of a run: from a checkpoint, or from nothing, to a stop."""
+    """Session of a run: from a checkpoint, or from nothing, to a stop."""
 
     def __init__(self, plan: RunPlan, run: Run, checkpoint: Checkpoint | None) -> None:
         self._plan = plan
@@ -253,7 +253,7 @@ class RunSession:
         return CONVERGED if any(map(self._give_up_rule.is_settled, logs)) else EXHAUSTED
 
     def _streams(self, current: Round) -> bool:
-        """Whether the search goes on while others are out: one task, and several machines."""
+        """Tell if the search goes on while others are out: one task, and several machines."""
         has_one_task, looks_ahead = len(self._tasks) == 1, self._plan.spec.options.lookahead > 0
         return has_one_task and looks_ahead and self._tasks[current.task].lanes > 1
 
@@ -317,7 +317,7 @@ class RunSession:
         )
 
     def _looks_ahead(self, current: Round) -> bool:
-        """Whether the next round is proposed before this one is known."""
+        """Return whether the next round is proposed before this one is known."""
         left = self._plan.budget.left(self._trials)
         return self._plan.spec.options.lookahead > 0 and len(current.asked) < left
 
@@ -355,7 +355,7 @@ class RunSession:
         return outcomes
 
     def _look_after(self, task: TaskSession, before: int, outcomes: Sequence[Outcome]) -> None:
-        """What follows from new outcomes: baselines, failures, and the time that is left.
+        """Follow new outcomes: baselines, failures, and the time that is left.
 
         Args:
             task: The task.

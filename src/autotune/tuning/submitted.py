@@ -14,7 +14,7 @@ __all__ = ["Submitted", "answered_of"]
 
 @define(eq=False)
 class Submitted:
-    """What is known of each candidate of a round, and which are being measured.
+    """Candidates of a round, and those of them that are being measured.
 
     Attributes:
         batch: The candidates.
@@ -35,13 +35,13 @@ class Submitted:
 
     @property
     def unlogged(self) -> int:
-        """How many candidates have not been logged."""
+        """Number of candidates that have not been logged."""
         return len(self.batch) - max(len(self.outcomes), len(self.logged))
 
 
 def answered_of(
     places: Iterable[tuple[Submitted, int]],
 ) -> list[tuple[Candidate, tuple[Outcome, str]]]:
-    """Those of some candidates, by round and position, that records answer."""
+    """Candidates, by round and position, that records answer."""
     found = [(submitted.batch[at], submitted.known[at]) for submitted, at in places]
     return [(candidate, known) for candidate, known in found if known is not None]

@@ -1,4 +1,4 @@
-"""One task while it is tuned: its strategy, its workers, its trials."""
+"""Task while it is tuned: its strategy, its workers, its trials."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TaskSession:
 
     @property
     def shares_workers(self) -> bool:
-        """Whether its measurer has no processes of its own."""
+        """True if its measurer has no processes of its own."""
         return self._made().shares_workers
 
     def _made(self) -> Measurer:
@@ -148,12 +148,12 @@ class TaskSession:
 
     @property
     def lanes(self) -> int:
-        """How many machines time candidates at the same time."""
+        """Number of machines that time candidates at the same time."""
         return self._made().lanes
 
     @property
     def outstanding(self) -> int:
-        """How many candidates were submitted and have not been logged."""
+        """Number of candidates that were submitted and have not been logged."""
         return sum(it.unlogged for it in self._submitted)
 
     def collect_known(
@@ -239,7 +239,7 @@ class TaskSession:
 
     @property
     def is_to_be_confirmed(self) -> bool:
-        """Whether this run has measured something since the last :meth:`confirm`."""
+        """True if this run has measured something since the last :meth:`confirm`."""
         return self.confirmation is None and self.log.has_measured(self._context.run_id)
 
     def confirm(self) -> None:

@@ -1,4 +1,4 @@
-"""What a task has without tuning: when that is timed, and what is recorded of it."""
+"""Baselines of a task: the time at which each is timed, and its record."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TaskBaselines:
 
     @property
     def recorded(self) -> tuple[Baseline, ...]:
-        """Those that are known by now, the fastest first."""
+        """Baselines that are known by now, the fastest first."""
         context, spec = self._context, self._spec
         digest = spec.workload.digest
         return current(context.database, digest, spec.key, context.run_id, self.untuned)

@@ -1,4 +1,4 @@
-"""What is replayed: strategies of the library with models that know the space, or why not."""
+"""Contestants of a replay: strategies with models that know the space, or why not."""
 
 from __future__ import annotations
 

@@ -52,12 +52,12 @@ class _Task:
 
     @property
     def count(self) -> int:
-        """How many candidates there are."""
+        """Number of candidates."""
         return sum(map(len, self.outcomes.values()))
 
     @property
     def valid(self) -> int:
-        """How many of them are ok."""
+        """Number of candidates that are ok."""
         return sum(it.ok for own in self.outcomes.values() for it in own.values())
 
 

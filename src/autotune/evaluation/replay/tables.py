@@ -1,4 +1,4 @@
-"""What strategies are replayed against: a search space with an outcome for every candidate."""
+"""Search space with a recorded outcome for every candidate, for replay."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OutcomeTable:
 
     @cached_property
     def seconds(self) -> NDArray[np.float64]:
-        """What each candidate takes, in seconds; infinite for those that failed; [n]."""
+        """Latency of each candidate, in seconds; infinite for those that failed; [n]."""
         found = [np.inf if it.latency is None else it.latency for it in self.outcomes]
         return np.array(found, dtype=np.float64)
 

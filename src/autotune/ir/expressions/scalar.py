@@ -154,7 +154,7 @@ def reads(body: ScalarExpr) -> tuple[Load | Gather, ...]:
 
 
 def operation_counts(body: ScalarExpr) -> dict[str, int]:
-    """How often each arithmetic, comparison, logic, cast or function operation occurs.
+    """Count each arithmetic, comparison, logic, cast or function operation.
 
     Padding predicates are index arithmetic: what a condition on indices computes is not counted.
     Nor is what computes the indices of a gather.

@@ -44,7 +44,7 @@ class Reduction:
     starts: tuple[Constant, ...]
 
     def before(self, place: int) -> Load:
-        """What an output was before, as updates read it."""
+        """Name of an output's earlier value, as updates read it."""
         own = (var(axis.name) for axis in self.axes if axis.kind != "reduce")
         return Load(self.outputs[place].name, tuple(own))
 
@@ -97,7 +97,7 @@ def combined(update: ScalarExpr, before: Load) -> tuple[str, ScalarExpr]:
 
 
 def is_neutral(stage: Stage, start: Constant) -> bool:
-    """Whether a number that a reduction or a scan starts with changes nothing of its result.
+    """Tell if a number that a reduction or a scan starts with changes nothing of its result.
 
     For max and min so are the finite limits of a type, which many programs write for it, and NaN,
     which the operations that prefer numbers to NaN start from.
@@ -129,7 +129,7 @@ def check_start(stage: Stage, start: Constant) -> None:
 
 
 def _dependence(reduction: Reduction, place: int) -> str | None:
-    """How an output depends on another one; None if it does not."""
+    """Dependence of an output on another one; None if there is none."""
     own = reduction.outputs[place].name
     others = {it.name for it in reduction.outputs} - {own}
     for read in reads(reduction.updates[place]):

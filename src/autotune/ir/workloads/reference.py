@@ -70,7 +70,7 @@ def widened(tensor: Tensor, array: Array) -> Array:
 
 
 def evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
-    """What a stage writes, from arrays as :func:`widened` makes them."""
+    """Evaluate a stage from arrays as :func:`widened` makes them."""
     dtype = _result_dtype(stage)
     if stage.combiner == "add" and stage.scan_axis is None:
         contracted = _contract(stage, arrays)
@@ -110,7 +110,7 @@ def _evaluate_chunk(stage: Stage, arrays: Mapping[str, Array], start: int, stop:
 
 
 def _result_dtype(stage: Stage) -> np.dtype[Any]:
-    """What numbers of the stage's result are computed in."""
+    """Type that the numbers of the stage's result are computed in."""
     element = stage.output.element
     return np.dtype(np.float64) if element.is_float else np.dtype(element.dtype)
 

@@ -113,7 +113,7 @@ class TaskArrays:
 
     @property
     def bytes(self) -> int:
-        """What they take of the device."""
+        """Bytes that they take of the device."""
         return sum(block.bytes for block in self.blocks)
 
     def restore(self, number: int = 0) -> None:
@@ -129,7 +129,7 @@ class TaskArrays:
             self.device.driver.fill(block.pointer, byte, block.bytes)
 
     def wrong(self, intermediates: Sequence[Block]) -> str | None:
-        """What a program that has run on the first set did wrong.
+        """Describe what a program that has run on the first set did wrong.
 
         Args:
             intermediates: Arrays that are the program's own.

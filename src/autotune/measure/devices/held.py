@@ -1,4 +1,4 @@
-"""What this process itself keeps on CUDA devices: it is no reason to take them for busy."""
+"""Memory and contexts that this process keeps on CUDA devices, which do not make them busy."""
 
 from __future__ import annotations
 

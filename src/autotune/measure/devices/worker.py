@@ -119,7 +119,7 @@ class DeviceWorker:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """What answers each kind of message."""
+        """Handlers of each kind of message."""
         return {
             "hello": self._hello,
             "task": self._set_task,
@@ -249,7 +249,7 @@ class DeviceWorker:
 
 
 def _checker_on(device: Device) -> DeviceChecker:
-    """What compares results on a device; its kernels are compiled now.
+    """Build the comparison of results on a device; its kernels are compiled now.
 
     Raises:
         NoCudaCompiler: nothing is installed that makes machine code.

@@ -108,7 +108,7 @@ class EnginePool:
 
     @property
     def builders(self) -> int:
-        """How many builds are done at the same time, 1 at least."""
+        """Number of simultaneous builds, 1 at least."""
         return max(1, builders_of(self._engine.machines()))
 
     @property
@@ -404,7 +404,7 @@ class EnginePool:
         self._engine.close()
 
     def take_warnings(self) -> list[str]:
-        """What a person should know; each only once."""
+        """Return what a person should know; each message only once."""
         for message in self._engine.take_warnings():
             self._warn(message)
         new = [message for message, taken in self._warnings.items() if not taken]

@@ -68,17 +68,17 @@ class EngineWorkers:
 
     @property
     def count(self) -> int:
-        """How many builds are done at the same time."""
+        """Number of simultaneous builds."""
         return self._started.pool.builders if self._running else 1
 
     @property
     def simulates(self) -> bool:
-        """Whether times are simulated."""
+        """True if times are simulated."""
         return self._engine.simulates
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started, and not closed since."""
+        """True if it has been started, and not closed since."""
         return self._running is not None
 
     @property
@@ -141,7 +141,7 @@ class EngineWorkers:
         return {"inputs": kept(files.inputs), "outputs": kept(files.outputs), "stored": True}
 
     def plausibility(self, workload: Workload) -> Plausibility | None:
-        """What latencies are held to: rates of this machine say nothing about others."""
+        """Rates that latencies are held to: those of this machine say nothing about others."""
         if self.simulates:
             return None
         if self._engine.on_this_machine:
@@ -149,7 +149,7 @@ class EngineWorkers:
         return Plausibility(SHORTEST_CALL, "no call of a function takes less")
 
     def take_warnings(self) -> list[str]:
-        """What a person should know of machines; each only once."""
+        """Return what a person should know of machines; each message only once."""
         return self._running.pool.take_warnings() if self._running else []
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ def check_address(address: str) -> str:
 
 @define(eq=False)
 class _Content:
-    """What can be sent any number of times; travels to the driver of Ray before the first one."""
+    """Content that can be sent any number of times; travels to Ray's driver before the first."""
 
     number: int
     content: bytes | None
@@ -97,7 +97,7 @@ class _Link:
         self.thread.start()
 
     def next_number(self) -> int:
-        """One that names something new."""
+        """Return a number that names something new."""
         self.numbers += 1
         return self.numbers
 

@@ -41,7 +41,7 @@ _RAW = ("is_gpu",)
 
 @frozen(eq=False)
 class SketchPlan:
-    """How to compute the features of one sketch.
+    """Plan of computing the features of one sketch.
 
     Attributes:
         tape: Everything that varies between configurations.

@@ -65,7 +65,7 @@ class ModelProcess:
 
     @property
     def usable(self) -> bool:
-        """Whether it runs and owes no answer, as it would after an interrupt."""
+        """True if it runs and owes no answer, as it would after an interrupt."""
         has_stray = bool(self._owes or self._answers)
         return self._process is not None and not has_stray and self._process.alive
 

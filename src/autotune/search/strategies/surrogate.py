@@ -1,4 +1,4 @@
-"""What outcomes so far say about candidates that were not measured, from parameters alone."""
+"""Surrogate of unmeasured candidates' outcomes, from parameters alone."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Surrogate:
         return self.observed
 
     def _told(self) -> int:
-        """How many observations are taken in, or were left out of the fit."""
+        """Number of observations that are taken in, or were left out of the fit."""
         return self._fit.told + len(self._members) - len(self._fit.members)
 
     def point(self, sketch: int, values: Sequence[int]) -> NDArray[np.float64]:

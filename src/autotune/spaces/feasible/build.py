@@ -95,7 +95,7 @@ def _by_groups(
 
 
 def _holds(constraints: Sequence[Relational]) -> bool:
-    """Whether constraints without parameters hold."""
+    """Return whether constraints without parameters hold."""
     residuals = residual_tape((), constraints).evaluate(np.zeros((1, 0), dtype=np.int64))
     return not residuals.any()
 

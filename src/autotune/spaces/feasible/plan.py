@@ -1,4 +1,4 @@
-"""How the groups of a sketch are joined, one after the other.
+"""Joins of a sketch's groups, one after the other.
 
 After some groups a constraint is a function of the rest; all that has to be carried on are the
 values of its largest known parts (known arguments of a sum or product as one). These values of all
@@ -44,7 +44,7 @@ class Check:
 
 @frozen
 class LayerPlan:
-    """One group joined to those before it.
+    """Join of a group to those before it.
 
     Attributes:
         group: Which group.
@@ -88,7 +88,7 @@ def joining_order(relations: Sequence[Relation], signatures: Sequence[int]) -> l
 def plan_layers(
     relations: Sequence[Relation], order: Sequence[int], widths: Sequence[int], ranges: Ranges
 ) -> list[LayerPlan]:
-    """One plan for every group in ``order``; ``widths`` are the lengths of their signatures."""
+    """Plan a join for every group in ``order``; ``widths`` are the lengths of their signatures."""
     plans: list[LayerPlan] = []
     known = 0
     state: list[list[Part]] = [[] for _ in relations]

@@ -113,7 +113,7 @@ def spread(value: Any, size: int) -> NDArray[Any]:
 
 
 def joined(parts: Sequence[tuple[NDArray[np.intp], NDArray[Any]]], size: int) -> NDArray[Any]:
-    """One column of parts, each the rows that it is of and their values; [size]."""
+    """Join a column of parts, each the rows that it is of and their values; [size]."""
     kinds = {values.dtype for _, values in parts if len(values)}
     if len(kinds) == 1:
         (kind,) = kinds
@@ -128,7 +128,7 @@ def joined(parts: Sequence[tuple[NDArray[np.intp], NDArray[Any]]], size: int) ->
 
 
 def _is_exact(symbol: str, first: Any, second: Any) -> bool:
-    """Whether machine numbers give what Python's give."""
+    """Return whether machine numbers give what Python's give."""
     reaches = _reach(first), _reach(second)
     if max(reaches) > _LARGEST:
         return False

@@ -29,7 +29,7 @@ _MIXTURES = 8
 
 
 class ParameterSpace(FeasibleSpace):
-    """One sketch over an external workload, whose parameters mean something to its own tools.
+    """Sketch over an external workload, whose parameters mean something to its own tools.
 
     Args:
         workload: An external one.

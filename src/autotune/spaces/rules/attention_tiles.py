@@ -225,7 +225,7 @@ class _Tiling:
         return dimension_of(forms, stage.spatial_axes[-1].name) == len(forms) - 1
 
     def _is_inlined(self, operand: str) -> bool:
-        """Whether what is packed is computed point by point where it is packed."""
+        """Return whether what is packed is computed point by point where it is packed."""
         workload = self.draft.workload
         producer = producer_stage(workload, operand)
         if producer is None or not is_pointwise(producer) or operand in workload.outputs:
@@ -234,7 +234,7 @@ class _Tiling:
         return alone and self.draft.can("inline.into_copy", "inline.into_whole_copy")
 
     def _loop_kinds(self) -> list[Step]:
-        """How the innermost loops of both products are run."""
+        """Kinds of the innermost loops of both products."""
         steps: list[Step] = []
         for stage, row in (
             (self.found.scores, self._score_row),
@@ -248,7 +248,7 @@ class _Tiling:
         return steps
 
     def _bounds(self, steps: Sequence[Step]) -> list[Step]:
-        """What ends loops over keys where a causal mask hides the rest."""
+        """Expressions that end loops over keys where a causal mask hides the rest."""
         found = self.found
         stages = (*found.behind, found.weights)
         masked = masked_rows(found.scores, stages, found.rows)
@@ -283,7 +283,7 @@ class _Tiling:
             yield ProductEquals(names, const(product))
 
     def _limits(self) -> Iterator[Constraint]:
-        """What backend and machine limit: register tiles, the tile of scores, and shares."""
+        """Limits of backend and machine: register tiles, the tile of scores, and shares."""
         found, target, limits = self.found, self.draft.target, self.draft.limits
         outer, walked, rows = _levels(found.stage, found.row, 3)
         tiles = []

@@ -58,7 +58,7 @@ class _Columns:
 
 @frozen
 class _Bounds:
-    """How far beyond the edge of the mask each stage has to compute.
+    """Distance beyond the edge of the mask that each stage has to compute.
 
     Attributes:
         workload: Of which the stages are.
@@ -120,7 +120,7 @@ class _Bounds:
         return result
 
     def _readers(self, stage: Stage) -> list[Stage]:
-        """What reads a stage, also inside of others."""
+        """Stages that read a stage, also inside of others."""
         inlined = inlined_stages(self.steps)
         found = []
         for reader in self.workload.consumers(stage.name):

@@ -24,7 +24,7 @@ __all__ = ["BulkLayout", "bulk_product"]
 
 @frozen
 class BulkLayout:
-    """How a factor lies in shared memory that the copy engine fetches: in panels of rows.
+    """Layout of a factor in shared memory that the copy engine fetches: in panels of rows.
 
     Attributes:
         row: Elements of a row: of 128 bytes where tiles have whole ones, else of 64 or 32.
@@ -43,7 +43,7 @@ class BulkLayout:
 
     @property
     def is_turned(self) -> bool:
-        """Whether rows lie along another dimension than the operand's last: never."""
+        """True if rows lie along another dimension than the operand's last: never."""
         return False
 
     def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:

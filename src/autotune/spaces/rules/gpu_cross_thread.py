@@ -15,7 +15,7 @@ from autotune.targets import Target
 
 
 def suits_cross_thread(stage: Stage, target: Target) -> bool:
-    """Whether a thread for each result would leave most of the GPU idle."""
+    """Return whether a thread for each result would leave most of the GPU idle."""
     results = math.prod(axis.extent for axis in stage.spatial_axes)
     terms = max(axis.extent for axis in stage.reduce_axes)
     return results <= target.multiprocessors * target.warp_size and terms >= 4 * target.warp_size

@@ -38,7 +38,7 @@ _COPIED_BYTES = (4, 8, 16)
 
 @frozen
 class FetchPipeline:
-    """How many iterations of a loop have what they fetch in shared memory at once.
+    """Number of iterations of a loop that have what they fetch in shared memory at once.
 
     Attributes:
         depth: The number.
@@ -105,7 +105,7 @@ def fetch_pipeline(
 
 
 def _is_turned(draft: SketchDraft, step: Step, single: Collection[str]) -> bool:
-    """Whether a step lays neighbours that are copied together out in different rows.
+    """Return whether a step lays neighbours that are copied together out in different rows.
 
     In core matrices those are fine that are copied one by one: ``single``.
     """
@@ -116,7 +116,7 @@ def _is_turned(draft: SketchDraft, step: Step, single: Collection[str]) -> bool:
 
 
 def is_moved(body: ScalarExpr) -> bool:
-    """Whether a stage moves elements of a tensor, with zeros where there are none."""
+    """Return whether a stage moves elements of a tensor, with zeros where there are none."""
     if isinstance(body, Select):
         other = body.on_false
         return isinstance(other, Constant) and other.value == 0 and is_moved(body.on_true)
@@ -133,7 +133,7 @@ def _rounds(stage: Stage, at: str, steps: Sequence[Step]) -> tuple[IntExpr, int]
 
 
 def _values(lanes: IntExpr, params: Sequence[Param]) -> tuple[int, ...]:
-    """What a width may be; none where that is not listed."""
+    """Values that a width may have; none where that is not listed."""
     if lanes.value is not None:
         return (lanes.value,)
     found = [param.values for param in params if param.name in lanes.variables]

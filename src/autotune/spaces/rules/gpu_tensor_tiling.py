@@ -253,13 +253,13 @@ def _is_bulk(product_: MatrixProduct) -> bool:
 
 
 def _are_moved(draft: SketchDraft, product_: MatrixProduct) -> bool:
-    """Whether both factors are fetched as they are, with zeros where there is nothing."""
+    """Return whether both factors are fetched as they are, with zeros where there is nothing."""
     inlined = [_inlined(draft, product_.stage, it.tensor) for it in product_.factors]
     return all(is_moved(draft.workload.stage(name).body) for names in inlined for name in names)
 
 
 def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:
-    """What is computed on the way into the copy of a factor, the first stage first."""
+    """Stages computed on the way into the copy of a factor, the first stage first."""
     workload = draft.workload
     if tensor in draft.settled or not inlined_operand(draft, workload, stage, tensor, copied=True):
         return []
@@ -289,7 +289,7 @@ def _threads(product_: MatrixProduct) -> IntExpr:
 
 
 def _reach(product_: MatrixProduct) -> dict[str, IntExpr]:
-    """How far each axis moves in one block, between two fetches."""
+    """Distance that each axis moves in one block, between two fetches."""
     reach: dict[str, IntExpr] = {axis.name: const(1) for axis in product_.stage.axes}
     for axis in product_.axes:
         reach[axis] = product(product_.levels(axis)[1:])
@@ -321,7 +321,7 @@ def _fetch_lanes(
 
 
 def _is_guarded(draft: SketchDraft, product_: MatrixProduct, factor: MatrixFactor) -> bool:
-    """Whether a fetch has conditions: of what lies beyond an extent, or of what it computes."""
+    """Tell if a fetch has conditions: of what lies beyond an extent, or of what it computes."""
     read = {axis for form in factor.forms for axis in form.coefficients}
     if any(product_.padding(axis) for axis in product_.axes if axis in read):
         return True
@@ -374,7 +374,7 @@ def _limits(
 
 
 def _columns_of_an_instruction(product_: MatrixProduct) -> list[Constraint]:
-    """What a tile of a warpgroup may have, and should have where there are so many columns."""
+    """Columns that a warpgroup's tile may have, and should have where there are so many."""
     columns = product_.axes[1]
     across, source = product_.factor(columns, 2), "columns of one wgmma"
     most = max(product_.extents[columns]) // product_.call_extent(columns)

@@ -65,7 +65,7 @@ class GpuTilingRule(SketchRule):
 def _is_first_product(
     draft: SketchDraft, stage: Stage, choices: Mapping[str, SketchDraft]
 ) -> bool:
-    """Whether tensor cores compute a stage, and none of those that are decided already."""
+    """Return whether tensor cores compute a stage, and none of those that are decided already."""
     decided = [
         other
         for other in draft.workload.stages
@@ -76,7 +76,7 @@ def _is_first_product(
 
 
 def _has_rows_to_turn(stage: Stage, fetched: Fetched) -> bool:
-    """Whether rows along results differ from the operands' own, for some operand."""
+    """Return whether rows along results differ from the operands' own, for some operand."""
     tiled = [axis.name for axis in stage.axes if axis.extent > 1]
     return any(transposable(stage, forms, tiled) is not None for forms in fetched.values())
 

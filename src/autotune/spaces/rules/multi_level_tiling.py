@@ -107,7 +107,7 @@ class Operand:
     in_place: bool = False
 
     def contiguous_along(self, axis: str) -> bool:
-        """Whether neighbours along ``axis`` are neighbours in memory, or the same element."""
+        """Tell if neighbours along ``axis`` are neighbours in memory, or the same element."""
         if not depends_on(self.forms, axis):
             return True
         return dimension_of(self.forms, axis) == len(self.forms) - 1
@@ -115,7 +115,7 @@ class Operand:
 
 @frozen
 class Contraction:
-    """How calls of an instruction compute a stage.
+    """Computation of a stage by calls of an instruction.
 
     Attributes:
         intrinsic: The instruction.
@@ -209,14 +209,14 @@ def _operand(
 
 
 def _is_reused(operand: Operand, stage: Stage) -> bool:
-    """Whether several elements of the result need the same element of the operand."""
+    """Return whether several elements of the result need the same element of the operand."""
     return any(
         axis.extent > 1 and not depends_on(operand.forms, axis.name) for axis in stage.spatial_axes
     )
 
 
 def _copied_plain(operand: Operand, stage: Stage) -> bool:
-    """Whether a plain copy of the operand holds different elements for different rows.
+    """Return whether a plain copy of the operand holds different elements for different rows.
 
     What is read by quotients or remainders stays where it is.
     """
@@ -240,7 +240,7 @@ def _place(operand: Operand, packing: Packing, stage: Stage) -> str | None:
 def applicable(
     packings: Iterable[Packing], operands: list[Operand], stage: Stage, vector: str
 ) -> list[Packing]:
-    """Those that suit a stage, and of those that put all operands in the same places the first."""
+    """Instructions that suit a stage; of those with equal places of operands the first."""
     found: dict[tuple[str | None, ...], Packing] = {}
     for packing in packings:
         if _suits(packing, operands, stage, vector):

@@ -51,7 +51,7 @@ _DIFFERENCES: Mapping[str, _Range] = {
 
 @frozen
 class PaddedWindow:
-    """One dimension of a window, and where it is on what it moves over.
+    """Dimension of a window, and its place on what it moves over.
 
     A term reads position ``scale * tap + stride * result``.
 
@@ -145,7 +145,7 @@ class _Terms:
     neutral: float
 
     def ranges(self, body: ScalarExpr) -> _Ranges | None:
-        """What sums of axes are, wherever a term may be anything else; None if it never is."""
+        """Ranges of sums of axes wherever a term may be anything else; None if it never is."""
         if isinstance(body, Constant):
             return None if body.value == self.neutral else {}
         if isinstance(body, Load):
@@ -171,7 +171,7 @@ class _Terms:
 
 
 def _where(condition: ScalarExpr, holds: bool) -> _Ranges:
-    """What sums of axes are where a condition holds, or does not."""
+    """Ranges of sums of axes where a condition holds, or does not."""
     if isinstance(condition, Unary) and condition.op == "not":
         return _where(condition.operand, not holds)
     if not isinstance(condition, Binary):
@@ -193,7 +193,7 @@ def _where(condition: ScalarExpr, holds: bool) -> _Ranges:
 
 
 def _both(left: _Ranges | None, right: _Ranges | None) -> _Ranges | None:
-    """What sums are where two things hold."""
+    """Ranges of sums where two conditions hold."""
     if left is None or right is None:
         return None
     found = dict(left)
@@ -207,7 +207,7 @@ def _both(left: _Ranges | None, right: _Ranges | None) -> _Ranges | None:
 
 
 def _either(left: _Ranges | None, right: _Ranges | None) -> _Ranges | None:
-    """What sums are where one of two things holds."""
+    """Ranges of sums where either of two conditions holds."""
     if left is None or right is None:
         return right if left is None else left
     found = {}

@@ -51,7 +51,7 @@ _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
 
 @frozen
 class _Fusion:
-    """One choice of structure.
+    """Choice of structure.
 
     Attributes:
         blocks: Whether producers are computed for a block of rows, else for one row.
@@ -199,7 +199,7 @@ def _pipelined(
 def _memory_steps(
     draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
 ) -> tuple[list[Param], list[Step]]:
-    """How results that no cache holds are written, and whether what is read is asked for early."""
+    """Steps that write results which no cache holds, and that ask early for what is read."""
     params, steps = stream_choice(draft, stage)
     is_one = rows == len(stage.axes)
     from_afar = steps or (is_one and _exceeds_a_core(draft))
@@ -216,7 +216,7 @@ def _memory_steps(
 
 
 def _exceeds_a_core(draft: SketchDraft) -> bool:
-    """Whether an input is larger than the caches that a core has for itself."""
+    """Return whether an input is larger than the caches that a core has for itself."""
     own = [cache.size_bytes for cache in draft.target.caches if not cache.shared]
     sizes = (tensor.elements * tensor.element.bytes for tensor in draft.workload.inputs)
     return bool(own) and max(sizes) > max(own)

@@ -1,4 +1,4 @@
-"""What may be done for one row of a program in memory while another one is computed."""
+"""Work on a row of a program in memory while another one is computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEWEST_ROWS = 16
 
 
 def rows_of_a_pipeline(extent: int) -> tuple[int, ...]:
-    """How many rows may follow one another; none where there are too few."""
+    """Number of rows that may follow one another; none where there are too few."""
     return tuple(rows for rows in divisors(extent) if rows >= _FEWEST_ROWS)
 
 
@@ -81,7 +81,7 @@ def prefetch_choice(
 
 
 def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
-    """Whether a stage of so many axes reads all of a tensor, one row for each of its rows."""
+    """Tell if a stage of so many axes reads all of a tensor, one row for each of its rows."""
     return len(reader.axes) == axes and any(
         load.tensor == tensor
         and {axis for form in reader.forms(load) for axis in form.axes}

@@ -18,7 +18,7 @@ __all__ = ["Comparison", "Confirmation"]
 
 @frozen
 class Comparison:
-    """How two programs compare that were timed in turns, round by round.
+    """Comparison of two programs that were timed in turns, round by round.
 
     Attributes:
         ratio: Median over the rounds of the other's seconds over this one's: above 1 when this
@@ -35,12 +35,12 @@ class Comparison:
 
     @property
     def faster(self) -> bool:
-        """Whether this one is faster beyond the noise."""
+        """True if this one is faster beyond the noise."""
         return self.low > 1
 
     @property
     def slower(self) -> bool:
-        """Whether this one is slower beyond the noise."""
+        """True if this one is slower beyond the noise."""
         return self.high < 1
 
 
@@ -68,7 +68,7 @@ class Confirmation(JsonForm):
 
     @property
     def gain(self) -> bool:
-        """Whether the winner is faster than the baseline beyond the noise."""
+        """True if the winner is faster than the baseline beyond the noise."""
         return self.over_baseline is not None and self.over_baseline.faster
 
 

@@ -73,7 +73,7 @@ def check_log(path: Path, read_only: bool, warn: Warn) -> None:
 
 
 def reading_mode(path: Path) -> str:
-    """How SQLite opens a file so that reading it changes nothing.
+    """Mode in which SQLite opens a file so that reading it changes nothing.
 
     Even reading a write-ahead log makes files beside it, which only a connection that could write
     takes away again. A log that a killed process has left is read and stays as it is: it would
@@ -101,12 +101,12 @@ def note_damage(location: str) -> None:
 
 
 def writable(path: Path) -> bool:
-    """Whether permissions allow writing to a file or a folder."""
+    """Return whether permissions allow writing to a file or a folder."""
     return os.access(path, os.W_OK, effective_ids=True)
 
 
 def _damage_of_log(path: Path) -> LogDamage | None:
-    """What is wrong with the log that a killed process has left, while nobody uses the file."""
+    """Describe damage of a killed process's log, while nobody uses the file."""
     if not (_log_of(path).exists() or _index_of(path).exists()):
         return None
     if _is_in_use(path) or (found := log_damage(path)) is None:
@@ -124,5 +124,5 @@ def _index_of(path: Path) -> Path:
 
 
 def _is_in_use(path: Path) -> bool:
-    """Whether this or another process has the file open."""
+    """Return whether this or another process has the file open."""
     return is_open_here(path) or is_open_elsewhere(path)

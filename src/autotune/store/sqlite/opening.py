@@ -238,7 +238,7 @@ def _each_once(warn: Warn) -> Warn:
 
 
 def _is_replaced(path: Path, identity: tuple[int, int], read_only: bool) -> bool:
-    """Whether another process puts, or has put, a recovered file in the place of the opened one.
+    """Tell if another process puts, or has put, a recovered file in the place of the opened one.
 
     What failed meanwhile, such as reading a log that was moved aside, does not concern the disk.
     """
@@ -266,7 +266,7 @@ def _checked(connection: sqlite3.Connection, location: str, read_only: bool) -> 
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether an error means that the file is not as it was written."""
+    """Return whether an error means that the file is not as it was written."""
     if isinstance(error, UnicodeDecodeError):
         # Text of the file in one of SQLite's messages.
         return True

@@ -94,7 +94,7 @@ class Recovery:
 
 
 def has_sound_rows(path: Path) -> bool:
-    """Whether a file has rows that this program has written, whatever else is wrong with it."""
+    """Tell if a file has rows that this program has written, whatever else is wrong with it."""
     with path.open("rb") as file:
         data = file.read(_SEARCHED_BYTES)
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +141,7 @@ def recover(
 def _lost(
     rows: Rows, newest: Mapping[str, int] | None, counts: Mapping[str, int], whole: bool
 ) -> dict[str, int] | None:
-    """How many rows of each table are lost, at least; None where that cannot be known.
+    """Number of lost rows of each table, at least; None where that cannot be known.
 
     Nothing is lost where the numbers that SQLite has noted are those of the newest rows, and all
     before them are there. Where it has noted none, or the log was cut short, that proves nothing.
@@ -164,12 +164,12 @@ def finish(path: Path, wait: float) -> None:
 
 
 def is_begun(path: Path) -> bool:
-    """Whether a new file is complete and not in place yet."""
+    """Return whether a new file is complete and not in place yet."""
     return _beside(path, "-recovered").exists()
 
 
 def is_open_here(path: Path) -> bool:
-    """Whether this process has the file open, with another connection for instance."""
+    """Return whether this process has the file open, with another connection for instance."""
     identity = identity_of(path)
     for descriptor in os.listdir("/dev/fd"):
         # The folder itself was among them and is closed again.
@@ -181,7 +181,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def is_open_elsewhere(path: Path) -> bool:
-    """Whether another process has the file open.
+    """Return whether another process has the file open.
 
     This process must not have it open: looking gives up its locks.
     """
@@ -271,7 +271,7 @@ def _copied(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Iterator[Path
 def _is_sound(
     path: Path, data: bytes, logs: Mapping[str, bytes], check: Callable[[Path], None]
 ) -> bool:
-    """Whether there is no damage."""
+    """Return whether there is no damage."""
     try:
         with _copied(_beside(path, "-recovering"), data, logs) as copy:
             check(copy)
@@ -284,7 +284,7 @@ def _is_sound(
 
 
 def _salvaged(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Salvaged:
-    """What SQLite reads of a file as it is, and of one whose tables are where new ones are."""
+    """Rows of a file as SQLite reads it, and of one whose tables are where new ones are."""
     rows: Rows = {table: {} for table in COLUMNS}
     newest: dict[str, int] | None = None
     # Rows of the first version have no checksums to tell sound ones by.
@@ -408,7 +408,7 @@ def _holds(connection: sqlite3.Connection, table: str, row: Row) -> bool:
 
 
 def _can(read: Callable[[Row, Interned], object], row: Row, interned: Interned) -> bool:
-    """Whether a row has all that it refers to, understood here or not."""
+    """Return whether a row has all that it refers to, understood here or not."""
     try:
         read(row, interned)
     except NotUnderstood:

@@ -296,7 +296,7 @@ class SupervisedEngine(MeasureEngine):
             self._send_job(member, number, job, None)
 
     def _is_quiet(self, host: str) -> bool:
-        """Whether nothing may be built on a host now."""
+        """Return whether nothing may be built on a host now."""
         if time.monotonic() - self._wishes.get(host, float("-inf")) < _WISH_SECONDS:
             return True
         return any(

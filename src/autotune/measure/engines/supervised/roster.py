@@ -52,17 +52,17 @@ class Roster:
         return next((it for it in alive if it.epoch == epoch), None)
 
     def builders_on(self, host: str) -> list[Member]:
-        """Those that build on a host."""
+        """Builders on a host."""
         mine = (it for it in self.members if not it.setup.times)
         return [it for it in mine if it.is_ready and it.status["group"] == host]
 
     def gone(self, nodes: Sequence[Node]) -> list[Member]:
-        """Those whose node takes part no more."""
+        """Supervisors whose node takes part no more."""
         names = {node.name for node in nodes}
         return [it for it in self.members if it.node.name not in names]
 
     def wanting(self, nodes: Sequence[Node], now: float) -> list[Member]:
-        """Those that have no supervisor and are to get one now, of new nodes, too.
+        """Places that have no supervisor and are to get one now, on new nodes, too.
 
         Raises:
             WorkerStartFailed: none is left that could be started again.
@@ -136,7 +136,7 @@ class Roster:
         self._members.clear()
 
     def take_warnings(self) -> list[str]:
-        """One line on each that was lost."""
+        """Return a line on each supervisor that was lost."""
         new = [message for message, taken in self._warnings.items() if not taken]
         self._warnings.update(dict.fromkeys(new, True))
         return new
