@@ -81,7 +81,7 @@ def collect_candidates(
 
 
 def new_rows(rows: Whole, known: Whole) -> Whole:
-    """Those of rows [n, params] that are not known and do not occur before, [m, params]."""
+    """Rows [n, params] that are not known and do not occur before, [m, params]."""
     both = np.concatenate([known, rows])
     firsts = _firsts(both)
     return both[firsts[firsts >= len(known)]]

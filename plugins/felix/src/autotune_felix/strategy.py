@@ -142,7 +142,7 @@ class FelixStrategy(RecordedStrategy):
 
     @property
     def _is_drafting(self) -> bool:
-        """Whether nothing is known of any candidate."""
+        """True if nothing is known of any candidate."""
         return not len(self._history.best(1))
 
     def _chosen(self, sample: CandidateBatch, measured: CandidateBatch) -> list[int]:
@@ -224,7 +224,7 @@ class FelixStrategy(RecordedStrategy):
         return self._space.contains(CandidateBatch(((sketch, rows),)))
 
     def _ranked_by(self, index: int, collected: Collected) -> Reals:
-        """What ranks the rows of collected candidates: their predictions, [m]."""
+        """Scores that rank the rows of collected candidates: their predictions, [m]."""
         sketch, ranked = self._relaxed[index].sketch, collected.rows
         if self.options.ranking == "misaligned":
             # Configurations outside of the space, too: as near to them as a model can look.

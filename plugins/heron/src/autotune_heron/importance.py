@@ -1,4 +1,4 @@
-"""How much the scores of a cost model depend on each parameter."""
+"""Dependence of a cost model's scores on each parameter."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """
 
     def _decoded(self, rows: CandidateBatch) -> CandidateBatch:
-        """What is scored in place of rows, row for row: by default the rows themselves."""
+        """Configurations scored in place of rows, row for row: by default the rows themselves."""
         return rows
 
     def _is_feasible(self, batch: CandidateBatch) -> NDArray[np.bool_]:

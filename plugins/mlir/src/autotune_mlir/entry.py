@@ -83,7 +83,7 @@ def address_text(entry: str) -> str:
 
 
 def request_lines() -> list[str]:
-    """What begins an entry that needs tile registers, beside :data:`REQUEST_TEXT`."""
+    """Lines that begin an entry that needs tile registers, beside :data:`REQUEST_TEXT`."""
     return _ASK.splitlines()
 
 

@@ -143,7 +143,7 @@ class Drafter:
     def _best(
         self, scored: ScoredBatch, positions: Positions, limit: int, history: History
     ) -> Positions:
-        """Those of the best distinct rows, best first, in random order where equal."""
+        """Select the best distinct rows, best first, in random order where equal."""
         shuffled = self._rng.permutation(positions)
         costs = -scored.scores[shuffled]
         enough = _SORTED * limit

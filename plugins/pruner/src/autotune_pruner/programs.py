@@ -88,7 +88,7 @@ class TrainingData:
 
     @property
     def teaches(self) -> bool:
-        """Whether some task has programs of which one is better than another."""
+        """True if some task has programs of which one is better than another."""
         order = np.argsort(self.tasks, kind="stable")
         same = np.diff(self.tasks[order]) == 0
         return bool((same & (np.diff(self.labels[order]) != 0)).any())

@@ -331,7 +331,7 @@ def _digest(weights: Weights) -> str:
 
 
 def _blank_program() -> Programs:
-    """One program of one statement, with zeros in all columns."""
+    """Program of one statement, with zeros in all columns."""
     return Programs(
         np.zeros((1, STATEMENT_WIDTH), dtype=np.float32),
         np.array([0, 1], dtype=np.int64),

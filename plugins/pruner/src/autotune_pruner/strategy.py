@@ -128,7 +128,7 @@ class PrunerStrategy(RecordedStrategy):
         return pool
 
     def _verified_drafts(self) -> CandidateBatch:
-        """Those of the draft that this round ranks."""
+        """Drafts that this round ranks."""
         count = len(self._drafts)
         kept = self._context.rng.permutation(count)[: math.ceil(self.options.verified * count)]
         return self._drafts.batch.select(np.sort(kept))

@@ -42,7 +42,7 @@ _MANY_TASKS = 10
 
 @frozen
 class TrainingSettings:
-    """How to train; the defaults are the published ones but for ``validation`` and ``mixed``.
+    """Settings of training; defaults are the published ones but for ``validation`` and ``mixed``.
 
     Attributes:
         epochs: At most so many.
@@ -275,7 +275,7 @@ class _Tensors:
 
 
 class _Trainer:
-    """One training: a network, its data, and what is known about it so far."""
+    """State of a training: a network, its data, and what is known about it so far."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class _Trainer:
         return float(np.mean(losses)) if losses else 0.0
 
     def _watched(self) -> float:
-        """What must fall for training to continue."""
+        """Loss that must fall for training to continue."""
         if self._validation is None or self._held_out is None:
             return self._smoothed or 0.0
         self._network.eval()

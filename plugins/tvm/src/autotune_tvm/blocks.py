@@ -130,7 +130,7 @@ def read_function(function: tirx.PrimFunc) -> FunctionReading:
 
 
 def _parts_of(function: tirx.PrimFunc) -> tuple[_Nest | ScanLoops, ...]:
-    """What ``function`` does, in order of execution.
+    """Parts of ``function``, in order of execution.
 
     Raises:
         UnsupportedWorkload: it holds something else than loop nests with one block each.
@@ -205,7 +205,7 @@ def _loops_around(statement: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def _stores(block: Any) -> tuple[Any, ...] | None:
-    """What a block stores at a point, in terms of what is there before; None of others."""
+    """Value that a block stores at a point, in terms of what is there before; None of others."""
     if isinstance(block.body, tirx.BufferStore):
         return (block.body,)
     if not isinstance(block.body, tirx.SeqStmt) or not isinstance(block.init, tirx.SeqStmt):
@@ -226,7 +226,7 @@ def _stores(block: Any) -> tuple[Any, ...] | None:
 
 
 def _starts(block: Any) -> Mapping[Any, Any]:
-    """What a block stores before it reduces, by buffer."""
+    """Values that a block stores before it reduces, by buffer."""
     statements = block.init.seq if isinstance(block.init, tirx.SeqStmt) else [block.init]
     return {it.buffer: it for it in statements if isinstance(it, tirx.BufferStore)}
 
@@ -262,7 +262,7 @@ def _is_plain(realize: Any) -> bool:
 
 
 def _buffers(part: _Nest | ScanLoops) -> tuple[Any, ...]:
-    """What a part writes."""
+    """Buffers that a part writes."""
     return (
         (part.buffer,) if isinstance(part, ScanLoops) else tuple(it.buffer for it in part.stores)
     )
@@ -510,7 +510,7 @@ class _BlockReader:
         return stages_of(reduction, {it.name: it for it in tensors.values()}, self._named)
 
     def _start(self, store: Any) -> Constant:
-        """What is stored before a reduction."""
+        """Value that is stored before a reduction."""
         start = self._nest.starts.get(store.buffer)
         if start is None:
             raise UnsupportedWorkload(

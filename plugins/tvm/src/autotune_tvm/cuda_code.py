@@ -118,7 +118,7 @@ def program_of(lowered: LoweredKernels, cubin: bytes, *, fast_math: bool) -> Cud
 def launches_of(
     host: Any, kernels: set[str]
 ) -> tuple[tuple[KernelLaunch, ...], tuple[DeviceBuffer, ...]]:
-    """What the host's function ``main`` launches, in order, and the memory that it allocates.
+    """Launches of the host's function ``main``, in order, and the memory that it allocates.
 
     Raises:
         BuildFailed: it does anything else with data: loops around launches, say.

@@ -106,7 +106,7 @@ def _declare_groups(state: ScheduleState, block: Any, data: str) -> None:
 
 
 def _variables(state: ScheduleState, block: Any) -> tuple[int, str]:
-    """How many variables a block has, and their type."""
+    """Number of variables of a block, and their type."""
     variables = state.sch.get(block).iter_vars
     return len(variables), str(variables[0].var.ty.dtype)
 

@@ -75,7 +75,7 @@ class ScanLoops:
 
 
 def scan_loops(statement: Any, name: str) -> ScanLoops | None:
-    """What ``statement`` scans; None of other statements.
+    """Scan in ``statement``; None of other statements.
 
     Args:
         statement: What stands in a function or in a block without variables.
@@ -125,7 +125,7 @@ def _loops_of(statement: Any) -> _Loops | None:
 
 
 def _is_counted(statement: Any) -> bool:
-    """Whether it is a loop over a known number of values from 0, serial or parallel."""
+    """Return whether it is a loop over a known number of values from 0, serial or parallel."""
     return (
         isinstance(statement, tirx.For)
         and statement.kind in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)

@@ -31,7 +31,7 @@ _CONDITIONAL = Op.get("prim.if_then_else")
 
 @frozen(eq=False)
 class Continuation:
-    """How a block of a scan continues.
+    """Continuation of a block of a scan.
 
     Attributes:
         along: The dimension along which it does.
@@ -121,7 +121,7 @@ def _inside(region: Any, block: Any) -> Any:
 
 
 def continuation(block: Any) -> tuple[Continuation, Any] | None:
-    """How a block continues, and what each element adds; None of blocks without this form."""
+    """Continuation of a block, and what each element adds; None of blocks without this form."""
     store = block.body
     if not isinstance(store, tirx.BufferStore) or block.init is not None:
         return None

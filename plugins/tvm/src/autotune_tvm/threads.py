@@ -1,4 +1,4 @@
-"""Whether the loops of a GPU program are bound to blocks and threads consistently.
+"""Tell whether the loops of a GPU program are bound to blocks and threads consistently.
 
 TVM does not ask: where loops of one kernel that are bound to its threads differ in extent, it
 launches one of the two numbers and generates wrong code, and what is bound to nothing runs on the

@@ -39,7 +39,7 @@ Operator = Callable[[Any, list[Value]], Sequence[Value]]
 
 
 def graph_source(source: Source) -> GraphSource:
-    """What was read as a Relax module, as the core has networks.
+    """Source of the core for a network read as a Relax module.
 
     Raises:
         UnsupportedWorkload: as of :func:`read_graph`; or an input or an output is no tensor of a
@@ -117,7 +117,7 @@ class _Reader:
     constants: dict[int, Value] = field(factory=dict)
 
     def value(self, expression: Any) -> Any:
-        """What an expression is."""
+        """Value of an expression."""
         if isinstance(expression, Var):
             return self.known[expression]
         if isinstance(expression, Tuple):

@@ -60,7 +60,7 @@ _MOST_SECONDS_WITHOUT = 60.0
 
 @define(eq=False)
 class _Running:
-    """What has been started.
+    """Processes that have been started.
 
     Attributes:
         builders: Processes that build.
@@ -293,7 +293,7 @@ class RPCEngine(MeasureEngine):
             running.end()
 
     def _have_gathered(self) -> bool:
-        """Whether the servers of the beginning have joined, or been waited for long enough.
+        """Return whether the servers of the beginning have joined, or been waited for long enough.
 
         A race takes the machines that most are like.
         """
@@ -324,7 +324,7 @@ class RPCEngine(MeasureEngine):
         return bool(self._boot) and machine.boot == self._boot
 
     def _wanted(self, found: int) -> int:
-        """How many servers to have, of those that there are."""
+        """Number of servers to have, of those that there are."""
         return min(found, self._options.servers or found)
 
     def _add_slots(self, wanted: int) -> None:
@@ -390,7 +390,7 @@ class RPCEngine(MeasureEngine):
                 self._joined_first = self._joined_first or time.monotonic()
 
     def _is_quiet_beside(self, slot: ServerSlot, machine: RemoteMachine) -> bool:
-        """Whether nothing that was started here keeps a machine from its usual speed."""
+        """Return whether nothing that was started here keeps a machine from its usual speed."""
         running = self._started
         others = [other for other in running.slots if other is not slot]
         if any(other.joining is not None for other in others):

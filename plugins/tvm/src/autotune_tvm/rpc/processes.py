@@ -95,7 +95,7 @@ def check_context(context: Context) -> None:
 
 
 def boot_of_this_host() -> str:
-    """What identifies this host as it runs now, as servers on it say, too; "" if unknown."""
+    """Identity of this host as it runs now, as servers on it say, too; "" if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

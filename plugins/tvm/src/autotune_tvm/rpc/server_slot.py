@@ -1,4 +1,4 @@
-"""One place for a server: the process that holds a session with one, replaced when it ends."""
+"""Place for a server: the process that holds a session with one, replaced when it ends."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ class ServerSlot:
 
     @property
     def incarnation(self) -> int:
-        """How often the process has been replaced."""
+        """Number of times that the process has been replaced."""
         return self.epoch + (self.pool.place(0)[1] if self.pool is not None else 0)
 
     @property
     def is_up(self) -> bool:
-        """Whether its process, as it is now, has a server."""
+        """True if its process, as it is now, has a server."""
         return self.pool is not None and self.up == self.incarnation
 
     @property
     def is_starting(self) -> bool:
-        """Whether its process has yet to get a server, or to say that it got none."""
+        """True if its process has yet to get a server, or to say that it got none."""
         return self.pool is not None and not self.is_up
 
     def submit(self, number: int, message: Message, deadlines: Mapping[str, float]) -> None:
@@ -164,7 +164,7 @@ class ServerSlot:
 
 
 def _reason(error: BaseException) -> str:
-    """What a process said, without the names of classes that only we know."""
+    """Reason that a process gave, without the names of classes that only we know."""
     text: Any = str(error)
     for sign in ("TrackerError: ", "ProgramFailed: ", "ServerLost: "):
         text = text.rpartition(sign)[2]
