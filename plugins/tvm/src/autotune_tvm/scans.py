@@ -2,7 +2,7 @@
 
 Such a block stores ``out[i, t] = if_then_else(t == 0, neutral, out[i, t - 1]) + x[i, t]``, and its
 variable ``t`` is an ordered one. None of TVM's own schedules takes that. Where the steps of a
-sketch are replayed, which keep the order (:func:`autotune.nest.scans.check_scan`), the block is
+sketch are replayed, which keep the order (:func:`autotune.nest.derive.check_scan`), the block is
 :func:`opened`.
 """
 
