@@ -19,7 +19,7 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import AutotuneError, one_line
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats

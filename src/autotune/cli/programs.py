@@ -128,7 +128,7 @@ def importing_backend(program: ProgramFile) -> str:
     Raises:
         InvalidValueError: there is none.
     """
-    from autotune.plugins.held import create_held_part
+    from autotune.plugins.guarded_parts import create_held_part
     from autotune.plugins.manager import manager
 
     for name in manager().names("backend"):

@@ -16,7 +16,7 @@ from autotune.models.cost import CostModel
 from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import check_part, create_part
-from autotune.search.held import asked_of, calling, state_of
+from autotune.search.guarded_calls import asked_of, calling, state_of
 from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.parameters import (

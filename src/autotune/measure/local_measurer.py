@@ -11,7 +11,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure.batch import Batch
 from autotune.measure.building import Span
-from autotune.measure.held import HeldTrial
+from autotune.measure.held_program import HeldTrial
 from autotune.measure.jobs import MOST_AHEAD
 from autotune.measure.lane_run import LaneRun
 from autotune.measure.measurer import (

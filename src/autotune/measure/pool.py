@@ -11,7 +11,7 @@ import select
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from autotune.measure.devices.held import held_bytes
+from autotune.measure.devices.own_memory import held_bytes
 from autotune.measure.jobs import MOST_AHEAD, Job, Place, Reply, Slot
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message

@@ -18,7 +18,7 @@ from autotune.measure.plausibility import Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.validation import ReferenceFiles
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.networks.frontend import Frontend
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process import Message, ask_isolated
 from autotune.process.child import connect, serve
 from autotune.process.error_codec import refusing

@@ -10,7 +10,7 @@ from attrs import frozen
 from autotune.errors import DatabaseError, InvalidValueError, PluginError
 from autotune.models.cost import CostModel, Observation
 from autotune.process.stopwatch import Stopwatch
-from autotune.search.held import asked_of, calling, state_of
+from autotune.search.guarded_calls import asked_of, calling, state_of
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
 from autotune.search.window import PER_LANE

@@ -28,7 +28,7 @@ from autotune.backends import (
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure import MeasureProtocol
-from autotune.plugins.held import create_held_part, hold
+from autotune.plugins.guarded_parts import create_held_part, hold
 from autotune.plugins.importer import import_workload
 from autotune.plugins.parts import check_recorded, recorded_part
 from autotune.process import Message, ask_isolated, make_private_folder

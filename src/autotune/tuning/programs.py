@@ -12,7 +12,7 @@ from autotune.backends import Backend, ImportedProgram, ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, structure_of
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group

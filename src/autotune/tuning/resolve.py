@@ -14,7 +14,7 @@ from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.search.schedulers import TaskScheduler

@@ -18,7 +18,7 @@ from attrs import evolve
 
 from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError, UnknownNameError
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (

@@ -27,7 +27,7 @@ from autotune.measure.engines.supervised.members import Member
 from autotune.measure.engines.supervised.roster import Roster
 from autotune.measure.engines.supervised.supervisor import decoded
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Message
 from autotune.process.errors import WorkerStartFailed
 

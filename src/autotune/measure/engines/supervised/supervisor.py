@@ -20,7 +20,7 @@ from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.reference_program import host_fingerprint
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Decoder, Message, encode
 from autotune.process.child import describe
 from autotune.process.memory import default_memory_limit

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import InvalidValueError, PluginError
 from autotune.ir.workloads import Workload, gemm
-from autotune.plugins.held import fits, hold
+from autotune.plugins.guarded_parts import fits, hold
 from autotune.plugins.importer import Importer, import_program
 from autotune.plugins.parts import create_part
 from autotune.plugins.workload_names import make_workload
@@ -151,7 +151,7 @@ def test_parts_of_autotune_itself_are_not_wrapped() -> None:
 )
 def test_every_interface_can_be_held(kind: str) -> None:
     """Its annotations can be read at run time."""
-    from autotune.plugins.held import _held_class
+    from autotune.plugins.guarded_parts import _held_class
     from autotune.plugins.parts import interface_of
 
     assert issubclass(_held_class(kind), interface_of(kind))

@@ -17,7 +17,7 @@ from autotune.errors import InvalidValueError, PluginError
 from autotune.ir.workloads import gemm
 from autotune.plugins import Context
 from autotune.process.interrupts import InterruptGuard, UserInterrupt
-from autotune.search.held import asked_of, calling, state_of
+from autotune.search.guarded_calls import asked_of, calling, state_of
 from autotune.search.strategies import RandomStrategy
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
