@@ -19,9 +19,9 @@ from autotune.external.reading import build_failure, run_failure, seconds_of
 from autotune.external.validation import Outputs, difference, read_outputs
 from autotune.external.workers import JobWorkers
 from autotune.measure.racing import rounded
+from autotune.process import THREAD_VARIABLES
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver
-from autotune.process.worker_process import THREAD_VARIABLES
 from autotune.spaces.parameters import Value
 from autotune.store.records import Outcome
 

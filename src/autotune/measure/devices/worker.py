@@ -318,7 +318,3 @@ def main() -> None:
     """Run a worker; started by ``WorkerProcess`` only."""
     connection, _ = connect("autotune.measure.devices.worker")
     serve(connection, DeviceWorker(connection).handlers)
-
-
-if __name__ == "__main__":
-    main()
