@@ -1,8 +1,8 @@
 """Forks keepers from a process that has imported already what their workers need.
 
-Run as a script by ``ForkServer``. It has one thread and runs nothing but imports of this package:
-a copy of it is as good as a new interpreter, and costs a tenth of one. The kernel makes each keeper
-a child of the host, as if that had started it: it ends with the host, and this process may go.
+Run as a script by ``fork_keeper``. It has one thread and runs nothing but imports of this package:
+a copy of it is as good as a new interpreter, and costs a fraction of one. The kernel makes each
+keeper a child of the host, as if that had started it: it ends with the host, and this may go.
 
 Arguments: the descriptor of the socket that requests come by, and the host's process id. A request
 is a message with descriptors: of a file that holds it in JSON, of the current folder, of the
@@ -90,11 +90,12 @@ def _read(descriptor: int) -> Any:
 
 
 def _import(name: str) -> None:
-    """Import a module, or an attribute ``module:name``, which may import more."""
-    module, _, attribute = name.partition(":")
+    """Import a module, or a part ``module:name`` with the ``worker_modules`` that it names."""
+    module, _, part = name.partition(":")
     with contextlib.suppress(Exception):  # the worker imports it again, and says what is wrong
         found = importlib.import_module(module)
-        getattr(found, attribute, None)
+        for needed in getattr(getattr(found, part, None), "worker_modules", ()):
+            importlib.import_module(needed)
 
 
 def _fork_beside() -> int:
@@ -143,8 +144,9 @@ def _keep(request: Any, host: int, descriptors: Sequence[int]) -> None:
     _show_folder(request["folder"])
     become_keeper(status, host, request["folder"], own)
     _use_blas_threads()
-    numbers = [word for pair in zip(("--receive", "--send"), own) for word in map(str, pair)]
-    sys.argv = [request["module"], *request["arguments"], *numbers]
+    receive, send = map(str, own)
+    ends = ["--receive", receive, "--send", send]
+    sys.argv = [request["module"], *request["arguments"], *ends]
     importlib.import_module(request["module"]).main()
 
 

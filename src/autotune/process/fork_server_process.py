@@ -107,8 +107,8 @@ def fork_keeper(
     Args:
         module: The worker's module.
         arguments: The worker's arguments.
-        imported: What the worker is going to import, as ``module`` or ``module:name``; what is not
-            of this package is ignored.
+        imported: What the worker is going to import: modules, or parts as ``module:name`` with the
+            ``worker_modules`` that these name. What is not of this package is ignored.
         environment: That of the worker.
         folder: The worker's folder.
         descriptors: Those of the keeper's status, of its output, and what the worker inherits:

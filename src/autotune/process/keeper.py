@@ -4,11 +4,11 @@ A process that a fork server has just forked becomes one. It forks: the child be
 and the parent, the keeper, does nothing but wait. All that the worker starts, also what makes a
 session of its own or forks twice, is a descendant of the keeper, which the kernel makes its child
 when it is orphaned. When the worker ends, or a signal asks the keeper to end (which the kernel also
-sends when the host dies), the keeper kills every descendant, waits until there is none, and removes
-the worker's folder. Where the host is dying, too, it waits for its end and removes the host's
-folder.
+sends when the host dies), the keeper kills every descendant, waits until there is none, and
+removes the worker's folder. Where the host is dying, too, it waits for its end and removes the
+host's folder.
 
-The status is lines: ``keeper PID``, which it has told before; ``worker PID``; ``told PID`` if a process other
+The status is lines: ``keeper PID``, told before; ``worker PID``; ``told PID`` if a process other
 than the host told the keeper to end; and last ``gone CODE`` with the worker's exit code (minus the
 signal's number if one killed it), or just ``gone`` if the keeper had to kill it.
 """
