@@ -23,10 +23,10 @@ from autotune.external.jobs import call_function, saved_outputs
 from autotune.external.program import ExternalProgram, Read, Validation
 from autotune.external.workers import JobWorkers
 from autotune.measure.racing import rounded
+from autotune.process import THREAD_VARIABLES
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver
 from autotune.process.keeper_process import describe_exit
-from autotune.process.worker_process import THREAD_VARIABLES
 from autotune.spaces.parameters import Value
 from autotune.store.records import Outcome
 

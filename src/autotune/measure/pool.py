@@ -418,15 +418,17 @@ class WorkerPool:
 
     def _spawn(self, slot: Slot) -> None:
         self._spawned += 1
+        backend = import_string("backend", self._backend)
         # What ran in another worker may have removed it.
         self._folder.restore()
         slot.process = WorkerProcess(
             _DEVICE_WORKER if slot is self._device else self._module,
-            {} if slot is self._device else {"backend": import_string("backend", self._backend)},
+            {} if slot is self._device else {"backend": backend},
             self._threads,
             self._environment,
             self._memory_bytes,
             self._folder.path / f"worker-{self._spawned}",
+            (backend,),
         )
         slot.in_setup = slot.used = False
         hello = {"op": "hello", **self._hello(slot.index)}

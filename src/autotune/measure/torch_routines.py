@@ -268,7 +268,3 @@ def main() -> None:
     """Answer :func:`~autotune.measure.vendor_torch.torch_latency`, which starts it."""
     connection, _ = connect("autotune.measure.torch_routines")
     serve(connection, {"measure": answer})
-
-
-if __name__ == "__main__":
-    main()

@@ -164,7 +164,3 @@ def main() -> None:
     """Answer :func:`vendor_latency`, which starts it."""
     connection, _ = connect("autotune.measure.vendor")
     serve(connection, {"measure": _answer})
-
-
-if __name__ == "__main__":
-    main()

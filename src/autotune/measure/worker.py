@@ -491,7 +491,3 @@ def main() -> None:
     """Run a worker; started by ``WorkerProcess`` only."""
     connection, options = connect("autotune.measure.worker", ["backend"])
     serve(connection, Worker(options["backend"], connection).handlers)
-
-
-if __name__ == "__main__":
-    main()

@@ -42,6 +42,7 @@ def _check(question: Message) -> Message:
     return {}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run a worker; started by ``WorkerProcess`` only."""
     connection, _ = connect(_MODULE)
     serve(connection, {"check": refusing(_check)})

@@ -340,6 +340,7 @@ class ReferenceBackend(Backend):
 
     name = "reference"
     version = "1"
+    worker_modules = ("autotune.nest", "cattrs.gen")
     simulated_times = True
 
     def compiler_version(self) -> str:
@@ -418,6 +419,7 @@ class ScriptedNativeBackend(ReferenceBackend):
     """The built-in backend for CPUs, whose programs have scripted faults."""
 
     name = "scripted-native"
+    worker_modules = NativeBackend.worker_modules
     simulated_times = False
 
     def __init__(self, context: Context | None = None) -> None:

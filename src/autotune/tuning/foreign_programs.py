@@ -346,6 +346,7 @@ _HANDLERS: Mapping[str, Handler] = {
 }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run a worker; started by ``WorkerProcess`` only."""
     connection, _ = connect(_MODULE)
     serve(connection, {name: refusing(handler) for name, handler in _HANDLERS.items()})

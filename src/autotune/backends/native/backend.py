@@ -49,6 +49,10 @@ class NativeBackend(Backend):
 
     name = "native"
     version = "1"
+    worker_modules = (
+        *("autotune.backends.native.executable", "autotune.backends.native.machine_code"),
+        *("autotune.lower.llvm_ir", "autotune.lower.walk", "cattrs.gen"),
+    )
 
     def compiler_version(self) -> str:
         """The version of llvmlite, which has LLVM in it."""

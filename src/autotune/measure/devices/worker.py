@@ -326,10 +326,6 @@ def main() -> None:
     serve(connection, DeviceWorker(connection).handlers)
 
 
-if __name__ == "__main__":
-    main()
-
-
 # Data that is this many times as large as the last level of cache is not found in it.
 _TIMES_CACHE = 3
 _MOST_SETS = 4096

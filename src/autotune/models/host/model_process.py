@@ -9,11 +9,16 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from autotune.process import ATTACHMENTS, Message, WorkerDied, WorkerProcess
+from autotune.process import (
+    ATTACHMENTS,
+    THREAD_VARIABLES,
+    Message,
+    WorkerDied,
+    WorkerProcess,
+)
 from autotune.process.ending import ending_with
 from autotune.process.memory import default_memory_limit
 from autotune.process.private_folder import make_private_folder
-from autotune.process.worker_process import THREAD_VARIABLES
 
 __all__ = ["Clock", "ModelFailed", "ModelProcess"]
 

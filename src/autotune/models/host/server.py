@@ -154,7 +154,3 @@ def main() -> None:
     """Serve one host; started by ``WorkerProcess`` only."""
     connection, _ = connect(PROGRAM)
     serve(connection, ModelServer().handlers)
-
-
-if __name__ == "__main__":
-    main()
