@@ -87,9 +87,11 @@ class _Constants:
         return self._keys[name]
 
     def _representative(self, value: Value) -> Hashable:
-        assert value.constant is not None
-        flat = value.constant.reshape(-1)
-        sample = flat[:: max(1, flat.size // _SAMPLED)].tobytes()
+        array = value.constant
+        assert array is not None
+        # Taken by their places: what is transposed in memory would be copied as a whole.
+        places = np.arange(0, array.size, max(1, array.size // _SAMPLED))
+        sample = array[np.unravel_index(places, array.shape)].tobytes()
         alike = self._alike.setdefault((value.shape, value.dtype, sample), [])
         for other in alike:
             if _hold_the_same(value, other):
