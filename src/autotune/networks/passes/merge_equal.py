@@ -64,7 +64,7 @@ def _identity(node: Node) -> Hashable:
     """Equal for operations that compute the same of the same operands; None of loops."""
     operation = node.operation
     if isinstance(operation, Workload):
-        return operation.spelling
+        return operation.inputs, operation.stages, operation.outputs, operation.external
     if isinstance(operation, HostOperator):
         return operation.kind, repr(sorted(operation.attributes.items()))
     return None
