@@ -263,9 +263,7 @@ def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[
     return view, names
 
 
-def _views(
-    stage: Stage, arrays: Mapping[str, Array], start: int, stop: int
-) -> dict[Load, Array]:
+def _views(stage: Stage, arrays: Mapping[str, Array], start: int, stop: int) -> dict[Load, Array]:
     """What is loaded in bounds, by load, as views that broadcast as :func:`stage_grid` does."""
     first = next(iter(stage.spatial_axes), None)
     found: dict[Load, Array] = {}

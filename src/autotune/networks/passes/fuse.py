@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 from autotune.ir.expressions import Load, var
 from autotune.ir.workloads import Stage, Tensor, Workload
 from autotune.ir.workloads.composing import Part, composed
-from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, rewritten
+from autotune.networks.graph import Graph, Node, Requirement, Value, rewritten
 from autotune.networks.graph.graph import results_of
 from autotune.networks.graph.making import spatial
 from autotune.networks.passes.bodies import with_bodies
@@ -56,9 +56,7 @@ def fuse(graph: Graph, machine: Target) -> tuple[Graph, str]:
 
 
 def _count(graph: Graph) -> int:
-    loops = (it.operation for it in graph.nodes if isinstance(it.operation, Loop))
-    own = sum(isinstance(it.operation, Workload) for it in graph.nodes)
-    return own + sum(_count(it.body) for it in loops)
+    return sum(isinstance(node.operation, Workload) for node, _ in graph.runs)
 
 
 def _fused(graph: Graph, machine: Target) -> Graph:
@@ -132,7 +130,7 @@ class _Composer:
             for it in node.requirements:
                 number = place[given[id(node)][it.operand].key]
                 checks[evolve(it, operand=number)] = None
-        name = next((it.name for it in group if it.name), "")
+        name = "+".join(dict.fromkeys(it.name for it in group if it.name))
         return results_of(Node(workload, operands, group[-1].results, tuple(checks), name))
 
 
@@ -185,9 +183,7 @@ def _parts(
         before = node.operands[0].shape if workload is None else ()
         writes = numbers.setdefault((id(node), 0), len(numbers))
         result = node.results[0]
-        parts.append(
-            _Part(workload, before, result, tuple(reads), writes, frozenset(constants))
-        )
+        parts.append(_Part(workload, before, result, tuple(reads), writes, frozenset(constants)))
     return tuple(parts), values
 
 

@@ -87,8 +87,8 @@ class _Constants:
         return self._keys[name]
 
     def _representative(self, value: Value) -> Hashable:
-        array = value.constant
-        assert array is not None
+        assert value.constant is not None
+        array = np.atleast_1d(value.constant)
         # Taken by their places: what is transposed in memory would be copied as a whole.
         places = np.arange(0, array.size, max(1, array.size // _SAMPLED))
         sample = array[np.unravel_index(places, array.shape)].tobytes()
