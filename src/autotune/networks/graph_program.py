@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from autotune.networks.frontend import (
     NetworkTask,
     Rival,
 )
-from autotune.networks.graph import Graph, Loop, Node, evaluate
+from autotune.networks.graph import Graph, evaluate
 from autotune.networks.graph_examples import graph_examples
 from autotune.networks.library.saving import MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
@@ -284,9 +284,10 @@ class _Counted:
 def _tasks(graph: Graph) -> tuple[NetworkTask, ...]:
     """A task for each workload, in the order of the first call."""
     found: dict[str, _Counted] = {}
-    for node, times in _runs(graph, 1):
+    for node, times in graph.runs:
         workload = node.operation
-        assert isinstance(workload, Workload)
+        if not isinstance(workload, Workload):
+            continue
         counted = found.setdefault(workload.digest, _Counted(workload))
         counted.calls += times
         counted.nodes.update(dict.fromkeys(node.label.split("+")))
@@ -297,25 +298,8 @@ def _tasks(graph: Graph) -> tuple[NetworkTask, ...]:
     )
 
 
-def _runs(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
-    """Every node that is a workload, and how often an inference runs it."""
-    for node in graph.nodes:
-        if isinstance(node.operation, Workload):
-            yield node, times
-        elif isinstance(node.operation, Loop):
-            yield from _runs(node.operation.body, times * node.operation.trips)
-
-
-def _nodes(graph: Graph) -> Iterator[Node]:
-    """Every node, those in bodies of loops included."""
-    for node in graph.nodes:
-        yield node
-        if isinstance(node.operation, Loop):
-            yield from _nodes(node.operation.body)
-
-
 def _constant_bytes(graph: Graph) -> int:
-    read = (it for node in _nodes(graph) for it in node.operands)
+    read = (it for node, _ in graph.runs for it in node.operands)
     found = {it.key: it.constant for it in (*read, *graph.outputs.values())}
     return sum(array.nbytes for array in found.values() if array is not None)
 
@@ -326,7 +310,7 @@ def _coarsest(graph: Graph) -> float:
     Bytes that floats are rounded to have about as many as bfloat16.
     """
     found = [0.0]
-    for node in _nodes(graph):
+    for node, _ in graph.runs:
         types = {dtype for _, dtype in node.results}
         found += [element_type(it).eps for it in types]
         reads_floats = any(element_type(it.dtype).is_float for it in node.operands)

@@ -54,7 +54,7 @@ class Axis:
     kind: str = "spatial"
 
 
-@frozen
+@frozen(cache_hash=True)
 class Stage:
     """Statement: ``output[spatial axes] = combine over reduce axes of body``.
 
@@ -205,7 +205,7 @@ class Stage:
         return low if self.combiner == "max" else high
 
 
-@frozen
+@frozen(cache_hash=True)
 class Workload(JsonForm):
     """A tensor program: inputs, stages in topological order, and which tensors it returns.
 

@@ -10,7 +10,7 @@ Under a causal mask all loops over keys end where it hides the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from attrs import frozen
@@ -110,11 +110,15 @@ class AttentionTilesRule(SketchRule):
 
     name = "attention-tiles"
 
-    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+    def apply(self, draft: SketchDraft, stage: Stage) -> Iterable[SketchDraft] | None:
         found = _attention(draft, stage) if draft.can(*_NEEDED) else None
-        if found is None:
-            return None
-        return [*(MultiLevelTilingRule().apply(draft, stage) or []), _Tiling(draft, found).made()]
+        return None if found is None else self._drafts(draft, stage, found)
+
+    def _drafts(
+        self, draft: SketchDraft, stage: Stage, found: _Attention
+    ) -> Iterator[SketchDraft]:
+        yield from MultiLevelTilingRule().apply(draft, stage) or ()
+        yield _Tiling(draft, found).made()
 
 
 @frozen

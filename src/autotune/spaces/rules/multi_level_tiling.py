@@ -163,7 +163,7 @@ class MultiLevelTilingRule(SketchRule):
 
     name = "multi-level-tiling"
 
-    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+    def apply(self, draft: SketchDraft, stage: Stage) -> Iterable[SketchDraft] | None:
         if is_pointwise(stage) or not stage.spatial_axes:
             return None
         vector = stage.spatial_axes[-1].name
@@ -174,7 +174,7 @@ class MultiLevelTilingRule(SketchRule):
                 f"no packing suits stage {stage.name!r}, which reads {', '.join(stage.reads)}"
             )
         chosen = alike(packings, draft)
-        return [tiled(draft, stage, operands, packing) for packing in chosen]
+        return (tiled(draft, stage, operands, packing) for packing in chosen)
 
 
 def alike(packings: list[Packing], draft: SketchDraft) -> list[Packing]:
