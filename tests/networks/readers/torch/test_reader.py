@@ -145,6 +145,20 @@ def test_outputs_of_a_form_that_a_library_registered_have_names_where_it_says_so
     assert list(network.graph.outputs) == names
 
 
+class Mapped(nn.Module):
+    """A mask from a function of two positions, as models of language make it."""
+
+    def forward(self, x: Any) -> Any:
+        places = torch.arange(x.shape[-1])
+        rows = torch.vmap(lambda query, key: key <= query, in_dims=(None, 0))
+        mask = torch.vmap(rows, in_dims=(0, None))(places, places)
+        return torch.where(mask, x, -1.0)
+
+
+def test_functions_that_are_mapped_over_an_axis_are_read() -> None:
+    check_read(Mapped(), (torch.randn(2, 5, 5),))
+
+
 class Nested(nn.Module):
     """Tensors in lists and dictionaries, beside what is no tensor."""
 

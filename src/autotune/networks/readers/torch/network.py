@@ -86,7 +86,7 @@ def _read(
 
 
 def _functional(program: Any, name: str) -> Any:
-    """A program that writes into nothing: what it would write is among its outputs.
+    """A program that writes into nothing, what it would write is among its outputs, without vmap.
 
     Raises:
         UnsupportedWorkload: torch cannot say it so.
@@ -98,7 +98,7 @@ def _functional(program: Any, name: str) -> Any:
             return program.run_decompositions({})
     except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
-            f"{name}: torch cannot take apart what the model writes: {one_line(str(error))}; "
+            f"{name}: torch cannot take the model apart: {one_line(str(error))}; "
             "export it again"
         ) from error
 
