@@ -98,8 +98,7 @@ def _functional(program: Any, name: str) -> Any:
             return program.run_decompositions({})
     except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
-            f"{name}: torch cannot take the model apart: {one_line(str(error))}; "
-            "export it again"
+            f"{name}: torch cannot take the model apart: {one_line(str(error))}; export it again"
         ) from error
 
 
