@@ -11,7 +11,7 @@ ONNX Runtime and OpenVINO, in turns in one process, one thread each. ``--tune`` 
 them (``--trials`` each), which then also take part with their records.
 
 What is not installed is left out, by name. It is resumable: each row stays in ``--work``, and the
-same command goes on from there; remove the folder to start over. ``--quick`` has ten models.
+same command goes on from there; remove the folder to start over. ``--quick`` has eight models.
 """
 
 from __future__ import annotations
@@ -406,7 +406,11 @@ def tuned(name: str, model: Model, database: Path, trials: int) -> Any:
     Raises:
         StepFailed: it failed.
     """
-    source = str(model.path) if model.make is None else f"{Path(__file__).stem}:{name}"
+    source = (
+        str(model.path)
+        if model.make is None
+        else f"{Path(__file__).stem}:{name.replace('/', '_')}"
+    )
     command = [sys.executable, "-m", "autotune", "tune-model", source, "--threads", "1"]
     command += ["--trials", str(trials), "--database", str(database), "--quiet", "--json", "-"]
     command += [f"--dim={it}" for it in model.dims] + [f"--input={it}" for it in model.inputs]
@@ -415,9 +419,10 @@ def tuned(name: str, model: Model, database: Path, trials: int) -> Any:
 
 
 def __getattr__(name: str) -> Callable[[], Any]:
-    """The function that makes a model, by its name: what commands are given as their source."""
-    if name in CATALOGUE and (make := CATALOGUE[name].make) is not None:
-        return make
+    """What makes a model, as commands are given it: ``foreign_models:timm_resnet18``."""
+    for key, model in CATALOGUE.items():
+        if model.make is not None and key.replace("/", "_") == name:
+            return model.make
     raise AttributeError(name)
 
 
