@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import register_pytree_node
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.asked_inputs import AskedInputs
@@ -112,6 +113,50 @@ class Caching(nn.Module):
 def test_objects_that_are_returned_are_taken_apart() -> None:
     network = read_torch(Caching(), (torch.zeros(3),))
     assert [array[0] for array in computed(network, [torch.zeros(3)])] == [0, 1, 2, 3, 4]
+
+
+class Named(dict[str, Any]):
+    """What a library tells torch to take apart, without names for the parts."""
+
+
+class Pair(NamedTuple):
+    """Two tensors."""
+
+    low: Any
+    high: Any
+
+
+register_pytree_node(
+    Named,
+    lambda it: (list(it.values()), list(it.keys())),
+    lambda values, keys: Named(zip(keys, values, strict=True)),
+    serialized_type_name="autotune.tests.Named",
+)
+
+
+class ReturningNamed(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return Named(sum=x + 1, bounds=Pair(-x, x), parts=[x * 2])
+
+
+def test_outputs_of_a_form_that_a_library_registered_have_names_where_it_says_some() -> None:
+    network = check_read(ReturningNamed(), (torch.randn(3),))
+    names = ["['sum']", "['bounds'].low", "['bounds'].high", "['parts'][0]"]
+    assert list(network.graph.outputs) == names
+
+
+class Mapped(nn.Module):
+    """A mask from a function of two positions, as models of language make it."""
+
+    def forward(self, x: Any) -> Any:
+        places = torch.arange(x.shape[-1])
+        rows = torch.vmap(lambda query, key: key <= query, in_dims=(None, 0))
+        mask = torch.vmap(rows, in_dims=(0, None))(places, places)
+        return torch.where(mask, x, -1.0)
+
+
+def test_functions_that_are_mapped_over_an_axis_are_read() -> None:
+    check_read(Mapped(), (torch.randn(2, 5, 5),))
 
 
 class Nested(nn.Module):

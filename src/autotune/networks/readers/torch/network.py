@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.arrays import as_numpy
@@ -85,7 +86,7 @@ def _read(
 
 
 def _functional(program: Any, name: str) -> Any:
-    """A program that writes into nothing: what it would write is among its outputs.
+    """A program that writes into nothing, what it would write is among its outputs, without vmap.
 
     Raises:
         UnsupportedWorkload: torch cannot say it so.
@@ -97,8 +98,7 @@ def _functional(program: Any, name: str) -> Any:
             return program.run_decompositions({})
     except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
-            f"{name}: torch cannot take apart what the model writes: {one_line(str(error))}; "
-            "export it again"
+            f"{name}: torch cannot take the model apart: {one_line(str(error))}; export it again"
         ) from error
 
 
@@ -183,10 +183,36 @@ def _output_names(program: Any, count: int) -> list[str]:
     form = program.call_spec.out_spec
     if form is None or form.num_leaves != count:
         return [""] * count
-    leaves, _ = tree_flatten_with_path(tree_unflatten([*range(count)], form))
-    found = [keystr(path) for path, _ in leaves]
+    found = _paths(form)
     has_names = any("'" in it or "." in it for it in found)
     return [it.lstrip(".") for it in found] if has_names else [""] * count
+
+
+def _paths(form: Any) -> list[str]:
+    """Where the leaves of a tree are: ``['cache'][0].keys``.
+
+    A library says how torch takes its own objects apart, and need not name their parts.
+    """
+    if form.is_leaf():
+        return [""]
+    return [
+        step + path
+        for step, child in zip(_steps(form), form.children(), strict=True)
+        for path in _paths(child)
+    ]
+
+
+def _steps(form: Any) -> list[str]:
+    """What leads from a node of a tree to its children."""
+    context = form.context
+    fields = getattr(context, "_fields", ())
+    parts = [fields, context, *(context if isinstance(context, list) else ())]
+    for names in parts:
+        listed = isinstance(names, (list, tuple)) and len(names) == form.num_children
+        if listed and names and all(isinstance(it, str) for it in names):
+            is_object = bool(fields) or dataclasses.is_dataclass(form.type)
+            return [f".{it}" if is_object else f"[{it!r}]" for it in names]
+    return [f"[{number}]" for number in range(form.num_children)]
 
 
 def _strides(program: Any, count: int) -> tuple[tuple[int, ...], ...]:
