@@ -118,11 +118,12 @@ def save_library(
         files = {
             "network.c": "\n".join([*source, _ffi(plan)]).encode(),
             "driver.o": _driver(plan, features, machine),
+            **_thread_pool(),
             **_programs(loaded),
         }
         for name, data in files.items():
             Path(folder, name).write_bytes(data)
-        paths = [Path(folder, name) for name in files]
+        paths = [Path(folder, name) for name in files if not name.endswith(".h")]
         link_library([*paths, weights] if beside is None else paths, machine, _PURPOSE, whole)
         if beside is not None:
             _copy(weights, weights_path)
@@ -253,8 +254,14 @@ def _plain(text: str) -> str:
     return text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("\n", " ")
 
 
-def _packaged(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+def _packaged(name: str, package: str = __package__) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _thread_pool() -> dict[str, bytes]:
+    """The pool that the core's native module has, too."""
+    names = ("thread_pool.c", "thread_pool.h")
+    return {name: _packaged(name, "autotune.backends.native").encode() for name in names}
 
 
 _TYPES = """\
