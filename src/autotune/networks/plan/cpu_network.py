@@ -76,8 +76,10 @@ class CpuNetwork(CompiledNetwork):
     Args:
         loaded: The network.
         threads: How many it uses.
-        save: Writes what runs elsewhere; None where nothing does.
+        save: Writes what runs elsewhere, which holds its state; None where nothing does.
     """
+
+    saves_state = True
 
     def __init__(self, loaded: LoadedPlan, threads: int, save: Save | None = None) -> None:
         plan = loaded.plan
