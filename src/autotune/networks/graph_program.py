@@ -34,6 +34,7 @@ from autotune.networks.graph_examples import graph_examples
 from autotune.networks.library.saving import Held, MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
+from autotune.networks.plan.elsewhere import compile_elsewhere, lacks_here, printed_for
 from autotune.networks.task_names import task_names
 from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
@@ -121,7 +122,7 @@ class GraphProgram(NetworkProgram):
             self.backend = device_backend(options.target.kind).name
             graph, self._checks = checked_on_device(graph)
         self.graph, self.passes = run_passes(
-            graph, options.target, options.threads, options.passes, options.on_pass
+            graph, _scheduled_for(options.target), options.threads, options.passes, options.on_pass
         )
         self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
         self.weight_bytes = _constant_bytes(self.graph)
@@ -215,15 +216,15 @@ class GraphProgram(NetworkProgram):
         Raises:
             BuildFailed: the compiler rejected it; names the task.
             InvalidSchedule: a record cannot be printed; names the task.
-            UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks; or no backend makes
-                programs for such a device.
+            UnsupportedTarget: it is no CPU of x86-64 or AArch64; or no backend makes programs for
+                such a device.
         """
         names = {
             it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)
         }
         if target.kind == "cuda":
             return compile_device_network(self.graph, self._checks, names, chosen, target)
-        machine = target.with_cores(threads)
+        machine = _scheduled_for(target).with_cores(threads)
         schedules = {
             it.program.digest: self._scheduled(it.name, it.program, chosen.get(it.name), machine)
             for it in self.tasks
@@ -231,6 +232,8 @@ class GraphProgram(NetworkProgram):
         }
         made_for = MadeFor(self.name, target, threads)
         save = partial(save_library, made_for, held=self._held())
+        if lacks_here(target):
+            return compile_elsewhere(self.graph, schedules, target, threads, save, names)
         return compile_network(self.graph, schedules, target, threads, names, save)
 
     def _held(self) -> tuple[Held, ...]:
@@ -275,6 +278,11 @@ class GraphProgram(NetworkProgram):
         }
         found = evaluate(self._source.graph, given)
         return tuple(found[it.name].view(numpy_type(it.dtype)) for it in self.outputs)
+
+
+def _scheduled_for(target: Target) -> Target:
+    """What passes and the draft model are asked for."""
+    return printed_for(target) if target.kind == "cpu" else target
 
 
 def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:

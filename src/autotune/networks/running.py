@@ -109,9 +109,11 @@ def check_network(
         if wanted is None:
             return []
         own = copied_inputs(given, network.writes)
-        compiled.reset()
+        if network.state:
+            compiled.reset()
         found = with_written(network, own, compiled(*own), compiled)
-        compiled.reset()
+        if network.state:
+            compiled.reset()
     tensors = network.outputs
     if network.wide is not None:
         # What the model was before it was converted says what it returns alone.

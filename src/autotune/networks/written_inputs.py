@@ -115,7 +115,8 @@ def with_written(
 ) -> list[Any]:
     """The values of written inputs and of the state after a call, and what it returned."""
     by_name = {it.name: value for it, value in zip(program.inputs, inputs, strict=True)}
-    by_name |= compiled.state
+    if program.state:
+        by_name |= compiled.state
     return [*(by_name[name] for name in program.writes), *outputs]
 
 

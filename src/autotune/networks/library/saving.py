@@ -41,7 +41,7 @@ from autotune.networks.library.host_tables import (
     operators_text,
 )
 from autotune.networks.plan.driver import print_driver
-from autotune.networks.plan.loading import LoadedPlan
+from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.plan.native_program import NativeProgram
 from autotune.networks.plan.plan import Check, HostCall, Plan, leaves
 from autotune.networks.tensors import NetworkTensor
@@ -123,7 +123,7 @@ class _Signature:
 
 def save_library(
     made_for: MadeFor,
-    loaded: LoadedPlan,
+    built: BuiltPlan,
     path: Path,
     most_embedded: int = MOST_EMBEDDED,
     held: Sequence[Held] = (),
@@ -132,7 +132,7 @@ def save_library(
 
     Args:
         made_for: What it says of itself.
-        loaded: The network.
+        built: The network.
         path: The file, whose name ends in ``.so``.
         most_embedded: Bytes of weights beyond which they go in a file of their own.
         held: What it keeps between calls.
@@ -147,11 +147,11 @@ def save_library(
     """
     check_saving(path, made_for.target)
     header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
-    plan, machine = loaded.plan, machine_of(made_for.target)
+    plan, machine = built.plan, machine_of(made_for.target)
     features = _features(plan, machine)
     seen = _Signature.of(plan, held)
     header = _header(seen, plan, made_for)
-    constants = [*loaded.constants, *(it.begin for it in held)]
+    constants = [*built.constants, *(it.begin for it in held)]
     offsets, size = _offsets(constants)
     beside = None
     with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +167,7 @@ def save_library(
         files = {
             "network.c": "\n".join([*source, _ffi(seen)]).encode(),
             "driver.o": _driver(plan, features, machine),
-            **_programs(loaded),
+            **_programs(built),
         }
         for name, data in files.items():
             Path(folder, name).write_bytes(data)
@@ -205,11 +205,11 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfileobj(given, stream, 1 << 24)
 
 
-def _programs(loaded: LoadedPlan) -> dict[str, bytes]:
+def _programs(built: BuiltPlan) -> dict[str, bytes]:
     """Object files of the programs, whose functions have names of their own."""
     return {
-        f"program{number}.o": with_prefix(code.object, f"program{number}_")
-        for number, code in enumerate(loaded.codes.values())
+        f"program{number}.o": with_prefix(code, f"program{number}_")
+        for number, code in enumerate(built.objects.values())
     }
 
 
@@ -228,6 +228,16 @@ def _features(plan: Plan[NativeProgram], machine: Machine) -> tuple[str, ...]:
 
 def _driver(plan: Plan[NativeProgram], features: Sequence[str], machine: Machine) -> bytes:
     """The object file of the driver, and of what says which extension the processor lacks."""
+    names = {"autotune_network_steps", "autotune_network_lacks"}
+    texts = [print_driver(plan, "autotune_network_steps"), _lacks(features, machine)]
+    processor = "x86-64" if machine.is_x86 else machine.tuned_for
+    return compile_library(texts, machine.triple, processor, names)
+
+
+def _lacks(features: Sequence[str], machine: Machine) -> str:
+    """LLVM IR of the number of the first extension that the processor lacks; -1 for none."""
+    if not machine.is_x86:
+        return "define i32 @autotune_network_lacks() {\n  ret i32 -1\n}\n"
     # All of them, or all but the last, and so on: what is missing first says which lists fit.
     lists = [features[:count] for count in range(len(features), -1, -1)]
     lacks = (
@@ -238,10 +248,7 @@ def _driver(plan: Plan[NativeProgram], features: Sequence[str], machine: Machine
         "  %found = select i1 %whole, i32 -1, i32 %first\n"
         "  ret i32 %found\n}\n"
     )
-    asked = f"{detector('processor', lists)}\n\n{lacks}"
-    names = {"autotune_network_steps", "autotune_network_lacks"}
-    texts = [print_driver(plan, "autotune_network_steps"), asked]
-    return compile_library(texts, machine.triple, "x86-64", names)
+    return f"{detector('processor', lists)}\n\n{lacks}"
 
 
 def _offsets(constants: Sequence[Array | None]) -> tuple[list[int], int]:
