@@ -31,9 +31,10 @@ from autotune.networks.frontend import (
 )
 from autotune.networks.graph import Graph, evaluate
 from autotune.networks.graph_examples import graph_examples
-from autotune.networks.library.saving import MadeFor, check_saving, save_library
+from autotune.networks.library.saving import Held, MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
+from autotune.networks.plan.elsewhere import compile_elsewhere, lacks_here, printed_for
 from autotune.networks.task_names import task_names
 from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
@@ -79,7 +80,9 @@ class GraphSource:
         graph: What was read.
         fixed: What became of what a person says of its inputs.
         yardstick: What its outputs are compared with; None for the graph itself, in numpy.
-        writes: Names of inputs that the model writes, whose new values are its first outputs.
+        writes: Names of inputs, and of the state, that the model writes: their new values are its
+            first outputs.
+        state: What its last inputs begin with, which the network holds itself, by name.
     """
 
     name: str
@@ -87,6 +90,7 @@ class GraphSource:
     fixed: FixedInputs
     yardstick: Yardstick | None = None
     writes: tuple[str, ...] = ()
+    state: Mapping[str, Array] = field(factory=dict)
 
 
 class GraphProgram(NetworkProgram):
@@ -102,9 +106,12 @@ class GraphProgram(NetworkProgram):
         self.name = source.name
         self.fixed = source.fixed
         self.writes = source.writes
+        self.state = source.state
         self.eps = _coarsest(source.graph)
         self.inputs = tuple(
-            NetworkTensor(it.name, it.shape, it.dtype) for it in source.graph.inputs
+            NetworkTensor(it.name, it.shape, it.dtype)
+            for it in source.graph.inputs
+            if it.name not in source.state
         )
         self.outputs = tuple(
             NetworkTensor(name, it.shape, it.dtype) for name, it in source.graph.outputs.items()
@@ -115,7 +122,7 @@ class GraphProgram(NetworkProgram):
             self.backend = device_backend(options.target.kind).name
             graph, self._checks = checked_on_device(graph)
         self.graph, self.passes = run_passes(
-            graph, options.target, options.threads, options.passes, options.on_pass
+            graph, _scheduled_for(options.target), options.threads, options.passes, options.on_pass
         )
         self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
         self.weight_bytes = _constant_bytes(self.graph)
@@ -126,7 +133,10 @@ class GraphProgram(NetworkProgram):
         """Those it was loaded with, else random ones of one seed."""
         if self._source.fixed.examples is not None:
             return self._source.fixed.examples
-        return graph_examples(self._source.graph)
+        return self._examples()
+
+    def _examples(self, edges: bool = False) -> tuple[Array, ...]:
+        return graph_examples(self._source.graph, edges=edges)[: len(self.inputs)]
 
     def check_inputs(self) -> tuple[Any, ...]:
         """As :meth:`example_inputs`, with small and large numbers where the network takes them.
@@ -136,13 +146,13 @@ class GraphProgram(NetworkProgram):
         if self._source.fixed.examples is not None or self.wide is not None:
             return self.example_inputs()
         if self._checked is None:
-            self._checked = self._edges() or self._compared(graph_examples(self._source.graph))
+            self._checked = self._edges() or self._compared(self._examples())
         return self._checked[0]
 
     def _edges(self) -> _Compared | None:
         """Inputs with small and large numbers; None where the model makes no numbers of them."""
         try:
-            found = self._compared(graph_examples(self._source.graph, edges=True))
+            found = self._compared(self._examples(edges=True))
         except InvalidValueError:
             return None
         return found if all(map(_are_numbers, found[1])) else None
@@ -160,7 +170,7 @@ class GraphProgram(NetworkProgram):
         """
         if self._checked is not None and self._checked[0] is inputs:
             return self._checked[1]
-        arrays = [as_numpy(value) for value in inputs]
+        arrays = self._arrays(inputs)
         other = self._source.yardstick
         found = None if other is None else other.run(arrays)
         if other is not None and found is not None:
@@ -172,7 +182,7 @@ class GraphProgram(NetworkProgram):
 
     def suspect(self, inputs: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> str:
         """Where outputs are wrong: in the reading of the model, or behind it."""
-        read = self._evaluated([as_numpy(value) for value in inputs])
+        read = self._evaluated(self._arrays(inputs))
 
         def agrees(arrays: Sequence[Any]) -> bool:
             return all(it.ok for it in compare_outputs(self.outputs, read, arrays, eps=self.eps))
@@ -189,7 +199,11 @@ class GraphProgram(NetworkProgram):
         other = self._source.yardstick
         if other is None:
             return None
-        return other.time([as_numpy(it) for it in inputs], threads, seconds)
+        return other.time(self._arrays(inputs), threads, seconds)
+
+    def _arrays(self, inputs: Sequence[Any]) -> list[Array]:
+        """The inputs of the graph: those that are given, and the state as it begins."""
+        return [*map(as_numpy, inputs), *self.state.values()]
 
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
@@ -202,22 +216,35 @@ class GraphProgram(NetworkProgram):
         Raises:
             BuildFailed: the compiler rejected it; names the task.
             InvalidSchedule: a record cannot be printed; names the task.
-            UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks; or no backend makes
-                programs for such a device.
+            UnsupportedTarget: it is no CPU of x86-64 or AArch64; or no backend makes programs for
+                such a device.
         """
         names = {
             it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)
         }
         if target.kind == "cuda":
             return compile_device_network(self.graph, self._checks, names, chosen, target)
-        machine = target.with_cores(threads)
+        machine = _scheduled_for(target).with_cores(threads)
         schedules = {
             it.program.digest: self._scheduled(it.name, it.program, chosen.get(it.name), machine)
             for it in self.tasks
             if isinstance(it.program, Workload)
         }
-        save = partial(save_library, MadeFor(self.name, target, threads))
+        made_for = MadeFor(self.name, target, threads)
+        save = partial(save_library, made_for, held=self._held())
+        if lacks_here(target):
+            return compile_elsewhere(self.graph, schedules, target, threads, save, names)
         return compile_network(self.graph, schedules, target, threads, names, save)
+
+    def _held(self) -> tuple[Held, ...]:
+        """What a library keeps between calls."""
+        inputs = [it.name for it in self._source.graph.inputs]
+        return tuple(
+            Held(
+                inputs.index(name), self.writes.index(name), stored_array(array, str(array.dtype))
+            )
+            for name, array in self.state.items()
+        )
 
     def _scheduled(
         self, name: str, workload: Workload, record: Record | None, machine: Target
@@ -247,10 +274,15 @@ class GraphProgram(NetworkProgram):
         """The outputs of the graph as it was read, in numpy."""
         given = {
             it.name: stored_array(array, it.dtype)
-            for it, array in zip(self.inputs, arrays, strict=True)
+            for it, array in zip(self._source.graph.inputs, arrays, strict=True)
         }
         found = evaluate(self._source.graph, given)
         return tuple(found[it.name].view(numpy_type(it.dtype)) for it in self.outputs)
+
+
+def _scheduled_for(target: Target) -> Target:
+    """What passes and the draft model are asked for."""
+    return printed_for(target) if target.kind == "cpu" else target
 
 
 def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:

@@ -167,8 +167,8 @@ typedef struct {
 
 extern int32_t autotune_network_steps(frame *given) __attribute__((visibility("hidden")));
 
-static int run_steps(const void *const *inputs, void *const *outputs, char *workspace,
-                     int64_t threads, autotune_network_launch *launch, void *pool) {
+static int run_plan(const void *const *inputs, void *const *outputs, char *workspace,
+                    int64_t threads, autotune_network_launch *launch, void *pool) {
   int64_t failure = 0;
   frame given = {inputs, outputs, weights.arrays, programs, host_functions, workspace,
                  workspace + ARENA_BYTES, threads, launch, pool, 0, &failure};
@@ -184,6 +184,85 @@ static int run_steps(const void *const *inputs, void *const *outputs, char *work
                      refused->allowed);
   }
   return status ? AUTOTUNE_NETWORK_INVALID : AUTOTUNE_NETWORK_OK;
+}
+
+/* The state: each of its arrays has two places, of which a call reads one and writes the other. */
+static struct {
+  pthread_mutex_t busy; /* held by who reads or writes it */
+  char *memory;
+  int turn;
+  const void *now[STATES ? STATES : 1]; /* null before the first call */
+} state = {.busy = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t padded(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static size_t state_bytes(void) {
+  size_t total = ALIGNMENT;
+  for (int at = 0; at < STATES; ++at) total += padded(network_states[at].bytes);
+  return total;
+}
+
+static const void *state_now(int number) {
+  return state.now[number] ? state.now[number]
+                           : weights.begin + constant_offsets[CONSTANTS + number];
+}
+
+#if STATES
+static int run_held(const void *const *given_inputs, void *const *given_outputs, char *workspace,
+                    int64_t threads, autotune_network_launch *launch, void *given) {
+  const void *inputs[INPUTS + STATES];
+  void *outputs[OUTPUTS + STATES];
+  if (!state.memory) {
+    state.memory = mmap(0, 2 * state_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0);
+    if (state.memory == MAP_FAILED) {
+      state.memory = 0;
+      return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE, "%zu bytes of memory cannot be had",
+                       2 * state_bytes());
+    }
+  }
+  for (int at = 0; at < INPUTS; ++at) inputs[input_slots[at]] = given_inputs[at];
+  for (int at = 0; at < OUTPUTS; ++at) outputs[output_slots[at]] = given_outputs[at];
+  char *next = state.memory + (state.turn ? state_bytes() : 0);
+  for (int at = 0; at < STATES; next += padded(network_states[at++].bytes)) {
+    inputs[state_inputs[at]] = state_now(at);
+    outputs[state_outputs[at]] = next;
+  }
+  int status = run_plan(inputs, outputs, workspace, threads, launch, given);
+  if (status) return status;
+  for (int at = 0; at < STATES; ++at) state.now[at] = outputs[state_outputs[at]];
+  state.turn = !state.turn;
+  return status;
+}
+
+static int run_steps(const void *const *inputs, void *const *outputs, char *workspace,
+                     int64_t threads, autotune_network_launch *launch, void *given) {
+  pthread_mutex_lock(&state.busy);
+  int status = run_held(inputs, outputs, workspace, threads, launch, given);
+  pthread_mutex_unlock(&state.busy);
+  return status;
+}
+#else
+#define run_steps run_plan
+#endif
+
+EXPORTED int32_t autotune_network_states(const autotune_network_tensor **tensors) {
+  if (tensors) *tensors = network_states;
+  return STATES;
+}
+
+EXPORTED const void *autotune_network_state(int32_t number) {
+  if (number < 0 || number >= STATES || prepared()) return 0;
+  pthread_mutex_lock(&state.busy);
+  const void *found = state_now(number);
+  pthread_mutex_unlock(&state.busy);
+  return found;
+}
+
+EXPORTED void autotune_network_reset(void) {
+  pthread_mutex_lock(&state.busy);
+  memset(state.now, 0, sizeof state.now);
+  pthread_mutex_unlock(&state.busy);
 }
 
 EXPORTED int32_t autotune_network_inputs(const autotune_network_tensor **tensors) {
@@ -270,7 +349,7 @@ EXPORTED int autotune_network_set_threads(int64_t threads) {
 /* A child has the thread that forked it and no other, whatever the others were about to do. */
 static void after_fork(void) {
   pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-  own.busy = weights.lock = fresh;
+  own.busy = weights.lock = state.busy = fresh;
   own.asked = 0;
 }
 
@@ -281,6 +360,7 @@ __attribute__((destructor)) static void unloaded(void) {
   if (pthread_mutex_trylock(&own.busy)) return;
   if (own.pool) autotune_pool_free(own.pool);
   if (memory.begin) munmap(memory.begin, memory.size);
+  if (state.memory) munmap(state.memory, 2 * state_bytes());
 #ifdef WEIGHTS_FILE
   if (weights.begin)
     munmap((char *)(uintptr_t)weights.begin - WEIGHTS_HEAD, WEIGHTS_HEAD + WEIGHTS_BYTES);

@@ -308,6 +308,42 @@ def test_what_a_model_holds_and_writes_is_its_state() -> None:
         assert found[0] in (1, 5) and np.all(found[1] == found[0])
 
 
+def test_comparing_leaves_what_a_model_holds_as_it_was() -> None:
+    held = Counts()
+    network = read_torch(held, (torch.ones(3),))
+    for _ in range(2):
+        (calls, _), given = network.reference([np.ones(3, np.float32), np.float32(4)]), held.calls
+        assert calls == 5 and given == 0 and network.state["calls"] == 0
+
+
+class Named(nn.Module):
+    """What it holds has the names of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("x", torch.full((3,), 3.0))
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("calls_2", torch.ones(()))
+
+    def forward(self, x: Any, calls: Any) -> Any:
+        self.calls += 1
+        self.calls_2 += self.calls
+        return x * self.x + calls * self.calls * self.calls_2
+
+
+def test_what_a_model_holds_may_have_the_name_of_an_input() -> None:
+    network = read_torch(Named(), (torch.ones(3), torch.ones(3)))
+    names = [it.name for it in network.graph.inputs]
+    assert names[:2] == ["x", "calls"] and len({*names}) == 4
+    assert set(network.state) == set(network.writes) == {*names[2:]}
+    x, calls = torch.arange(3.0), torch.full((3,), 2.0)
+    for found in (
+        computed(network, [x, calls]),
+        network.reference([x.numpy(), calls.numpy(), *network.state.values()]),
+    ):
+        np.testing.assert_array_equal(found[-1], x * 3 + calls * 2)
+
+
 def test_a_batch_norm_in_training_is_read_as_one() -> None:
     torch.manual_seed(0)
     norm = nn.BatchNorm1d(4).train()
