@@ -34,6 +34,7 @@ from autotune.networks.graph_examples import graph_examples
 from autotune.networks.library.saving import MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
+from autotune.networks.plan.loading import LoadedPlan
 from autotune.networks.task_names import task_names
 from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
@@ -43,6 +44,7 @@ from autotune.targets import Target
 __all__ = ["GraphProgram", "GraphSource", "Yardstick"]
 
 Array = NDArray[Any]
+Form = Callable[[Path, Mapping[str, Record]], "tuple[str, ...]"]
 _Compared = tuple[tuple[Array, ...], tuple[Any, ...]]
 """Inputs, and what a model makes of them."""
 
@@ -80,6 +82,10 @@ class GraphSource:
         fixed: What became of what a person says of its inputs.
         yardstick: What its outputs are compared with; None for the graph itself, in numpy.
         writes: Names of inputs that the model writes, whose new values are its first outputs.
+        is_prepared: Whether its nodes are tasks as they are: no pass runs.
+        forms: Files besides libraries that its networks are written as: by the ending of the name
+            what writes one, from its path and the record of each workload by digest, and returns
+            remarks.
     """
 
     name: str
@@ -87,6 +93,8 @@ class GraphSource:
     fixed: FixedInputs
     yardstick: Yardstick | None = None
     writes: tuple[str, ...] = ()
+    is_prepared: bool = False
+    forms: Mapping[str, Form] = field(factory=dict)
 
 
 class GraphProgram(NetworkProgram):
@@ -114,9 +122,11 @@ class GraphProgram(NetworkProgram):
         if options.target.kind == "cuda":
             self.backend = device_backend(options.target.kind).name
             graph, self._checks = checked_on_device(graph)
-        self.graph, self.passes = run_passes(
-            graph, options.target, options.threads, options.passes, options.on_pass
-        )
+        self.graph, self.passes = graph, ()
+        if not source.is_prepared:
+            self.graph, self.passes = run_passes(
+                graph, options.target, options.threads, options.passes, options.on_pass
+            )
         self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
         self.weight_bytes = _constant_bytes(self.graph)
         self._checked: _Compared | None = None
@@ -216,8 +226,25 @@ class GraphProgram(NetworkProgram):
             for it in self.tasks
             if isinstance(it.program, Workload)
         }
-        save = partial(save_library, MadeFor(self.name, target, threads))
+        save = partial(self._save, MadeFor(self.name, target, threads), chosen)
         return compile_network(self.graph, schedules, target, threads, names, save)
+
+    def _save(
+        self,
+        made_for: MadeFor,
+        chosen: Mapping[str, Record | None],
+        loaded: LoadedPlan,
+        path: Path,
+    ) -> tuple[str, ...]:
+        """Write a library, or another form that the source has, by the ending of the name."""
+        if path.suffix not in self._source.forms:
+            return save_library(made_for, loaded, path)
+        records = {
+            it.program.digest: record
+            for it in self.tasks
+            if isinstance(it.program, Workload) and (record := chosen.get(it.name)) is not None
+        }
+        return self._source.forms[path.suffix](path, records)
 
     def _scheduled(
         self, name: str, workload: Workload, record: Record | None, machine: Target
@@ -234,7 +261,7 @@ class GraphProgram(NetworkProgram):
             InvalidValueError: there is no such folder, or the name has another ending.
             BuildFailed: there is no C compiler.
         """
-        if target.kind == "cpu":
+        if target.kind == "cpu" and path.suffix not in self._source.forms:
             check_saving(path, target)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:
