@@ -143,16 +143,8 @@ class Emitter(ABC):
         """The vector of scalars."""
 
     @abstractmethod
-    def transposed(self, rows: Sequence[Value]) -> list[Value]:
-        """The columns of a square of vectors."""
-
-    @abstractmethod
-    def interleaved(self, left: Value, right: Value) -> Value:
-        """The lanes of two vectors of equal length in turn, beginning with ``left``."""
-
-    @abstractmethod
-    def halves(self, value: Value) -> tuple[Value, Value]:
-        """The lower and the upper half of a vector of an even number of lanes."""
+    def shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+        """Lanes of two vectors of one length, those of the second after those of the first."""
 
     @abstractmethod
     def binary(self, op: str, left: Value, right: Value) -> Value:
@@ -202,6 +194,34 @@ class Emitter(ABC):
             arguments: As of :meth:`intrinsic`; where LLVM's function takes an immediate number,
                 one of :meth:`constant`, where it takes a pointer, one of :meth:`pointer`.
         """
+
+    def interleaved(self, left: Value, right: Value) -> Value:
+        """The lanes of two vectors of equal length in turn, beginning with ``left``."""
+        count = left.lanes
+        return self.shuffled(
+            left, right, [it + side for it in range(count) for side in (0, count)]
+        )
+
+    def halves(self, value: Value) -> tuple[Value, Value]:
+        """The lower and the upper half of a vector of an even number of lanes."""
+        half = value.lanes // 2
+        if half == 1:
+            return self.lane(value, 0), self.lane(value, 1)
+        lower = self.shuffled(value, value, range(half))
+        return lower, self.shuffled(value, value, range(half, value.lanes))
+
+    def transposed(self, rows: Sequence[Value]) -> list[Value]:
+        """The columns of a square of vectors: bits of rows and of lanes change places."""
+        found, size, bit = list(rows), len(rows), 1
+        while bit < size:
+            even = [it if not it & bit else size + (it ^ bit) for it in range(size)]
+            odd = [it | bit if not it & bit else size + it for it in range(size)]
+            for row in (it for it in range(size) if not it & bit):
+                upper, lower = found[row], found[row | bit]
+                found[row] = self.shuffled(upper, lower, even)
+                found[row | bit] = self.shuffled(upper, lower, odd)
+            bit *= 2
+        return found
 
     def reduced(self, op: str, value: Value) -> Value:
         """All lanes combined in halves: a tree, whose order is the same on every processor."""

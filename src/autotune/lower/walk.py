@@ -13,7 +13,6 @@ from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import loads
 from autotune.lower.bodies import below, computed, reads_square
-from autotune.lower.bounds import limits
 from autotune.lower.concrete import (
     ConcreteLoop,
     ConcreteStatement,
@@ -38,14 +37,13 @@ from autotune.lower.instructions import (
     instruction_of,
 )
 from autotune.lower.invariants import invariants_held
+from autotune.lower.iterations import limits, unmasked_iterations
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed, within
 from autotune.lower.register_sums import sum_in_register
-from autotune.lower.short_bodies import with_short_bodies_repeated
+from autotune.lower.regrouping import with_lanes_combined, with_short_bodies_repeated
 from autotune.lower.state import State, Tile
-from autotune.lower.sums import with_lanes_combined
-from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
 from autotune.nest.corrections import with_corrections
 from autotune.nest.loop_nest import Access, copy_axis
