@@ -121,7 +121,7 @@ def _size(dtype: str) -> int:
 
 @frozen
 class _Parts:
-    """What a value is in C.
+    """The texts of a value in C.
 
     Attributes:
         texts: Its vectors and scalars, in order; of one lane: a scalar.
@@ -865,7 +865,7 @@ class CEmitter(ArithmeticEmitter):
 
 
 def _no_instruction() -> UnsupportedWorkload:
-    """What is raised where a candidate has an instruction, which is made of other lanes."""
+    """Make the error of a candidate that has an instruction, which is made of other lanes."""
     return UnsupportedWorkload(
         "the schedule computes with tensor instructions, which are not printed as C: they are in "
         "objects and libraries"

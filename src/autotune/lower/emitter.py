@@ -68,11 +68,11 @@ class Emitter(ABC):
 
     @abstractmethod
     def when(self, condition: Value) -> AbstractContextManager[None]:
-        """What runs only where a scalar condition holds."""
+        """Begin what runs only where a scalar condition holds."""
 
     @abstractmethod
     def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
-        """One of two values, of which only the chosen one is computed; the condition is scalar."""
+        """Choose one of two values, and compute only that; the condition is scalar."""
 
     @abstractmethod
     def allocate(self, place: Place) -> None:
@@ -104,7 +104,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def register(self, place: Place, number: int) -> Value:
-        """What one register of a place holds."""
+        """The content of one register of a place."""
 
     @abstractmethod
     def set_register(self, place: Place, number: int, value: Value) -> None:
@@ -116,7 +116,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
-        """Whether an index is below 0; a mask where it is ``step`` more in each lane."""
+        """Tell whether an index is below 0; a mask where it is ``step`` more in each lane."""
 
     @abstractmethod
     def integer(self, linear: Linear) -> Value:
@@ -132,7 +132,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def lane(self, value: Value, number: int) -> Value:
-        """One lane of a vector."""
+        """A lane of a vector."""
 
     @abstractmethod
     def with_lane(self, value: Value, number: int, scalar: Value) -> Value:

@@ -72,7 +72,7 @@ def unmasked_iterations(
 def _conditions(
     statement: ConcreteStatement, places: Mapping[str, Place], digits: Digits
 ) -> Iterator[Below]:
-    """What lanes are compared by: guards, ends of arrays that are written, choices."""
+    """The comparisons of lanes: guards, ends of arrays that are written, choices."""
     axes = dict(statement.axes)
     for axis, extent in statement.guards.items():
         yield Below(axes.get(axis, Linear()) - extent)
@@ -89,7 +89,7 @@ def _conditions(
 def _decided_iterations(
     below: Below, statement: ConcreteStatement, loop: str, digits: Digits
 ) -> int:
-    """How many first iterations decide what is a mask in later ones; 0 if none do."""
+    """The number of first iterations that decide what is a mask in later ones; 0 if none do."""
     form, lane = digits.resolved(below.form), statement.lane
     if lane is None or not digits.depends(form, lane) or not digits.is_apart(form, loop):
         return 0

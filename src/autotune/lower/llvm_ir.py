@@ -497,7 +497,7 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
 
 
 def _suffix(kind: str, lanes: int) -> str:
-    """What the names of LLVM's functions say of a type."""
+    """The suffix of a type in names of LLVM's functions."""
     element = kind if lanes == 1 else kind.split(" x ")[1].removesuffix(">")
     name = _SUFFIXES.get(element, element)
     return name if lanes == 1 else f"v{lanes}{name}"

@@ -103,7 +103,7 @@ def _is_written_in_lanes(
     statements: Sequence[ConcreteStatement],
     digits: Digits,
 ) -> bool:
-    """Whether all statements that write a buffer do so in vectors along an index, whole ones."""
+    """Tell whether all statements that write a buffer do so in whole vectors along an index."""
     writers = [it for it in statements if it.write.buffer == buffer]
     for writer in writers:
         lane, last = writer.lane, writer.loops[-1] if writer.loops else None

@@ -74,7 +74,7 @@ class ModuleLoop:
 
 @frozen(eq=False)
 class Step:
-    """One step.
+    """A step.
 
     Attributes:
         what: A workload; the name of a function that is called; a loop; or None, which gives a
@@ -117,7 +117,7 @@ class ModuleFunction:
 
     @property
     def workload(self) -> Workload | None:
-        """What it computes as a whole; None where it is anything but one workload."""
+        """The workload that it is as a whole; None where it is anything else."""
         if len(self.body.steps) != 1 or self.constants:
             return None
         (step,) = self.body.steps

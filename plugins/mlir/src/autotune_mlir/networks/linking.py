@@ -34,7 +34,7 @@ def run_module(
     tensors: tuple[Sequence[NetworkTensor], Sequence[NetworkTensor]],
     inputs: Sequence[Array],
 ) -> tuple[Array, ...] | None:
-    """What functions of a module compute, on one thread; None where MLIR cannot compile it.
+    """Run functions of a module, on one thread; None where MLIR cannot compile it.
 
     Args:
         module: Text of the module.

@@ -1,4 +1,4 @@
-"""One library of schedules for a module, and the module with which each of them works."""
+"""A library of schedules for a module, and the module with which each of them works."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _applicable(
 
 
 def _has_truth(function: ModuleFunction) -> bool:
-    """Whether a function has tensors of truth values, of which MLIR's vectors are bits."""
+    """Tell whether a function has tensors of truth values, of which MLIR's vectors are bits."""
     workload = function.workload
     assert workload is not None
     return any(tensor.dtype == "bool" for tensor in workload.tensors.values())
@@ -193,7 +193,7 @@ def _checked(scheduled: _Scheduled, module: str) -> _Scheduled:
 
 
 def _applied(scheduled: Sequence[_Scheduled], module: str, wanted: _Scheduled) -> Counter[str]:
-    """How many loops and operations of each kind a function has after a library was applied.
+    """Count the loops and operations of each kind of a function after a library was applied.
 
     Raises:
         InvalidSchedule: the library cannot be applied.

@@ -267,7 +267,7 @@ class _FunctionReader:
 
 
 def _outside(operation: Any, part: list[Any]) -> bool:
-    """Whether an operation is none of these, and in none of them."""
+    """Tell whether an operation is none of these, and in none of them."""
     around: Any = getattr(operation, "operation", operation)
     while around is not None:
         if around in part:
@@ -327,14 +327,14 @@ def _owner(value: Any) -> Any:
 
 
 def _is_copied(operation: Any) -> bool:
-    """Whether each part that needs an operation has one for itself."""
+    """Tell whether each part that needs an operation has one for itself."""
     if getattr(operation, "name", "") not in _COPIED or _is_weight(operation):
         return False
     return all(_is_copied(_owner(it)) for it in operation.operands)
 
 
 def _is_weight(operation: Any) -> bool:
-    """Whether an operation is a constant tensor of several numbers."""
+    """Tell whether an operation is a constant tensor of several numbers."""
     if operation.name != _CONSTANT:
         return False
     value = operation.attributes["value"]

@@ -257,7 +257,7 @@ class _Reader:
     def _run(
         self, block: Block, operands: Sequence[Value], outer: Mapping[int, Value]
     ) -> list[Value]:
-        """What a block hands back; ``outer`` are values that it may read besides its own."""
+        """Run a block on values; ``outer`` are those that it may read besides its own."""
         known = {**outer, **dict(zip(block.arguments, operands, strict=True))}
         for step in block.steps:
             results = self._step(step, [known[it] for it in step.operands], known)
