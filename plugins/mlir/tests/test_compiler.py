@@ -8,11 +8,10 @@ from autotune_mlir.code_generation import generate
 from autotune_mlir.compiler import Lowered, lower
 from autotune_mlir.emit import payload
 from autotune_mlir.entry import entry_text
-from autotune_mlir.executable import bound_call
 from mlir_schedules import executable_of, scheduled
 from thread_programs import in_fresh_process
 
-from autotune.backends import BuildFailed, InvalidSchedule
+from autotune.backends import BuildFailed, InvalidSchedule, aligned_empty
 from autotune.ir.workloads import gemm
 from autotune.testing.programs import check_executable
 
@@ -62,8 +61,33 @@ def test_arrays_without_dimensions() -> None:
         }
     """
     arrays = [np.array(3, np.float32), np.array(0, np.float32)]
-    bound_call(generate(lower(text, threads=1)), arrays[:1], arrays[1:]).run()
+    generate(lower(text, threads=1)).run(arrays)
     assert arrays[1] == 3
+
+
+def test_results_that_start_from_one_tensor_are_apart() -> None:
+    kind, buffer = "tensor<4x4xf32>", "memref<4x4xf32>"
+    text = f"""
+        func.func @kernel(%a: {buffer}, %b: {buffer}, %c: {buffer}, %d: {buffer}) {{
+          %zero = arith.constant 0.0 : f32
+          %0 = bufferization.to_tensor %a restrict : {buffer} to {kind}
+          %1 = bufferization.to_tensor %b restrict : {buffer} to {kind}
+          %2 = tensor.empty() : {kind}
+          %3 = linalg.fill ins(%zero : f32) outs(%2 : {kind}) -> {kind}
+          %4 = linalg.matmul ins(%0, %1 : {kind}, {kind}) outs(%3 : {kind}) -> {kind}
+          bufferization.materialize_in_destination %4 in restrict writable %c
+            : ({kind}, {buffer}) -> ()
+          %5 = linalg.matmul ins(%1, %0 : {kind}, {kind}) outs(%3 : {kind}) -> {kind}
+          bufferization.materialize_in_destination %5 in restrict writable %d
+            : ({kind}, {buffer}) -> ()
+          return
+        }}
+    """
+    a, b, c, d = arrays = [aligned_empty((4, 4), np.float32) for _ in range(4)]
+    a[:], b[:] = np.arange(32, dtype=np.float32).reshape(2, 4, 4)
+    generate(lower(text, threads=1, by_default=True)).run(arrays)
+    np.testing.assert_array_equal(c, a @ b)
+    np.testing.assert_array_equal(d, b @ a)
 
 
 def test_the_entry_says_how_arrays_lie() -> None:

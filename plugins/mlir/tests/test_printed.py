@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.printed import WHOLE, lower_printed, print_request
+from autotune_mlir.printed import lower_printed, print_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_workloads import BUILDERS, TARGETS, drawn, examples
@@ -68,7 +68,7 @@ def test_threads_are_in_the_text_where_a_loop_is_parallel() -> None:
         assert "omp." not in one
 
 
-def test_a_program_by_itself_packs_and_allocates(target: Target) -> None:
+def test_what_packs_constants_is_an_entry(target: Target) -> None:
     constant = PRODUCT.with_constants(PRODUCT.inputs[-1].name)
     packing = [
         printed
@@ -77,13 +77,12 @@ def test_a_program_by_itself_packs_and_allocates(target: Target) -> None:
     ]
     assert packing
     for printed in packing:
-        assert lower_printed(printed, whole=True).entries == (WHOLE,)
         assert lower_printed(printed).entries == printed.entries == ("pack0", "run")
 
 
 @pytest.mark.parametrize("dtype", ["u8s8s32", "bfloat16"])
 def test_instructions_are_calls_of_intrinsics(dtype: str) -> None:
-    """They are brought into LLVM's dialect on any machine, also as programs by themselves."""
+    """They are brought into LLVM's dialect on any machine."""
     machine, workload = preset("sapphirerapids-2core"), gemm(m=32, n=64, k=64, dtype=dtype)
     candidates = [
         candidate
@@ -94,7 +93,6 @@ def test_instructions_are_calls_of_intrinsics(dtype: str) -> None:
         printed = print_request(request_for(candidate, machine))
         assert "llvm.call_intrinsic" in printed.text
         lower_printed(printed)
-        assert lower_printed(printed, whole=True).asks_for_tiles == printed.program.uses_tiles
     assert candidates
 
 

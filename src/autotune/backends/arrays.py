@@ -48,7 +48,7 @@ def aligned_copy(array: Array) -> Array:
 
 
 def host_array(value: Any) -> Array:
-    """What a caller gave as an array in the byte order of this machine, in place if possible.
+    """Take what a caller gave as an array in the byte order of this machine, in place if possible.
 
     Gradients are not recorded: a tensor that asks for them is taken as its numbers.
     """

@@ -76,7 +76,7 @@ class ImportedProgram:
 
 @frozen
 class ExportReport:
-    """How an export in a backend's own format ended.
+    """The outcome of an export in a backend's own format.
 
     Attributes:
         exported: How many are in the files.
@@ -114,7 +114,7 @@ class ForeignSchedule:
 
 @frozen
 class ForeignSchedules:
-    """What a backend read of another tool's records.
+    """The records that a backend read of another tool's.
 
     Attributes:
         schedules: Those that it can replay, in the order in which they were recorded.
@@ -154,7 +154,7 @@ class BoundCall(ABC):
         """Seconds per call, averaged over ``number`` calls in a native loop."""
 
     def native(self) -> NativeCall | None:
-        """One run as a C function, for timing it with nothing in between.
+        """A run as a C function, for timing it with nothing in between.
 
         Also prepares the calling thread: ask again on another thread, or when another program has
         run in between. None where a program cannot be called so; it is then timed by :meth:`time`.
@@ -166,7 +166,7 @@ class BoundCall(ABC):
         """Copies of the output arrays, in the workload's order."""
 
     def is_within(self, references: Sequence[Array], bounds: Sequence[Array]) -> bool:
-        """Whether outputs are known to be right, and inputs as they were, without fetching them.
+        """Tell whether outputs are known right, and inputs as they were, without fetching them.
 
         For programs that run far from here. Where this is False, :meth:`outputs` are compared.
 
@@ -177,7 +177,7 @@ class BoundCall(ABC):
         return False
 
     def copies(self) -> list[Array]:
-        """What it reads in place of inputs: copies of constants, packed when it was bound."""
+        """Arrays that it reads in place of inputs: constants, packed when it was bound."""
         return []
 
     @abstractmethod
@@ -293,7 +293,7 @@ class Backend(ABC):
 
     @abstractmethod
     def limits(self, target: Target) -> ScheduleLimits:
-        """What the backend can compile for ``target``."""
+        """The limits of what the backend can compile for ``target``."""
 
     @abstractmethod
     def worker_environment(self, threads: int) -> dict[str, str]:
@@ -313,7 +313,7 @@ class Backend(ABC):
 
     @abstractmethod
     def imports(self, program: object) -> bool:
-        """Whether ``program`` is of this backend's own kind, found without importing it."""
+        """Tell whether ``program`` is of this backend's own kind, found without importing it."""
 
     @abstractmethod
     def import_program(self, program: object) -> ImportedProgram:

@@ -92,7 +92,7 @@ class NoCudaCompiler(AutotuneError):
 
 @frozen(eq=False)
 class CudaCompiler:
-    """What makes cubins.
+    """A compiler that makes cubins.
 
     Attributes:
         name: ``nvrtc`` or ``nvcc``.
@@ -112,7 +112,7 @@ class CudaCompiler:
 
 
 def cubin_architecture(processor: str) -> str:
-    """What code for a processor is compiled for, to have all of its instructions.
+    """The architecture that code for a processor is compiled for, to have all of its instructions.
 
     Those of warpgroups belong to ``sm_90a``, whose code runs on devices of compute capability 9.0
     only. So does that for ``sm_90``: there is no 9.x beside it.

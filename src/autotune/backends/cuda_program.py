@@ -64,7 +64,7 @@ class TensorMap:
 
 @frozen
 class KernelLaunch:
-    """One launch of a kernel.
+    """A launch of a kernel.
 
     Attributes:
         kernel: Name of the kernel in the machine code.

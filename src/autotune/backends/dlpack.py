@@ -108,7 +108,7 @@ def device_of(value: object) -> tuple[int, int] | None:
 
 
 def view_of(value: Any, stream: int | None = None) -> TensorView:
-    """Where a tensor lies.
+    """The device of a tensor.
 
     Args:
         value: Has ``__dlpack__``. One of torch that needs gradients is detached by the caller.
@@ -171,12 +171,12 @@ def capsule_of(
 
 
 def _delete(address: int) -> None:
-    """What another package calls when it is done."""
+    """Release a tensor: another package calls this when it is done."""
     _given.pop(address, None)
 
 
 def _destroy(capsule: int) -> None:
-    """What Python calls when a capsule goes away, which nobody may have taken the tensor from."""
+    """Release a capsule that goes away, which nobody may have taken the tensor from."""
     if _is_unused(capsule, _UNUSED):
         _given.pop(_pointer_in(capsule, _UNUSED), None)
 

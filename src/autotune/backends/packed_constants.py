@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 class PackedConstants:
-    """What a program has packed last of each of its constants.
+    """Constants of a program as they were packed last.
 
     Bindings to the same numbers share it, for weights may be large.
     """
@@ -32,7 +32,7 @@ class PackedConstants:
         arrays: Sequence[tuple[Sequence[int], DTypeLike]],
         pack: Callable[[list[Array]], None],
     ) -> list[Array]:
-        """What is packed of a constant.
+        """The arrays that are packed of a constant.
 
         Args:
             position: Of the constant among the tensors of the program.

@@ -26,7 +26,7 @@ def park_threads() -> None:
 
 
 def _others_run() -> bool:
-    """Whether any thread of this process but the calling one is running or wants to."""
+    """Tell whether any thread of this process but the calling one is running or wants to."""
     own = threading.get_native_id()
     for thread in os.listdir("/proc/self/task"):
         if int(thread) == own:

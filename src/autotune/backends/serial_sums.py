@@ -1,4 +1,4 @@
-"""How long sums take at least that are added up in the order in which they stand."""
+"""The least time of sums that are added up in the order in which they stand."""
 
 from __future__ import annotations
 

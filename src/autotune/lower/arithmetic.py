@@ -25,7 +25,7 @@ _EXACT = ("sqrt", "floor", "ceil", "round", "abs")
 
 
 def is_float(dtype: str) -> bool:
-    """Whether processors compute in a type of floating-point numbers."""
+    """Tell whether processors compute in a type of floating-point numbers."""
     return dtype in ("float16", "float32", "float64")
 
 

@@ -79,7 +79,7 @@ def computed(
 
 
 def reads_square(state: State, statement: ConcreteStatement, node: ScalarExpr) -> bool:
-    """Whether a body is an element of a square that can be read wherever the place ends."""
+    """Tell whether a body is an element of a square that can be read wherever the place ends."""
     if not isinstance(node, Load):
         return False
     at = _found(state, statement, node)
@@ -115,7 +115,7 @@ def _place(state: State, statement: ConcreteStatement, tensor: str) -> Place:
 
 
 def _address(state: State, statement: ConcreteStatement, node: Load) -> Linear | None:
-    """Where an element is; None where an index is no form."""
+    """The place of an element; None where an index is no form."""
     indices = [_linear(state, statement, index) for index in node.indices]
     known = [index for index in indices if index is not None]
     if len(known) < len(indices):

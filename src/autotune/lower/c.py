@@ -121,7 +121,7 @@ def _size(dtype: str) -> int:
 
 @frozen
 class _Parts:
-    """What a value is in C.
+    """The texts of a value in C.
 
     Attributes:
         texts: Its vectors and scalars, in order; of one lane: a scalar.
@@ -625,7 +625,7 @@ class CEmitter(ArithmeticEmitter):
 
         return self._value(part, dtype, len(scalars), size)
 
-    def _shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+    def shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
         """Lanes of two vectors of one length, those of the second after those of the first."""
         if len(left.handle.texts) > 1 or len(self._lanes(len(lanes))) > 1 or len(lanes) == 1:
             both = [(left, it) if it < left.lanes else (right, it - left.lanes) for it in lanes]
@@ -643,23 +643,7 @@ class CEmitter(ArithmeticEmitter):
             sides = (parts.texts[:count], parts.texts[count:])
             first, second = (Value(_Parts(side, parts.bytes), value.dtype, half) for side in sides)
             return first, second
-        lower = self._shuffled(value, value, range(half))
-        return lower, self._shuffled(value, value, range(half, value.lanes))
-
-    def transposed(self, rows: Sequence[Value]) -> list[Value]:
-        """Rows and columns change places bit by bit of their numbers."""
-        found, size, bit = list(rows), len(rows), 1
-        while bit < size:
-            for row in range(size):
-                if row & bit:
-                    continue
-                upper, lower = found[row], found[row | bit]
-                even = [lane if not lane & bit else size + (lane ^ bit) for lane in range(size)]
-                odd = [lane | bit if not lane & bit else size + lane for lane in range(size)]
-                found[row] = self._shuffled(upper, lower, even)
-                found[row | bit] = self._shuffled(upper, lower, odd)
-            bit *= 2
-        return found
+        return super().halves(value)
 
     # Operations
 
@@ -826,10 +810,6 @@ class CEmitter(ArithmeticEmitter):
 
     # Instructions
 
-    def interleaved(self, left: Value, right: Value) -> Value:
-        lanes = left.lanes
-        return self.gathered([self.lane(it, n) for n in range(lanes) for it in (left, right)])
-
     def pointer(self, place: Place, at: Linear) -> Value:
         return Value(_Parts((f"&{self._element(place, at, 0)}",), 8), "pointer")
 
@@ -885,7 +865,7 @@ class CEmitter(ArithmeticEmitter):
 
 
 def _no_instruction() -> UnsupportedWorkload:
-    """What is raised where a candidate has an instruction, which is made of other lanes."""
+    """Make the error of a candidate that has an instruction, which is made of other lanes."""
     return UnsupportedWorkload(
         "the schedule computes with tensor instructions, which are not printed as C: they are in "
         "objects and libraries"

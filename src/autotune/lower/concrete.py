@@ -63,7 +63,7 @@ class ConcreteLoop:
 
 @frozen(eq=False)
 class ConcreteStatement:
-    """One statement.
+    """A statement.
 
     Attributes:
         source: The statement of the nest.
@@ -123,7 +123,7 @@ class ConcreteStatement:
         return max((names.get(name, 0) for name in digits.sources(digit)), default=0)
 
     def inside(self, linear: Linear, depth: int, digits: Digits) -> Linear:
-        """What of an index moves inside the loops from ``depth`` on."""
+        """The part of an index that moves inside the loops from ``depth`` on."""
         if not depth:
             return linear
         return linear.kept(lambda digit: self.depth(digit, digits) >= depth)
@@ -247,7 +247,7 @@ Part = tuple[int, int, str, int, Linear]
 
 
 def _parts(statement: Statement, number: Number, digits: Digits) -> list[Part]:
-    """What every loop moves; fused ones count through all of their parts, the last the fastest."""
+    """List what loops move; fused ones count through all of their parts, the last the fastest."""
     found: list[Part] = []
     for depth, loop in enumerate(statement.loops):
         rest = digits.counter(loop.name, number(loop.extent))

@@ -26,7 +26,7 @@ class Below:
     form: Linear
 
     def decided(self, digits: Digits) -> bool | None:
-        """Whether it always or never holds; None if it depends."""
+        """Tell whether it always or never holds; None if it depends."""
         low, high = digits.bounds(digits.resolved(self.form))
         return True if high < 0 else False if low >= 0 else None
 
@@ -93,12 +93,12 @@ def _index(node: ScalarExpr, axes: dict[str, Linear], digits: Digits) -> Linear 
 
 
 def is_negated(node: Binary) -> bool:
-    """Whether a comparison holds where its :func:`comparison` does not."""
+    """Tell whether a comparison holds where its :func:`comparison` does not."""
     return node.op in ("gt", "ge")
 
 
 def decided(node: ScalarExpr, axes: dict[str, Linear], digits: Digits) -> bool | None:
-    """Whether a condition on indices always or never holds where it stands; None if it depends."""
+    """Tell whether a condition always or never holds where it stands; None if it depends."""
     if isinstance(node, Binary) and node.op in ("and", "or"):
         found = [decided(part, axes, digits) for part in (node.left, node.right)]
         settles = node.op == "or"
@@ -135,7 +135,7 @@ def constant_of(node: ScalarExpr, axes: dict[str, Linear], digits: Digits) -> fl
 
 
 def _are_equal(node: Binary, axes: dict[str, Linear], digits: Digits) -> bool | None:
-    """Whether two indices are always or never the same; None if it depends."""
+    """Tell whether two indices are always or never the same; None if it depends."""
     left, right = _index(node.left, axes, digits), _index(node.right, axes, digits)
     if left is None or right is None:
         return None

@@ -87,7 +87,7 @@ def _interleaves(
     places: Mapping[str, Place],
     digits: Digits,
 ) -> bool:
-    """Whether the innermost loops go through a group of rows, whose elements lie in turn."""
+    """Tell whether the innermost loops go through a group of rows, whose elements lie in turn."""
     place = places[statement.write.buffer]
     if place.group_dim is None or len(own) < 2 or statement.lane is None:
         return False

@@ -68,11 +68,11 @@ class Emitter(ABC):
 
     @abstractmethod
     def when(self, condition: Value) -> AbstractContextManager[None]:
-        """What runs only where a scalar condition holds."""
+        """Begin what runs only where a scalar condition holds."""
 
     @abstractmethod
     def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
-        """One of two values, of which only the chosen one is computed; the condition is scalar."""
+        """Choose one of two values, and compute only that; the condition is scalar."""
 
     @abstractmethod
     def allocate(self, place: Place) -> None:
@@ -104,7 +104,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def register(self, place: Place, number: int) -> Value:
-        """What one register of a place holds."""
+        """The content of one register of a place."""
 
     @abstractmethod
     def set_register(self, place: Place, number: int, value: Value) -> None:
@@ -116,7 +116,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
-        """Whether an index is below 0; a mask where it is ``step`` more in each lane."""
+        """Tell whether an index is below 0; a mask where it is ``step`` more in each lane."""
 
     @abstractmethod
     def integer(self, linear: Linear) -> Value:
@@ -132,7 +132,7 @@ class Emitter(ABC):
 
     @abstractmethod
     def lane(self, value: Value, number: int) -> Value:
-        """One lane of a vector."""
+        """A lane of a vector."""
 
     @abstractmethod
     def with_lane(self, value: Value, number: int, scalar: Value) -> Value:
@@ -143,16 +143,8 @@ class Emitter(ABC):
         """The vector of scalars."""
 
     @abstractmethod
-    def transposed(self, rows: Sequence[Value]) -> list[Value]:
-        """The columns of a square of vectors."""
-
-    @abstractmethod
-    def interleaved(self, left: Value, right: Value) -> Value:
-        """The lanes of two vectors of equal length in turn, beginning with ``left``."""
-
-    @abstractmethod
-    def halves(self, value: Value) -> tuple[Value, Value]:
-        """The lower and the upper half of a vector of an even number of lanes."""
+    def shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+        """Lanes of two vectors of one length, those of the second after those of the first."""
 
     @abstractmethod
     def binary(self, op: str, left: Value, right: Value) -> Value:
@@ -202,6 +194,34 @@ class Emitter(ABC):
             arguments: As of :meth:`intrinsic`; where LLVM's function takes an immediate number,
                 one of :meth:`constant`, where it takes a pointer, one of :meth:`pointer`.
         """
+
+    def interleaved(self, left: Value, right: Value) -> Value:
+        """The lanes of two vectors of equal length in turn, beginning with ``left``."""
+        count = left.lanes
+        return self.shuffled(
+            left, right, [it + side for it in range(count) for side in (0, count)]
+        )
+
+    def halves(self, value: Value) -> tuple[Value, Value]:
+        """The lower and the upper half of a vector of an even number of lanes."""
+        half = value.lanes // 2
+        if half == 1:
+            return self.lane(value, 0), self.lane(value, 1)
+        lower = self.shuffled(value, value, range(half))
+        return lower, self.shuffled(value, value, range(half, value.lanes))
+
+    def transposed(self, rows: Sequence[Value]) -> list[Value]:
+        """The columns of a square of vectors: bits of rows and of lanes change places."""
+        found, size, bit = list(rows), len(rows), 1
+        while bit < size:
+            even = [it if not it & bit else size + (it ^ bit) for it in range(size)]
+            odd = [it | bit if not it & bit else size + it for it in range(size)]
+            for row in (it for it in range(size) if not it & bit):
+                upper, lower = found[row], found[row | bit]
+                found[row] = self.shuffled(upper, lower, even)
+                found[row | bit] = self.shuffled(upper, lower, odd)
+            bit *= 2
+        return found
 
     def reduced(self, op: str, value: Value) -> Value:
         """All lanes combined in halves: a tree, whose order is the same on every processor."""

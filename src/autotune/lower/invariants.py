@@ -87,7 +87,7 @@ def invariants_held(
 
 @frozen(eq=False)
 class _Invariants:
-    """What the loops of a statement do not change.
+    """The parts that the loops of a statement do not change.
 
     Attributes:
         loops: All of them.
@@ -127,7 +127,7 @@ class _Invariants:
         return computed(self.state, self.statement, node)
 
     def _held(self, copies: Sequence[ConcreteLoop], compute: Callable[[], T]) -> Held[T]:
-        """What is computed, for each copy."""
+        """The values that are computed, for each copy."""
         values: dict[tuple[int, ...], T] = {}
         for at in product(*(range(loop.extent) for loop in copies)):
             with ExitStack() as stack:

@@ -167,7 +167,7 @@ class Digits:
         return right + self._derive(Derived("at_least_0", left - right))
 
     def _divided(self, linear: Linear, divisor: int) -> tuple[Linear, Linear]:
-        """What divides evenly, divided, and the rest, whose constant is below the divisor."""
+        """Divide what divides evenly; the rest has a constant below the divisor."""
         whole = {name: value // divisor for name, value in linear.terms if value % divisor == 0}
         rest = {name: value for name, value in linear.terms if value % divisor}
         constant, remainder = divmod(linear.constant, divisor)
@@ -238,11 +238,11 @@ class Digits:
         return nearer(operand, Linear())
 
     def depends(self, linear: Linear, digit: str) -> bool:
-        """Whether a form depends on a digit, through derived ones, too."""
+        """Tell whether a form depends on a digit, through derived ones, too."""
         return any(digit in (name, *self.sources(name)) for name in linear.digits)
 
     def is_apart(self, linear: Linear, digit: str) -> bool:
-        """Whether a form depends on a digit by its coefficient alone."""
+        """Tell whether a form depends on a digit by its coefficient alone."""
         return not self.depends(linear.without(digit), digit)
 
     def sources(self, name: str) -> Iterator[str]:

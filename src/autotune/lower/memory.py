@@ -82,7 +82,7 @@ def _lane_by_lane(state: State, place: Place, at: Linear, mask: Value | None) ->
 
 
 def is_square(state: State, place: Place, index: Linear) -> bool:
-    """Whether the lanes of all rows of the tile are read as a square, whose rows lie along them.
+    """Tell whether lanes of all rows of the tile are read as a square, whose rows lie along them.
 
     All of it is read then, wherever it ends: rows that begin outside the place are moved into it,
     and hold anything.

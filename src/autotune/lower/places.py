@@ -1,4 +1,4 @@
-"""Where buffers live: in the caller's arrays, in scratch memory, on the stack or in registers."""
+"""Places of buffers: in the caller's arrays, in scratch memory, on the stack or in registers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATEMENTS_OF_A_FUNCTION = 12
 
 @frozen(eq=False)
 class Place:
-    """Where a buffer is, and how its elements lie there.
+    """The place of a buffer, and how its elements lie there.
 
     Attributes:
         name: The buffer's name.
@@ -65,17 +65,17 @@ class Place:
 
     @property
     def elements(self) -> int:
-        """How many elements it has room for."""
+        """The number of elements that it has room for."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes."""
+        """The size of its memory."""
         return self.elements * element_type(self.dtype).bytes
 
     @property
     def is_plain(self) -> bool:
-        """Whether its extents follow its indices."""
+        """Tell whether its extents follow its indices."""
         return self.block_dim is None and self.group_dim is None
 
     @property
@@ -231,7 +231,7 @@ def expanded_loops(
 def _has_fixed_places(
     place: Place, statement: ConcreteStatement, access: Access, digits: Digits
 ) -> bool:
-    """Whether the loops that an access moves in can be expanded without making too much of it."""
+    """Tell whether the loops that an access moves in can be expanded with a bearable result."""
     if statement.source.role == "pack" or _is_called_in_memory(statement, access):
         return False
     expanded = set(expanded_loops(statement, access, place, digits).values())
@@ -259,7 +259,7 @@ def _has_fixed_places(
 
 
 def _is_called_in_memory(statement: ConcreteStatement, access: Access) -> bool:
-    """Whether an instruction takes it from memory: factors, and sums that have rows."""
+    """Tell whether an instruction takes it from memory: factors, and sums that have rows."""
     if statement.intrinsic is None:
         return False
     has_rows = len(statement.intrinsic.spatial_axes) > 1
@@ -267,7 +267,7 @@ def _is_called_in_memory(statement: ConcreteStatement, access: Access) -> bool:
 
 
 def _combines(statement: ConcreteStatement) -> bool:
-    """Whether it adds to what is there, as far as the nest's operations tell."""
+    """Tell whether it adds to what is there, as far as the nest's operations tell."""
     return statement.source.role == "compute" and any(
         not access.write and access.buffer == statement.write.buffer
         for access in statement.source.accesses

@@ -1,4 +1,4 @@
-"""What a walk knows while it prints: where loops are, and what is loaded already."""
+"""The state of a walk while it prints: where loops are, and what is loaded already."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tile:
 
 @frozen(eq=False)
 class Held(Generic[T]):
-    """What is computed before a loop, for each copy of the expanded loops in it.
+    """A value that is computed before a loop, for each copy of the expanded loops in it.
 
     Attributes:
         loops: Counters of the expanded loops that it depends on.
@@ -46,7 +46,7 @@ class Held(Generic[T]):
     values: Mapping[tuple[int, ...], T]
 
     def here(self, digits: Digits) -> T:
-        """What it is in the copy that is being printed."""
+        """The value in the copy that is being printed."""
         return self.values[tuple(digits.fixed[loop] for loop in self.loops)]
 
 
@@ -138,7 +138,7 @@ class State:
         self.known.clear()
 
     def once(self, statement: ConcreteStatement, node: object, find: Callable[[], T]) -> T:
-        """What ``find`` gives for a part of a statement, before digits are resolved."""
+        """Keep what ``find`` gives for a part of a statement, before digits are resolved."""
         key = statement, id(node)
         if key not in self.known:
             self.known[key] = find()
@@ -148,6 +148,6 @@ class State:
     def address(
         self, statement: ConcreteStatement, place: Place, indices: Sequence[Linear]
     ) -> Linear:
-        """Where an element is within a place's allocation."""
+        """The offset of an element within a place's allocation."""
         inside = [within(statement, index, place, self.digits) for index in indices]
         return address(place, inside, self.digits)

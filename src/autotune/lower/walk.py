@@ -13,7 +13,6 @@ from autotune.ir.expressions import Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import loads
 from autotune.lower.bodies import below, computed, reads_square
-from autotune.lower.bounds import limits
 from autotune.lower.concrete import (
     ConcreteLoop,
     ConcreteStatement,
@@ -38,14 +37,13 @@ from autotune.lower.instructions import (
     instruction_of,
 )
 from autotune.lower.invariants import invariants_held
+from autotune.lower.iterations import limits, unmasked_iterations
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed, within
 from autotune.lower.register_sums import sum_in_register
-from autotune.lower.short_bodies import with_short_bodies_repeated
+from autotune.lower.regrouping import with_lanes_combined, with_short_bodies_repeated
 from autotune.lower.state import State, Tile
-from autotune.lower.sums import with_lanes_combined
-from autotune.lower.tails import unmasked_iterations
 from autotune.nest import LoopNest, derive_nest
 from autotune.nest.corrections import with_corrections
 from autotune.nest.loop_nest import Access, copy_axis
@@ -251,14 +249,14 @@ class _Walk:
         return self.state.with_tiles(configured(self.state.emitter, wanted.pop()))
 
     def _call(self, statement: ConcreteStatement) -> tuple[Call, Instruction]:
-        """What a statement calls, and how."""
+        """The instruction that a statement calls, and how."""
         if statement.name not in self.calls:
             call = call_of(self.state, statement)
             self.calls[statement.name] = call, instruction_of(call.intrinsic)
         return self.calls[statement.name]
 
     def _adds_to_same_sums(self, statement: ConcreteStatement, depth: int) -> bool:
-        """Whether the calls of all loops from a depth on add to the same sums."""
+        """Tell whether the calls of all loops from a depth on add to the same sums."""
         if statement.intrinsic is None or self.state.holds_sums:
             return False
         index = self.state.digits.resolved(self._call(statement)[0].sums.index)
@@ -301,7 +299,7 @@ class _Walk:
         self.run(group, depth)
 
     def _is_expanded(self, group: Sequence[ConcreteStatement], depth: int) -> bool:
-        """Whether the copies of a loop's body stand one after the other."""
+        """Tell whether the copies of a loop's body stand one after the other."""
         loop = group[0].loops[depth]
         if len(loop.axes) > 1 or loop.bound is not None or loop.extent > MOST_EXPANDED:
             return False
@@ -423,11 +421,11 @@ class _Walk:
         return statement.source.role == "compute" and combines
 
     def _target(self, statement: ConcreteStatement) -> tuple[Place, Linear]:
-        """Where a statement writes."""
+        """The place that a statement writes to."""
         return self._at(statement, statement.write)
 
     def _at(self, statement: ConcreteStatement, access: Access) -> tuple[Place, Linear]:
-        """Where an access of a statement goes to."""
+        """The place that an access of a statement goes to."""
         state, place = self.state, self.state.places[access.buffer]
 
         def found() -> Linear:
@@ -454,7 +452,7 @@ class _Walk:
                 store(state, place, at, value, mask, self._streams(statement, place))
 
     def _changes_nothing(self, statement: ConcreteStatement) -> bool:
-        """Whether a reduction combines with its identity here: zeros between what is read."""
+        """Tell whether a reduction combines with its identity here: zeros between what is read."""
         stage, body = self.nest.workload.stage(statement.source.stage), statement.body
         if body is None or stage.scan_axis is not None or not self._has_order(statement):
             return False
@@ -462,7 +460,7 @@ class _Walk:
         return value is not None and value == stage.identity()
 
     def _ends(self, statement: ConcreteStatement) -> list[Below]:
-        """What has to hold so that a statement runs within its axes and what it writes."""
+        """The conditions under which a statement runs within its axes and what it writes."""
         place, digits = self.state.places[statement.write.buffer], self.state.digits
         pairs = [(statement.axes.get(axis, Linear()), n) for axis, n in statement.guards.items()]
         if place.kind == "argument":
@@ -495,7 +493,7 @@ class _Walk:
         return statement.streams and place.kind == "argument"
 
     def _conditions(self, conditions: Sequence[Below]) -> tuple[Value | None, Value | None]:
-        """What of conditions is to be tested for all lanes, and for each of them."""
+        """Split conditions into what is tested for all lanes, and for each of them."""
         found: dict[bool, Value] = {}
         for condition in conditions:
             if condition.decided(self.state.digits) is True:
@@ -509,7 +507,7 @@ class _Walk:
     def _stored(
         self, statement: ConcreteStatement, place: Place, at: Linear, mask: Value | None
     ) -> Value:
-        """What a statement writes."""
+        """The value that a statement writes."""
         state, emitter, source = self.state, self.state.emitter, statement.source
         stage = self.nest.workload.stage(source.stage)
         if source.role == "init" and statement.body is None:
@@ -583,7 +581,7 @@ class _Walk:
         return at.coefficient(loop) > 0 and self.state.digits.bounds(at)[0] == 0
 
     def _before(self, statement: ConcreteStatement, place: Place) -> Value:
-        """What a scan continues: the result before this one, or the identity."""
+        """The value that a scan continues: the result before this one, or the identity."""
         state, emitter = self.state, self.state.emitter
         stage = self.nest.workload.stage(statement.source.stage)
         inside, along = self._scanned(statement)

@@ -35,6 +35,7 @@ from autotune.networks.library.saving import Held, MadeFor, check_saving, save_l
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.plan.elsewhere import compile_elsewhere, lacks_here, printed_for
+from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.task_names import task_names
 from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
@@ -44,6 +45,7 @@ from autotune.targets import Target
 __all__ = ["GraphProgram", "GraphSource", "Yardstick"]
 
 Array = NDArray[Any]
+Form = Callable[[Path, Mapping[str, Record]], "tuple[str, ...]"]
 _Compared = tuple[tuple[Array, ...], tuple[Any, ...]]
 """Inputs, and what a model makes of them."""
 
@@ -83,6 +85,10 @@ class GraphSource:
         writes: Names of inputs, and of the state, that the model writes: their new values are its
             first outputs.
         state: What its last inputs begin with, which the network holds itself, by name.
+        is_prepared: Whether its nodes are tasks as they are: no pass runs.
+        forms: Files besides libraries that its networks are written as: by the ending of the name
+            what writes one, from its path and the record of each workload by digest, and returns
+            remarks.
     """
 
     name: str
@@ -91,6 +97,8 @@ class GraphSource:
     yardstick: Yardstick | None = None
     writes: tuple[str, ...] = ()
     state: Mapping[str, Array] = field(factory=dict)
+    is_prepared: bool = False
+    forms: Mapping[str, Form] = field(factory=dict)
 
 
 class GraphProgram(NetworkProgram):
@@ -121,9 +129,15 @@ class GraphProgram(NetworkProgram):
         if options.target.kind == "cuda":
             self.backend = device_backend(options.target.kind).name
             graph, self._checks = checked_on_device(graph)
-        self.graph, self.passes = run_passes(
-            graph, _scheduled_for(options.target), options.threads, options.passes, options.on_pass
-        )
+        self.graph, self.passes = graph, ()
+        if not source.is_prepared:
+            self.graph, self.passes = run_passes(
+                graph,
+                _scheduled_for(options.target),
+                options.threads,
+                options.passes,
+                options.on_pass,
+            )
         self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
         self.weight_bytes = _constant_bytes(self.graph)
         self._checked: _Compared | None = None
@@ -230,14 +244,13 @@ class GraphProgram(NetworkProgram):
             for it in self.tasks
             if isinstance(it.program, Workload)
         }
-        made_for = MadeFor(self.name, target, threads)
-        save = partial(save_library, made_for, held=self._held())
+        save = partial(self._save, MadeFor(self.name, target, threads), chosen)
         if lacks_here(target):
             return compile_elsewhere(self.graph, schedules, target, threads, save, names)
         return compile_network(self.graph, schedules, target, threads, names, save)
 
     def _held(self) -> tuple[Held, ...]:
-        """What a library keeps between calls."""
+        """Arrays that a library keeps between calls."""
         inputs = [it.name for it in self._source.graph.inputs]
         return tuple(
             Held(
@@ -245,6 +258,23 @@ class GraphProgram(NetworkProgram):
             )
             for name, array in self.state.items()
         )
+
+    def _save(
+        self,
+        made_for: MadeFor,
+        chosen: Mapping[str, Record | None],
+        built: BuiltPlan,
+        path: Path,
+    ) -> tuple[str, ...]:
+        """Write a library, or another form that the source has, by the ending of the name."""
+        if path.suffix not in self._source.forms:
+            return save_library(made_for, built, path, held=self._held())
+        records = {
+            it.program.digest: record
+            for it in self.tasks
+            if isinstance(it.program, Workload) and (record := chosen.get(it.name)) is not None
+        }
+        return self._source.forms[path.suffix](path, records)
 
     def _scheduled(
         self, name: str, workload: Workload, record: Record | None, machine: Target
@@ -261,7 +291,7 @@ class GraphProgram(NetworkProgram):
             InvalidValueError: there is no such folder, or the name has another ending.
             BuildFailed: there is no C compiler.
         """
-        if target.kind == "cpu":
+        if target.kind == "cpu" and path.suffix not in self._source.forms:
             check_saving(path, target)
 
     def _draft(self, workload: Workload, machine: Target) -> Candidate | None:

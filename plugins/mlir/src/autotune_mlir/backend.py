@@ -25,7 +25,6 @@ from autotune.targets import Target
 from autotune_mlir import code_generation, compiler, host, openmp, versions
 from autotune_mlir.limits import LIMITS
 from autotune_mlir.lowering import DEFAULT_SCHEDULE
-from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.printed import Printed, is_printed, lower_printed, print_request
 from autotune_mlir.scripted import program_of, unscheduled_text
 
@@ -106,8 +105,6 @@ class MLIRBackend(Backend):
 
     def imports(self, program: object) -> bool:
         """Return whether ``program`` is MLIR: a file, a module, or a function of one."""
-        if isinstance(program, ModuleFunction):
-            return True
         if isinstance(program, ProgramFile):
             return program.format == "mlir"
         kind = type(program)
@@ -126,8 +123,6 @@ class MLIRBackend(Backend):
         if not self.imports(program):
             kind = type(program).__name__
             raise UnsupportedWorkload(f"backend 'mlir' understands MLIR only, not a {kind}")
-        if isinstance(program, ModuleFunction):
-            return program.as_program()
         from autotune_mlir.importing.importer import import_program
 
         return ImportedProgram(*import_program(program))

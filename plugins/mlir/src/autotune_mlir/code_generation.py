@@ -5,15 +5,15 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 from attrs import field, frozen
+from numpy.typing import NDArray
 
-from autotune.backends import BuildFailed
+from autotune.backends import BuildFailed, NativeBoundCall, NativeCall
 from autotune_mlir import bindings, openmp
 from autotune_mlir.compiler import Lowered, needs_openmp
 from autotune_mlir.entry import ADDRESS, ENTRY
@@ -31,25 +31,28 @@ class Generated:
         addresses: Of its entries, ``int ENTRY(void **arrays)``, by name.
         digest: Of the machine code.
         engine: What owns it; the code lives as long as this does.
-        asks_for_tiles: Whether it fails where Linux refuses the tile registers of AMX.
     """
 
     addresses: Mapping[str, int]
     digest: str
     engine: Any = field(repr=False)
-    asks_for_tiles: bool = False
 
     def address(self, name: str = ENTRY) -> int:
         """Where an entry begins."""
         return self.addresses[name]
 
+    def run(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Call :data:`ENTRY` once, on its inputs and outputs in order."""
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        call = NativeCall(self.address(), (ctypes.addressof(pointers),))
+        NativeBoundCall(call, ()).run()
 
-def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({})) -> Generated:
+
+def generate(lowered: Lowered) -> Generated:
     """Let LLVM make what runs in this process.
 
     Args:
         lowered: The program.
-        functions: Addresses of functions that it declares, by name.
 
     Raises:
         BuildFailed: LLVM rejected it.
@@ -61,12 +64,10 @@ def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({
         engine = loaded.execution_engine.ExecutionEngine(
             lowered.module, opt_level=opt_level(), shared_libs=libraries, enable_pic=True
         )
-        for name, target in functions.items():
-            engine.raw_register_runtime(name, ctypes.c_void_p(target))
         addresses = {name: _address(engine, name) for name in lowered.entries}
     except RuntimeError as error:
         raise BuildFailed(brief(error)) from error
-    return Generated(addresses, _code_digest(engine), engine, lowered.asks_for_tiles)
+    return Generated(addresses, _code_digest(engine), engine)
 
 
 @lru_cache(maxsize=1)

@@ -21,6 +21,7 @@ from autotune_mlir.lowering import (
 from autotune_mlir.parsing import brief, here, kernel_of, parse_payload
 from autotune_mlir.passes.bfloat16_bits import as_bits
 from autotune_mlir.passes.rewrite import rewrite
+from autotune_mlir.traversal import operations_in
 
 __all__ = ["Lowered", "digest_of", "lower", "needs_openmp"]
 
@@ -33,14 +34,12 @@ class Lowered:
         module: The ``ir.Module``.
         threads: Threads that its parallel loops use.
         digest: Of its text: programs with one digest are one program.
-        asks_for_tiles: Whether it asks Linux for the tile registers of AMX.
         entries: The functions that are called from outside.
     """
 
     module: Any
     threads: int
     digest: str
-    asks_for_tiles: bool = False
     entries: tuple[str, ...] = (ENTRY,)
 
 
@@ -50,7 +49,6 @@ def lower(
     threads: int,
     disabled: Sequence[str] = (),
     by_default: bool = False,
-    asks_for_tiles: bool = False,
 ) -> Lowered:
     """Bring a program into LLVM's dialect.
 
@@ -60,7 +58,6 @@ def lower(
         disabled: Features of this machine that the program must not use, by LLVM's names.
         by_default: Whether MLIR's own passes fuse operations and make loops parallel; see
             :data:`autotune_mlir.lowering.DEFAULT_SCHEDULE`.
-        asks_for_tiles: Whether programs that it calls use the tile registers of AMX.
 
     Raises:
         BuildFailed: the program does not parse, or a pass rejected it.
@@ -70,11 +67,9 @@ def lower(
     passes = loaded.passmanager.PassManager
     with here(module.context) as ir:
         try:
-            for text in (
-                simplification(by_default),
-                bufferization(by_default),
-                placement(threads),
-            ):
+            passes.parse(simplification(by_default)).run(module.operation)
+            _unshare_fills(ir, module)
+            for text in (bufferization(by_default), placement(threads)):
                 passes.parse(text).run(module.operation)
             shapes = _shapes(module)
             rewrite(ir, module)
@@ -83,11 +78,26 @@ def lower(
             passes.parse(code).run(module.operation)
             if bfloat16:
                 module = ir.Module.parse(as_bits(str(module)))
-            _add_entry(ir, module, shapes, asks_for_tiles=asks_for_tiles)
+            _add_entry(ir, module, shapes)
             _disable(ir, module, tuple(disabled))
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
-    return Lowered(module, threads, digest_of(str(module)), asks_for_tiles)
+    return Lowered(module, threads, digest_of(str(module)))
+
+
+def _unshare_fills(ir: Any, module: Any) -> None:
+    """Give every operation that starts from a filled tensor one of its own.
+
+    MLIR puts a filled tensor where one of the results goes, and does not see that writing this
+    result changes what the others start from.
+    """
+    for operation in list(operations_in(module.operation)):
+        if operation.name != "linalg.fill" or not operation.results:
+            continue
+        for use in list(operation.results[0].uses)[1:]:
+            around = use.owner.operation
+            copy = operation.clone(ip=ir.InsertionPoint(around)).operation
+            around.operands[use.operand_number] = copy.results[0]
 
 
 def digest_of(text: str) -> str:
@@ -101,12 +111,12 @@ def _shapes(module: Any) -> list[Shape]:
     return [tuple(kind.shape) for kind in types]
 
 
-def _add_entry(ir: Any, module: Any, shapes: Sequence[Shape], *, asks_for_tiles: bool) -> None:
+def _add_entry(ir: Any, module: Any, shapes: Sequence[Shape]) -> None:
     """Give a lowered program its entry, the kernel's only caller."""
     kernel = kernel_of(module)
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     kernel.attributes["arg_attrs"] = ir.Attribute.parse(argument_attributes(shapes))
-    callers = ir.Module.parse(entry_text(shapes, asks_for_tiles=asks_for_tiles))
+    callers = ir.Module.parse(entry_text(shapes))
     for operation in list(callers.body.operations)[1:]:
         module.body.append(operation)
 

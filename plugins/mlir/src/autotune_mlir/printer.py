@@ -444,37 +444,10 @@ class MLIREmitter(ScopedEmitter, ArithmeticEmitter):
         listed = ", ".join(scalar.handle for scalar in scalars)
         return self._value(f"vector.from_elements {listed} : {_of(dtype, lanes)}", dtype, lanes)
 
-    def _shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+    def shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
         kind = _of(left.dtype, left.lanes)
         text = f"vector.shuffle {left.handle}, {right.handle} {list(lanes)} : {kind}, {kind}"
         return self._value(text, left.dtype, len(lanes))
-
-    def interleaved(self, left: Value, right: Value) -> Value:
-        lanes = left.lanes
-        order = [lane + side for lane in range(lanes) for side in (0, lanes)]
-        return self._shuffled(left, right, order)
-
-    def halves(self, value: Value) -> tuple[Value, Value]:
-        if value.lanes == 2:
-            return self.lane(value, 0), self.lane(value, 1)
-        half = value.lanes // 2
-        lower = self._shuffled(value, value, range(half))
-        return lower, self._shuffled(value, value, range(half, value.lanes))
-
-    def transposed(self, rows: Sequence[Value]) -> list[Value]:
-        """Rows and columns change places bit by bit of their numbers."""
-        found, size, bit = list(rows), len(rows), 1
-        while bit < size:
-            for row in range(size):
-                if row & bit:
-                    continue
-                upper, lower = found[row], found[row | bit]
-                even = [lane if not lane & bit else size + (lane ^ bit) for lane in range(size)]
-                odd = [lane | bit if not lane & bit else size + lane for lane in range(size)]
-                found[row] = self._shuffled(upper, lower, even)
-                found[row | bit] = self._shuffled(upper, lower, odd)
-            bit *= 2
-        return found
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         if condition.lanes > 1:

@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.networks.function import ModuleFunction
-from autotune_mlir.networks.module_library import write_library
-from autotune_mlir.networks.program import ModuleProgram, load_network
-from autotune_mlir.networks.units import Unit, compile_kernel, compile_unit
+from autotune_mlir.networks import module_library
+from autotune_mlir.networks.linking import run_module
+from autotune_mlir.networks.reader import read_functions
 from mlir_modules import MASKED, MIXED, written
+from module_networks import load
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
+from autotune.networks import GraphProgram
 from autotune.sketches import names_used
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target
@@ -34,17 +36,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def saved(mixed: ModuleProgram, target: Target, folder: Path) -> tuple[str, ...]:
+def saved(mixed: GraphProgram, target: Target, folder: Path) -> tuple[str, ...]:
     """Writes the library of the module whose functions all have a schedule; returns remarks."""
     written(folder, MIXED)
     chosen = records_of(mixed, TUNED, target)
-    # The record of one function is used for another that computes the same.
-    chosen["again"] = chosen["first"]
     return mixed.build(chosen, target, 1).save(folder / "library.mlir")
 
 
 def records_of(
-    network: ModuleProgram, names: Sequence[str], target: Target, variant: str = ""
+    network: GraphProgram, names: Sequence[str], target: Target, variant: str = ""
 ) -> dict[str, Record | None]:
     """A record of the last sketch of each function, of those with a variant where there is one."""
     backend = MLIRBackend()
@@ -52,7 +52,8 @@ def records_of(
     key = MeasureKey(target.fingerprint, "mlir", "1", backend.compiler_version(), 1, "warm-1")
     for number, task in enumerate(network.tasks):
         if task.name in names:
-            workload = backend.import_program(task.program).workload
+            workload = task.program
+            assert isinstance(workload, Workload)
             drawn = sample_candidates(backend, workload, target)
             wanted = [it for it in drawn if variant in names_used(it.sketch)] or drawn
             outcome = Outcome("ok", 1e-6, (1e-6,))
@@ -66,12 +67,12 @@ def test_transposed_operands_and_truth_values(
     target: Target, read_here: None, tmp_path: Path
 ) -> None:
     """Functions with either are compiled, and left out of libraries."""
-    program = load_network(written(tmp_path, MASKED), None)
+    program = load(written(tmp_path, MASKED))
     chosen = records_of(program, ("rows", "masked"), target, "pack.whole_transposed")
     assert all(chosen.values())
     network = program.build(chosen, target, 1)
     inputs = program.example_inputs()
-    (wanted,), (found,) = program.reference(inputs) or (), network.run(inputs)
+    (wanted,), (found,) = program.reference(inputs), network(*inputs)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     path = tmp_path / "library.mlir"
     first, second, third = network.save(path)
@@ -81,18 +82,14 @@ def test_transposed_operands_and_truth_values(
 
 
 def test_a_function_that_no_script_alone_schedules_is_left_out(
-    mixed: ModuleProgram, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mixed: GraphProgram, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Unit, "schedule", lambda unit: "module {}")
-    written(tmp_path, MIXED)
-    (task,) = (it for it in mixed.tasks if it.name == "first")
-    record = records_of(mixed, ("first",), target)["first"]
-    assert isinstance(task.program, ModuleFunction)
-    unit = compile_unit(task.program, mixed.text, record, target, 1)
+    monkeypatch.setattr(module_library, "schedule", lambda candidate, workload: "module {}")
     path = tmp_path / "library.mlir"
-    lines = write_library(path, mixed, {"first": unit})
+    lines = mixed.build(records_of(mixed, ("first",), target), target, 1).save(path)
     assert "schedules of 0 functions" in lines[0]
-    assert lines[-1].startswith(f"{path}: nothing for @first: schedule 'first_")
+    assert lines[1].startswith(f"{path}: nothing for @first: schedule 'first_")
+    assert lines[2].startswith(f"{path}: nothing for @again: schedule 'again_")
 
 
 def applied(folder: Path, module: str) -> str:
@@ -131,12 +128,14 @@ def test_it_says_what_the_library_is_for(saved: tuple[str, ...], folder: Path) -
 
 @pytest.mark.needs("mlir-opt")
 def test_stock_mlir_opt_gives_functions_their_schedules_and_leaves_others(
-    saved: tuple[str, ...], mixed: ModuleProgram, folder: Path
+    saved: tuple[str, ...], mixed: GraphProgram, folder: Path
 ) -> None:
-    before = functions(mixed.text)
+    module, read = read_functions(
+        (folder / "model.mlir").read_text(encoding="utf-8"), "model.mlir"
+    )
+    before, entries = functions(module), [read["main"]]
     inputs = mixed.example_inputs()
     wanted = mixed.reference(inputs)
-    assert wanted is not None
     for module, tuned in (
         ("model.mlir", {"first", "again", "normalized"}),
         ("library.payload.mlir", set(TUNED)),
@@ -149,8 +148,8 @@ def test_stock_mlir_opt_gives_functions_their_schedules_and_leaves_others(
             assert scheduled == (name in tuned), name
             assert name in TUNED or text.split() == before[name].split()
         # The whole module computes what it did.
-        kernel = compile_kernel(found, mixed.entries, {}, 1)
-        made = mixed.run(kernel, inputs)
+        made = run_module(found, entries, (mixed.inputs, mixed.outputs), inputs)
+        assert made is not None
         for want, got in zip(wanted, made, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
@@ -164,10 +163,10 @@ def test_a_function_of_another_type_is_left_alone(saved: tuple[str, ...], folder
 
 
 def test_nothing_of_others_is_replaced(
-    mixed: ModuleProgram, target: Target, read_here: None, tmp_path: Path
+    mixed: GraphProgram, target: Target, read_here: None, tmp_path: Path
 ) -> None:
     path = written(tmp_path, MIXED, "library.payload.mlir")
-    network = load_network(path, None).build({}, target, 1)
+    network = load(path).build({}, target, 1)
     with pytest.raises(InvalidValueError, match=r"library\.payload\.mlir' belongs to .* autotune"):
         network.save(tmp_path / "library.mlir")
     assert path.read_text(encoding="utf-8") == MIXED

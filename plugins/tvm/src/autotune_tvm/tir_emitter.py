@@ -457,6 +457,10 @@ class TIREmitter(ArithmeticEmitter):
             len(lanes),
         )
 
+    def shuffled(self, left: Value, right: Value, lanes: Sequence[int]) -> Value:
+        is_of_one = max(lanes) < left.lanes
+        return self._shuffled([left] if is_of_one else [left, right], lanes)
+
     def lane(self, value: Value, number: int) -> Value:
         return self._shuffled([value], [number]) if value.lanes > 1 else value
 
@@ -466,32 +470,6 @@ class TIREmitter(ArithmeticEmitter):
 
     def gathered(self, scalars: Sequence[Value]) -> Value:
         return self._shuffled(scalars, range(len(scalars))) if len(scalars) > 1 else scalars[0]
-
-    def interleaved(self, left: Value, right: Value) -> Value:
-        lanes = left.lanes
-        return self._shuffled(
-            [left, right], [lane + side for lane in range(lanes) for side in (0, lanes)]
-        )
-
-    def halves(self, value: Value) -> tuple[Value, Value]:
-        half = value.lanes // 2
-        lower, upper = range(half), range(half, value.lanes)
-        return self._shuffled([value], lower), self._shuffled([value], upper)
-
-    def transposed(self, rows: Sequence[Value]) -> list[Value]:
-        """Rows and columns change places bit by bit of their numbers."""
-        found, size, bit = list(rows), len(rows), 1
-        while bit < size:
-            for row in range(size):
-                if row & bit:
-                    continue
-                pair = found[row], found[row | bit]
-                even = [lane if not lane & bit else size + (lane ^ bit) for lane in range(size)]
-                odd = [lane | bit if not lane & bit else size + lane for lane in range(size)]
-                found[row] = self._shuffled(pair, even)
-                found[row | bit] = self._shuffled(pair, odd)
-            bit *= 2
-        return found
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         values = self.same(condition, yes, no) if condition.lanes > 1 else self.same(yes, no)

@@ -74,7 +74,7 @@ class NativeBackend(Backend):
         check_runs_here(target, self.name)
 
     def limits(self, target: Target) -> ScheduleLimits:
-        """What is printed: all that the loop nest of a CPU has.
+        """The limits of what is printed: all that the loop nest of a CPU has.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
@@ -170,7 +170,7 @@ class NativeBackend(Backend):
         return str(self.lower(request).program.text)
 
     def diagnose(self) -> list[tuple[str, str, str]]:
-        """Where compiled programs are kept: label, status, message."""
+        """The place where compiled programs are kept: label, status, message."""
         from autotune.backends.native.object_cache import object_cache_findings
 
         return object_cache_findings()

@@ -63,7 +63,7 @@ class Scratch:
 
 @frozen
 class Packed:
-    """What is made of a constant when a program is bound.
+    """A form of a constant that is made when a program is bound.
 
     Attributes:
         entry: The function that makes it; one makes all of a constant.
@@ -78,7 +78,7 @@ class Packed:
 
 @frozen
 class Layout:
-    """What a program needs beside its inputs and outputs.
+    """Memory that a program needs beside its inputs and outputs.
 
     Attributes:
         scratch: Memory.
@@ -136,7 +136,7 @@ class Code(Protocol):
         """Of the machine code."""
 
     def address(self, name: str) -> int:
-        """Where a function begins."""
+        """The address of a function."""
 
 
 class NestExecutable(Executable):
@@ -197,7 +197,7 @@ class NestExecutable(Executable):
     def _pack(
         self, entry: str, packed: Sequence[Packed], given: list[Array], scratch: list[int]
     ) -> list[Array]:
-        """What an entry makes of a constant."""
+        """Arrays that an entry makes of a constant."""
 
         def pack(made: list[Array]) -> None:
             addresses = list(scratch)
@@ -222,7 +222,7 @@ class NestExecutable(Executable):
         )
 
     def _starts_tasks(self) -> tuple[int, ...]:
-        """What an entry is given to start tasks with, behind the addresses of its arrays."""
+        """Arguments by which an entry starts tasks, behind the addresses of its arrays."""
         return ()
 
 

@@ -65,7 +65,7 @@ class LoadedCode:
         return digest_of(self.object)
 
     def address(self, name: str) -> int:
-        """Where a function begins."""
+        """The address of a function."""
         return int(self.engine.get_function_address(name))
 
 
@@ -128,7 +128,7 @@ def object_of(text: str, target: Target, *, quick: bool = False) -> bytes:
 
 @lru_cache(maxsize=1)
 def _this_compiler() -> str:
-    """What compiles, and how: LLVM's version, and this module."""
+    """The compiler and its ways: LLVM's version, and this module."""
     own = digest_of(Path(__file__).read_bytes())
     return f"{metadata.version('llvmlite')} {llvm().llvm_version_info} {own}"
 
@@ -136,7 +136,7 @@ def _this_compiler() -> str:
 def compile_library(
     texts: Sequence[str], triple: str, processor: str, exported: Collection[str]
 ) -> bytes:
-    """One object file of several texts of LLVM IR, for other programs.
+    """An object file of several texts of LLVM IR, for other programs.
 
     Args:
         texts: The texts; functions of one may be declared in others.
@@ -218,7 +218,7 @@ def _machine(cpu: str, features: tuple[str, ...]) -> Any:
 
 
 def _new_machine(cpu: str, features: tuple[str, ...], triple: str = _TRIPLE) -> Any:
-    """What compiles for a processor."""
+    """The code generator for a processor."""
     made = (
         llvm()
         .Target.from_triple(triple)

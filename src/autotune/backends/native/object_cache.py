@@ -107,7 +107,7 @@ class ObjectCache:
         return len(sizes), sum(sizes)
 
     def _files(self) -> list[tuple[Path, os.stat_result]]:
-        """Those of this cache, whatever else is in the folder."""
+        """The files of this cache, whatever else is in the folder."""
         found = []
         with suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
@@ -129,7 +129,7 @@ def object_cache() -> ObjectCache | None:
 
 
 def object_cache_findings() -> list[tuple[str, str, str]]:
-    """Where machine code is kept, for `autotune doctor`: label, status and message."""
+    """The place where machine code is kept, for `autotune doctor`: label, status and message."""
     cache = object_cache()
     if cache is None:
         return [("object cache", "ok", "off: programs are compiled again in every process")]
@@ -146,6 +146,6 @@ def _sealed(name: str, code: bytes) -> bytes:
 
 
 def _is_own(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
-    """Whether it is of a kind, and only this user may change it."""
+    """Tell whether it is of a kind, and only this user may change it."""
     own = found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
     return own and is_kind(found.st_mode)

@@ -14,7 +14,7 @@ __all__ = ["Launch", "launch_on"]
 
 @frozen
 class Launch:
-    """What a program is given to start tasks with; both are 0 where it runs them itself.
+    """The means of a program to start tasks; both are 0 where it runs them itself.
 
     Attributes:
         function: Address of ``void launch(pool, task, arrays, count)``.

@@ -136,7 +136,7 @@ def _product(statement: ConcreteStatement, intrinsic: Intrinsic) -> tuple[Scalar
 def _factor(
     state: State, statement: ConcreteStatement, node: ScalarExpr
 ) -> tuple[Operand | None, bool]:
-    """What a factor is read from, and whether it is shifted."""
+    """The tensor that a factor is read from, and whether it is shifted."""
     if isinstance(node, Constant) and node.value == SHIFT:
         return None, False
     if isinstance(node, Binary) and node.op == "add":

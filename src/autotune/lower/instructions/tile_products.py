@@ -117,7 +117,7 @@ class _Rows:
 
 @contextmanager
 def configured(emitter: Emitter, rows: int) -> Iterator[None]:
-    """What uses the registers, with so many rows in those of sums and of left factors.
+    """The code that uses the registers, with so many rows in those of sums and of left factors.
 
     Registers belong to a thread, and ``ldtilecfg`` waits until the tiles before are done.
     """

@@ -1,4 +1,4 @@
-"""One library of schedules for a module, and the module with which each of them works."""
+"""A library of schedules for a module, and the module with which each of them works."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, frozen
 
 from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
+from autotune.sketches import is_default
 from autotune.store.jsonl import replacing
+from autotune.store.records import Record
 from autotune_mlir import bindings
 from autotune_mlir.emit import on_tensors, payload, quoted
 from autotune_mlir.export import identifier
-from autotune_mlir.networks.units import Unit
+from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.parsing import new_context
+from autotune_mlir.schedule import schedule
 from autotune_mlir.transform_library import (
     UNTAGGED,
     NamedSchedule,
@@ -27,9 +31,6 @@ from autotune_mlir.transform_library import (
     parsed,
 )
 from autotune_mlir.traversal import operations_in
-
-if TYPE_CHECKING:
-    from autotune_mlir.networks.program import ModuleProgram
 
 __all__ = ["MAIN", "SCHEDULE", "write_library"]
 
@@ -55,19 +56,21 @@ class _Scheduled:
     """A function and its schedule.
 
     Attributes:
-        unit: The function.
+        function: The function.
+        workload: What it computes.
         named: The schedule.
         by_structure: Whether it works on the function as it is in the module; else on its
             prepared form only.
     """
 
-    unit: Unit
+    function: ModuleFunction
+    workload: Workload
     named: NamedSchedule
     by_structure: bool = True
 
 
 def write_library(
-    path: Path, program: ModuleProgram, units: Mapping[str, Unit]
+    module: str, functions: Sequence[ModuleFunction], path: Path, records: Mapping[str, Record]
 ) -> tuple[str, ...]:
     """Write a module of named sequences with one entry, and the prepared module beside it.
 
@@ -75,9 +78,10 @@ def write_library(
     and leaves the others alone.
 
     Args:
+        module: Text of the module.
+        functions: Its functions.
         path: The file.
-        program: The module.
-        units: Its functions, by name.
+        records: What schedules each workload, by its digest.
 
     Returns:
         What a person should know about the files, a line each.
@@ -87,8 +91,9 @@ def write_library(
     """
     if not path.parent.is_dir():
         raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
-    tuned = [unit for unit in units.values() if unit.request is not None]
-    scheduled, refused = _applicable([it for it in tuned if not _has_truth(it)], program.text)
+    tuned = [(it, record) for it in functions if (record := _record_of(it, records)) is not None]
+    left = [f"@{it.name}" for it, _ in tuned if _has_truth(it)]
+    scheduled, refused = _applicable([it for it in tuned if not _has_truth(it[0])], module)
     prepared = path.with_name(f"{path.stem}.payload.mlir")
     if prepared.exists() and not prepared.read_bytes().startswith(_PREPARED.encode()):
         raise InvalidValueError(
@@ -97,35 +102,43 @@ def write_library(
         )
     texts = {
         path: library_text(_distinct(scheduled), _entry_text(scheduled)),
-        prepared: _PREPARED + _prepared_text(program.text, scheduled),
+        prepared: _PREPARED + _prepared_text(module, scheduled),
     }
     for file, text in texts.items():
         with replacing(file) as stream:
             stream.write(text.encode())
-    left = [f"@{unit.function.name}" for unit in tuned if _has_truth(unit)]
     lines = [f"{path}: nothing for {named}: {error}" for named, error in refused]
     return (*_remarks(path, prepared, scheduled, left), *lines)
 
 
+def _record_of(function: ModuleFunction, records: Mapping[str, Record]) -> Record | None:
+    """The record that has a schedule for a function; None where there is none."""
+    workload = function.workload
+    record = None if workload is None else records.get(workload.digest)
+    if record is None or record.scheduled is None or is_default(record.scheduled):
+        return None
+    return record
+
+
 def _applicable(
-    units: Sequence[Unit], module: str
+    tuned: Sequence[tuple[ModuleFunction, Record]], module: str
 ) -> tuple[list[_Scheduled], list[tuple[str, InvalidSchedule]]]:
     """The functions that a script alone can schedule, and why it cannot schedule the others."""
     scheduled: list[_Scheduled] = []
     refused = []
-    for unit in units:
+    for function, record in tuned:
         try:
-            scheduled.append(_checked(_named(unit), module))
+            scheduled.append(_checked(_named(function, record), module))
         except InvalidSchedule as error:
-            refused.append((f"@{unit.function.name}", error))
+            refused.append((f"@{function.name}", error))
     return scheduled, refused
 
 
-def _has_truth(unit: Unit) -> bool:
-    """Whether a function has tensors of truth values, of which MLIR's vectors are bits."""
-    imported = unit.function.imported
-    assert imported is not None
-    return any(tensor.dtype == "bool" for tensor in imported.workload.tensors.values())
+def _has_truth(function: ModuleFunction) -> bool:
+    """Tell whether a function has tensors of truth values, of which MLIR's vectors are bits."""
+    workload = function.workload
+    assert workload is not None
+    return any(tensor.dtype == "bool" for tensor in workload.tensors.values())
 
 
 def _remarks(
@@ -135,7 +148,7 @@ def _remarks(
         f"{path}: schedules of {len(scheduled)} functions, applied by mlir-opt MODULE "
         f"--transform-preload-library=transform-library-paths={path} --transform-interpreter"
     ]
-    others = [f"@{it.unit.function.name}" for it in scheduled if not it.by_structure]
+    others = [f"@{it.function.name}" for it in scheduled if not it.by_structure]
     if others:
         lines.append(
             f"{path}: the operations of {', '.join(others)} are not those that were scheduled, "
@@ -149,17 +162,18 @@ def _remarks(
     return lines
 
 
-def _named(unit: Unit) -> _Scheduled:
-    function, record = unit.function, unit.record
-    assert function.imported is not None and record is not None
-    schedule = unit.schedule()
-    program = payload(function.imported.workload)
-    distinct = f"{program}\0{schedule}"
+def _named(function: ModuleFunction, record: Record) -> _Scheduled:
+    workload = function.workload
+    assert workload is not None
+    candidate = record.on(workload, None).scheduled
+    assert candidate is not None
+    script, program = schedule(candidate, workload), payload(workload)
+    distinct = f"{program}\0{script}"
     digest = hashlib.sha256(distinct.encode()).hexdigest()[:8]
     latency = f"{record.latency:.4g} s, " if record.latency is not None else ""
     comment = f"@{function.name}: {latency}record {record.name}"
     name = f"{identifier(function.name)}_{digest}"
-    return _Scheduled(unit, NamedSchedule(name, schedule, program, comment))
+    return _Scheduled(function, workload, NamedSchedule(name, script, program, comment))
 
 
 def _distinct(scheduled: Sequence[_Scheduled]) -> list[NamedSchedule]:
@@ -179,7 +193,7 @@ def _checked(scheduled: _Scheduled, module: str) -> _Scheduled:
 
 
 def _applied(scheduled: Sequence[_Scheduled], module: str, wanted: _Scheduled) -> Counter[str]:
-    """How many loops and operations of each kind a function has after a library was applied.
+    """Count the loops and operations of each kind of a function after a library was applied.
 
     Raises:
         InvalidSchedule: the library cannot be applied.
@@ -193,7 +207,7 @@ def _applied(scheduled: Sequence[_Scheduled], module: str, wanted: _Scheduled) -
         apply_passes(found, path, MAIN)
     with found.context, mlir.ir.Location.unknown():
         mlir.passmanager.PassManager.parse(_CLEANUP).run(found.operation)
-        function = _find(found, wanted.unit.function.name)
+        function = _find(found, wanted.function.name)
         names = (str(operation.name) for operation in operations_in(function))
         return Counter(_ALIKE.get(name, name) for name in names if not name.startswith(_LOOSE))
 
@@ -202,7 +216,7 @@ def _entry_text(scheduled: Sequence[_Scheduled]) -> str:
     """The sequence that gives each function of a module its schedule."""
     lines = []
     for number, it in enumerate(scheduled):
-        function, name = it.unit.function, it.named.name
+        function, name = it.function, it.named.name
         found = [f"sym_name = {quoted(function.name)}", f"function_type = {function.kind}"]
         if not it.by_structure:
             found.append(f"{SCHEDULE} = {quoted(name)}")
@@ -224,17 +238,13 @@ def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
     """The module, its scheduled functions in the form that schedules are for."""
     mlir = bindings.load()
     # In a context of their own.
-    texts = {
-        it.unit.function.name: on_tensors(it.unit.function.imported.workload)
-        for it in scheduled
-        if it.unit.function.imported is not None
-    }
+    texts = {it.function.name: on_tensors(it.workload) for it in scheduled}
     with new_context(), mlir.ir.Location.unknown():
         prepared = mlir.ir.Module.parse(module)
         for it in scheduled:
-            function = it.unit.function
+            function = it.function
             before = _find(prepared, function.name)
-            made = mlir.ir.Module.parse(texts[it.unit.function.name])
+            made = mlir.ir.Module.parse(texts[it.function.name])
             after = made.body.operations[0].operation
             prepared.body.append(after)
             after.move_before(before)

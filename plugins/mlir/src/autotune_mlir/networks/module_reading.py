@@ -1,31 +1,30 @@
-"""From the text of a module to facts on its functions, in the process that calls."""
+"""From the text of a module to its functions, in the process that calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from math import ceil
 from typing import Any
+
+import numpy as np
 
 from autotune.errors import AutotuneError, UnsupportedWorkload
 from autotune.process import Message
-from autotune.process.error_codec import error_from_json, error_to_json
+from autotune.process.channel import ATTACHMENTS
 from autotune_mlir import bindings
-from autotune_mlir.compiler import lower
+from autotune_mlir.importing.locations import at
 from autotune_mlir.importing.reading import check_argument, import_function, name_of, parse_text
 from autotune_mlir.importing.scalar_import import dtype_of
-from autotune_mlir.networks.function import ModuleFunction
-from autotune_mlir.networks.linking import kernel_text
 from autotune_mlir.parsing import new_context
-from autotune_mlir.traversal import operations_in
+from autotune_mlir.traversal import operations_in, parent_of
 
 __all__ = ["answer"]
 
-_CALL = "func.call"
-# Operations that compute nothing by themselves.
-_AROUND = frozenset(
-    {_CALL, "func.return", "arith.constant", "tensor.empty", "tensor.cast", "linalg.fill"}
-)
-_GENERALIZE = "builtin.module(convert-elementwise-to-linalg,linalg-generalize-named-ops)"
+_CALL, _LOOP, _VIEW, _CONSTANT = "func.call", "scf.for", "tensor.reshape", "arith.constant"
+_APART = (_CALL, _LOOP, _VIEW)
+"""What is no part of a workload."""
+_RETURNS = ("func.return", "scf.yield")
+# Each part of a function that needs one has its own.
+_COPIED = (_CONSTANT, "tensor.empty", "tensor.splat", "linalg.fill")
 
 
 def answer(question: Message) -> Message:
@@ -48,35 +47,34 @@ def answer(question: Message) -> Message:
     with new_context(), mlir.ir.Location.unknown():
         module = parse_text(mlir, text, file)
         names = [name_of(it) for it in _functions(module)]
-        found = {"module": str(module), "functions": names}
+        found: Message = {"module": str(module), "functions": names}
+    arrays: list[bytes] = []
     wanted = [only] if only is not None else names
-    facts = [_function_facts(text, file, name) for name in wanted] if question["facts"] else []
-    return {**found, "facts": facts}
+    if question["facts"]:
+        found["facts"] = [_function_facts(text, file, name, arrays) for name in wanted]
+        found[ATTACHMENTS] = arrays
+    return found
 
 
-def _function_facts(text: str, file: str, name: str) -> Message:
+def _function_facts(text: str, file: str, name: str, arrays: list[bytes]) -> Message:
     """Facts on a function with a body; the module is parsed again, for reading changes it."""
     mlir = bindings.load()
+    facts: Message = {"name": name, "inputs": [], "outputs": [], "constants": [], "problem": ""}
+    facts["body"] = {"arguments": [], "steps": [], "returned": []}
     with new_context(), mlir.ir.Location.unknown():
         module = parse_text(mlir, text, file)
-        defined = {name_of(it): it for it in _functions(module)}
-        function = defined[name]
-        calls = _calls(function)
-        facts = _signature(mlir, function)
-        operations = [it.name for it in _body(function) if it.name not in _AROUND]
-        facts |= {
-            "calls": calls,
-            "operations": operations,
-            "computes": bool(operations) or not calls,
-            "flop": _flop(mlir, function),
-        }
-        missing = sorted(_reached(name, defined) - set(defined))
-        if missing and not facts["problem"]:
-            facts["problem"] = f"function @{name} needs @{missing[0]}, which has no body"
-        facts |= _import(mlir, function, calls, file)
-        if facts["imported"] is None and not facts["problem"]:
-            facts["problem"] = _lowering_problem(str(module), facts)
-        return facts
+        (function,) = (it for it in _functions(module) if name_of(it) == name)
+        kind = function.attributes["function_type"].value
+        facts["kind"] = str(kind)
+        try:
+            facts["inputs"] = _types(mlir, kind.inputs, f"argument {{}} of function @{name}")
+            facts["outputs"] = _types(mlir, kind.results, f"result {{}} of function @{name}")
+            reader = _FunctionReader(mlir, module, name, file, arrays)
+            facts["body"] = reader.read(function)
+            facts["constants"] = reader.constants
+        except AutotuneError as error:
+            facts["problem"] = str(error)
+    return facts
 
 
 def _functions(module: Any) -> list[Any]:
@@ -84,112 +82,260 @@ def _functions(module: Any) -> list[Any]:
     return [it for it in operations if it.name == "func.func" and len(it.regions[0].blocks)]
 
 
-def _body(function: Any) -> list[Any]:
-    return [view.operation for block in function.regions[0].blocks for view in block.operations]
+def _types(mlir: bindings.Bindings, types: Any, what: str) -> list[list[Any]]:
+    for position, item in enumerate(types):
+        check_argument(mlir, item, what.format(position))
+    return [_type(item) for item in types]
 
 
-def _reached(name: str, defined: Mapping[str, Any]) -> set[str]:
-    """Everything that a function calls, and that those call."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        function = defined.get(waiting.pop())
-        new = set() if function is None else set(_calls(function)) - found
-        found |= new
-        waiting += new
-    return found
+def _type(kind: Any) -> list[Any]:
+    return [str(kind.element_type), list(kind.shape), dtype_of(kind.element_type)]
 
 
-def _calls(function: Any) -> list[str]:
-    """Names of what a function calls, wherever in it; one for each call."""
-    calls = (operation for operation in operations_in(function) if operation.name == _CALL)
-    return [str(call.attributes["callee"].value) for call in calls]
+class _FunctionReader:
+    """Reads a function as steps.
 
+    What lies between its calls, loops and changes of shape becomes functions of their own, which
+    are read as workloads; a function that has none of them is one.
 
-def _signature(mlir: bindings.Bindings, function: Any) -> Message:
-    """Name, type, and what a caller with arrays has to know."""
-    name, kind = name_of(function), function.attributes["function_type"].value
-    problem = ""
-    tensors: dict[str, list[list[Any]]] = {"argument": [], "result": []}
-    for noun, types in (("argument", kind.inputs), ("result", kind.results)):
-        for position, item in enumerate(types):
-            try:
-                check_argument(mlir, item, f"{noun} {position} of function @{name}")
-            except UnsupportedWorkload as error:
-                problem = problem or str(error)
-            else:
-                element = item.element_type
-                tensors[noun].append([str(element), list(item.shape), dtype_of(element)])
-    return {
-        "name": name,
-        "kind": str(kind),
-        "inputs": [] if problem else tensors["argument"],
-        "outputs": [] if problem else tensors["result"],
-        "problem": problem,
-    }
+    Args:
+        mlir: The bindings.
+        module: Where the function is; changed.
+        name: Of the function.
+        file: What to call the text in messages.
+        arrays: Takes the content of constants.
 
+    Attributes:
+        constants: Number, place in ``arrays``, type and shape of each.
+    """
 
-def _import(mlir: bindings.Bindings, function: Any, calls: Sequence[str], file: str) -> Message:
-    """The function by itself as a workload, or why it is none."""
-    name = name_of(function)
-    try:
-        if calls:
+    def __init__(
+        self, mlir: bindings.Bindings, module: Any, name: str, file: str, arrays: list[bytes]
+    ) -> None:
+        self.constants: list[list[Any]] = []
+        self._mlir = mlir
+        self._module = module
+        self._name = name
+        self._file = file
+        self._arrays = arrays
+        self._numbers: dict[Any, int] = {}
+        self._count = 0
+        self._parts = 0
+
+    def read(self, function: Any) -> Message:
+        """The block of the function.
+
+        Raises:
+            UnsupportedWorkload: it cannot be expressed; says where and why.
+        """
+        blocks = list(function.regions[0].blocks)
+        if len(blocks) != 1:
             raise UnsupportedWorkload(
-                f"function @{name} calls @{calls[0]} beside what it computes itself; inline the "
-                "call, or move the rest to a function of its own"
+                f"function @{self._name} branches: it has {len(blocks)} blocks"
             )
-        alone = mlir.ir.Module.create()
-        copy = function.clone()
-        copy.attributes["sym_visibility"] = mlir.ir.StringAttr.get("public")
-        alone.body.append(copy)
-        workload, program = import_function(mlir, alone, name, file)
-    except AutotuneError as error:
-        return {"imported": None, "refusal": error_to_json(error)}
-    return {"imported": {"workload": workload.to_json(), "program": program}, "refusal": None}
+        if any(it.name in _APART or _is_weight(it) for it in operations_in(function)):
+            return self._block(blocks[0], list(blocks[0].arguments))
+        kind = function.attributes["function_type"].value
+        arguments = [self._number(it) for it in blocks[0].arguments]
+        results = [[self._new(), _type(it)] for it in kind.results]
+        for other in _functions(self._module):
+            visibility = "public" if name_of(other) == self._name else "private"
+            other.attributes["sym_visibility"] = self._mlir.ir.StringAttr.get(visibility)
+        workload, _ = import_function(self._mlir, self._module, self._name, self._file)
+        step = {"workload": workload.to_json(), "operands": arguments, "results": results}
+        returned = [number for number, _ in results]
+        return {"arguments": arguments, "steps": [step], "returned": returned}
+
+    def _block(self, block: Any, arguments: list[Any]) -> Message:
+        numbers = [self._number(it) for it in arguments]
+        steps: list[Message] = []
+        part: list[Any] = []
+        returned: list[int] = []
+        for view in block.operations:
+            operation = view.operation
+            if operation.name == _LOOP:
+                self._trips(operation)  # before what computes its bounds is read
+            if operation.name in (*_APART, *_RETURNS):
+                steps += self._computed(part)
+                part = []
+            if operation.name in _RETURNS:
+                returned = [self._operand(it, steps) for it in operation.operands]
+            elif operation.name in _APART:
+                steps.append(self._apart(operation, steps))
+            elif not (_is_copied(operation) or _is_weight(operation)):
+                part.append(operation)
+        return {"arguments": numbers, "steps": steps, "returned": returned}
+
+    def _apart(self, operation: Any, steps: list[Message]) -> Message:
+        """A call, a loop, or another shape."""
+        if operation.name == _LOOP:
+            first, *given = self._loop(operation), *list(operation.operands)[3:]
+        elif operation.name == _CALL:
+            first, given = {"call": str(operation.attributes["callee"].value)}, operation.operands
+        else:
+            first, given = {}, [operation.operands[0]]
+        for result in operation.results:
+            check_argument(self._mlir, result.type, f"a result of {operation.name}")
+        operands = [self._operand(it, steps) for it in given]
+        return {**first, "operands": operands, "results": self._results(operation.results)}
+
+    def _loop(self, operation: Any) -> Message:
+        block = operation.regions[0].blocks[0]
+        index, *states = block.arguments
+        if list(index.uses):
+            raise UnsupportedWorkload(
+                f"operation {operation.name}{at(operation, self._file)} uses its index; a loop of "
+                "a network runs the same on what the iteration before left"
+            )
+        return {"trips": self._trips(operation), "body": self._block(block, states)}
+
+    def _trips(self, operation: Any) -> int:
+        low, high, step = (self._index(it, operation) for it in list(operation.operands)[:3])
+        trips = ceil((high - low) / step)
+        if trips < 1:
+            raise UnsupportedWorkload(
+                f"operation {operation.name}{at(operation, self._file)} runs no iteration"
+            )
+        return trips
+
+    def _index(self, value: Any, operation: Any) -> int:
+        owner = _owner(value)
+        if getattr(owner, "name", "") != _CONSTANT:
+            raise UnsupportedWorkload(
+                f"operation {operation.name}{at(operation, self._file)} has bounds that are known "
+                "only when it runs; bounds of loops are constants"
+            )
+        return int(owner.attributes["value"].value)
+
+    def _computed(self, part: list[Any]) -> list[Message]:
+        """The step that computes operations; none where nothing uses their results."""
+        made = [it for operation in part for it in operation.results]
+        results = [it for it in made if any(_outside(use.owner, part) for use in it.uses)]
+        if not results:
+            return []
+        self._parts += 1
+        name = f"{self._name}_{self._parts}"
+        alone, given = _outlined(self._mlir, name, part, results)
+        workload, _ = import_function(self._mlir, alone, name, self._file)
+        steps: list[Message] = []
+        operands = [self._operand(it, steps) for it in given]
+        done = {"workload": workload.to_json(), "operands": operands}
+        return [*steps, {**done, "results": self._results(results)}]
+
+    def _operand(self, value: Any, steps: list[Message]) -> int:
+        """The number of a value; one that each part has for itself becomes a constant or step."""
+        if value in self._numbers:
+            return self._numbers[value]
+        operation, is_tensor = _owner(value), hasattr(value.type, "shape")
+        if is_tensor and getattr(operation, "name", "") == _CONSTANT:
+            return self._constant(value, operation)
+        if not (is_tensor and _is_copied(operation)):
+            raise UnsupportedWorkload(
+                f"function @{self._name} hands on {value.type}, which is no tensor"
+            )
+        steps += self._computed([operation])
+        # Not for other blocks, in which it would have to be known.
+        return self._numbers.pop(value)
+
+    def _constant(self, value: Any, operation: Any) -> int:
+        try:
+            array = np.ascontiguousarray(np.array(operation.attributes["value"]))
+        except (TypeError, ValueError):
+            array = np.array(None)
+        dtype = dtype_of(value.type.element_type)
+        if array.dtype.name != dtype:
+            raise UnsupportedWorkload(
+                f"operation {operation.name}{at(operation, self._file)} is a constant of "
+                f"{value.type} whose numbers cannot be read; write them as dense<...>, of "
+                "another type than bf16"
+            )
+        number = self._number(value)
+        self.constants.append([number, len(self._arrays), dtype, list(array.shape)])
+        self._arrays.append(array.tobytes())
+        return number
+
+    def _results(self, values: Any) -> list[list[Any]]:
+        return [[self._number(it), _type(it.type)] for it in values]
+
+    def _number(self, value: Any) -> int:
+        self._numbers[value] = self._new()
+        return self._numbers[value]
+
+    def _new(self) -> int:
+        self._count += 1
+        return self._count - 1
 
 
-def _lowering_problem(module: str, facts: Message) -> str:
-    """Why MLIR's own passes do not make code of a function; "" where they do."""
-    function = ModuleFunction.from_json(facts)
-    try:
-        text = kernel_text(module, [function], {})
-        _check_lowered(lower(text, threads=1, by_default=True).module)
-    except (AutotuneError, bindings.load().ir.MLIRError) as error:
-        # Of what is not expressed, the reason for that says more than a pass does.
-        reason = error if function.calls else error_from_json(facts["refusal"])
-        return f"function @{function.name} cannot be compiled: {' '.join(str(reason).split())}"
-    return ""
+def _outside(operation: Any, part: list[Any]) -> bool:
+    """Tell whether an operation is none of these, and in none of them."""
+    around: Any = getattr(operation, "operation", operation)
+    while around is not None:
+        if around in part:
+            return False
+        around = parent_of(around)
+    return True
 
 
-def _check_lowered(module: Any) -> None:
-    """Raises UnsupportedWorkload where a pass left an operation behind that LLVM does not know."""
-    for operation in operations_in(module.operation):
-        if not operation.name.startswith(("llvm.", "builtin.module")):
-            raise UnsupportedWorkload(f"MLIR's passes leave operation {operation.name} as it is")
+def _outlined(
+    mlir: bindings.Bindings, name: str, part: list[Any], results: list[Any]
+) -> tuple[Any, list[Any]]:
+    """A module whose one function computes these operations, and what it has to be given."""
+    copied: list[Any] = []
+    given: dict[Any, None] = {}
+    for operation in part:
+        _gather(operation, part, copied, given)
+    ir = mlir.ir
+    kind = ir.FunctionType.get([it.type for it in given], [it.type for it in results])
+    attributes = {"sym_name": ir.StringAttr.get(name), "function_type": ir.TypeAttr.get(kind)}
+    function = ir.Operation.create("func.func", attributes=attributes, regions=1)
+    block = function.regions[0].blocks.append(*(it.type for it in given))
+    known = dict(zip(given, block.arguments, strict=True))
+    for operation in (*copied, *(it for it in part if it not in copied)):
+        clone = operation.clone(ip=ir.InsertionPoint(block)).operation
+        for inner in (clone, *operations_in(clone)):
+            for place, operand in enumerate(inner.operands):
+                if operand in known:
+                    inner.operands[place] = known[operand]
+        known.update(zip(operation.results, clone.results, strict=True))
+    with ir.InsertionPoint(block):
+        ir.Operation.create("func.return", operands=[known[it] for it in results])
+    module = ir.Module.create()
+    module.body.append(function)
+    return module, list(given)
 
 
-def _flop(mlir: bindings.Bindings, function: Any) -> float:
-    """Scalar operations of the function's linalg operations, of those of static shape."""
-    alone = mlir.ir.Module.create()
-    alone.body.append(function.clone())
-    try:
-        mlir.passmanager.PassManager.parse(_GENERALIZE).run(alone.operation)
-    except mlir.ir.MLIRError:
-        return 0.0
-    return float(sum(map(_flop_of, _body(_functions(alone)[0]))))
+def _gather(operation: Any, part: list[Any], copied: list[Any], given: dict[Any, None]) -> None:
+    """Add what an operation needs: what each part has for itself, in order, and other values."""
+    inside = [operation, *operations_in(operation)]
+    blocks = [block for it in inside for region in it.regions for block in region.blocks]
+    own = {value for it in inside for value in it.results}
+    own |= {value for block in blocks for value in block.arguments}
+    for operand in (value for it in inside for value in it.operands):
+        owner = _owner(operand)
+        if operand in own or owner in part or owner in copied:
+            continue
+        if _is_copied(owner):
+            _gather(owner, part, copied, given)
+            copied.append(owner)
+        else:
+            given[operand] = None
 
 
-def _flop_of(operation: Any) -> int:
-    if operation.name != "linalg.generic":
-        return 0
-    extents: dict[int, int] = {}
-    maps = [item.value for item in operation.attributes["indexing_maps"]]
-    for value, indexing in zip(operation.operands, maps, strict=True):
-        shape = getattr(value.type, "shape", ())
-        for extent, expression in zip(shape, indexing.results, strict=False):
-            if hasattr(expression, "position"):
-                extents[expression.position] = extent
-    names = (view.operation.name for view in operation.regions[0].blocks[0].operations)
-    scalar = sum(name.startswith(("arith.", "math.")) for name in names)
-    # Extents that are not known are negative.
-    return int(scalar) * prod(max(extent, 0) for extent in extents.values())
+def _owner(value: Any) -> Any:
+    """The operation that a value is of, or the block."""
+    return getattr(value.owner, "operation", value.owner)
+
+
+def _is_copied(operation: Any) -> bool:
+    """Tell whether each part that needs an operation has one for itself."""
+    if getattr(operation, "name", "") not in _COPIED or _is_weight(operation):
+        return False
+    return all(_is_copied(_owner(it)) for it in operation.operands)
+
+
+def _is_weight(operation: Any) -> bool:
+    """Tell whether an operation is a constant tensor of several numbers."""
+    if operation.name != _CONSTANT:
+        return False
+    value = operation.attributes["value"]
+    return not getattr(value, "is_splat", not hasattr(operation.results[0].type, "shape"))

@@ -13,7 +13,7 @@ __all__ = ["CODE_FEATURES", "TILES", "detector"]
 
 @frozen
 class _Bit:
-    """Where the processor says that it has an extension.
+    """The bit by which the processor says that it has an extension.
 
     Attributes:
         leaf: What CPUID is asked for: a name of one of its answers.
@@ -139,7 +139,7 @@ def detector(name: str, wanted: Sequence[Sequence[str]]) -> str:
 
 
 def _questions() -> list[str]:
-    """What CPUID answers, by leaf and register; zeros for leaves that it does not have."""
+    """The answers of CPUID, by leaf and register; zeros for leaves that it does not have."""
     lines = [
         f"  %first = {_CPUID}(i32 0, i32 0)",
         "  %last = extractvalue { i32, i32, i32, i32 } %first, 0",
@@ -171,7 +171,7 @@ def _questions() -> list[str]:
 
 
 def _all_here(names: Sequence[str], prefix: str) -> tuple[str, list[str]]:
-    """Whether all bits of some extensions are set, and what computes it."""
+    """Tell whether all bits of some extensions are set, and what computes it."""
     masks: dict[str, int] = {}
     for name in names:
         bit = _BITS[name]

@@ -142,7 +142,7 @@ def object_of(kernel: Kernel) -> bytes:
 
 
 def combined_object(kernels: Sequence[Kernel], source: str, purpose: str) -> bytes:
-    """One object file of several kernels and of a source file of C that calls them.
+    """An object file of several kernels and of a source file of C that calls them.
 
     Args:
         kernels: Kernels for one kind of machine.

@@ -65,7 +65,7 @@ class Argument:
 
 @frozen
 class Part:
-    """Where a buffer lies in scratch memory: at ``fixed + each * threads`` bytes.
+    """The place of a buffer in scratch memory: at ``fixed + each * threads`` bytes.
 
     Attributes:
         position: Of the buffer among the arrays of the program.
@@ -139,7 +139,7 @@ class Variant:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the processor is asked for; no compiler uses tile registers by itself."""
+        """Extensions that the processor is asked for; no compiler uses tiles by itself."""
         return _asked_for(self.candidate, self.machine)
 
     def printed_as_c(self, prefix: str) -> str:
@@ -166,12 +166,12 @@ class Kernel:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """What can be called; all variants have the same functions."""
+        """Functions that can be called; all variants have the same."""
         return self.variants[0].calls
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """What says how much memory calls take."""
+        """Functions that say how much memory calls take."""
         return self.variants[0].sizes
 
 
@@ -307,7 +307,7 @@ def _variant(name: str, candidate: Candidate, machine: Machine, prefix: str) -> 
 
 
 def _attributes(candidate: Candidate, machine: Machine) -> str:
-    """What LLVM is told of each function: the extensions that it may use, and the processor."""
+    """Attributes of each function for LLVM: the extensions that it may use, and the processor."""
     found = ""
     if features := _asked_for(candidate, machine):
         wanted = ",".join(f"+{name}" for name in features)
@@ -343,7 +343,7 @@ def _unique(text: str, taken: set[str]) -> str:
 
 
 def scratch_parts(layout: Layout, first: int) -> tuple[tuple[Part, ...], int, int]:
-    """Where buffers lie in scratch memory, and its size: fixed bytes, and those of each thread.
+    """Places of buffers in scratch memory, and its size: fixed bytes, and those of each thread.
 
     There is a line between two: of equal sizes, they would share cache sets.
 

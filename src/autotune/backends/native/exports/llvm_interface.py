@@ -48,7 +48,7 @@ def interface(kernel: Kernel) -> str:
 
 
 def _chosen(kernel: Kernel) -> str:
-    """What chooses a variant, and says which."""
+    """Print what chooses a variant, and says which."""
     machines = [variant.machine for variant in kernel.variants]
     if machines[0].is_x86:
         chooses = detector("chosen", [variant.features for variant in kernel.variants])

@@ -1,4 +1,4 @@
-"""What kernels are made for: a processor, and the system that runs there."""
+"""Machines that kernels are made for: a processor, and the system that runs there."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """What people call it, without signs that mean something in programs."""
+        """The name that people call it by, without signs that mean something in programs."""
         return plain(self.target.name)
 
     @property
@@ -61,7 +61,7 @@ class Machine:
 
     @property
     def is_x86(self) -> bool:
-        """Whether it is an x86-64 processor, which can be asked what it has."""
+        """Tell whether it is an x86-64 processor, which can be asked what it has."""
         return self.architecture == X86_64
 
     @property
@@ -72,7 +72,7 @@ class Machine:
 
     @property
     def c_features(self) -> tuple[str, ...]:
-        """Those that C asks compilers and the processor for."""
+        """Extensions that C asks compilers and the processor for."""
         return tuple(name for name in self.features if name in _IN_C)
 
     @property
@@ -109,7 +109,7 @@ def machine_of(target: Target) -> Machine:
 
 
 def is_triple(text: str) -> bool:
-    """Whether a text is meant as a triple of architecture, vendor and system."""
+    """Tell whether a text is meant as a triple of architecture, vendor and system."""
     system = text.partition(":")[0].split("-")[1:]
     names = ("linux", "windows", "darwin", "macos", "freebsd", "none", "apple", "unknown", "pc")
     return any(part.startswith(names) for part in system)

@@ -319,7 +319,7 @@ def _checked(function: str, number: int, argument: Argument, kernel: str) -> lis
 
 
 def _expected(name: str, dtype: str, rank: int, shape: str) -> str:
-    """What a tensor has to be, in C; its name is text of C, its shape a name there."""
+    """Print what a tensor has to be, in C; its name is text of C, its shape a name there."""
     kind = dtype.rstrip("0123456789")
     bits = 8 if dtype == "bool" else int(dtype.removeprefix(kind))
     return f'{{{name}, "{dtype}", {rank}, {{{_KINDS[kind]}, {bits}, 1}}, {shape}}}'

@@ -1,0 +1,31 @@
+"""Docstrings begin with a verb or a noun phrase, in the rooms that are listed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = (
+    "src/autotune/backends",
+    "src/autotune/lower",
+    "src/autotune/networks/graph",
+    "plugins/mlir/src/autotune_mlir/networks",
+)
+NEITHER = re.compile(r"(How|One|Those|What|Where|Whether)\b")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_docstrings_begin_with_a_verb_or_a_noun_phrase(room: str) -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    files = sorted((ROOT / room).rglob("*.py"))
+    found = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, documented) and NEITHER.match(text := ast.get_docstring(node) or "")
+    ]
+    assert files and not found
