@@ -80,7 +80,7 @@ def _tell(status: int, line: str) -> None:
         os.write(status, f"{line}\n".encode())
 
 
-def _next(control: socket.socket) -> Sequence[int]:
+def _next(control: socket.socket) -> list[int]:
     """The descriptors of the next request; none once the host has closed its end."""
     return socket.recv_fds(control, 1, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)[1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,7 +161,10 @@ def _direction(
     bias = None if call.get(3) is None else _of(call[3], number)
     none = constant(np.zeros(gates * h, element_type(x.dtype).dtype), x.dtype)
     w_bias, r_bias = (none, none) if bias is None else split(bias, [gates * h] * 2, 0)
-    of_state = partial(product, position=2, direction=number)
+
+    def of_state(left: Value, right: Value) -> Value:
+        return product(left, right, 2, number)
+
     cell = _Cell(_functions(call, number), call.attribute("clip") or 0.0, h, of_state)
     weights = transpose(r)
     fixed = [weights]
