@@ -3,8 +3,8 @@
 A process that a fork server has just forked becomes one. It forks: the child becomes the worker,
 and the parent, the keeper, does nothing but wait. All that the worker starts, also what makes a
 session of its own or forks twice, is a descendant of the keeper, which the kernel makes its child
-when it is orphaned. When the worker ends, or a signal asks the keeper to end (which the kernel also
-sends when the host dies), the keeper kills every descendant, waits until there is none, and
+when it is orphaned. When the worker ends, or a signal asks the keeper to end (which the kernel
+also sends when the host dies), the keeper kills every descendant, waits until there is none, and
 removes the worker's folder. Where the host is dying, too, it waits for its end and removes the
 host's folder.
 
