@@ -206,7 +206,7 @@ class ReferenceBackend(Backend):
 
     name = "reference"
     version = "1"
-    worker_modules = ("autotune.nest", "cattrs.gen")
+    worker_modules: tuple[str, ...] = ("autotune.nest", "cattrs.gen")
     simulated_times = True
 
     def compiler_version(self) -> str:
