@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ SECONDS = 300.0
 
 
 @pytest.fixture(autouse=True)
-def new_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def new_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No worker of another test is forked from the same process."""
     monkeypatch.setenv("OTHER_SERVER", "of this test")
+    yield
+    fork_server_process._end_all()
 
 
 def described(threads: int = 1, **question: Any) -> Message:
@@ -109,6 +112,10 @@ def test_where_something_starts_threads_workers_are_new_interpreters(
     assert Path(found["variables"]["TMPDIR"]).name == "worker"
 
 
+@pytest.mark.promise(
+    "the process that workers are forked from is killed",
+    "they go on, and the next worker is forked from another",
+)
 def test_workers_live_on_without_their_server(tmp_path: Path) -> None:
     worker = WorkerProcess("answering_child", {}, 1, {}, 1 << 33, tmp_path / "worker")
     worker.send({"op": "double", "number": 1})

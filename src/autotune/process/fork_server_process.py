@@ -181,7 +181,8 @@ def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
                 _servers[key] = _servers.pop(key)
                 return
         _forget_some()
-        _servers[key] = _ForkServer(environment)
+        # A process whose environment names a worker's folder would be taken for a part of it.
+        _servers[key] = _ForkServer(common)
         _servers[key].send(descriptors)
 
 
@@ -203,5 +204,5 @@ def _end_all() -> None:
     """End every server of this process."""
     own = [server for key, server in _servers.items() if key[0] == os.getpid()]
     _servers.clear()
-    for server in own:
-        server.end()
+    while own or _leaving:
+        (own or _leaving).pop().end()
