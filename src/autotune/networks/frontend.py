@@ -313,6 +313,9 @@ class Frontend(ABC):
             InvalidValueError: the file is damaged; says what to do.
         """
 
+    def warm_up(self, path: Path) -> None:  # noqa: B027
+        """Import what :meth:`load` needs for a file, which may be damaged and is being checked."""
+
     @abstractmethod
     def load(
         self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,7 @@ _TORCH = frozenset(
     }
 )
 _TORCH_FILE = ".pt2"
+_PROGRAMS = "autotune.networks.graph_program"
 
 
 class GraphFrontend(Frontend):
@@ -97,6 +99,13 @@ class GraphFrontend(Frontend):
             from autotune.networks.readers.onnx.model_file import open_model
 
             open_model(path)
+
+    def warm_up(self, path: Path) -> None:
+        """Import the reader, the package that it reads with, and the passes."""
+        package = "torch" if path.suffix == _TORCH_FILE else "onnx"
+        with suppress(ImportError):  # `load` says what is missing
+            for name in (package, f"autotune.networks.readers.{package}.source", _PROGRAMS):
+                import_module(name)
 
     def load(
         self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions
