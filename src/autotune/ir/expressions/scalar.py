@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from autotune.ir.converter import json_forms, tagged_lists
 from autotune.ir.expressions.integer import IntExpr, IntLike, var
@@ -36,11 +36,16 @@ UNARY = (
 )
 
 
+def _identity(value: float | int | bool) -> object:
+    """Equal for numbers that are the same in every operation: zeros of two signs are two."""
+    return "nan" if value != value else (value, math.copysign(1.0, value))
+
+
 @frozen
 class Constant:
-    """A literal of type ``dtype``."""
+    """A literal of type ``dtype``; zeros of other signs are not equal, and NaN equals itself."""
 
-    value: float | int | bool
+    value: float | int | bool = field(eq=_identity)
     dtype: str
 
 
