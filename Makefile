@@ -71,6 +71,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2
+	$(VENV_MODELS)/bin/python benchmarks/reading.py --quick --check
 	$(VENV_MODELS)/bin/python benchmarks/models.py --quick --check
 
 venv: $(VENV)/.installed ## Create .venv with the core and the plugins in this repository that need no compiler and no torch

@@ -185,3 +185,24 @@ def test_numbers_are_read_once_from_where_two_operations_read_them() -> None:
     expected = (1 + np.asarray(shared.constant)) * np.asarray(shared.constant)
     graph = Graph((x,), {"y": y})
     assert np.allclose(evaluate(fuse(graph, MACHINE)[0], given)["y"][0], expected)
+
+
+def test_groups_that_are_alike_are_one_workload() -> None:
+    """What they read differs, and which of it is constant makes a difference."""
+    x, y = input_value("x", (8, 16), "float32"), input_value("y", (16, 16), "float32")
+
+    def layer(value: Value, weight: Value) -> Value:
+        return ops.unary("tanh", ops.binary("add", ops.matmul(value, weight), weights(16, seed=1)))
+
+    out = layer(layer(layer(x, weights(16, 16)), weights(16, 16, seed=2)), y)
+    first, second, third = _workloads(_fused(out, inputs=(x, y)))
+    assert first is second and third is not second
+    assert [it.constant for it in second.inputs] == [False, True, True]
+    assert [it.constant for it in third.inputs] == [False, False, True]
+
+
+def test_groups_with_zeros_of_other_signs_are_not_alike() -> None:
+    x = input_value("x", (8, 16), "float32")
+    one, other = (ops.unary("neg", ops.binary("mul", x, zero)) for zero in (0.0, -0.0))
+    first, second = _workloads(_fused(one, other, inputs=(x,)))
+    assert first != second
