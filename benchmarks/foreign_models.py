@@ -490,7 +490,7 @@ def measure(model: Model, name: str, database: str) -> dict[str, Any]:
         source = Source(made, inputs, name)
     options = TuneOptions(database=database or "none.db", threads=1)
     target = options.machine
-    export = 0.0 if model.make is None else exported(source)
+    export = 0.0 if model.make is None else traced(source)
     begin = processor_seconds()
     network = load_network(source, target, 1)
     read = processor_seconds() - begin - export
@@ -526,15 +526,14 @@ def processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def exported(source: Any) -> float:
+def traced(source: Any) -> float:
     """Processor seconds of ``torch.export``, once it has been called: the first call imports."""
-    import torch
+    from autotune.networks.readers.torch.program import exported
 
     taken = 0.0
     for _ in range(2):
         begin = processor_seconds()
-        with torch.no_grad():
-            torch.export.export(source.model, source.example_inputs)
+        exported(source.model, source.example_inputs)
         taken = processor_seconds() - begin
     return taken
 
