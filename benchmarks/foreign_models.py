@@ -388,7 +388,7 @@ def measured(options: argparse.Namespace, name: str, model: Model, context: Any)
     folder = options.work.absolute() / name.replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     database = ""
-    if options.tune and is_tuned(name):
+    if is_tuned(name) and (options.tune or (folder / "tuned.json").exists()):
         path = folder / "records.db"
         command = partial(tuned, name, model, path, options.trials)
         database = str(path) if kept(folder / "tuned.json", row.errors, "tune", command) else ""
