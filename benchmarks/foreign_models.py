@@ -110,7 +110,13 @@ def of_timm(name: str, size: int = 224) -> tuple[Any, tuple[Any, ...]]:
     import timm
     import torch
 
-    return timm.create_model(name).eval(), (torch.randn(1, 3, size, size),)
+    model = timm.create_model(name).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            # Training begins with zeros that would hide what is computed before them.
+            if not weights.any():
+                weights.normal_(0.0, 0.1)
+    return model, (torch.randn(1, 3, size, size),)
 
 
 def of_transformers(
