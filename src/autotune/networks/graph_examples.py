@@ -131,8 +131,7 @@ def _choices(node: Node) -> Iterator[tuple[Value, _Use]]:
             limits = _limits(one, stage, operands)
             if limits is None:
                 continue
-            for load in loads(other):
-                value = operands[load.tensor]
+            for value in (operands[load.tensor] for load in loads(other)):
                 if value.constant is None and value.dtype.removeprefix("u").startswith("int"):
                     yield value, _Use(*limits)
 

@@ -161,11 +161,12 @@ def _direction(
     bias = None if call.get(3) is None else _of(call[3], number)
     none = constant(np.zeros(gates * h, element_type(x.dtype).dtype), x.dtype)
     w_bias, r_bias = (none, none) if bias is None else split(bias, [gates * h] * 2, 0)
-
-    def of_state(left: Value, right: Value) -> Value:
-        return product(left, right, 2, number)
-
-    cell = _Cell(_functions(call, number), call.attribute("clip") or 0.0, h, of_state)
+    cell = _Cell(
+        _functions(call, number),
+        call.attribute("clip") or 0.0,
+        h,
+        lambda rows, weights: product(rows, weights, 2, number),
+    )
     weights = transpose(r)
     fixed = [weights]
     if call.kind == "GRU":
