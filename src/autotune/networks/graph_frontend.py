@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from autotune.errors import UnsupportedTarget
-from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram
+from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram, class_names
 from autotune.targets import Target
 
 __all__ = ["GraphFrontend"]
@@ -51,7 +51,7 @@ class GraphFrontend(Frontend):
         """Whether this is a model of ONNX or torch, by suffix or class; imports nothing."""
         if isinstance(source, str | Path):
             return Path(source).suffix in self.formats
-        return _is_of_torch(source) or bool(_classes(source) & _ONNX)
+        return _is_of_torch(source) or not _ONNX.isdisjoint(class_names(source))
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
         """All others on CPUs: the built-in one prints what they schedule."""
@@ -128,11 +128,7 @@ class GraphFrontend(Frontend):
         return GraphProgram(found, options)
 
 
-def _classes(source: object) -> set[str]:
-    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
-
-
 def _is_of_torch(source: object) -> bool:
     if isinstance(source, str | Path):
         return Path(source).suffix == _TORCH_FILE
-    return bool(_classes(source) & _TORCH)
+    return not _TORCH.isdisjoint(class_names(source))
