@@ -67,7 +67,7 @@ def measured(folder: Path) -> tuple[list[Outcome], Outcome, int]:
     import pytest
 
     with pytest.MonkeyPatch.context() as patch:
-        fake = fake_cuda.install(fake_cuda.build_library(folder), folder, patch)
+        fake = fake_cuda.install(fake_cuda.library_in(folder), folder, patch)
         for ordinal, fault in enumerate(FAULTS, 1):
             fake.fail(ordinal, fault)
         workload = gemm(m=16, n=16, k=16)

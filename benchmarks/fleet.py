@@ -199,7 +199,7 @@ def make_engine(context: Any, cluster: Any, workers: int) -> Any:
 
     They are processes of one machine, which do not disturb one another as they only wait.
     """
-    from autotune.measure.engines.ray_cluster import RayCluster
+    from autotune.measure.engines.ray_engine import RayCluster
     from autotune.measure.engines.supervised import Node, SupervisedEngine
     from autotune.process.channel import encode
 

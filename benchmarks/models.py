@@ -10,8 +10,9 @@ and after 20 minutes, and by MetaSchedule in 20 minutes (ResNet-50 and BERT), is
 too. Needs torch; ONNX Runtime and OpenVINO take part where they are installed.
 
 It is resumable: what is done stays in ``--work``, and the same command goes on from there; remove
-the folder to start over. ``--quick`` tunes two small networks for a minute each, and has the bars
-on outputs and coverage only.
+the folder to start over. ``--quick`` tunes two small networks in so many trials each, whatever
+else the machine does, on one thread, and times them in short turns beside torch eager, ONNX
+Runtime and OpenVINO; it has the bars on outputs and coverage only.
 """
 
 from __future__ import annotations
@@ -56,7 +57,13 @@ STARTUP_SHARE = 0.1
 # Share of the budget that a network's tuning uses; the rest is kept to build, check and time it.
 TIME_USED = 0.8
 WITH_METASCHEDULE = ("resnet_50", "bert_base")
-BUDGETS, QUICK_BUDGETS = (300, 1200), (60,)
+BUDGETS, QUICK_TRIALS = (300, 1200), 128
+# Threads of other programs that wait for one another take seconds for a call where cores are busy.
+QUICK_THREADS = ("--threads", "1")
+QUICK_BENCH = (
+    *("--only", "autotune,torch eager,onnxruntime,openvino"),
+    *("--turns", "3", "--seconds", "0.3"),
+)
 QUICK: Mapping[str, Mapping[str, int]] = {"mobilenet_v2": {}, "bert_base": {"layers": 2}}
 OURS, EAGER = "autotune", "torch eager"
 # A call takes milliseconds to a second.
@@ -72,12 +79,13 @@ class Measured:
         network: Its name.
         sizes: Its sizes that are not the published ones.
         coverage: What ``autotune model-tasks --json`` wrote.
-        tuned: What ``autotune tune-model --json`` wrote, by seconds of the budget.
+        tuned: What ``autotune tune-model --json`` wrote, by its budget.
         bench: What ``autotune bench-model --json`` wrote after the largest budget.
         metaschedule: How many functions there are, and how many MetaSchedule tuned.
         final: Seconds per call of each library in each round: budgets, ``metaschedule``, and
             ``peak``: what its multiply-adds alone take.
         errors: Why something is missing.
+        unit: Of budgets: seconds, or trials.
     """
 
     network: str
@@ -88,6 +96,7 @@ class Measured:
     metaschedule: dict[str, Any] | None = None
     final: dict[str, list[float]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    unit: str = "s"
 
     def runtime(self, name: str) -> dict[str, Any]:
         """What is known of a runtime; nothing where it took no part."""
@@ -126,7 +135,7 @@ def main() -> int:
     options = parsed_options()
     described = machine()
     print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
-    budgets = sorted(options.budgets or (QUICK_BUDGETS if options.quick else BUDGETS))
+    budgets = sorted(options.budgets or ((QUICK_TRIALS,) if options.quick else BUDGETS))
     measured = [
         run_network(options, name, sizes, budgets) for name, sizes in options.networks.items()
     ]
@@ -190,8 +199,11 @@ def run_network(
     kind = "quick" if options.quick else "full"
     folder = options.work.absolute() / kind / name
     folder.mkdir(parents=True, exist_ok=True)
-    measured = Measured(name, sizes)
+    in_trials = options.quick and not options.budgets
+    measured = Measured(name, sizes, unit="trials" if in_trials else "s")
     model = ["--network", name, *(f"--size={key}={value}" for key, value in sizes.items())]
+    model += QUICK_THREADS if options.quick else ()
+    limit = "--trials" if in_trials else "--time"
     database = ["--database", str(folder / "records.db")]
 
     def done(step: str, make: Callable[[], Any]) -> Any:
@@ -201,15 +213,14 @@ def run_network(
     libraries = {}
     for budget in budgets:
         library = folder / f"tuned-{budget}.so"
-        arguments = [*model, *database, "--time", str(budget), "-o", str(library), "--quiet"]
+        arguments = [*model, *database, limit, str(budget), "-o", str(library), "--quiet"]
         tuned = done(f"tuned-{budget}", lambda given=arguments: autotune("tune-model", *given))
         if tuned is not None:
             measured.tuned[budget] = tuned
             libraries[str(budget)] = library
     if libraries:
-        measured.bench = done(
-            "bench", lambda: autotune("bench-model", *model, *database, "--quiet")
-        )
+        beside = [*model, *database, "--quiet", *(QUICK_BENCH if options.quick else ())]
+        measured.bench = done("bench", lambda: autotune("bench-model", *beside))
     if name in WITH_METASCHEDULE and not options.quick:
         measured.metaschedule = done(
             "metaschedule",
@@ -299,7 +310,7 @@ def print_network(measured: Measured) -> None:
     for budget, tuned in measured.tuned.items():
         share = startup_share(tuned)
         print(
-            f"    {budget} s: {tuned['trials']} trials, start-up "
+            f"    {budget} {measured.unit}: {tuned['trials']} trials, start-up "
             f"{'unknown' if share is None else f'{share:.0%}'}, "
             f"estimated {milliseconds(tuned['latency'])}",
             flush=True,

@@ -34,7 +34,7 @@ from autotune.measure.engines import (
 from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.engines.ledger import JobLedger
 from autotune.measure.workers import WorkerSetup
-from autotune.search.window import Window
+from autotune.search.search import Window
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target

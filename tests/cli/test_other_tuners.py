@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from command_lines import TUNE, refused
 
-from autotune.cli.app import command_group
-from autotune.cli.suggestions import OTHER_TUNERS
+from autotune.cli.app import OTHER_TUNERS, command_group
 
 
 def options_of(command: str) -> set[str]:

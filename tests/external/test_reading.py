@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from autotune.external.candidates import build_failure, run_failure, seconds_of
 from autotune.external.program import ExternalProgram
-from autotune.external.reading import build_failure, run_failure, seconds_of
 from autotune.external.specs import program_of
 from autotune.store.records import Outcome
 

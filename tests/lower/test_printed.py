@@ -186,3 +186,41 @@ def test_exponentials_of_rows_that_vectors_do_not_divide_are_of_vectors() -> Non
             continue  # Vectors of four leave one element.
         text = str(print_candidate(candidate, LLVMEmitter(), target.vector_bytes // 4).text)
         assert not re.search(r"vf\w*add\w*ss\s", assembly(text, target))
+
+
+def channels_first(width: int, dtype: str) -> Workload:
+    """A convolution whose rows, of ``width`` sums, lie side by side: they are its vectors."""
+    axes = (
+        *(Axis("c", 2), Axis("h", 2), Axis("w", width)),
+        *(Axis("ci", 3, "reduce"), Axis("kw", 3, "reduce")),
+    )
+    image = Load("X", (var("ci"), var("h"), var("w") + var("kw")))
+    product = Binary("mul", image, Load("W", (var("c"), var("ci"), var("kw"))))
+    given = (Tensor("X", (3, 2, width + 2), dtype), Tensor("W", (2, 3, 3), dtype))
+    stage = Stage(Tensor("Y", (2, 2, width), dtype), axes, product, "add")
+    return Workload("channels_first", given, (stage,), ("Y",))
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype"),
+    [*((width, "float32") for width in (3, 5, 6, 7, 14)), (3, "float64"), (7, "float64")]
+    + [(11, "int32"), (7, "float16"), (7, "int8")],
+)
+def test_vectors_that_fill_no_register_are_read_up_to_the_end_of_arrays(
+    width: int, dtype: str
+) -> None:
+    """Arrays end where the memory does, and some of these vectors end there, too."""
+    for candidate in drawn(BACKEND, channels_first(width, dtype), preset("haswell-2core"), 0, 2):
+        check_candidate(BACKEND, candidate, detect_cpu())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_vectors_that_fill_no_register_are_read_by_one_load(dtype: str) -> None:
+    candidates = drawn(BACKEND, channels_first(7, dtype), preset("haswell-2core"), 0)
+    direct = next(it for it in candidates if it.sketch.name == "direct")
+    in_pieces, whole = (
+        str(print_candidate(direct, LLVMEmitter(masked_bytes=size), 8).text) for size in (0, 32)
+    )
+    pieces = r"load <7 x [^>]*>, ptr %(?!r)"  # Registers are slots until LLVM takes them.
+    assert re.search(pieces, in_pieces) and "masked.load" not in in_pieces
+    assert "masked.load.v8" in whole and not re.search(pieces, whole)

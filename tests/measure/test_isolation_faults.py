@@ -22,7 +22,7 @@ from autotune.measure import LocalMeasurer, MeasureProtocol
 from autotune.process.processes import marked_processes
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
-from autotune.testing.misconduct import HANGING
+from autotune.testing.reference_backend import HANGING
 
 MakeMeasurer = Callable[..., LocalMeasurer]
 

@@ -19,6 +19,17 @@ def test_indices_are_of_all_of_a_table() -> None:
     evaluate(graph, {"at": drawn})
 
 
+def test_what_one_hot_vectors_are_made_of_is_of_all_of_their_length() -> None:
+    given, compared = input_value("at", (200,), "int32"), input_value("to", (200, 1), "int64")
+    off, on = (constant(np.array(it, np.float32)) for it in (0, 1))
+    table = constant(np.arange(3, 40))
+    y = ops.one_hot(given, 30, off, on)
+    z = ops.cast(ops.binary("eq", compared, table), "float32")
+    first, second = graph_examples(Graph((given, compared), {"y": y, "z": z}))
+    assert first.min() == 0 and first.max() == 29
+    assert second.min() == 3 and second.max() == 39
+
+
 def test_indices_that_are_floats_or_computed_are_valid() -> None:
     table = constant(np.arange(4, dtype=np.float32))
     whole, computed = input_value("a", (50,), "float32"), input_value("b", (50,), "int64")

@@ -12,7 +12,7 @@ from onnx import helper
 
 import autotune
 from autotune.backends import InvalidSchedule
-from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
 from autotune.networks.frontend import NetworkProgram
 from autotune.networks.graph_examples import EDGES
@@ -211,6 +211,20 @@ def test_models_that_are_objects_are_read_and_other_targets_are_left_to_others()
     assert find_frontend(source, None, detect_cpu()).name == "graph"
     with pytest.raises(UnsupportedTarget, match="frontend 'graph', which makes no networks for"):
         find_frontend(source, "graph", Target(kind="cpu", name="arm", processor="apple-m1"))
+
+
+def test_a_network_for_another_architecture_is_built_and_not_tuned(tmp_path: Path) -> None:
+    given = {"target": "aarch64-linux-gnu:cortex-a76", "threads": 1}
+    database = str(tmp_path / "r.db")
+    with pytest.raises(AutotuneError, match="backend .native. compiles for x86-64 only"):
+        autotune.tune_model(small_model(), trials=1, database=database, **given)
+    autotune.tune_model(small_model(), trials=1, database=database, threads=1)
+    network = autotune.build_model(small_model(), database=database, check=False, **given)
+    assert "cortex-a76 runs on aarch64" in network.lacks
+    with pytest.raises(UnsupportedTarget, match="runs on aarch64, which this is not"):
+        network(np.zeros((1, 3, 8, 8), np.float32))
+    with pytest.raises(UnsupportedTarget, match="for aarch64-unknown-linux-gnu, and not for"):
+        autotune.build_model(small_model(), target="aarch64-linux-musl", database=database)
 
 
 @pytest.mark.parametrize(("kind", "takes"), [("Relu", True), ("Log", False)])

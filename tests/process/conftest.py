@@ -22,6 +22,9 @@ def start_child(tmp_path: Path) -> Iterator[StartChild]:
     folder.mkdir()
     numbers = itertools.count()
     started = []
+    # The process that workers are forked from stays for the next ones.
+    first = {"plan": json.dumps({"then": "hang"})}
+    WorkerProcess("scripted_child", first, 1, {}, 1 << 30, folder / "first").end()
     before = children_of(os.getpid()), open_descriptors()
 
     def start(**plan: Any) -> WorkerProcess:

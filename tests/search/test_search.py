@@ -19,7 +19,7 @@ from autotune.ir.workloads import gemm
 from autotune.models.cost import RandomCostModel
 from autotune.plugins import Context
 from autotune.process.stopwatch import Stopwatch
-from autotune.search.held import asked_of
+from autotune.search.guarded_calls import asked_of
 from autotune.search.schedulers import TaskInfo
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.search import Round, Search

@@ -26,6 +26,6 @@ def hang(_question: Message) -> Message:
     return {}
 
 
-if __name__ == "__main__":
+def main() -> None:
     connection, _ = connect("answering_child")
     serve(connection, {"double": double, "fail": fail, "leave": leave, "hang": hang})

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from importlib.util import find_spec
@@ -183,15 +184,23 @@ def _closure(path: Path) -> frozenset[_File]:
     """A file of tests, the ``conftest.py`` above it, and the support modules that they import."""
     found: dict[Path, _File] = {}
     folders = [folder for folder in path.parents if ROOT in folder.parents]
-    left = [path, *(folder / "conftest.py" for folder in folders)]
+    left = [path, *filter(Path.is_file, (folder / "conftest.py" for folder in folders))]
     while left:
         file = left.pop()
-        if file in found or not file.is_file():
-            continue
-        found[file] = _read(file)
-        names = [name.replace(".", "/") for name in found[file].imports]
-        left += [folder / f"{name}.py" for folder in _FOLDERS for name in names]
+        if file not in found:
+            found[file] = _read(file)
+            left += (it for name in found[file].imports for it in _support().get(name, ()))
     return frozenset(found.values())
+
+
+@cache
+def _support() -> Mapping[str, list[Path]]:
+    """The files of support, by the names that they are imported under."""
+    found = defaultdict[str, list[Path]](list)
+    for folder in _FOLDERS:
+        for file in folder.rglob("*.py"):
+            found[".".join(file.relative_to(folder).with_suffix("").parts)].append(file)
+    return found
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from autotune.measure.engines.ray_cluster import RayCluster
+from autotune.measure.engines.ray_engine import RayCluster
 from autotune.measure.engines.supervised import Node, SupervisorSetup
 from autotune.measure.engines.supervised.cluster import OnEvent, Supervised
 

@@ -134,7 +134,3 @@ def main() -> None:
     with open(os.path.join(os.environ["TMPDIR"], "left"), "w") as file:
         file.write("temporary")
     ACTS[plan["then"]]()
-
-
-if __name__ == "__main__":
-    main()

@@ -15,12 +15,12 @@ from autotune.backends import ALIGNMENT, BuildRequest
 from autotune.ir.workloads import gemm, random_inputs, reference_outputs
 from autotune.process.worker_process import worker_environment
 from autotune.targets import detect_cpu
-from autotune.testing.guarded_arrays import guarded_calls, guarded_empty
+from autotune.testing.programs import guarded_calls, guarded_empty
 from autotune.testing.reference_backend import ReferenceBackend
 
 TOUCH = """
 import ctypes, sys
-from autotune.testing.guarded_arrays import guarded_empty
+from autotune.testing.programs import guarded_empty
 at_end, offset, write = map(int, sys.argv[1:])
 array = guarded_empty((25, 32), "float32", at_end=bool(at_end))
 byte = ctypes.c_char.from_address(array.ctypes.data + offset)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.testing.misconduct import MISCONDUCT
+from autotune.testing.reference_backend import MISCONDUCT
 
 
 @pytest.mark.parametrize("name", ["somebody", "autotune"])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tuner_bench import Bench
 
+from autotune.search.search import PER_LANE, Window
 from autotune.search.strategies import RandomStrategy
-from autotune.search.window import PER_LANE, Window
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database

@@ -10,8 +10,9 @@ from attrs import evolve
 from toy_parts import REFERENCE_BACKEND
 
 from autotune.backends import aligned_copy, aligned_empty
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm
+from autotune.targets import detect_cpu
 from autotune.testing.sample_records import KEY, sample_record
 from autotune.tuning.compiling import compile_record
 from autotune.tuning.tuned_function import TunedFunction
@@ -117,3 +118,15 @@ def test_threads_have_copies_of_their_own(matmul: TunedFunction) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_record_of_a_cpu_with_more_than_this_one_has_is_refused() -> None:
+    """Its program would end the process at the first instruction that is not known here."""
+    here = detect_cpu()
+    more = evolve(here, name="more", features=(*here.features, "avx99"), vector_bytes=128)
+    record = evolve(
+        sample_record(), key=evolve(KEY, backend="native", threads=1), target=more.to_json()
+    )
+    said = "backend 'native' runs programs on this machine, which lacks avx99 of target 'more'"
+    with pytest.raises(UnsupportedTarget, match=said):
+        compile_record(record)

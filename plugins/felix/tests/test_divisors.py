@@ -3,8 +3,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import pytest
-from autotune_felix.divisors import Divisors
-from autotune_felix.penalties import Penalties
+from autotune_felix.penalties import Divisors, Penalties
 from autotune_felix.relaxation import Relaxation
 from felix_spaces import sketches
 

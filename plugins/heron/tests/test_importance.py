@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotune_heron.importance import importances
+from autotune_heron.strategies import importances
 
 
 def test_a_parameter_that_decides_alone_has_all_of_the_variance() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_pruner.best_distinct import best_distinct
-from autotune_pruner.drafting import Drafter, tile_columns
+from autotune_pruner.strategy import Drafter, tile_columns
 from autotune_pruner.strategy_options import PrunerOptions
 from autotune_pruner.variation import by_rank, mixed, mutated, roulette
 from hypothesis import given

@@ -2,9 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotune_pruner.programs import Programs, featurise, normaliser_of
-from autotune_pruner.samples import Samples
-from autotune_pruner.task_embedding import TASK_COLUMNS, task_embedding
+from autotune_pruner.programs import (
+    TASK_COLUMNS,
+    Programs,
+    featurise,
+    normaliser_of,
+    task_embedding,
+)
+from autotune_pruner.ranking_model import Samples
 from toy_outcomes import TARGET, told
 
 from autotune.errors import InvalidValueError

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from autotune_pruner.ranking import lambda_rank_loss
+from autotune_pruner.training import lambda_rank_loss
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork
 from autotune_pruner.programs import Programs, TrainingData, normaliser_of
-from autotune_pruner.samples import Samples
+from autotune_pruner.ranking_model import Samples
 from autotune_pruner.training import (
     NOTHING_TO_LEARN,
     History,

@@ -39,8 +39,10 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library of a CUDA driver without a device."""
-    return fake_cuda.build_library(tmp_path_factory.mktemp("fake-cuda"))
+    """The library of a CUDA driver without a device; one for all workers of a session."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    return fake_cuda.library_in(shared / "fake-cuda")
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import cuda_target
+from autotune_tvm.cuda_code import kernel_pipeline
 from autotune_tvm.emit import module_for
-from autotune_tvm.kernel_passes import kernel_pipeline
 from autotune_tvm.nvcc import kernel_resources
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module

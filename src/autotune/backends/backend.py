@@ -255,6 +255,11 @@ class Backend(ABC):
     """Name of a search space of schedules by the compiler's own rules, which takes programs that
     the space of a run refuses; "" where there is none. Tasks of networks fall back to it."""
 
+    worker_modules: tuple[str, ...] = ()
+    """What a worker imports to build and run programs. Workers are forked from a process that
+    has imported these, where the backend is of autotune itself: importing them starts no thread,
+    and reads no variable of :meth:`worker_environment` that two runs may set differently."""
+
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A backend is made like every other part, and needs nothing."""
 

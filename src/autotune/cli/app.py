@@ -6,18 +6,26 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TextIO
 
 import click
 
 from autotune.cli.groups import CommandGroup
-from autotune.cli.suggestions import unknown_option
-from autotune.errors import AutotuneError, NoValidCandidate, one_line
+from autotune.errors import AutotuneError, NoValidCandidate, did_you_mean, near_matches, one_line
 from autotune.ir.printable import printable
 
-__all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "UNCHECKED", "command_group", "run"]
+__all__ = [
+    "ERROR",
+    "INTERRUPTED",
+    "NOTHING_FOUND",
+    "OK",
+    "OTHER_TUNERS",
+    "UNCHECKED",
+    "command_group",
+    "run",
+]
 
 OK = 0
 NOTHING_FOUND = 1
@@ -184,3 +192,63 @@ def _shortened(name: object) -> str:
 def _fail(message: str, status: int = ERROR) -> int:
     click.echo(f"autotune: error: {printable(one_line(message, _MESSAGE_WIDTH))}", err=True)
     return status
+
+
+OTHER_TUNERS: Mapping[str, str] = MappingProxyType(
+    {
+        "--build-timeout": "--protocol deadlines.build=SECONDS",
+        "--config": "--tasks FILE",
+        "--early-stopping": "--patience TRIALS",
+        "--load-model": "--load-cost-model FILE",
+        "--load_model": "--load-cost-model FILE",
+        "--log-file": "--database FILE",
+        "--min-repeat-ms": "--protocol min_sample_seconds=SECONDS",
+        "--model-file": "--load-cost-model FILE",
+        "--n-trials": "--trials N",
+        "--num-measure-per-iter": "--round-size N",
+        "--num-measures-per-round": "--round-size N",
+        "--num-trials": "--trials N",
+        "--num-trials-per-iter": "--round-size N",
+        "--psa": "--pruning-model-option gpu_spec=NAME, or the figures of --target by default",
+        "--repeat": "--protocol max_samples=N",
+        "--run-timeout": "--protocol deadlines.run=SECONDS",
+        "--timeout": "--protocol deadlines.run=SECONDS, or --time for the whole run",
+        "--tuner": "--strategy NAME",
+        "-c": "--tasks FILE",
+        "-p": "--target NAME",
+    }
+)
+"""Options of other tuners, and what to write here in a command that has that option."""
+
+
+def unknown_option(error: click.NoSuchOption) -> str:
+    """Name the option to write instead: another tuner's, or one that looks alike."""
+    known: list[str] = []
+    if error.ctx is not None:
+        for parameter in error.ctx.command.get_params(error.ctx):
+            known += [*parameter.opts, *parameter.secondary_opts]
+    here = OTHER_TUNERS.get(error.option_name, "")
+    if here.split(" ")[0] in known:
+        return f"No such option: {error.option_name}. Here it is {here}."
+    return f"{error.message}{did_you_mean(near_options(error.option_name, known))}"
+
+
+def near_options(name: str, known: Iterable[str]) -> list[str]:
+    """Up to two options that look like one that there is not, best first.
+
+    Those that begin like it, such as ``--trials`` for ``--trial``; else those that have its
+    letters in their order, from the first one on, such as ``--database`` for ``--db``; else those
+    that differ in some letters.
+    """
+    plain = {option.lstrip("-"): option for option in known if option.startswith("--")}
+    wanted = name.lstrip("-").casefold()
+    begun = [word for word in plain if word.startswith(wanted) or wanted.startswith(f"{word}-")]
+    short = [word for word in plain if word[:1] == wanted[:1] and _is_within(wanted, word)]
+    found = sorted(begun or short, key=len)[:2] or near_matches(wanted, plain)
+    return [plain[word] for word in found]
+
+
+def _is_within(letters: str, word: str) -> bool:
+    """Return whether letters are found in a word, in their order."""
+    rest = iter(word)
+    return all(letter in rest for letter in letters)

@@ -105,7 +105,7 @@ def timed_and_saved(
     saving = saving_seconds(result.network.weight_bytes) if library_path else 0.0
 
     def calls(then: float) -> float:
-        """How many inferences there is time for, with so many seconds kept for what follows."""
+        """Number of inferences there is time for, with so many seconds kept for what follows."""
         if compiled.lacks:
             return 0.0
         return max(left() - then, TIMING_SECONDS) / max(result.expected, 1e-9)

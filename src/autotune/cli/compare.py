@@ -172,7 +172,7 @@ def _plan(
     seeds: int,
     options: TuneOptions,
 ) -> Plan:
-    """What is compared, checked as far as it can be before anything starts."""
+    """Check what is compared, as far as that is possible before anything starts."""
     from autotune.cli.contenders import common_arguments, read_contender
     from autotune.evaluation.compare import Arena, Budget, Plan
     from autotune.tuning.options import DEFAULT_TRIALS
@@ -208,7 +208,7 @@ def _plan(
 
 
 def _plotter() -> Callable[[Study, bool], str]:
-    """What draws the curves, asked for before anything is measured."""
+    """Load the library that draws the curves, before anything is measured."""
     try:
         from autotune.evaluation.compare.plot import compare_plot
     except ModuleNotFoundError as error:
@@ -239,7 +239,7 @@ def _duration(seconds: float) -> str:
 
 
 def _kept(plan: Plan, results: Path, named: str | None) -> str:
-    """What an interrupt leaves."""
+    """Describe what an interrupt leaves."""
     from autotune.evaluation.compare import done_runs, read_pieces
 
     if named is None:

@@ -1,4 +1,4 @@
-"""What `autotune compare` is to compare, as its command line says it."""
+"""Contenders of `autotune compare`, as its command line names them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _named_workload(text: str, shape: Sequence[str], dtype: str | None) -> Compa
 
 
 def common_arguments(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """What every run is given of the values of the comparison's own options."""
+    """Arguments that every run gets from the comparison's own options."""
     from autotune.cli.tune import command as tune
 
     flags = {option.name: option.opts[0] for option in tune.params}

@@ -65,7 +65,7 @@ class OutputFile(StringParamType):
 
 @frozen
 class _Output:
-    """One file to be written: what the user calls the option, where it goes, and its kind."""
+    """A file to be written: the option's name for the user, the path, and the kind."""
 
     option: str
     path: str
@@ -131,7 +131,7 @@ def _shown(option: click.Parameter) -> str:
 
 
 def _paths_of(value: str) -> list[str]:
-    """What a value may stand for; a database of a plugin is called ``NAME:PATH``."""
+    """Paths that a value may stand for; a database of a plugin is called ``NAME:PATH``."""
     _, colon, rest = value.partition(":")
     return [path for path in (value, rest if colon else "") if path and path != "-"]
 
@@ -146,7 +146,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _same_file(one: str, other: str) -> bool:
-    """Whether two paths lead to one file, through links of either kind, also to be made."""
+    """Return whether two paths lead to one file, through links of either kind, also to be made."""
     if one == other or (_is_standard_output(one) and _is_standard_output(other)):
         return True
     if STANDARD_OUTPUT in (one, other):
@@ -197,7 +197,7 @@ def _check_inputs(output: _Output, inputs: list[tuple[str, str]]) -> None:
 
 
 def _is_beside_database(path: str) -> bool:
-    """Whether SQLite would take a file for a part of the database that it is called after."""
+    """Tell if SQLite would take a file for a part of the database that it is called after."""
     for suffix in _SIDE_FILES:
         whole = Path(path.removesuffix(suffix))
         if path.endswith(suffix) and whole.is_file():
@@ -207,7 +207,7 @@ def _is_beside_database(path: str) -> bool:
 
 
 def _is_within(path: str, folder: str) -> bool:
-    """Whether a path leads to something in a folder, or below it."""
+    """Return whether a path leads to something in a folder, or below it."""
     parents = Path(os.path.realpath(path)).parents
     return os.path.isdir(folder) and Path(os.path.realpath(folder)) in parents
 
@@ -292,7 +292,7 @@ def _check_kind(output: _Output, path: Path) -> None:
 
 
 def _is_report(path: Path, head: bytes) -> bool:
-    """Whether a file is JSON exactly as :meth:`autotune.cli.output.Output.json` writes it."""
+    """Tell if a file is JSON exactly as :meth:`autotune.cli.output.Output.json` writes it."""
     if not head.startswith((b"{\n ", b"[\n ", b"{}", b"[]", b"null")):
         return False
     try:
@@ -307,7 +307,7 @@ def _is_page(_: Path, head: bytes) -> bool:
 
 
 def _is_space(path: Path, head: bytes) -> bool:
-    """Whether a file is JSON, packed or not, that begins as recorded spaces are written."""
+    """Return whether a file is JSON, packed or not, that begins as recorded spaces are written."""
     if head.startswith(b"\x1f\x8b"):
         try:
             with gzip.open(path) as stream:

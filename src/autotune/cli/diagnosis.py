@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from importlib import metadata
 from typing import Any
 
 import attrs
 from attrs import frozen
 
-from autotune.cli.dependencies import dependency_findings
 from autotune.errors import AutotuneError, one_line
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
@@ -26,7 +27,7 @@ from autotune.targets import Target, detect_cpu, measure_core_rates, repeat_time
 from autotune.tuning.default_backend import compiling_backends
 from autotune.tuning.options import usable_cpus
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "dependency_findings", "diagnose"]
 
 CORE = "tensor-autotune"
 LOW_DISK = 1 << 30
@@ -189,7 +190,7 @@ def _disk() -> Iterator[Finding]:
 
 
 def _peak(target: Target | None) -> Iterator[Finding]:
-    """What latencies are held to; see ``autotune.measure.plausibility``."""
+    """Peak rates that latencies are held to; see ``autotune.measure.plausibility``."""
     if target is not None:
         flops, bandwidth = measure_core_rates(target.cores)
         text = (
@@ -208,3 +209,84 @@ def _timing() -> Iterator[Finding]:
     if status != "ok":
         text += "; close other programs, or expect noisy results"
     yield Finding("timing", status, text)
+
+
+@frozen
+class Asked:
+    """A package that a distribution asks for.
+
+    Attributes:
+        package: Its name, in lower case and with hyphens.
+        versions: Which versions of it: ``">=1.24"``.
+        by: The distribution, with the extra that it is for in brackets.
+        is_extra: Whether it is for an extra.
+    """
+
+    package: str
+    versions: str
+    by: str
+    is_extra: bool
+
+
+_REQUIREMENT = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*"
+    r"\(?(?P<versions>[^;()]*)\)?\s*(?:;(?P<marker>.*))?"
+)
+_EXTRA = re.compile(r"extra\s*==\s*[\"']([^\"']+)[\"']")
+_OLDER_PYTHON = re.compile(r"python_version\s*<\s*[\"'](\d+)\.(\d+)[\"']")
+
+
+def asked_packages(distribution: str) -> list[Asked]:
+    """Packages that a distribution asks for on this version of Python, also for its extras.
+
+    Nothing where it is not installed.
+    """
+    try:
+        requirements = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = []
+    for requirement in requirements:
+        parts = _REQUIREMENT.match(requirement)
+        if parts is None:
+            continue
+        marker = parts["marker"] or ""
+        older = _OLDER_PYTHON.search(marker)
+        if older and sys.version_info[:2] >= tuple(map(int, older.groups())):
+            continue
+        extra = _EXTRA.search(marker)
+        package = re.sub(r"[-_.]+", "-", parts["name"]).lower()
+        by = f"{distribution}[{extra[1]}]" if extra else distribution
+        found.append(Asked(package, parts["versions"].strip(), by, extra is not None))
+    return found
+
+
+def dependency_findings(distributions: Sequence[str]) -> Iterator[Finding]:
+    """The version of each of these, and then of each package that one of them asks for."""
+    askers: dict[str, list[Asked]] = {}
+    for name in distributions:
+        version = _version(name)
+        if version is None:
+            yield Finding(name, "warning", "not installed: running from a source tree")
+        else:
+            yield Finding(name, "ok", version)
+        for asked in asked_packages(name):
+            askers.setdefault(asked.package, []).append(asked)
+    for package in sorted(askers.keys() - set(distributions)):
+        yield _dependency(package, askers[package])
+
+
+def _dependency(package: str, askers: Sequence[Asked]) -> Finding:
+    version = _version(package)
+    needed = [it for it in askers if not it.is_extra]
+    by = ", ".join(f"{it.by} ({it.versions})" if it.versions else it.by for it in askers)
+    if version is not None:
+        return Finding(package, "ok", f"{version}, for {by}")
+    return Finding(package, "warning" if needed else "ok", f"not installed, for {by}")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

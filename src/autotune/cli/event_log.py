@@ -52,7 +52,7 @@ class LineFile:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been written to it, now or earlier."""
+        """True if nothing has been written to it, now or earlier."""
         return os.fstat(self._descriptor).st_size == 0
 
     def write(self, line: str) -> None:

@@ -53,7 +53,7 @@ def command(model: AskedModel, json_path: str | None, options: TuneOptions) -> i
 
 
 def coverage_json(coverage: Coverage) -> dict[str, Any]:
-    """What can be tuned of a network, as JSON."""
+    """Tunable share of a network, as JSON."""
     return {
         "network": coverage.network.name,
         "backend": coverage.network.backend,

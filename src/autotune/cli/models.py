@@ -94,7 +94,7 @@ class AskedModel:
         return in_precision(with_inputs(read, asked), self.precision)
 
     def asked(self) -> AskedInputs:
-        """What is said of its inputs.
+        """Inputs as the command line describes them.
 
         Raises:
             InvalidValueError: a text is of another form, or a name is there twice.
@@ -126,7 +126,7 @@ class AskedModel:
         return {key: _whole(key, text) for key, text in sizes.items()}
 
     def reading(self) -> ModelOptions:
-        """How it is read.
+        """Options of reading the model.
 
         Raises:
             AutotuneError: there is no such frontend, or a pass is not replaced as it can be.

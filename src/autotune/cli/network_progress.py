@@ -67,7 +67,7 @@ class NetworkRemarks:
 
 
 def once_text(event: Event) -> str:
-    """What is said of the first event of its kind, though every task has one; "" for others."""
+    """Text for the first event of its kind, though every task has one; "" for others."""
     if isinstance(event, RunStarted) and event.resumed_seconds > 0:
         return f"resuming run {event.run_id} after {formats.seconds(event.resumed_seconds)}"
     if isinstance(event, WorkersReady):

@@ -233,7 +233,7 @@ def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
 
 
 def _is_given(name: str, value: object) -> bool:
-    """Whether a flag says something: False does where it switches off what may be on."""
+    """Return whether a flag says something: False does where it switches off what may be on."""
     from autotune.tuning.options import TuneOptions
 
     if value is False:

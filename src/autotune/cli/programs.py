@@ -88,7 +88,7 @@ def imported_workload(
     dtype: str | None,
     function: str | None,
 ) -> Workload:
-    """What an importer that is named reads in a program.
+    """Workload that a named importer reads in a program.
 
     Raises:
         InvalidValueError: no program is given, or its shape is.
@@ -128,7 +128,7 @@ def importing_backend(program: ProgramFile) -> str:
     Raises:
         InvalidValueError: there is none.
     """
-    from autotune.plugins.held import create_held_part
+    from autotune.plugins.guarded_parts import create_held_part
     from autotune.plugins.manager import manager
 
     for name in manager().names("backend"):

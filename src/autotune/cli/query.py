@@ -135,7 +135,7 @@ class Query:
         return filter(self._matches, database.records(self._where()))
 
     def everything(self, database: Database) -> Iterable[Record]:
-        """What :meth:`select` gives, and then the records of baselines that match."""
+        """Records that :meth:`select` gives, then those of baselines that match."""
         yield from self.select(database)
         for record in filter(self._matches, database.baseline_records(self._where())):
             if self.status in (None, record.outcome.status):

@@ -179,7 +179,7 @@ def command(
 
 
 def _differences(summary: Summary, against: str | None) -> list[Difference]:
-    """How much better each strategy is than one of them."""
+    """Differences of each strategy from one of them."""
     from autotune.evaluation.replay import compare
 
     labels = [it.strategy for it in summary.strategies]
@@ -214,7 +214,7 @@ def _made(
 
 
 def _contestants(text: str | None, option_texts: Sequence[str]) -> tuple[Contestant, ...]:
-    """What is to be replayed, each once."""
+    """Contestants to be replayed, each once."""
     from autotune.evaluation.replay import Contestant
     from autotune.evaluation.replay.contestants import strategy_names
     from autotune.evaluation.replay.kernel_tuner import COMPARED, PREFIX

@@ -41,7 +41,7 @@ class TaskNames:
         return self._short[program] + on + backend
 
     def details(self, task: str) -> str:
-        """What the short name leaves out: ``"m=512 n=512 k=512 float32"``, or ""."""
+        """Details that the short name leaves out: ``"m=512 n=512 k=512 float32"``, or ""."""
         program = task.partition(" on ")[0]
         return program.removeprefix(_stem(program)).strip()
 
@@ -51,7 +51,7 @@ def _stem(program: str) -> str:
 
 
 class TaskState:
-    """One task of a run."""
+    """A task of a run."""
 
     def __init__(self, started: RunStarted) -> None:
         self.started = started
@@ -114,7 +114,7 @@ class TaskState:
 
     @property
     def compared_text(self) -> str:
-        """How the last challenger compared with the leader; "" when there was none."""
+        """Comparison of the last challenger with the leader; "" when there was none."""
         return "" if self.compared is None else compared_text(self.compared)
 
 
@@ -130,7 +130,7 @@ class RunState:
         self._startup = 0.0
 
     def baseline_name(self, task: str) -> str:
-        """What the fastest program without tuning is called."""
+        """Name of the fastest program without tuning."""
         return self.tasks[task].baseline_name if task in self.tasks else UNTUNED
 
     def update(self, event: Event) -> None:
@@ -191,7 +191,7 @@ class RunState:
 
     @property
     def finished(self) -> bool:
-        """Whether every task has ended."""
+        """True if every task has ended."""
         return all(task.finished for task in self.tasks.values())
 
     @property

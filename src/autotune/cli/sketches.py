@@ -130,7 +130,7 @@ def asked_space(
     )
     from autotune.errors import InvalidValueError
     from autotune.plugins import Context
-    from autotune.plugins.held import create_held_part
+    from autotune.plugins.guarded_parts import create_held_part
     from autotune.tuning.default_backend import default_backend
     from autotune.tuning.options import described_target
 

@@ -74,7 +74,7 @@ class _Planned:
 
 @frozen
 class _Done:
-    """What came of a task: a result, or why there is none."""
+    """Outcome of a task: a result, or the reason why there is none."""
 
     task: ListedTask
     target: str
@@ -163,7 +163,7 @@ def _table(name: str, done: Sequence[_Done]) -> Table:
 
 
 def _options(context: click.Context, listed: TaskList, task: ListedTask) -> TuneOptions:
-    """How a task is tuned.
+    """Options by which a task is tuned.
 
     Raises:
         InvalidValueError: an option is unknown, or has no such value; names the task.
@@ -205,7 +205,7 @@ def _arguments(command: click.Command, options: Mapping[str, Any]) -> list[str]:
 
 
 def _is_of_a_task(option: click.Parameter) -> bool:
-    """Whether an option chooses a part, gives it options, or is another one of tuning."""
+    """Return whether an option chooses a part, gives it options, or is another one of tuning."""
     from autotune.cli.options import part_parameters
 
     name = option.name or ""
@@ -213,7 +213,7 @@ def _is_of_a_task(option: click.Parameter) -> bool:
 
 
 def _argument(option: click.Parameter, name: str, value: object) -> list[str]:
-    """One option: a list or table if it may be repeated, true or false if it is a switch."""
+    """Read one option: a list or table if it may be repeated, true or false if it is a switch."""
     flag, several = option.opts[0], getattr(option, "multiple", False)
     switch = getattr(option, "is_flag", False)
     if switch and isinstance(value, bool):

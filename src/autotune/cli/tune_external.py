@@ -110,7 +110,7 @@ def command(
 
 
 def _not_given(usual: Mapping[str, int]) -> dict[str, Any]:
-    """Those of the usual settings that the command line leaves open."""
+    """Names of the usual settings that the command line leaves open."""
     from click.core import ParameterSource
 
     source = click.get_current_context().get_parameter_source

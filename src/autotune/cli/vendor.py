@@ -66,7 +66,7 @@ class VendorTiming:
 
 
 def _library(result: Result) -> str:
-    """What the library is called that a result is compared with."""
+    """Name of the library that a result is compared with."""
     if result.target.kind == "cuda":
         return TORCH_NAME
     is_product = matrix_product(result.workload) is not None

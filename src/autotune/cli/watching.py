@@ -1,4 +1,4 @@
-"""How a person watches a run: what is shown on standard error, and the log."""
+"""Watching a run: the display on standard error, and the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ShowProgress = Callable[[TextIO, str], AbstractContextManager[list[EventListener
 
 @frozen
 class Watching:
-    """What ``--progress``, ``--quiet`` and ``--log`` ask for.
+    """Choices of ``--progress``, ``--quiet`` and ``--log``.
 
     Attributes:
         mode: ``live``, ``plain`` or ``quiet``, which leaves the warnings.

@@ -39,7 +39,7 @@ Measure = Callable[..., Any] | str | Sequence[str]
 
 @frozen(eq=False)
 class ExternalResult:
-    """What tuning an external program has found.
+    """Result of tuning an external program.
 
     Attributes:
         program: The program.
@@ -179,7 +179,7 @@ def external(
 
 
 def _run_of(measure: Measure, **limits: float) -> dict[str, Any]:
-    """How a configuration is run, as a spec says it."""
+    """Way of running a configuration, as a spec says it."""
     if callable(measure):
         return {**limits, "function": _function_name(measure)}
     named = isinstance(measure, str) and _is_function(measure)

@@ -49,7 +49,7 @@ class ExternalBackend(Backend):
         """There is nothing to load."""
 
     def imports(self, program: object) -> bool:
-        """Whether it is an :class:`ExternalProgram`."""
+        """Return whether it is an :class:`ExternalProgram`."""
         return isinstance(program, ExternalProgram)
 
     def import_program(self, program: object) -> ImportedProgram:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import math
 import os
+import re
 import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field
+import numpy as np
+from attrs import define, evolve, field, frozen
+from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, one_line
 from autotune.external.jobs import call_function, saved_outputs
-from autotune.external.program import ExternalProgram
-from autotune.external.reading import build_failure, run_failure, seconds_of
-from autotune.external.validation import Outputs, difference, read_outputs
+from autotune.external.program import ExternalProgram, Read, Validation
 from autotune.external.workers import JobWorkers
 from autotune.measure.racing import rounded
+from autotune.process import THREAD_VARIABLES
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver
-from autotune.process.worker_process import THREAD_VARIABLES
+from autotune.process.keeper_process import describe_exit
 from autotune.spaces.parameters import Value
 from autotune.store.records import Outcome
 
-__all__ = ["CUT_OFF", "Runner", "Trial"]
+__all__ = ["CUT_OFF", "Runner", "Trial", "build_failure", "run_failure", "seconds_of"]
 
 CUT_OFF = 3.0
 """A candidate whose first run takes so many times what the best one takes gets no other."""
@@ -102,7 +107,7 @@ class Runner:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the default configuration has to be run first, to know what is right."""
+        """True if the default configuration has to be run first, to know what is right."""
         return self._program.validation is not None and self.reference is None
 
     def trial(self, digest: str, config: Mapping[str, Value]) -> Trial:
@@ -309,3 +314,211 @@ class Runner:
 
 def _timed(samples: Sequence[float]) -> Outcome:
     return Outcome("ok", rounded(statistics.median(samples)), tuple(samples))
+
+
+NUMERIC = "biufc"
+"""Kinds of element types that can be compared."""
+_MAGIC = b"\x93NUMPY"
+_LARGEST = 4 << 30
+Array = NDArray[Any]
+
+
+@frozen(eq=False)
+class Outputs:
+    """Arrays that a run has computed, in order."""
+
+    arrays: tuple[Array, ...]
+
+
+def read_outputs(paths: Sequence[Path], validation: Validation) -> Outputs:
+    """Outputs from files: ``.npy``, or the bytes of elements of ``validation.dtype``.
+
+    Raises:
+        InvalidValueError: a file is missing, too large, or no array.
+    """
+    return Outputs(tuple(_read(path, validation) for path in paths))
+
+
+def _read(path: Path, validation: Validation) -> Array:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise InvalidValueError(f"the output has more than {_LARGEST} bytes")
+        data = path.read_bytes()
+    except OSError:
+        raise InvalidValueError("it wrote no output") from None
+    if data.startswith(_MAGIC):
+        try:
+            array = np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
+        except (ValueError, EOFError, OSError) as error:
+            raise InvalidValueError(f"its output is no array: {error}") from None
+        if array.dtype.kind not in NUMERIC:
+            raise InvalidValueError(f"its output is an array of {array.dtype}, and not of numbers")
+        return array
+    dtype = np.dtype(validation.dtype or "uint8")
+    if not validation.dtype and validation.method == "allclose":
+        raise InvalidValueError(
+            "its output is no .npy file: say what its elements are (validate.dtype), or that "
+            "bytes are compared (validate.method = 'bitexact')"
+        )
+    if len(data) % dtype.itemsize:
+        raise InvalidValueError(
+            f"its output of {len(data)} bytes is no whole number of {dtype.name}"
+        )
+    return np.frombuffer(data, dtype=dtype)
+
+
+def difference(found: Outputs, wanted: Outputs, validation: Validation) -> str:
+    """Describe an output that is not right within the bounds; "" where all are."""
+    if len(found.arrays) != len(wanted.arrays):
+        return f"it has {len(found.arrays)} outputs and not {len(wanted.arrays)}"
+    for number, (own, right) in enumerate(zip(found.arrays, wanted.arrays, strict=True)):
+        if why := _array_difference(own, right, validation):
+            return f"output {number}: {why}" if len(wanted.arrays) > 1 else why
+    return ""
+
+
+def _array_difference(own: Array, right: Array, validation: Validation) -> str:
+    if own.shape != right.shape:
+        return f"its output has shape {list(own.shape)} and not {list(right.shape)}"
+    if own.dtype != right.dtype:
+        return f"its output is {own.dtype} and not {right.dtype}"
+    if validation.method == "bitexact":
+        wrong = _bytes(own) != _bytes(right)
+        share = float(wrong.mean()) if wrong.size else 0.0
+        return f"{share:.3%} of the bytes of its output differ" if share else ""
+    close = np.isclose(own, right, rtol=validation.rtol, atol=validation.atol, equal_nan=True)
+    if close.all():
+        return ""
+    with np.errstate(all="ignore"):
+        worst = float(np.nanmax(np.abs(own.astype(np.complex128) - right.astype(np.complex128))))
+    share = 1 - float(close.mean())
+    return (
+        f"{share:.3%} of its output differs by more than rtol={validation.rtol:g}, "
+        f"atol={validation.atol:g}; at most by {worst:.3g}"
+    )
+
+
+def _bytes(array: Array) -> NDArray[np.uint8]:
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), dtype=np.uint8)
+
+
+_SHOWN = 200
+_MESSAGE = 2000
+
+
+class _NoResult(ValueError):
+    """There is no number; the message says why."""
+
+
+def build_failure(body: Message, timeout: float) -> Outcome | None:
+    """The outcome of a build that has failed, with the last words of the compiler; or None.
+
+    Args:
+        body: As of :func:`autotune.external.jobs.run_command`, or ``{"died": how}``.
+        timeout: Seconds that it could take.
+    """
+    timings = {"build": float(body.get("seconds", 0.0))}
+    if (early := _ended_early(body, "build", timeout)) is not None:
+        return Outcome(early[0], timings=timings, message=early[1])
+    if body["status"] == 0:
+        return None
+    said = body["stderr"].strip() or body["stdout"].strip()
+    how = describe_exit(body["status"])
+    return Outcome("build_error", timings=timings, message=f"{how}{_words(said)}")
+
+
+def run_failure(body: Message, timeout: float) -> Outcome | None:
+    """The outcome of a run that has failed, or None; as of :func:`build_failure`."""
+    timings = {"run": float(body.get("seconds", 0.0))}
+    if (early := _ended_early(body, "run", timeout)) is not None:
+        return Outcome(early[0], timings=timings, message=early[1])
+    if body.get("raised"):
+        return Outcome("crash", timings=timings, message=f"it raised {body['raised']}")
+    if body["status"] == 0:
+        return None
+    said = body["stderr"].strip() or body["stdout"].strip()
+    message = f"{describe_exit(body['status'])} in run{_words(said)}"
+    return Outcome("crash", timings=timings, message=message)
+
+
+def seconds_of(program: ExternalProgram, body: Message) -> float | Outcome:
+    """Seconds that a run counts as, or the outcome of a run whose result is none.
+
+    Args:
+        program: Says where the result is.
+        body: Of one run, or ``wall`` and ``value`` of a call.
+    """
+    try:
+        number = _number(program.read, body)
+        if not math.isfinite(number) or number <= 0:
+            raise _NoResult(f"the result is {number!r}; it must be a positive number")
+        seconds = program.seconds(number)
+        if not 0 < seconds < math.inf:
+            raise _NoResult(f"the result {number!r} {program.unit} is beyond all times")
+    except _NoResult as error:
+        return Outcome("invalid", message=str(error))
+    return seconds
+
+
+def _number(read: Read, body: Message) -> float:
+    if read.source == "wall":
+        return float(body["wall"] if "wall" in body else body["seconds"])
+    if read.source == "function":
+        if body["value"] is None:
+            raise _NoResult("the function returned None, and no seconds")
+        return float(body["value"])
+    printed = body["stdout"]
+    if read.source == "json":
+        return _field(printed, read.field)
+    match = re.search(read.pattern, printed)
+    if match is None:
+        raise _NoResult(f"{read.pattern!r} matches nothing in {_shown(printed)}")
+    try:
+        return float(match[1])
+    except (TypeError, ValueError):
+        raise _NoResult(f"{read.pattern!r} finds {match[1]!r}, which is no number") from None
+
+
+def _field(printed: str, path: str) -> float:
+    found = _parsed(printed)
+    for key in path.split("."):
+        if not isinstance(found, dict) or key not in found:
+            raise _NoResult(f"there is no field {path!r} in {_shown(printed)}")
+        found = found[key]
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise _NoResult(f"field {path!r} is {found!r:.80}, which is no number")
+    try:
+        return float(found)
+    except OverflowError:
+        raise _NoResult(f"field {path!r} is larger than any time") from None
+
+
+def _parsed(printed: str) -> Any:
+    """The JSON that is all of it, or its last line."""
+    for text in (printed, printed.strip().rpartition("\n")[2]):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+    raise _NoResult(f"it printed no JSON: {_shown(printed)}")
+
+
+def _ended_early(body: Message, phase: str, timeout: float) -> tuple[str, str] | None:
+    """Status and message of what was killed, or never started."""
+    if "died" in body:
+        return "crash", f"the worker was lost in {phase}: {body['died']}"
+    if body["ended"] == "timeout":
+        return "timeout", f"{phase} took longer than {timeout:g} s"
+    if body["ended"] == "output":
+        return "invalid", f"{phase} printed more than can be kept"
+    if body["status"] is None:
+        return ("build_error" if phase == "build" else "crash"), body["stderr"]
+    return None
+
+
+def _words(said: str) -> str:
+    return f": {said[-_MESSAGE:]}" if said else ""
+
+
+def _shown(text: str) -> str:
+    return repr(one_line(text, _SHOWN)) if text.strip() else "what it printed, which is nothing"

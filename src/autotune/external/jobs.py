@@ -1,4 +1,4 @@
-"""What a worker does: run a command to its end, or call a function in a process of its own.
+"""Work of a worker: run a command to its end, or call a function in a process of its own.
 
 Every process leads a session, so that it can be killed with all that it has started; whatever
 has left its session is found by its environment, which names the folder of the candidate.

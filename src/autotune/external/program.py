@@ -72,7 +72,7 @@ def _whole(owner: str, value: int, least: int) -> None:
 
 @frozen
 class Build:
-    """How a candidate is built.
+    """Way of building a candidate.
 
     Attributes:
         command: The command line; ``{workdir}`` is a folder of the candidate's own.
@@ -91,7 +91,7 @@ class Build:
 
 @frozen
 class Run:
-    """How a candidate is run: by a command line or as a Python function.
+    """Way of running a candidate: a command line or a Python function.
 
     Attributes:
         command: The command line, or None.
@@ -167,7 +167,7 @@ class Read:
 
 @frozen
 class Validation:
-    """How the outputs of a candidate are compared with those of the default configuration.
+    """Comparison of a candidate's outputs with those of the default configuration.
 
     Attributes:
         method: ``allclose``: each element within ``atol + rtol * |reference|``, as in numpy;
@@ -250,7 +250,7 @@ class ExternalProgram:
 
     @property
     def is_called(self) -> bool:
-        """Whether it is a Python function, and no command."""
+        """True if it is a Python function, and no command."""
         return self.run.command is None
 
     @property
@@ -263,7 +263,7 @@ class ExternalProgram:
         return tuple(it.name for it in self.parameters if it.name not in used)
 
     def seconds(self, number: float) -> float:
-        """What a result counts as: itself in seconds, or the reciprocal of a rate per second."""
+        """Seconds that a result counts as: itself, or the reciprocal of a rate per second."""
         if self.unit in UNITS:
             return number * UNITS[self.unit]
         return UNITS[self.unit.removeprefix("1/")] / number
@@ -285,7 +285,7 @@ class ExternalProgram:
 
     @property
     def identity(self) -> str:
-        """What makes two programs one, so that they share records: as JSON.
+        """Identity of a program, by which equal programs share records: as JSON.
 
         How it is built, run, read and checked, the contents of the files that commands name, and
         the default configuration. Not how many values parameters have, nor how long it may take.
@@ -348,7 +348,7 @@ def _batch_of(candidate: Candidate) -> CandidateBatch:
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """What a function says: its source, or its code where that is not at hand."""
+    """Text of a function: its source, or its code where that is not at hand."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

@@ -148,7 +148,7 @@ def parameters_of(given: object) -> tuple[Parameter, ...]:
 
 
 def parameter_of(name: str, given: object) -> Parameter:
-    """One parameter.
+    """Read a parameter.
 
     Args:
         name: Its name.

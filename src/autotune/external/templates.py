@@ -89,7 +89,7 @@ def command_template(owner: str, given: object, known: Sequence[str]) -> Command
 
 
 def value_text(value: Value) -> str:
-    """How a value stands in a command: truth values as 1 and 0."""
+    """Write a value as it stands in a command: truth values as 1 and 0."""
     if isinstance(value, bool):
         return str(int(value))
     return value if isinstance(value, str) else repr(value)

@@ -58,7 +58,3 @@ def main() -> None:
     """Serve until the host closes its end."""
     connection, _ = connect("autotune.external.worker")
     serve(connection, {"prepare": _prepare, "command": _command, "call": _call})
-
-
-if __name__ == "__main__":
-    main()

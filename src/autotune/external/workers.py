@@ -92,7 +92,7 @@ class JobWorkers:
 
     @property
     def count(self) -> int:
-        """How many processes."""
+        """Number of processes."""
         return len(self._workers)
 
     def start(self) -> None:

@@ -226,7 +226,7 @@ def _row_reader(kind: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
 
 
 def _is_plain_mapping(kind: Any) -> bool:
-    """Whether its values are JSON values already."""
+    """Return whether its values are JSON values already."""
     origin, arguments = get_origin(kind), get_args(kind)
     if not isinstance(origin, type) or not issubclass(origin, Mapping) or arguments[0] is not str:
         return False

@@ -29,7 +29,7 @@ _LEADING_BITS = "uint16"
 
 @frozen
 class ElementType:
-    """What the elements of tensors are. A plugin registers one as kind ``dtype``.
+    """Type of the elements of tensors. A plugin registers one as kind ``dtype``.
 
     Attributes:
         name: What workloads, records and ``--dtype`` call it.
@@ -65,7 +65,7 @@ class ElementType:
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a floating-point type."""
+        """True if it is a floating-point type."""
         return self.eps > 0
 
     @property

@@ -33,7 +33,7 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
 
 
 def document(text: str, noun: str, *, is_json: bool) -> Any:
-    """What a text in JSON or TOML holds.
+    """Parse a text in JSON or TOML.
 
     Args:
         text: The text.

@@ -47,6 +47,7 @@ _FUNCTIONS = {
     "round": "rint",
     "abs": "fabs",
 }
+_MASKED_SIZES = (4, 8)
 _TAIL = """
 !0 = distinct !{!0, !1}
 !1 = !{!"llvm.loop.unroll.disable"}
@@ -97,11 +98,15 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
     Attributes:
         prefix: What names of functions begin with.
         attributes: LLVM's attributes of functions that compute, each behind a blank.
+        masked_bytes: Width of the registers that are loaded under a mask of elements of 4 or 8
+            bytes; 0 where the processor has no instruction for that.
     """
 
     prefix: str = field(default="", kw_only=True)
     attributes: str = field(default="", kw_only=True)
+    masked_bytes: int = field(default=0, kw_only=True)
     _declared: set[str] = field(factory=set)
+    _pieces: dict[str, tuple[str, str, int, int]] = field(factory=dict)
 
     # Structure
 
@@ -274,6 +279,8 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
 
     def load(self, place: Place, at: Linear, lanes: int, mask: Value | None = None) -> Value:
         pointer, aligned = self._pointer(place, at)
+        if mask is None and self._is_read_in_pieces(place, lanes):
+            return self._read_whole(place, at, lanes)
         if mask is None:
             return self._read(place.dtype, pointer, aligned, lanes)
         kind, bits = _in_memory(place.dtype, lanes), self.wide(mask, lanes).handle
@@ -282,6 +289,28 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         self._declare(f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})")
         text = f"call {kind} @{name}(ptr align {size} {pointer}, <{lanes} x i1> {bits}, "
         return self._from_memory(f"{text}{kind} zeroinitializer)", place.dtype, lanes)
+
+    def _is_read_in_pieces(self, place: Place, lanes: int) -> bool:
+        """Whether LLVM would put a register together from several loads: 7 floats from 3.
+
+        What was written a moment ago, in such pieces, is read in them all the same: a wider load
+        would wait until they are in the cache.
+        """
+        size = element_type(place.dtype).bytes
+        if not self.masked_bytes or size not in _MASKED_SIZES:
+            return False
+        is_old = place.is_copy or place in self._places[: self._inputs]
+        return is_old and (lanes % (self.masked_bytes // size)).bit_count() > 1
+
+    def _read_whole(self, place: Place, at: Linear, lanes: int) -> Value:
+        """Lanes of one load under a mask; what is only moved is read in the pieces of a store."""
+        whole = 1 << lanes.bit_length()
+        bits = ", ".join(f"i1 {'true' if it < lanes else 'false'}" for it in range(whole))
+        value = self.load(place, at, whole, Value(f"<{bits}>", "bool", whole))
+        value = self._shuffled(value, value, range(lanes))
+        pointer, aligned = self._pointer(place, at)
+        self._pieces[value.handle] = place.dtype, pointer, aligned, lanes
+        return value
 
     def _read(self, dtype: str, pointer: str, aligned: int, lanes: int) -> Value:
         whole = 1 << (element_type(dtype).bytes * lanes).bit_length() - 1
@@ -324,6 +353,8 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
     def store(
         self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
     ) -> None:
+        if mask is None and value.handle in self._pieces:
+            value = self._read(*self._pieces[value.handle])
         pointer, aligned = self._pointer(place, at)
         dtype, lanes = place.dtype, value.lanes
         kind, size = _in_memory(dtype, lanes), element_type(dtype).bytes

@@ -9,9 +9,9 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from autotune.ir.expressions import Load, ScalarExpr, Select
+from autotune.ir.expressions import Gather, IndexValue, Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.expressions.scalar import loads
+from autotune.ir.expressions.scalar import children, loads
 from autotune.lower.bodies import below, computed, reads_square
 from autotune.lower.concrete import (
     ConcreteLoop,
@@ -54,6 +54,9 @@ __all__ = ["Program", "print_candidate"]
 
 MOST_STATEMENTS = 40
 """Vector statements, at most, that a short loop is expanded into."""
+
+MOST_WITH_NUMBERS = 64
+"""The same where numbers of iterations are values, which expanded loops make constants."""
 
 MOST_EXPANDED = 256
 """Iterations, at most, of a loop that is expanded."""
@@ -190,7 +193,7 @@ class _Walk:
         loop, state = group[0].loops[depth], self.state
         if loop.bound is not None or loop.kind == "parallel":
             return None
-        if sum(self._copies(statement, depth + 1) for statement in group) > MOST_STATEMENTS:
+        if sum(self._copies(statement, depth + 1) for statement in group) > _most_copies(group):
             return None
         found = [
             unmasked_iterations(statement, loop.name, state.places, state.digits)
@@ -308,7 +311,7 @@ class _Walk:
         if any(loop.name in self._fixed(statement) for statement in group):
             return True
         made = sum(self._copies(statement, depth) for statement in group)
-        return loop.extent <= _MOST_EXPANDED_UNASKED and made <= MOST_STATEMENTS
+        return loop.extent <= _MOST_EXPANDED_UNASKED and made <= _most_copies(group)
 
     def _fixed(self, statement: ConcreteStatement) -> set[str]:
         """Loops that have to be expanded, as registers have no addresses."""
@@ -599,6 +602,21 @@ class _Walk:
                 return emitter.wide(load(state, place, before), state.lanes)
 
         return emitter.choose(emitter.below(at - 1), lambda: identity, earlier)
+
+
+def _most_copies(group: Sequence[ConcreteStatement]) -> int:
+    """Vector statements that a loop around a group is expanded into at most."""
+    numbers = any(it.lane and it.body and _holds_numbers(it.body) for it in group)
+    return MOST_WITH_NUMBERS if numbers else MOST_STATEMENTS
+
+
+def _holds_numbers(body: ScalarExpr) -> bool:
+    """Whether a value is computed of indices, other than in conditions and in addresses."""
+    if isinstance(body, Select):
+        return _holds_numbers(body.on_true) or _holds_numbers(body.on_false)
+    if isinstance(body, Gather):
+        return False
+    return isinstance(body, IndexValue) or any(map(_holds_numbers, children(body)))
 
 
 def _in_turn(emitter: Emitter, rows: Sequence[Value]) -> Value:

@@ -27,7 +27,7 @@ _CHUNK = 1 << 20
 
 
 class Arena:
-    """One block of memory with several placements of a workload's arrays in it.
+    """Block of memory with several placements of a workload's arrays in it.
 
     How fast a program is depends on where its arrays lie: on their distances modulo a page, and on
     which physical pages share sets of the caches. The system chooses both for each process.
@@ -64,7 +64,7 @@ class Arena:
 
     @property
     def placements(self) -> int:
-        """How many placements there are."""
+        """Number of placements."""
         return len(self._begins)
 
     def place(self, number: int) -> tuple[list[Array], list[Array]]:
@@ -102,7 +102,7 @@ class Arena:
             np.copyto(self._slice(number, position), pristine)
 
     def changed(self, number: int) -> str | None:
-        """What a program wrote to that it may only read, at the placement in use.
+        """Describe what a program wrote to that it may only read, at the placement in use.
 
         Returns:
             None, or a phrase such as ``"input 'A' was changed"`` or ``"memory beside 'C' was
@@ -129,7 +129,7 @@ class Arena:
         return self._slice(number, position).view(tensor.element.dtype).reshape(tensor.shape)
 
     def _gaps(self, number: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-        """What lies before each array and after it, with its name."""
+        """Bytes before each array and after it, with its name."""
         ends = self._ends[number].tolist()
         for position, tensor in enumerate(self._tensors):
             begin = int(self._begins[number, position])
@@ -217,7 +217,7 @@ def _bytes(array: Array) -> NDArray[np.uint8]:
 
 
 def _equal(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> bool:
-    """Whether the bytes are the same: NaN equals itself. In parts, to need no memory."""
+    """Return whether the bytes are the same: NaN equals itself. In parts, to need no memory."""
     return all(
         bool((first[at : at + _CHUNK] == second[at : at + _CHUNK]).all())
         for at in range(0, len(first), _CHUNK)

@@ -31,7 +31,7 @@ class Batch:
 
     @property
     def is_taken(self) -> bool:
-        """Whether :meth:`take_known` has given every outcome."""
+        """True if :meth:`take_known` has given every outcome."""
         return len(self._known) == len(self.in_order)
 
     def take_known(self) -> Iterator[tuple[Candidate, Outcome]]:
@@ -50,7 +50,7 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether every trial has an outcome."""
+        """True if every trial has an outcome."""
         return not self.chunk and self._taken == len(self.trials)
 
     @property

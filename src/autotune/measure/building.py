@@ -70,7 +70,7 @@ class Building:
                     self._post(trial)
 
     def is_settled(self, trial: Trial) -> bool:
-        """Whether nothing has to be built for a trial any more."""
+        """Return whether nothing has to be built for a trial any more."""
         if trial.outcome is not None or trial.duplicate_of is not None:
             return True
         return trial.place is not None and self._dispatcher.pool.holds(trial.place)
@@ -87,7 +87,7 @@ class Building:
 
     @staticmethod
     def measured_later(trial: Trial, among: Sequence[Trial]) -> bool:
-        """Whether what is measured instead of a trial is none of these and has no outcome yet.
+        """Tell if what is measured instead of a trial is none of these and has no outcome yet.
 
         Builds of a later batch may end before those of an earlier one.
         """

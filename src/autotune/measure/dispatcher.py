@@ -17,7 +17,7 @@ OnReply = Callable[[Reply], None]
 
 @define
 class _Shared:
-    """What the dispatchers of all tasks have in common.
+    """State that the dispatchers of all tasks share.
 
     Attributes:
         pool: The workers.
@@ -138,7 +138,7 @@ class Dispatcher:
             self._deliver(_again(number))
 
     def take_warnings(self) -> list[str]:
-        """What a person should know; each only once, whichever task asks."""
+        """Return what a person should know; each message only once, whichever task asks."""
         warnings = self._shared.warnings
         new = [warning for warning, taken in warnings.items() if not taken]
         warnings.update(dict.fromkeys(new, True))

@@ -1,4 +1,4 @@
-"""What a dispatcher needs of those that do its jobs, wherever they are."""
+"""Interface of a dispatcher to those that do its jobs, wherever they are."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class JobPool(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no job is being done or waits, and every reply has been given."""
+        """True if no job is being done or waits, and every reply has been given."""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether those that are reserved for timing have nothing to do."""
+        """True if those that are reserved for timing have nothing to do."""
 
     @property
     def device_place(self) -> Place | None:
@@ -66,7 +66,7 @@ class JobPool(Protocol):
         """
 
     def holds(self, place: Place) -> bool:
-        """Whether what was held in memory at a place is there still."""
+        """Return whether what was held in memory at a place is there still."""
 
     def pids(self) -> Mapping[int, int]:
         """Process ids of those that run on this machine, by position."""

@@ -39,7 +39,7 @@ class Job:
 
 @frozen
 class Reply:
-    """How a job ended.
+    """Answer to a job.
 
     Attributes:
         number: The job's number.
@@ -104,5 +104,5 @@ class Slot:
 
     @property
     def waiting(self) -> bool:
-        """Whether it owes an answer."""
+        """True if it owes an answer."""
         return self.in_setup or bool(self.jobs)

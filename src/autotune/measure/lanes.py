@@ -51,7 +51,7 @@ class _Asked:
 
 @define(eq=False)
 class LaneDispatcher:
-    """What a session needs of a dispatcher, on the thread of a lane.
+    """Interface of a dispatcher to a session, on the thread of a lane.
 
     Attributes:
         dispatcher: That of the host's thread.
@@ -67,7 +67,7 @@ class LaneDispatcher:
 
     @property
     def pool(self) -> JobPool:
-        """Those that do the jobs."""
+        """Workers that do the jobs."""
         return self.dispatcher.pool
 
     def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
@@ -167,21 +167,21 @@ class Lanes:
 
     @property
     def count(self) -> int:
-        """How many machines time."""
+        """Number of machines that time."""
         return len(self._dispatcher.pool.lanes)
 
     @property
     def is_used(self) -> bool:
-        """Whether anything has been timed here."""
+        """True if anything has been timed here."""
         return bool(self._lanes)
 
     @property
     def busy(self) -> bool:
-        """Whether anything is being timed."""
+        """True if anything is being timed."""
         return any(lane.trials for lane in self._lanes.values())
 
     def is_timing(self, trial: Trial) -> bool:
-        """Whether a trial is being timed."""
+        """Return whether a trial is being timed."""
         return any(trial in lane.trials for lane in self._lanes.values())
 
     def idle(self) -> list[int]:
@@ -197,7 +197,7 @@ class Lanes:
 
     @property
     def are_unable(self) -> bool:
-        """Whether the best program fails on every machine, and is no measure for others."""
+        """True if the best program fails on every machine, and is no measure for others."""
         leader, positions = self._first.leader, self._dispatcher.pool.lanes
         known = [self._lanes[it].unable for it in positions if it in self._lanes]
         return (

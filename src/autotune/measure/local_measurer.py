@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
+
+from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure.batch import Batch
 from autotune.measure.building import Span
-from autotune.measure.held import HeldTrial
 from autotune.measure.jobs import MOST_AHEAD
-from autotune.measure.lane_run import LaneRun
 from autotune.measure.measurer import (
     Collecting,
     LoadedProgram,
@@ -21,11 +23,11 @@ from autotune.measure.measurer import (
     OnKnown,
     OnLeaderTimed,
 )
+from autotune.measure.pinning import confined
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.task_client import TaskClient, TaskInputs
-from autotune.measure.timing_session import TimingSession
+from autotune.measure.timing_session import OnComparison, TimingSession
 from autotune.measure.trial import Leader, Trial, held_together, mark_duplicates
-from autotune.measure.undisturbed import undisturbed
 from autotune.measure.workers import (
     MeasureWorkers,
     SharedWorkers,
@@ -240,12 +242,12 @@ class LocalMeasurer(Measurer):
 
     @property
     def _uses_lanes(self) -> bool:
-        """Whether several machines time at the same time, now or before."""
+        """True if several machines time at the same time, now or before."""
         return self._started().lanes.is_used or len(self._workers.pool.lanes) > 1
 
     @property
     def _window(self) -> int:
-        """How many candidates are built or timed at the same time."""
+        """Number of candidates that are built or timed at the same time."""
         return _CHUNK_PER_WORKER * self._workers.count + _AHEAD_PER_LANE * self.lanes
 
     def _lead_lanes(self, collecting: Collecting) -> None:
@@ -496,3 +498,204 @@ class LocalMeasurer(Measurer):
             yield
         finally:
             self._seconds[activity] += self._clock() - begin
+
+
+# How often to ask whether another process has ended its turn.
+_TURN_SECONDS = 0.02
+
+
+@contextmanager
+def undisturbed(
+    client: TaskClient,
+    workers: MeasureWorkers,
+    trials: Sequence[Trial],
+    later: Sequence[Trial] = (),
+) -> Iterator[None]:
+    """Time is taken inside: whatever would share CPUs with it waits.
+
+    Other processes that time on these CPUs are waited for, and wait.
+
+    Args:
+        client: The task.
+        workers: Those of the task.
+        trials: What is timed.
+        later: What may be timed next: the workers that hold it begin nothing that would have
+            to be waited for then.
+    """
+    pool = workers.pool
+    try:
+        while not workers.timing_lock.acquire():
+            client.dispatcher.pump(0.0)
+            time.sleep(_TURN_SECONDS)
+        leader = client.timing.leader
+        timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
+        soon = {trial.place[0] for trial in later if trial.place is not None}
+        pool.reserve(timed if workers.overlaps else range(workers.count), soon)
+        client.dispatcher.settle_down()
+        builders = [pid for index, pid in pool.pids().items() if index not in timed]
+        with confined(builders if workers.overlaps else [], workers.free_cpus):
+            yield
+    finally:
+        pool.reserve(())
+        workers.timing_lock.release()
+
+
+@frozen(eq=False)
+class HeldTrial(LoadedProgram):
+    """A trial that a worker holds.
+
+    Attributes:
+        trial: The trial; it has an outcome if it failed.
+        timing: Times it.
+        undisturbed: Keeps other work away while time is taken.
+    """
+
+    trial: Trial
+    timing: TimingSession
+    undisturbed: Callable[[Sequence[Trial]], AbstractContextManager[None]]
+
+    @property
+    def failure(self) -> Outcome | None:
+        return self.trial.outcome
+
+    def turn(self, placement: int) -> float | None:
+        if self.trial.outcome is not None:
+            return None
+        with self.undisturbed([self.trial]):
+            samples = self.timing.turn(self.trial, placement)
+        if samples is None and self.trial.outcome is None:
+            self.trial.fail("crash", "the worker that held it ended")
+        return None if samples is None else statistics.median(samples)
+
+
+# How many candidates a machine takes at a time.
+_MOST_TOGETHER = 8
+
+
+class LaneRun:
+    """State of building and timing while outcomes of a task are collected from lanes.
+
+    Programs travel by the hash of their content, so that none is bound to a machine before it is
+    loaded there: a machine that is done takes the next program that is built, and none waits for
+    a slower one. A machine without anything to time may build meanwhile.
+
+    Args:
+        client: The task.
+        batches: What was submitted and not collected, in order.
+        look_up: Finds out whether the program of a trial has been measured before.
+        most: How many candidates are built or timed at the same time.
+        timed: Counts what is done inside as ``build`` or ``run``.
+        undisturbed: Inside, what would disturb the timing of trials waits.
+    """
+
+    def __init__(
+        self,
+        client: TaskClient,
+        batches: Iterable[Batch],
+        look_up: Callable[[Trial], None],
+        most: int,
+        timed: Callable[[str], AbstractContextManager[None]],
+        undisturbed: Callable[[Sequence[Trial]], AbstractContextManager[None]],
+    ) -> None:
+        self._client = client
+        self._batches = batches
+        self._look_up = look_up
+        self._most = most
+        self._timed = timed
+        self._undisturbed = undisturbed
+        self._done: list[Trial] = []
+        self._looked_up: set[int] = set()
+
+    def collect(
+        self, collecting: Collecting, tell: Callable[[], None], is_over: Callable[[], bool]
+    ) -> None:
+        """Have all machines build and time, until it is over or there was enough.
+
+        Args:
+            collecting: What is to be called, but for outcomes.
+            tell: Called whenever outcomes may have become known.
+            is_over: Whether all is known that was asked for.
+        """
+        lanes, timing = self._client.lanes, self._client.timing
+        tell()
+        while not is_over() and not collecting.enough():
+            if timing.leader is None:
+                self._find_first_leader(collecting.on_comparison)
+            with self._timed("run" if lanes.busy else "build"):
+                self._step(collecting.on_comparison)
+            tell()
+        if collecting.enough():
+            self._take(lanes.rest(collecting.on_comparison))
+            tell()
+
+    def _find_first_leader(self, on_comparison: OnComparison | None) -> None:
+        """Time the next candidate that is built alone: others are timed beside it."""
+        trial, timing = next(self._ready(), None), self._client.timing
+        if trial is None:
+            return
+        with self._undisturbed([trial]):
+            timing.screen(trial)
+            timing.settle(on_comparison)
+
+    def _step(self, on_comparison: OnComparison | None) -> None:
+        """Hand out what is built, and wait a moment for what may happen."""
+        lanes, timing = self._client.lanes, self._client.timing
+        if timing.leader is not None:
+            if lanes.are_unable:
+                timing.lead(None)
+            self._feed()
+        self._client.building.request(self._waiting())
+        self._take(lanes.serve(on_comparison))
+
+    def end(self) -> None:
+        """Let machines do other things, and tell them which programs are known now."""
+        self._client.remember(self._done)
+        self._done = []
+        self._client.lanes.release_leases()
+
+    def take_from_originals(self) -> None:
+        """End those whose program another trial has measured."""
+        for trial in self._open():
+            trial.take_from_original()
+
+    def _open(self) -> Iterator[Trial]:
+        """Trials without an outcome, in order of submission."""
+        return (it for batch in self._batches for it in batch.in_order if it.outcome is None)
+
+    def _waiting(self) -> list[Trial]:
+        """As many of them as there is room for, without those that lanes are at."""
+        lanes = self._client.lanes
+        waiting = (trial for trial in self._open() if not lanes.is_timing(trial))
+        return list(islice(dict.fromkeys(waiting), self._most))
+
+    def _ready(self) -> Iterator[Trial]:
+        for trial in self._waiting():
+            if trial.duplicate_of is not None:
+                self._look_up(trial)
+            elif self._client.holds(trial):
+                if trial.number not in self._looked_up:
+                    self._looked_up.add(trial.number)
+                    self._look_up(trial)
+                if trial.outcome is None:
+                    yield trial
+
+    def _feed(self) -> None:
+        """Give each idle machine what is to be timed next."""
+        lanes = self._client.lanes
+        idle = lanes.idle()
+        ready = list(self._ready()) if idle else []
+        for position in idle:
+            if not ready:
+                lanes.release_leases()
+                return
+            # Several share the turns of the best one; where few are left, each machine has one.
+            count = max(1, min(_MOST_TOGETHER, len(ready) // lanes.count))
+            if lanes.begin(position, ready[:count]):
+                del ready[:count]
+
+    def _take(self, trials: list[Trial]) -> None:
+        """Free the programs of trials that are over."""
+        self.take_from_originals()
+        over = [trial for trial in trials if trial.outcome is not None]
+        self._done += over
+        self._client.forget(over)

@@ -49,7 +49,7 @@ class LoadedProgram(ABC):
 
 @frozen(eq=False)
 class Collecting:
-    """What :meth:`Measurer.collect` needs: the leader and the callbacks.
+    """Needs of :meth:`Measurer.collect`: the leader and the callbacks.
 
     Attributes:
         on_outcome: Called as soon as an outcome is known, in the order of the candidates, with
@@ -108,7 +108,7 @@ class Measurer(ABC):
 
     @property
     def lanes(self) -> int:
-        """How many candidates are timed at the same time: machines, which may come and go."""
+        """Number of candidates timed at the same time: machines, which may come and go."""
         return 1
 
     def collect_known(self, collecting: Collecting, count: int, on_known: OnKnown) -> int:
@@ -171,11 +171,11 @@ class Measurer(ABC):
 
     @property
     def shares_workers(self) -> bool:
-        """Whether it has no processes of its own, so that keeping it costs little."""
+        """True if it has no processes of its own, so that keeping it costs little."""
         return False
 
     def take_warnings(self) -> list[str]:
-        """What a person should know, such as that an observer has failed; each only once."""
+        """Return what a person should know, such as a failed observer; each message only once."""
         return []
 
     @property

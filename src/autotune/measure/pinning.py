@@ -113,7 +113,7 @@ def confined(processes: Sequence[int], cpus: Sequence[int]) -> Iterator[None]:
 
 
 def quiet_neighbour_matters(cpu: int, other: int, seconds: float = 0.02) -> bool:
-    """Whether work on CPU ``other`` slows down CPU ``cpu``, as between threads of one core.
+    """Return whether work on CPU ``other`` slows down CPU ``cpu``, as between threads of one core.
 
     Virtual machines need not say which CPUs share a core, so it is tried: the rate of
     multiply-adds on one CPU, with the other idle and busy.

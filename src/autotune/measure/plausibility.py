@@ -1,4 +1,4 @@
-"""Whether a claimed latency can be true, by the host's clock and by what the machine can do.
+"""Tell whether a claimed latency can be true, by the host's clock and by what the machine can do.
 
 Programs are timed in processes that run foreign code, by code of their backends. What they say is
 a claim. It is refused where more time is claimed than has passed for the host, and where it is
@@ -39,7 +39,7 @@ _PROBES = 64
 
 @frozen
 class Plausibility:
-    """What latencies of a workload are held to.
+    """Bounds that latencies of a workload are held to.
 
     Attributes:
         least: Seconds that a call takes at least.
@@ -144,7 +144,7 @@ def _measured(cores: int) -> tuple[float, float]:
 
 
 def _is_view(stage: Stage, workload: Workload) -> bool:
-    """Whether a stage is its input in another shape: the same elements in the same order."""
+    """Tell if a stage is its input in another shape: the same elements in the same order."""
     source = stage.body
     if not isinstance(source, Load) or stage.combiner is not None:
         return False

@@ -11,7 +11,7 @@ import select
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from autotune.measure.devices.held import held_bytes
+from autotune.measure.devices.own_memory import held_bytes
 from autotune.measure.jobs import MOST_AHEAD, Job, Place, Reply, Slot
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message
@@ -154,7 +154,7 @@ class WorkerPool:
             self._undelivered += self._step(_POLL_SECONDS)
 
     def holds(self, place: Place) -> bool:
-        """Whether the worker at ``place`` is still the same process."""
+        """Return whether the worker at ``place`` is still the same process."""
         return self._slots[place[0]].generation == place[1]
 
     def place(self, index: int) -> Place:
@@ -163,7 +163,7 @@ class WorkerPool:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every worker is ready for jobs, or busy with some."""
+        """True if every worker is ready for jobs, or busy with some."""
         return all(slot.ready or slot.jobs for slot in self._slots)
 
     def awaited(self) -> list[WorkerProcess]:
@@ -181,13 +181,13 @@ class WorkerPool:
 
     @property
     def idle(self) -> bool:
-        """Whether no job is being done or waits, and every reply has been given."""
+        """True if no job is being done or waits, and every reply has been given."""
         busy = any(slot.jobs for slot in self._slots)
         return not (busy or self._queue or self._undelivered)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the workers that are reserved for timing have nothing to do."""
+        """True if the workers that are reserved for timing have nothing to do."""
         return not any(slot.waiting for slot in self._slots if slot.timing)
 
     def reserve(self, timing: Collection[int], later: Collection[int] = ()) -> None:
@@ -281,7 +281,7 @@ class WorkerPool:
         return None
 
     def _has_room(self) -> bool:
-        """Whether memory is enough for one more worker to begin something."""
+        """Return whether memory is enough for one more worker to begin something."""
         running = sum(bool(slot.jobs) for slot in self._slots)
         return running == 0 or may_build(available_memory(), self._largest, running)
 
@@ -388,7 +388,7 @@ class WorkerPool:
         return replies
 
     def _doing(self, phase: str) -> str:
-        """What a worker does in a phase before it is ready."""
+        """Describe a worker's doing in a phase before it is ready."""
         if phase == "start":
             return "while it loaded the backend"
         names = dict.fromkeys(name for fact in self._told() for name in fact.get("observers", ()))
@@ -418,15 +418,17 @@ class WorkerPool:
 
     def _spawn(self, slot: Slot) -> None:
         self._spawned += 1
+        backend = import_string("backend", self._backend)
         # What ran in another worker may have removed it.
         self._folder.restore()
         slot.process = WorkerProcess(
             _DEVICE_WORKER if slot is self._device else self._module,
-            {} if slot is self._device else {"backend": import_string("backend", self._backend)},
+            {} if slot is self._device else {"backend": backend},
             self._threads,
             self._environment,
             self._memory_bytes,
             self._folder.path / f"worker-{self._spawned}",
+            (backend,),
         )
         slot.in_setup = slot.used = False
         hello = {"op": "hello", **self._hello(slot.index)}

@@ -1,4 +1,4 @@
-"""How candidates are checked and timed, as data."""
+"""Protocols of checking and timing candidates, as data."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class MeasureProtocol(JsonForm):
 
     @staticmethod
     def named(name: str) -> MeasureProtocol:
-        """One of :data:`PROTOCOLS`.
+        """Return a protocol of :data:`PROTOCOLS`.
 
         Raises:
             UnknownNameError: there is no such protocol.

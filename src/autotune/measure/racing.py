@@ -47,7 +47,7 @@ def rounded(latency: float) -> float:
 
 
 def clearly_slower(ours: Sequence[float], best: Sequence[float]) -> bool:
-    """Whether a program is slower than the best one in every pair of samples, by a tenth.
+    """Return whether a program is slower than the best one in every pair of samples, by a tenth.
 
     Few pairs give no interval of the median that deserves the name. A machine that changes its
     speed between two samples spoils one pair, seldom all of them.
@@ -60,7 +60,7 @@ def clearly_slower(ours: Sequence[float], best: Sequence[float]) -> bool:
 
 
 def is_slower_for_certain(ours: Sequence[float], best: Sequence[float]) -> bool:
-    """Whether all pairs, also of those to come, say that a program is :func:`clearly_slower`.
+    """Tell if all pairs, also of those to come, say that a program is :func:`clearly_slower`.
 
     Args:
         ours: Samples of the program.
@@ -70,7 +70,7 @@ def is_slower_for_certain(ours: Sequence[float], best: Sequence[float]) -> bool:
 
 
 def drift_of(samples: Sequence[float], latency: float) -> float:
-    """How much slower the machine is than when a program's latency was set.
+    """Slowdown of the machine since a program's latency was set.
 
     Args:
         samples: What the program takes now.
@@ -162,7 +162,7 @@ class Race:
 
     @property
     def over(self) -> bool:
-        """Whether another round would tell nothing, or there may be none."""
+        """True if another round would tell nothing, or there may be none."""
         if len(self.running) < 2 or self.rounds >= self.max_rounds:
             return True
         if self.rounds < self.min_rounds:
@@ -181,7 +181,7 @@ class Race:
         return compare(self.times[0], self.times[number]).ratio
 
     def against(self, number: int, other: int) -> Comparison:
-        """One program against another, over the rounds that both took part in."""
+        """Compare a program with another, over the rounds that both took part in."""
         return compare(self.times[number], self.times[other])
 
     def run(

@@ -22,7 +22,7 @@ _TRIALS = 16
 
 
 def places(latency: float, trials: int) -> int:
-    """How many leaders of a run are timed again, from 2 to :data:`MOST_LEADERS`.
+    """Number of leaders of a run that are timed again, from 2 to :data:`MOST_LEADERS`.
 
     The shorter a program is, the less it costs to time it again, and the less is its recorded
     latency worth: what slows a machine down for a minute slows two programs of ten microseconds

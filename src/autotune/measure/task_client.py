@@ -1,4 +1,4 @@
-"""What one task asks of the workers that it shares with others."""
+"""Requests of a task to the workers that it shares with others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TaskInputs:
 
 @define(eq=False)
 class TaskClient:
-    """One task of those that workers serve.
+    """Client of the workers for one task.
 
     Attributes:
         workers: The workers.
@@ -139,7 +139,7 @@ class TaskClient:
             self._reference.fill()
 
     def holds(self, trial: Trial) -> bool:
-        """Whether a living worker has the program of a trial."""
+        """Return whether a living worker has the program of a trial."""
         return trial.place is not None and self.dispatcher.pool.holds(trial.place)
 
     def remember(self, trials: Sequence[Trial]) -> None:

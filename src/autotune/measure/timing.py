@@ -1,4 +1,4 @@
-"""How often to time a call, as a pure function."""
+"""Number of times to repeat a call, as a pure function."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def time_call(
 
 
 def _was_enough(first: FirstCall, protocol: MeasureProtocol, incumbent: float | None) -> bool:
-    """Whether a program need not be called again after it was checked."""
+    """Return whether a program need not be called again after it was checked."""
     if first.seconds >= protocol.limit_seconds:
         return True
     least = first.user_seconds
@@ -151,7 +151,7 @@ def _is_placed(
     protocol: MeasureProtocol,
     incumbent: float,
 ) -> bool:
-    """Whether it is known if a long call is slower than the incumbent by ``drop_factor``.
+    """Return whether it is known if a long call is slower than the incumbent by ``drop_factor``.
 
     One sample that is not tells that it may be no slower. Calls that agree on more, of which two
     are enough, that of the check among them, tell that it is.

@@ -55,11 +55,11 @@ _LEAST_COMPARING, _COMPARED_BYTES = 0.1, 1e8
 
 
 class Carrier(Protocol):
-    """What a session needs of a dispatcher."""
+    """Interface of a session to a dispatcher."""
 
     @property
     def pool(self) -> JobPool:
-        """Those that do the jobs."""
+        """Workers that do the jobs."""
 
     def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
         """Have a job done at ``place``, and wait for its reply."""
@@ -109,7 +109,7 @@ class TimingSession:
         self.leader, self.latency = trial, latency
 
     def leads(self, digest: str) -> bool:
-        """Whether the best program so far is this candidate's, and is held."""
+        """Return whether the best program so far is this candidate's, and is held."""
         leader = self.leader
         return leader is not None and leader.digest == digest and self.is_held(leader)
 
@@ -171,7 +171,7 @@ class TimingSession:
         return self.leader is copy
 
     def is_untimed(self, trial: Trial) -> bool:
-        """Whether a trial has yet to be checked and timed."""
+        """Return whether a trial has yet to be checked and timed."""
         return (
             trial.outcome is None and trial.duplicate_of is None and trial not in self._contenders
         )
@@ -370,7 +370,7 @@ class TimingSession:
                 trial.finish()
 
     def _needs_more(self, race: Race) -> bool:
-        """Whether the last program only seems slower than the first, and more turns are cheap."""
+        """Tell if the last program only seems slower than the first, and more turns are cheap."""
         last = race.running[-1]
         if last == 0 or race.rounds >= _MORE_TURNS * race.max_rounds:
             return False
@@ -490,7 +490,7 @@ class TimingSession:
         return self._plausibility.contradiction(body["samples"], body["calls"], elapsed)
 
     def is_held(self, trial: Trial) -> bool:
-        """Whether a living process has the program of a trial."""
+        """Return whether a living process has the program of a trial."""
         return trial.place is not None and self._dispatcher.pool.holds(trial.place)
 
 

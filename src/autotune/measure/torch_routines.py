@@ -1,4 +1,4 @@
-"""What torch computes of workloads, and how long it takes, in a process of its own: it is large.
+"""Reference routines of torch and their latency, in a process of its own: torch is large.
 
 Started by :func:`autotune.measure.vendor_torch.torch_latency`; nothing imports it. What torch
 computes is checked like a candidate's results, in the same precision: it uses TF32 where the
@@ -209,7 +209,7 @@ def measure_here(
 def _timed(
     timer: _HostTimer | _DeviceTimer, expected: Sequence[Expected], protocol: MeasureProtocol
 ) -> Outcome:
-    """What one way takes, if it computes what is expected."""
+    """Latency of one way, if it computes what is expected."""
     try:
         wrong = mismatch(expected, [_array(timer.call())])
         if wrong is not None:
@@ -268,7 +268,3 @@ def main() -> None:
     """Answer :func:`~autotune.measure.vendor_torch.torch_latency`, which starts it."""
     connection, _ = connect("autotune.measure.torch_routines")
     serve(connection, {"measure": answer})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""One candidate on its way from being submitted to having an outcome."""
+"""Candidate on its way from being submitted to having an outcome."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ class Trial:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this is a program that a user has without tuning."""
+        """True if this is a program that a user has without tuning."""
         return is_baseline(self.candidate)
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether it ended without a verdict on its program."""
+        """True if it ended without a verdict on its program."""
         return self.abandoned if self.outcome is None else self.outcome.retriable
 
     @property
@@ -98,7 +98,7 @@ class Trial:
         self.drift = statistics.median(self.samples) / latency
 
     def build_message(self) -> Message:
-        """What to tell the worker that is to build it."""
+        """Return the message to the worker that is to build it."""
         candidate = None if self.candidate is None else self.candidate.to_json()
         return {
             "op": "build",
@@ -155,7 +155,7 @@ class Trial:
 
 
 def held_together(trials: Sequence[Trial], leader: Trial | None) -> list[Trial]:
-    """Those that one worker holds; what the worker of the best candidate holds comes last.
+    """Trials that one worker holds; what the worker of the best candidate holds comes last.
 
     That worker is needed for the others, too, which may build again after their turn.
 

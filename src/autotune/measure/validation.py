@@ -1,4 +1,4 @@
-"""Whether a candidate computed the right numbers.
+"""Tell whether a candidate computed the right numbers.
 
 The reference is evaluated in double precision. A candidate adds in another order, so it may
 differ by rounding, and only by that. Adding ``K`` terms of either sign rounds ``K`` times, each
@@ -218,7 +218,7 @@ def relative_bound(workload: Workload, output: str, target: Target | None = None
 
 
 def _multiplies_floats(workload: Workload, stage: Stage) -> bool:
-    """Whether a stage adds up products that tensor cores compute of rounded factors."""
+    """Return whether a stage adds up products that tensor cores compute of rounded factors."""
     body = stage.body
     if stage.combiner != "add" or not isinstance(body, Binary) or body.op != "mul":
         return False
@@ -271,7 +271,7 @@ def _compare(want: Expected, got: Array) -> str | None:
 
 
 def _describe(name: str, arrays: tuple[Array, Array, Array, Array], wrong: Array) -> str:
-    """One line on the worst element; ``arrays``: reference, result, bound and error."""
+    """Describe the worst element in a line; ``arrays``: reference, result, bound and error."""
     excess = np.where(wrong, np.where(np.isnan(arrays[3]), np.inf, arrays[3]), -1)
     place = np.unravel_index(int(np.argmax(excess)), excess.shape)
     reference, value, bound, error = (array[place] for array in arrays)
@@ -286,7 +286,7 @@ def _describe(name: str, arrays: tuple[Array, Array, Array, Array], wrong: Array
 
 
 def _roundings(workload: Workload, stage: Stage) -> float:
-    """How much one stage adds to the relative error."""
+    """Relative error that a stage adds, in roundings."""
     stored = stage.output.element.eps
     computed, narrowed, _ = _precision(workload, stage.body)
     if stage.combiner is not None or not computed:

@@ -148,7 +148,7 @@ def _plain_axes(load: Load) -> list[str] | None:
 
 
 def _transposed(axes: list[str], batch: list[str], row: str, column: str) -> bool | None:
-    """Whether an operand is stored transposed; None when it is not this operand."""
+    """Return whether an operand is stored transposed; None when it is not this operand."""
     if axes == [*batch, row, column]:
         return False
     return True if axes == [*batch, column, row] else None
@@ -164,7 +164,3 @@ def main() -> None:
     """Answer :func:`vendor_latency`, which starts it."""
     connection, _ = connect("autotune.measure.vendor")
     serve(connection, {"measure": _answer})
-
-
-if __name__ == "__main__":
-    main()

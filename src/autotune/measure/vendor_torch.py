@@ -28,7 +28,7 @@ _ROUTINES = (
 
 
 def has_routine(workload: Workload) -> bool:
-    """Whether torch has something for a workload: one of the builders, in floating point.
+    """Return whether torch has something for a workload: one of the builders, in floating point.
 
     Of bytes it has the product that keeps its sums, where cuBLAS takes the sizes.
     Names and parameters are for people: what they stand for has to be this very workload.
@@ -48,7 +48,7 @@ def has_routine(workload: Workload) -> bool:
 
 
 def _multiplies_bytes(sizes: Mapping[str, Any]) -> bool:
-    """Whether ``torch._int_mm`` takes sizes on CUDA devices."""
+    """Return whether ``torch._int_mm`` takes sizes on CUDA devices."""
     found = [sizes.get(name) for name in "mnk"]
     rows, columns, depth = (size if isinstance(size, int) else 0 for size in found)
     return rows > 16 and columns % 8 == 0 and depth % 8 == 0

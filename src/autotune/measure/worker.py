@@ -66,7 +66,7 @@ class _Held:
 
 
 class _Task:
-    """What candidates of one task share: the program, and the arrays while it is being timed.
+    """State that candidates of a task share: the program, and the arrays while it is being timed.
 
     Attributes:
         held: Programs in memory, by the numbers of their trials.
@@ -91,7 +91,7 @@ class _Task:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether its arrays are in memory."""
+        """True if its arrays are in memory."""
         return self._data is not None
 
     @property
@@ -177,12 +177,12 @@ class Worker:
 
     @property
     def backend(self) -> Backend | None:
-        """What builds and loads programs; None before ``hello``."""
+        """Backend that builds and loads programs; None before ``hello``."""
         return self._backend
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """What answers each kind of message."""
+        """Handlers of each kind of message."""
         return {
             "hello": self._hello,
             "task": self._set_task,
@@ -438,7 +438,7 @@ def _timed(task: _Task, held: _Held, placement: int) -> Timed:
 
 
 def _wrong(task: _Task, call: BoundCall) -> str | None:
-    """What a program that has run did wrong; puts right what it has written to."""
+    """Describe what a program that has run did wrong; put right what it has written to."""
     expected = task.data.expected
     if call.is_within([it.reference for it in expected], [it.bound for it in expected]):
         return None
@@ -491,7 +491,3 @@ def main() -> None:
     """Run a worker; started by ``WorkerProcess`` only."""
     connection, options = connect("autotune.measure.worker", ["backend"])
     serve(connection, Worker(options["backend"], connection).handlers)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ from autotune.measure.plausibility import Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.validation import ReferenceFiles
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
@@ -36,7 +36,7 @@ _WORKER_BYTES = 1 << 30
 
 @frozen
 class WorkerSetup:
-    """What worker processes depend on: tasks that agree in it can share them.
+    """Facts that worker processes depend on: tasks that agree in it can share them.
 
     Attributes:
         backend: Name of a registered backend, or an import string ``module:Class``.
@@ -78,7 +78,7 @@ class MakeWorkers(Protocol):
 
 
 class MeasureWorkers(Protocol):
-    """What a measurer needs of those that build, check and time its candidates.
+    """Interface of a measurer to those that build, check and time its candidates.
 
     :class:`Workers` are processes of this machine;
     :class:`~autotune.measure.engines.EngineWorkers` are the machines of an engine. See there for
@@ -89,7 +89,7 @@ class MeasureWorkers(Protocol):
 
     @property
     def count(self) -> int:
-        """How many builds are done at the same time."""
+        """Number of simultaneous builds."""
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -101,23 +101,23 @@ class MeasureWorkers(Protocol):
 
     @property
     def timing_lock(self) -> TimingLock:
-        """What keeps other processes from timing on the same CPUs."""
+        """Lock that keeps other processes from timing on the same CPUs."""
 
     @property
     def overlaps(self) -> bool:
-        """Whether building while something is timed does not disturb."""
+        """True if building while something is timed does not disturb."""
 
     @property
     def simulates(self) -> bool:
-        """Whether the backend gives times that no clock has shown."""
+        """True if the backend gives times that no clock has shown."""
 
     @property
     def is_running(self) -> bool:
-        """Whether they have been started, and not closed since."""
+        """True if they have been started, and not closed since."""
 
     @property
     def pool(self) -> JobPool:
-        """Those that do the jobs."""
+        """Workers that do the jobs."""
 
     def start(self) -> None:
         """Start them, and return at once. Again, it does nothing."""
@@ -129,10 +129,10 @@ class MeasureWorkers(Protocol):
         """The part of a task's message that says where inputs and outputs are."""
 
     def plausibility(self, workload: Workload) -> Plausibility | None:
-        """What latencies are held to; None where times are simulated."""
+        """Rates that latencies are held to; None where times are simulated."""
 
     def take_warnings(self) -> list[str]:
-        """What a person should know of them; each only once."""
+        """Return what a person should know of them; each message only once."""
 
     def close(self) -> None:
         """End them. Calling it again does nothing."""
@@ -180,7 +180,7 @@ class Workers:
 
     @property
     def is_running(self) -> bool:
-        """Whether they have been started, and not closed since."""
+        """True if they have been started, and not closed since."""
         return self._running is not None
 
     @property
@@ -245,13 +245,13 @@ class Workers:
         return {"inputs": files.inputs, "outputs": files.outputs}
 
     def plausibility(self, workload: Workload) -> Plausibility | None:
-        """What latencies are held to; None where times are simulated."""
+        """Rates that latencies are held to; None where times are simulated."""
         if self.simulates:
             return None
         return Plausibility.of(workload, self.setup.target, self.setup.threads)
 
     def take_warnings(self) -> list[str]:
-        """Those of other processes; dispatchers take those of jobs."""
+        """Return warnings of other processes; dispatchers take those of jobs."""
         return self.timing_lock.take_warnings()
 
     def close(self) -> None:
@@ -279,7 +279,7 @@ class SharedWorkers:
         self._workers: list[MeasureWorkers] = []
 
     def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers:
-        """Those that are made for this, new ones if there are none.
+        """Return workers that are made for this, new ones if there are none.
 
         Args:
             setup: What they are made for.

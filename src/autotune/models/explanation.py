@@ -65,7 +65,7 @@ class FeatureSlope:
 
 @frozen
 class Move:
-    """One step to another configuration.
+    """Step to another configuration.
 
     Attributes:
         changes: Old and new value of each parameter that changes.

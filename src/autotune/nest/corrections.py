@@ -46,7 +46,7 @@ _LEAST_ROWS = 8
 
 @frozen(eq=False)
 class _Excess:
-    """What a call adds too much, and where its second factor is copied.
+    """Sum that a call adds in excess, and the copy of its second factor.
 
     Attributes:
         call: The statement of the call.
@@ -66,7 +66,7 @@ class _Excess:
 
     @property
     def write(self) -> Access:
-        """How it is written and read."""
+        """Write and read its form."""
         forms = tuple(AffineForm({axis: 1}, 0) for axis in self.columns)
         return Access(self.buffer.name, forms, self.buffer.shape, write=True)
 

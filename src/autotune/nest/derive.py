@@ -6,6 +6,7 @@ extents and allocations of lowered programs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import evolve
@@ -20,11 +21,10 @@ from autotune.ir.expressions import (
     substitute,
     transform,
 )
-from autotune.ir.workloads import Stage
+from autotune.ir.workloads import Stage, Workload
 from autotune.nest.emission import emit_nest
 from autotune.nest.loop_nest import EarlyRead, Loop, LoopBound, LoopNest
 from autotune.nest.pipelining import check_pipelines
-from autotune.nest.scans import check_scan
 from autotune.nest.stage_schedule import StageSchedule
 from autotune.sketches import (
     BIND_ROLES,
@@ -217,13 +217,13 @@ class _Derivation:
         return known is not None and known.stage == stage
 
     def _stream(self, schedule: StageSchedule, step: Stream) -> None:
-        """What passes the caches moves the same elements in the same loops."""
+        """Mark what passes the caches: it moves the same elements in the same loops."""
         if step.stage not in self.workload.outputs:
             raise ValueError(f"{step.stage!r} is no output, and only outputs pass the caches")
         schedule.streams = step.choice
 
     def _prefetch(self, schedule: StageSchedule, step: Prefetch) -> None:
-        """What is asked for early is read once all the same."""
+        """Mark what is asked for early: it is read once all the same."""
         if step.at not in self.schedules[step.consumer].loops:
             raise ValueError(f"{step.consumer!r} has no loop {step.at!r}")
         if not any(tensor.name == step.operand for tensor in self.workload.inputs):
@@ -325,3 +325,45 @@ def _unbounded(loop: Loop) -> Loop:
     if loop.bound is not None:
         raise ValueError(f"loop {loop.name!r} is bounded, and stays serial")
     return loop
+
+
+__all__ = ["check_scan"]
+
+# Each keeps a part of the results, or computes a part of them again.
+_OF_A_PART = (
+    *(Accumulate, BoundLoop, FuseConsumer, FuseProducer, Inline),
+    *(PadExtent, Tensorize, WarpTensorize),
+)
+
+
+def check_scan(step: Any, workload: Workload) -> None:
+    """Refuse a step after which results of a scan would not continue those before them.
+
+    Raises:
+        InvalidValueError: names the step and what it does to a scan.
+    """
+    scans = {stage.name: stage.scan_axis for stage in workload.stages}
+    if isinstance(step, FuseConsumer) and scans.get(step.producer) is not None:
+        raise InvalidValueError(f"{step}: a scan keeps all of its results, not those of a tile")
+    axis = scans.get(getattr(step, "stage", ""))
+    if axis is None:
+        return
+    if isinstance(step, _OF_A_PART):
+        raise InvalidValueError(f"{step}: a scan is computed whole, and in a buffer of its own")
+    if isinstance(step, Order):
+        levels = _levels(step.loops, axis.name)
+        if levels != sorted(levels):
+            raise InvalidValueError(f"{step}: {axis.name!r} is scanned in its order")
+    loops: tuple[str, ...] = ()
+    if isinstance(step, (Parallel, Bind)):
+        loops = step.loops
+    elif isinstance(step, Vectorize):
+        loops = (step.loop,)
+    if _levels(loops, axis.name):
+        raise InvalidValueError(f"{step}: {axis.name!r} is scanned in its order, not at once")
+
+
+def _levels(loops: Iterable[str], axis: str) -> list[int]:
+    """Numbers of the levels of an axis, in the order of the loops."""
+    parts = (loop.rpartition(".") for loop in loops)
+    return [int(level) for name, _, level in parts if name == axis]

@@ -69,7 +69,7 @@ class NestTape:
 
 @per_sketch
 def sketch_quantities(sketch: Sketch) -> dict[str, IntExpr]:
-    """What :func:`~autotune.nest.quantities.nest_quantities` says of a sketch's nest."""
+    """Quantities of a sketch's nest, by :func:`~autotune.nest.quantities.nest_quantities`."""
     return nest_quantities(derive_nest(sketch))
 
 

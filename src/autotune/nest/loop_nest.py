@@ -75,7 +75,7 @@ class LoopBound:
 
 @frozen(eq=False)
 class Loop:
-    """One loop.
+    """Loop of a nest.
 
     Attributes:
         name: Its name.
@@ -102,7 +102,7 @@ class Loop:
 
 @frozen
 class Access:
-    """How a statement touches a buffer.
+    """Access of a statement to a buffer.
 
     Attributes:
         buffer: Name of the buffer.
@@ -119,7 +119,7 @@ class Access:
 
 @frozen
 class EarlyRead:
-    """What a statement asks for before it reads it.
+    """Elements that a statement asks for before it reads them.
 
     Attributes:
         operand: An input that it reads.
@@ -134,7 +134,7 @@ class EarlyRead:
 
 @frozen(eq=False)
 class Statement:
-    """One statement of the scheduled program.
+    """Statement of the scheduled program.
 
     Attributes:
         name: ``C``, ``C.init``, ``C.write``, ``B.pack``, ...
@@ -206,7 +206,7 @@ class Statement:
         return frozenset(found)
 
     def trips(self, depth: int) -> IntExpr:
-        """How often the loops from ``depth`` on are entered.
+        """Number of times that the loops from ``depth`` on are entered.
 
         Product of the outer extents, of bounded loops the mean number of iterations.
         """
@@ -228,7 +228,7 @@ class Statement:
         return product(loop.extent for loop in loops if loop.name not in self.cooperating)
 
     def iterations(self, index: int) -> IntExpr:
-        """How often one loop runs: its extent, or the mean of a bounded one, rounded up."""
+        """Number of iterations of a loop: its extent, or the mean of a bounded one, rounded up."""
         loop = self.loops[index]
         if loop.bound is None:
             return loop.extent
@@ -322,7 +322,7 @@ class Statement:
         return result
 
     def terms(self, form: AffineForm, depth: int) -> tuple[tuple[IntExpr, IntExpr], ...]:
-        """How an index moves inside the loops from ``depth`` on: ``(step, reach)`` pairs.
+        """Steps of an index inside the loops from ``depth`` on: ``(step, reach)`` pairs.
 
         It takes the values ``sum(step * at)`` with every ``at`` in ``range(reach)``, apart from a
         constant and from signs. A copy's corner moves by terms of its own. A quotient or remainder
@@ -378,7 +378,7 @@ class Statement:
         return tuple(result)
 
     def within_bounds(self, access: Access, form: AffineForm, depth: int) -> bool:
-        """Whether an index stays within its bound inside ``depth`` by construction.
+        """Return whether an index stays within its bound inside ``depth`` by construction.
 
         A constant does, and an axis does unless the corner of a copy moves it. A copy may be
         larger than what it copies.
@@ -484,7 +484,7 @@ def extended(extent: IntExpr, step: IntExpr, reach: IntExpr) -> IntExpr:
 
 
 def is_axis(form: AffineForm) -> bool:
-    """Whether the index is an axis itself."""
+    """Return whether the index is an axis itself."""
     return form.constant == 0 and list(form.coefficients.values()) == [1] and not form.terms
 
 

@@ -24,7 +24,7 @@ def check_pipelines(statements: Sequence[Statement]) -> None:
 
 
 def kept_buffers(late: Statement, inside: Sequence[Statement]) -> frozenset[str]:
-    """What a late statement reads of the others inside its loop."""
+    """Buffers of the others that a late statement reads inside its loop."""
     written = {_write(other).buffer for other in inside if other is not late}
     return frozenset(access.buffer for access in late.accesses if access.buffer in written)
 

@@ -148,7 +148,7 @@ class StageSchedule:
         return [name for name in self.order if name.rpartition(".")[0] == axis]
 
     def reach_inside(self, path: tuple[Loop, ...]) -> dict[str, IntExpr]:
-        """How far each axis of the stage moves inside the loops of ``path``."""
+        """Distance that each axis of the stage moves inside the loops of ``path``."""
         reach = {axis.name: const(1) for axis in self.stage.axes}
         outside: set[str] = set()
         for loop in self.ordered_loops:

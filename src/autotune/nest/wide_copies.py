@@ -47,7 +47,7 @@ def _touches(statement: Statement, buffer: Buffer, *, write: bool) -> bool:
 
 
 def _converts(statement: Statement, buffer: Buffer) -> bool:
-    """Whether all elements that a statement reads of a buffer are converted at once."""
+    """Return whether all elements that a statement reads of a buffer are converted at once."""
 
     def served(node: ScalarExpr) -> bool:
         return isinstance(node, Load) and statement.sources.get(node.tensor) == buffer.name
@@ -63,7 +63,7 @@ def _converts(statement: Statement, buffer: Buffer) -> bool:
 
 
 def _reads(nest: LoopNest, statement: Statement, buffer: Buffer) -> int:
-    """How often an element is read, but for windows that overlap."""
+    """Number of times that an element is read, but for windows that overlap."""
     stage = nest.workload.stage(statement.stage)
     access = next(it for it in statement.accesses if it.buffer == buffer.name and not it.write)
     moving = {axis for form in access.forms for axis in form.axes}

@@ -18,7 +18,7 @@ from autotune.backends import (
 )
 from autotune.errors import UnsupportedTarget, UnsupportedWorkload
 from autotune.ir.workloads import Workload
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.installing import install_distributions
 from autotune.plugins.manager import manager
 from autotune.sketches import baseline_candidate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -103,6 +104,10 @@ class LoadOptions:
 class CompiledNetwork(ABC):
     """A network that runs."""
 
+    saves_state: bool = False
+    """Whether what :meth:`save` writes holds the model's state itself; else it has the state among
+    its inputs and outputs."""
+
     @property
     def lacks(self) -> str:
         """What it needs to run that is not here, in one line; "" where it can be called.
@@ -111,6 +116,14 @@ class CompiledNetwork(ABC):
         """
         return ""
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """Copies of what the network holds and writes in calls, by name; {} where it has none."""
+        return {}
+
+    def reset(self) -> None:  # noqa: B027
+        """Set :attr:`state` to what it was before the first call."""
+
     @abstractmethod
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once.
@@ -118,7 +131,8 @@ class CompiledNetwork(ABC):
         Args:
             inputs: Numpy arrays, or anything with DLPack, of exactly the network's shapes and
                 types. They are read where they lie, and are not changed, except for those that
-                the model writes (:attr:`NetworkProgram.writes`).
+                the model writes (:attr:`NetworkProgram.writes`). What a model holds and writes
+                is in :attr:`state`.
 
         Returns:
             The outputs, of the kind of the first input (numpy arrays where there is none).
@@ -163,8 +177,12 @@ class NetworkProgram(ABC):
     inputs: tuple[NetworkTensor, ...]
     outputs: tuple[NetworkTensor, ...]
     writes: tuple[str, ...] = ()
-    """Names of inputs that the model writes. Their new values are the first outputs, in this
-    order; a call of the built network writes them into what it was given, and returns the rest."""
+    """Names of inputs, and of :attr:`state`, that the model writes. Their new values are the first
+    outputs, in this order; a call of the built network writes them into what it was given, or
+    keeps them, and returns the rest."""
+    state: Mapping[str, Any] = MappingProxyType({})
+    """What the model holds and writes itself, by name: arrays as they are before the first call.
+    What :meth:`build` makes takes them behind :attr:`inputs`; who calls it keeps them."""
     fixed: FixedInputs | None = None
     """What became of :attr:`LoadOptions.asked`; None where the frontend does not take it."""
     weight_bytes: int = 0

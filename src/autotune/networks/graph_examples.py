@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from autotune.ir.expressions import Cast, Load
-from autotune.ir.workloads import Workload
+from autotune.ir.expressions import Binary, Cast, IndexValue, Load, ScalarExpr, loads, var
+from autotune.ir.expressions.scalar import walk
+from autotune.ir.workloads import Stage, Workload
 from autotune.networks.arrays import numpy_type
 from autotune.networks.graph import Graph, Loop, Node, Requirement, Value
 from autotune.networks.passes.workload_forms import is_elementwise, is_reshape
@@ -54,8 +55,10 @@ class _Use:
 def graph_examples(graph: Graph, edges: bool = False) -> tuple[Array, ...]:
     """Random inputs of one seed: those that indices and divisors may be, others as they come.
 
-    Floats are normally distributed. Integers from which indices or divisors are computed, and
-    those of more than 8 bits of which nothing is known, are 0 or 1, as every table has these.
+    Floats are normally distributed. Integers that are compared with all of a range, as those of
+    which one-hot vectors are made, are of that range. Others from which indices or divisors are
+    computed, and those of more than 8 bits of which nothing is known, are 0 or 1, as every table
+    has these.
 
     Args:
         graph: The network as it was read.
@@ -106,11 +109,44 @@ def _conditions(graph: Graph) -> Iterator[tuple[Value, _Use]]:
     for node in graph.nodes:
         for it in node.requirements:
             yield node.operands[it.operand], _use_of(it)
+        yield from _choices(node)
         if isinstance(node.operation, Loop):
             inner = _uses(node.operation.body)
             for value, own in zip(node.operands, node.operation.body.inputs, strict=True):
                 if own.name in inner:
                     yield value, inner[own.name]
+
+
+def _choices(node: Node) -> Iterator[tuple[Value, _Use]]:
+    """Whole numbers that are compared with all of a range, so that they choose of it."""
+    workload = node.operation
+    if not isinstance(workload, Workload) or not is_elementwise(workload):
+        return
+    (stage,) = workload.stages
+    operands = dict(zip((it.name for it in workload.inputs), node.operands, strict=True))
+    for body in walk(stage.body):
+        if not isinstance(body, Binary) or body.op != "eq":
+            continue
+        for one, other in ((body.left, body.right), (body.right, body.left)):
+            limits = _limits(one, stage, operands)
+            for load in loads(other) if limits is not None else ():
+                value = operands[load.tensor]
+                if value.constant is None and value.dtype.removeprefix("u").startswith("int"):
+                    yield value, _Use(*limits)
+
+
+def _limits(
+    body: ScalarExpr, stage: Stage, operands: Mapping[str, Value]
+) -> tuple[int, int] | None:
+    """The least and the largest of a range that a body walks through; None where it is none."""
+    body = body.operand if isinstance(body, Cast) else body
+    if isinstance(body, IndexValue):
+        extents = [it.extent for it in stage.axes if body.index == var(it.name)]
+        return (0, extents[0] - 1) if extents else None
+    known = operands[body.tensor].constant if isinstance(body, Load) else None
+    if known is None or known.size < 2 or known.dtype.kind not in "iu":
+        return None
+    return int(known.min()), int(known.max())
 
 
 def _use_of(requirement: Requirement) -> _Use:

@@ -69,15 +69,15 @@ class GraphFrontend(Frontend):
             return ""
 
     def builds_for(self, target: Target) -> bool:
-        """Whether it is an x86-64 CPU, or a device that a backend makes programs for."""
-        from autotune.backends.native import NativeBackend
+        """Whether it is a CPU that libraries are made for, or a device that a backend serves."""
+        from autotune.backends.native.exports import machine_of
         from autotune.networks.cuda_programs import device_backend
 
         try:
             if target.kind == "cuda":
                 device_backend(target.kind).check_target(target)
             else:
-                NativeBackend().check_target(target)
+                machine_of(target)
         except UnsupportedTarget:
             return False
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ from autotune.networks.frontend import (
     NetworkTask,
     Rival,
 )
-from autotune.networks.graph import Graph, Loop, Node, evaluate
+from autotune.networks.graph import Graph, evaluate
 from autotune.networks.graph_examples import graph_examples
-from autotune.networks.library.saving import MadeFor, check_saving, save_library
+from autotune.networks.library.saving import Held, MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.plan.cpu_network import compile_network
-from autotune.networks.plan.loading import LoadedPlan
+from autotune.networks.plan.elsewhere import compile_elsewhere, lacks_here, printed_for
+from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.task_names import task_names
 from autotune.networks.tensors import NetworkTensor
 from autotune.sketches import Candidate
@@ -81,7 +82,9 @@ class GraphSource:
         graph: What was read.
         fixed: What became of what a person says of its inputs.
         yardstick: What its outputs are compared with; None for the graph itself, in numpy.
-        writes: Names of inputs that the model writes, whose new values are its first outputs.
+        writes: Names of inputs, and of the state, that the model writes: their new values are its
+            first outputs.
+        state: What its last inputs begin with, which the network holds itself, by name.
         is_prepared: Whether its nodes are tasks as they are: no pass runs.
         forms: Files besides libraries that its networks are written as: by the ending of the name
             what writes one, from its path and the record of each workload by digest, and returns
@@ -93,6 +96,7 @@ class GraphSource:
     fixed: FixedInputs
     yardstick: Yardstick | None = None
     writes: tuple[str, ...] = ()
+    state: Mapping[str, Array] = field(factory=dict)
     is_prepared: bool = False
     forms: Mapping[str, Form] = field(factory=dict)
 
@@ -110,9 +114,12 @@ class GraphProgram(NetworkProgram):
         self.name = source.name
         self.fixed = source.fixed
         self.writes = source.writes
+        self.state = source.state
         self.eps = _coarsest(source.graph)
         self.inputs = tuple(
-            NetworkTensor(it.name, it.shape, it.dtype) for it in source.graph.inputs
+            NetworkTensor(it.name, it.shape, it.dtype)
+            for it in source.graph.inputs
+            if it.name not in source.state
         )
         self.outputs = tuple(
             NetworkTensor(name, it.shape, it.dtype) for name, it in source.graph.outputs.items()
@@ -125,7 +132,11 @@ class GraphProgram(NetworkProgram):
         self.graph, self.passes = graph, ()
         if not source.is_prepared:
             self.graph, self.passes = run_passes(
-                graph, options.target, options.threads, options.passes, options.on_pass
+                graph,
+                _scheduled_for(options.target),
+                options.threads,
+                options.passes,
+                options.on_pass,
             )
         self.tasks: tuple[NetworkTask, ...] = _tasks(self.graph)
         self.weight_bytes = _constant_bytes(self.graph)
@@ -136,7 +147,10 @@ class GraphProgram(NetworkProgram):
         """Those it was loaded with, else random ones of one seed."""
         if self._source.fixed.examples is not None:
             return self._source.fixed.examples
-        return graph_examples(self._source.graph)
+        return self._examples()
+
+    def _examples(self, edges: bool = False) -> tuple[Array, ...]:
+        return graph_examples(self._source.graph, edges=edges)[: len(self.inputs)]
 
     def check_inputs(self) -> tuple[Any, ...]:
         """As :meth:`example_inputs`, with small and large numbers where the network takes them.
@@ -146,13 +160,13 @@ class GraphProgram(NetworkProgram):
         if self._source.fixed.examples is not None or self.wide is not None:
             return self.example_inputs()
         if self._checked is None:
-            self._checked = self._edges() or self._compared(graph_examples(self._source.graph))
+            self._checked = self._edges() or self._compared(self._examples())
         return self._checked[0]
 
     def _edges(self) -> _Compared | None:
         """Inputs with small and large numbers; None where the model makes no numbers of them."""
         try:
-            found = self._compared(graph_examples(self._source.graph, edges=True))
+            found = self._compared(self._examples(edges=True))
         except InvalidValueError:
             return None
         return found if all(map(_are_numbers, found[1])) else None
@@ -170,7 +184,7 @@ class GraphProgram(NetworkProgram):
         """
         if self._checked is not None and self._checked[0] is inputs:
             return self._checked[1]
-        arrays = [as_numpy(value) for value in inputs]
+        arrays = self._arrays(inputs)
         other = self._source.yardstick
         found = None if other is None else other.run(arrays)
         if other is not None and found is not None:
@@ -182,7 +196,7 @@ class GraphProgram(NetworkProgram):
 
     def suspect(self, inputs: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> str:
         """Where outputs are wrong: in the reading of the model, or behind it."""
-        read = self._evaluated([as_numpy(value) for value in inputs])
+        read = self._evaluated(self._arrays(inputs))
 
         def agrees(arrays: Sequence[Any]) -> bool:
             return all(it.ok for it in compare_outputs(self.outputs, read, arrays, eps=self.eps))
@@ -199,7 +213,11 @@ class GraphProgram(NetworkProgram):
         other = self._source.yardstick
         if other is None:
             return None
-        return other.time([as_numpy(it) for it in inputs], threads, seconds)
+        return other.time(self._arrays(inputs), threads, seconds)
+
+    def _arrays(self, inputs: Sequence[Any]) -> list[Array]:
+        """The inputs of the graph: those that are given, and the state as it begins."""
+        return [*map(as_numpy, inputs), *self.state.values()]
 
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
@@ -212,33 +230,45 @@ class GraphProgram(NetworkProgram):
         Raises:
             BuildFailed: the compiler rejected it; names the task.
             InvalidSchedule: a record cannot be printed; names the task.
-            UnsupportedTarget: it is no x86-64 CPU, or has what this one lacks; or no backend makes
-                programs for such a device.
+            UnsupportedTarget: it is no CPU of x86-64 or AArch64; or no backend makes programs for
+                such a device.
         """
         names = {
             it.program.digest: it.name for it in self.tasks if isinstance(it.program, Workload)
         }
         if target.kind == "cuda":
             return compile_device_network(self.graph, self._checks, names, chosen, target)
-        machine = target.with_cores(threads)
+        machine = _scheduled_for(target).with_cores(threads)
         schedules = {
             it.program.digest: self._scheduled(it.name, it.program, chosen.get(it.name), machine)
             for it in self.tasks
             if isinstance(it.program, Workload)
         }
         save = partial(self._save, MadeFor(self.name, target, threads), chosen)
+        if lacks_here(target):
+            return compile_elsewhere(self.graph, schedules, target, threads, save, names)
         return compile_network(self.graph, schedules, target, threads, names, save)
+
+    def _held(self) -> tuple[Held, ...]:
+        """Arrays that a library keeps between calls."""
+        inputs = [it.name for it in self._source.graph.inputs]
+        return tuple(
+            Held(
+                inputs.index(name), self.writes.index(name), stored_array(array, str(array.dtype))
+            )
+            for name, array in self.state.items()
+        )
 
     def _save(
         self,
         made_for: MadeFor,
         chosen: Mapping[str, Record | None],
-        loaded: LoadedPlan,
+        built: BuiltPlan,
         path: Path,
     ) -> tuple[str, ...]:
         """Write a library, or another form that the source has, by the ending of the name."""
         if path.suffix not in self._source.forms:
-            return save_library(made_for, loaded, path)
+            return save_library(made_for, built, path, held=self._held())
         records = {
             it.program.digest: record
             for it in self.tasks
@@ -274,10 +304,15 @@ class GraphProgram(NetworkProgram):
         """The outputs of the graph as it was read, in numpy."""
         given = {
             it.name: stored_array(array, it.dtype)
-            for it, array in zip(self.inputs, arrays, strict=True)
+            for it, array in zip(self._source.graph.inputs, arrays, strict=True)
         }
         found = evaluate(self._source.graph, given)
         return tuple(found[it.name].view(numpy_type(it.dtype)) for it in self.outputs)
+
+
+def _scheduled_for(target: Target) -> Target:
+    """What passes and the draft model are asked for."""
+    return printed_for(target) if target.kind == "cpu" else target
 
 
 def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:
@@ -311,9 +346,10 @@ class _Counted:
 def _tasks(graph: Graph) -> tuple[NetworkTask, ...]:
     """A task for each workload, in the order of the first call."""
     found: dict[str, _Counted] = {}
-    for node, times in _runs(graph, 1):
+    for node, times in graph.runs:
         workload = node.operation
-        assert isinstance(workload, Workload)
+        if not isinstance(workload, Workload):
+            continue
         counted = found.setdefault(workload.digest, _Counted(workload))
         counted.calls += times
         counted.nodes.update(dict.fromkeys(node.label.split("+")))
@@ -324,25 +360,8 @@ def _tasks(graph: Graph) -> tuple[NetworkTask, ...]:
     )
 
 
-def _runs(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
-    """Every node that is a workload, and how often an inference runs it."""
-    for node in graph.nodes:
-        if isinstance(node.operation, Workload):
-            yield node, times
-        elif isinstance(node.operation, Loop):
-            yield from _runs(node.operation.body, times * node.operation.trips)
-
-
-def _nodes(graph: Graph) -> Iterator[Node]:
-    """Every node, those in bodies of loops included."""
-    for node in graph.nodes:
-        yield node
-        if isinstance(node.operation, Loop):
-            yield from _nodes(node.operation.body)
-
-
 def _constant_bytes(graph: Graph) -> int:
-    read = (it for node in _nodes(graph) for it in node.operands)
+    read = (it for node, _ in graph.runs for it in node.operands)
     found = {it.key: it.constant for it in (*read, *graph.outputs.values())}
     return sum(array.nbytes for array in found.values() if array is not None)
 
@@ -353,7 +372,7 @@ def _coarsest(graph: Graph) -> float:
     Bytes that floats are rounded to have about as many as bfloat16.
     """
     found = [0.0]
-    for node in _nodes(graph):
+    for node, _ in graph.runs:
         types = {dtype for _, dtype in node.results}
         found += [element_type(it).eps for it in types]
         reads_floats = any(element_type(it.dtype).is_float for it in node.operands)

@@ -15,7 +15,7 @@ from autotune.networks.frontend import LoadOptions, NetworkProgram, NetworkTask,
 from autotune.networks.model_files import check_file
 from autotune.networks.source import Source, find_frontend
 from autotune.plugins import PluginSpec
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.targets import Target
 
 __all__ = ["UniqueTask", "load_network", "read_passes", "unique_tasks"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.networks.frontend import Frontend
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process import Message, ask_isolated
 from autotune.process.child import connect, serve
 from autotune.process.error_codec import refusing
@@ -42,6 +42,7 @@ def _check(question: Message) -> Message:
     return {}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run a worker; started by ``WorkerProcess`` only."""
     connection, _ = connect(_MODULE)
     serve(connection, {"check": refusing(_check)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,13 @@ def _wide(torch: Any, source: Source) -> Callable[[Sequence[Any]], tuple[NDArray
     module: Any = source.model
 
     def run(inputs: Sequence[Any]) -> tuple[NDArray[Any], ...]:
+        tensors: Any = import_module("autotune.networks.readers.torch.tensors")
         left = iter(inputs)
         given = [_as_example(torch, next(left), it) if _is_array(it) else it for it in leaves]
-        with torch.no_grad():
+        with torch.no_grad(), tensors.kept(module.buffers()):
             found = module(*tree.tree_unflatten(given, structure))
-        return tuple(as_numpy(it) for it in tree.tree_leaves(found) if _is_array(it))
+            parts = [it for it in tree.tree_leaves(found) if _is_array(it)]
+            return tuple(np.array(as_numpy(it)) for it in parts)
 
     return run
 

@@ -71,7 +71,7 @@ def build_network(
 ) -> CompiledNetwork:
     """Compile a network; see :meth:`autotune.networks.NetworkProgram.build`.
 
-    What is returned writes the inputs that the model writes.
+    What is returned writes the inputs that the model writes, and keeps its state.
 
     Raises:
         AutotuneError: as there.
@@ -79,7 +79,7 @@ def build_network(
     """
     with Calling(f"network {network.name!r}", "in build()", timed=False):
         built = network.build(chosen, target, threads)
-        return WritingNetwork(built, network.inputs, network.writes) if network.writes else built
+        return WritingNetwork(built, network) if network.writes else built
 
 
 def check_network(
@@ -109,8 +109,16 @@ def check_network(
         if wanted is None:
             return []
         own = copied_inputs(given, network.writes)
-        found = with_written(own, network.inputs, network.writes, compiled(*own))
-    differences = compare_outputs(network.outputs, wanted, found, target, network.eps)
+        if network.state:
+            compiled.reset()
+        found = with_written(network, own, compiled(*own), compiled)
+        if network.state:
+            compiled.reset()
+    tensors = network.outputs
+    if network.wide is not None:
+        # What the model was before it was converted says what it returns alone.
+        found, tensors = (it[len(network.writes) :] for it in (found, tensors))
+    differences = compare_outputs(tensors, wanted, found, target, network.eps)
     wrong = [difference for difference in differences if not difference.ok]
     if wrong:
         raise WrongOutputs(
@@ -124,14 +132,13 @@ def _wanted(network: NetworkProgram, given: Sequence[Any]) -> Sequence[Any] | No
     """What the model computes; of one that was converted in float32, rounded once."""
     if network.wide is None:
         return network.reference(given)
-    found = network.wide(given)
-    if len(found) != len(network.outputs):
+    found, outputs = network.wide(given), network.outputs[len(network.writes) :]
+    if len(found) != len(outputs):
         return found
     # What is too large for float16 is infinite, and a network that says so is right.
     with np.errstate(over="ignore"):
         return [
-            it.astype(numpy_type(tensor.dtype))
-            for it, tensor in zip(found, network.outputs, strict=True)
+            it.astype(numpy_type(tensor.dtype)) for it, tensor in zip(found, outputs, strict=True)
         ]
 
 

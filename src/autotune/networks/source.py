@@ -23,7 +23,7 @@ from autotune.errors import (
 from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.frontend import Frontend
 from autotune.networks.zoo import create
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.installing import install_distributions
 from autotune.plugins.known_names import IN_REPOSITORY
 from autotune.plugins.manager import manager

@@ -56,7 +56,7 @@ class Calling:
 
 
 def _is_on_purpose(error: BaseException) -> bool:
-    """Whether it is an error of autotune that can be shown."""
+    """Return whether it is an error of autotune that can be shown."""
     if not isinstance(error, AutotuneError):
         return False
     try:

@@ -22,7 +22,7 @@ _hookspec = pluggy.HookspecMarker(PROJECT)
 
 
 class HookSpecs:
-    """What plugins may implement."""
+    """Hooks that plugins may implement."""
 
     @_hookspec(historic=True)
     def autotune_parts(self) -> list[PluginSpec]:  # type: ignore[empty-body]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.ir.workloads import Workload
 from autotune.plugins.context import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 
 __all__ = ["Importer", "import_program", "import_workload"]
 
@@ -32,7 +32,7 @@ class Importer(ABC):
 
 
 def import_program(importer: str, program: object) -> list[Workload]:
-    """What an importer reads in a program.
+    """Import what an importer reads in a program.
 
     Args:
         importer: Its name, or an import string.

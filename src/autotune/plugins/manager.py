@@ -61,7 +61,7 @@ _CORE_DISTRIBUTION = "tensor-autotune"
 
 @frozen
 class PluginStatus:
-    """One line of what is installed.
+    """Status of an installed part.
 
     Attributes:
         kind: A key of `KINDS`, or `"plugin"` where a whole plugin is meant.

@@ -152,7 +152,7 @@ def _renamed(kind: str, name: str) -> Mapping[str, str]:
 
 
 def _base_and_rules(kind: str, name: str) -> tuple[str, list[str]]:
-    """What is named, and the names of the sketch rules that it is named with."""
+    """Base name, and the names of the sketch rules that it is named with."""
     if ":" in name:
         return name, []
     base, *rules = name.split("+") if kind == "search_space" else [name]
@@ -165,7 +165,7 @@ def _base_and_rules(kind: str, name: str) -> tuple[str, list[str]]:
 
 
 def interface_of(kind: str) -> type[Any]:
-    """What a part of a kind is an instance of; it is in a later room than this one."""
+    """Return the interface of a kind of parts; it is in a later room than this one."""
     module, _, attribute = KINDS[kind].rpartition(".")
     interface: type[Any] = getattr(importlib.import_module(module), attribute)
     return interface

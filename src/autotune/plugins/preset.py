@@ -11,7 +11,7 @@ __all__ = ["Preset"]
 
 @frozen(eq=False)
 class Preset:
-    """What a name such as ``pruner-published`` stands for. What a user gives besides counts.
+    """Meaning of a name such as ``pruner-published``. What a user gives besides counts.
 
     Attributes:
         name: The name.

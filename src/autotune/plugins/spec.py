@@ -99,7 +99,7 @@ def _freeze(options: Mapping[str, str]) -> Mapping[str, str]:
 
 @frozen
 class PluginSpec:
-    """One named part that a plugin offers.
+    """Named part that a plugin offers.
 
     Attributes:
         kind: A key of `KINDS`.

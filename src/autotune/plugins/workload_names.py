@@ -26,7 +26,7 @@ __all__ = [
 
 @frozen
 class ShapeParameter:
-    """One entry of a builder's shape; ``default`` is None where it has to be given."""
+    """Entry of a builder's shape; ``default`` is None where it has to be given."""
 
     name: str
     default: int | None

@@ -1,4 +1,4 @@
-"""Matrix products on one thread: those of small matrices only get slower on several."""
+"""How many threads matrix products use: those of small matrices only get slower on several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
-__all__ = ["one_blas_thread"]
+__all__ = ["one_blas_thread", "use_blas_threads"]
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -18,6 +18,12 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """
     context: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return context
+
+
+def use_blas_threads(threads: int) -> None:
+    """Let numpy's library use so many threads from now on."""
+    for library in _controller().select(user_api="blas").lib_controllers:
+        library.set_num_threads(threads)
 
 
 @cache

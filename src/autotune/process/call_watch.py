@@ -111,5 +111,5 @@ class CallWatch:
 
 
 def under_watch() -> CallWatch | None:
-    """What watches the calls of this thread, if anything does."""
+    """Return the watch over the calls of this thread, if there is any."""
     return _WATCH.get()

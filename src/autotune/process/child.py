@@ -124,7 +124,7 @@ def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """One exception in one string of bounded length that every encoding of Unicode can hold."""
+    """Describe an exception in a bounded string that every encoding of Unicode can hold."""
     try:
         text = str(error) or "(no message)"
     except BaseException as second:  # it is not ours
@@ -151,7 +151,7 @@ def _keep(folder: str) -> bool:
 
 
 def _holds_a_full_disk(folder: str) -> bool:
-    """Whether the disk is full, and this process has files in its folder there."""
+    """Return whether the disk is full, and this process has files in its folder there."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES and bool(os.listdir(folder))
 

@@ -40,7 +40,7 @@ def accepted(answer: Message) -> Message:
 
 
 def error_to_json(error: AutotuneError) -> Message:
-    """What :func:`error_from_json` makes the same error of, as far as other processes know it."""
+    """Write an error as JSON that :func:`error_from_json` makes the same of elsewhere."""
     reduced = error.__reduce__()
     arguments: Any = reduced[1] if isinstance(reduced, tuple) else error.args
     try:

@@ -6,7 +6,7 @@ from autotune.errors import AutotuneError
 
 
 class TimeIsOver(AutotuneError):
-    """What is being waited for takes longer than the caller has; jobs are given up."""
+    """Error of a wait that takes longer than the caller has; jobs are given up."""
 
 
 class WorkerStartFailed(AutotuneError):

@@ -45,7 +45,7 @@ class UserInterrupt(KeyboardInterrupt):
 
 
 def is_of_user(error: BaseException) -> bool:
-    """Whether an error is an interrupt by the user, as far as that can be told.
+    """Return whether an error is an interrupt by the user, as far as that can be told.
 
     Where no :class:`InterruptGuard` handles signals, every ``KeyboardInterrupt`` may be one.
     """

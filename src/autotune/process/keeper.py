@@ -1,33 +1,28 @@
 """Stands between a host and its worker, and outlives both just long enough to clean up.
 
-Run as a script by ``KeeperProcess``, before anything that takes time is imported. It forks: the
-child becomes the worker, and the parent, the keeper, does nothing but wait. All that the worker
-starts, also what makes a session of its own or forks twice, is a descendant of the keeper, which
-the kernel makes its child when it is orphaned. When the worker ends, or a signal asks the keeper
-to end (which the kernel also sends when the host dies), the keeper kills every descendant,
-waits until there is none, and removes the worker's folder. Where the host is dying, too, it waits
-for its end and removes the host's folder.
+A process that a fork server has just forked becomes one. It forks: the child becomes the worker,
+and the parent, the keeper, does nothing but wait. All that the worker starts, also what makes a
+session of its own or forks twice, is a descendant of the keeper, which the kernel makes its child
+when it is orphaned. When the worker ends, or a signal asks the keeper to end (which the kernel also
+sends when the host dies), the keeper kills every descendant, waits until there is none, and
+removes the worker's folder. Where the host is dying, too, it waits for its end and removes the
+host's folder.
 
-Arguments: the descriptor to write its status to, the host's process id, the worker's folder,
-descriptors that only the worker needs (joined by commas), the worker's module, its arguments.
-
-The status is lines: ``worker PID``; ``told PID`` if a process other than the host told the keeper
-to end; and last ``gone CODE`` with the worker's exit code (minus the signal's number if one killed
-it), or just ``gone`` if the keeper had to kill it.
+The status is lines: ``keeper PID``, told before; ``worker PID``; ``told PID`` if a process other
+than the host told the keeper to end; and last ``gone CODE`` with the worker's exit code (minus the
+signal's number if one killed it), or just ``gone`` if the keeper had to kill it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
-import runpy
 import signal
-import sys
 import time
+from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["become_keeper"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -43,28 +38,32 @@ _SIGN_SECONDS = 0.5
 _PF_EXITING = 0x4
 
 
-def main() -> None:
-    """Become a keeper and its worker; in the worker, returns when the module is done."""
-    status, host = int(sys.argv[1]), int(sys.argv[2])
-    folder, descriptors, module = sys.argv[3:6]
+def become_keeper(status: int, host: int, folder: str, descriptors: Sequence[int]) -> None:
+    """Become a keeper and its worker; returns in the worker only.
+
+    Args:
+        status: The descriptor that the status is written to.
+        host: Process id of the host, whose child this is.
+        folder: The worker's folder.
+        descriptors: What only the worker needs.
+    """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     # A host may ignore this signal, which is inherited and would hide the end of children.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _control(_PR_SET_CHILD_SUBREAPER, 1)
     _control(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != host:  # it died before the line above
+    keeper = os.getpid()
+    if os.getppid() != host:  # it died before the lines above
         _remove_folder(folder)
         _remove_folder_of(host, os.path.dirname(folder))
         os._exit(0)
-    keeper = os.getpid()
     worker = os.fork()
     if worker == 0:
         _become_worker(keeper, status)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        _run(module, sys.argv[6:])
         return
-    for descriptor in descriptors.split(","):
-        os.close(int(descriptor))
+    for descriptor in descriptors:
+        os.close(descriptor)
     sender = _wait(worker)
     if sender not in (None, host):
         _tell(status, f"told {sender}")
@@ -94,16 +93,6 @@ def _become_worker(keeper: int, status: int) -> None:
     # Told from here: the host knows before the first message.
     _tell(status, f"worker {os.getpid()}")
     os.close(status)
-
-
-def _run(module: str, arguments: list[str]) -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
-    # Where a script lies is searched first, and names here may be those of other modules.
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
-    sys.argv = [module, *arguments]
-    # What is imported stays. `connect` has garbage looked for again.
-    gc.disable()
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _wait(worker: int) -> int | None:
@@ -140,7 +129,7 @@ def _end(worker: int) -> int | None:
 
 
 def _has_children() -> bool:
-    """Whether any child lives, once those that have ended are reaped."""
+    """Return whether any child lives, once those that have ended are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -207,7 +196,7 @@ def _remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
 
 
 def _is_ending(pid: int) -> bool:
-    """Whether a process shows a sign of dying: a thread that ends or is about to be killed."""
+    """Tell if a process shows a sign of dying: a thread that ends or is about to be killed."""
     kill = 1 << (signal.SIGKILL - 1)
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -221,7 +210,3 @@ def _is_ending(pid: int) -> bool:
                 if any(int(signals, 16) & kill for signals in pending):
                     return True
     return False
-
-
-if __name__ == "__main__":
-    main()

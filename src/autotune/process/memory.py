@@ -1,4 +1,4 @@
-"""How much memory there is, and how many processes it is enough for.
+"""Memory of the machine, and the number of processes that it is enough for.
 
 A container's limit is a control group's, and groups are nested: each one above the process's own
 may have a limit, too. Both versions of control groups are read, where they are mounted.
@@ -73,7 +73,7 @@ def resident_bytes(pid: int, root: Path = _ROOT) -> int:
 
 
 def affordable_workers(wanted: int, bytes_each: int, available: int | None = None) -> int:
-    """How many of ``wanted`` workers memory is enough for; at least one.
+    """Number of workers, of ``wanted`` ones, that memory is enough for; at least one.
 
     Args:
         wanted: How many there would be if memory did not matter.
@@ -87,7 +87,7 @@ def affordable_workers(wanted: int, bytes_each: int, available: int | None = Non
 
 
 def may_build(available: int, largest_seen: int, running: int) -> bool:
-    """Whether memory is enough for one more build at once.
+    """Return whether memory is enough for one more build at once.
 
     The builds that run may have begun a moment ago and not have allocated anything yet: each is
     expected to need as much again as the largest so far. One build is always allowed.

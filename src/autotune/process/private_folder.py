@@ -64,7 +64,7 @@ class PrivateFolder:
                     return
 
     def _is_whole(self) -> bool:
-        """Whether the folder is there with the lock that is held; asked before every job."""
+        """Tell if the folder is there with the lock that is held; asked before every job."""
         try:
             there = os.stat(f"{self.path}/{_LOCK}")
         except OSError:
@@ -162,7 +162,7 @@ def remove_if_abandoned(path: Path) -> None:
 
 
 def _remove_unheld(path: Path) -> bool:
-    """Whether it was a private folder that no process holds, and is now removed."""
+    """Return whether it was a private folder that no process holds, and is now removed."""
     try:
         if path.stat().st_uid != os.getuid():
             return False
@@ -185,7 +185,7 @@ def _remove_unheld(path: Path) -> bool:
 
 
 def _remove_unfinished(path: Path) -> bool:
-    """Whether its maker was killed before it held the lock, and it is now removed."""
+    """Return whether its maker was killed before it held the lock, and it is now removed."""
     try:
         if time.time() - path.stat().st_mtime < _SECONDS_TO_MAKE:
             return False

@@ -15,7 +15,7 @@ _PF_EXITING = 0x4
 
 
 def ready(descriptor: int, events: int, seconds: float) -> bool:
-    """Whether one of ``events`` (``select.POLLIN``, ``select.POLLOUT``) happens in time.
+    """Return whether one of ``events`` (``select.POLLIN``, ``select.POLLOUT``) happens in time.
 
     The end of a pipe counts. Unlike ``select`` this knows descriptors of any number.
     """
@@ -25,7 +25,7 @@ def ready(descriptor: int, events: int, seconds: float) -> bool:
 
 
 def is_exiting(pid: int) -> bool:
-    """Whether a process has begun to end, however long that takes, or is no more."""
+    """Return whether a process has begun to end, however long that takes, or is no more."""
     try:
         text = Path("/proc", str(pid), "stat").read_bytes()
     except OSError:

@@ -52,7 +52,7 @@ def ask_isolated(
 
 
 def _end(text: str) -> str:
-    """How a process ended: killed by a signal, or what it said last."""
+    """Describe the end of a process: killed by a signal, or what it said last."""
     lines = text.splitlines() or [""]
     last = f": {lines[-1]}" if len(lines) > 1 and lines[0].startswith("exited") else ""
     return one_line(lines[0] + last, 300)

@@ -37,7 +37,7 @@ _FORGOTTEN_SECONDS = 1.0
 
 @define(eq=False)
 class _Bytes:
-    """What this process has locked; all that time in it share that.
+    """Bytes that this process has locked; all that time in it share that.
 
     A lock belongs to an open file: a forked process opens its own.
 
@@ -141,16 +141,16 @@ class TimingLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether it has been acquired, and not released as often."""
+        """True if it has been acquired, and not released as often."""
         return self._depth > 0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it was asked for, and another process has it."""
+        """True if it was asked for, and another process has it."""
         return self._since is not None
 
     def acquire(self) -> bool:
-        """Whether timing may begin; ask again soon where it may not. Counts."""
+        """Return whether timing may begin; ask again soon where it may not. Counts."""
         if not self._depth and self.processors and os.environ.get(BUSY_VARIABLE) != "1":
             now = self._asked = self.clock()
             self._since = now if self._since is None else self._since
@@ -172,7 +172,7 @@ class TimingLock:
             self._drop(also_held=False)
 
     def take_warnings(self) -> list[str]:
-        """What a person should know; each only once."""
+        """Return what a person should know; each message only once."""
         new = [message for message, taken in self._warnings.items() if not taken]
         self._warnings.update(dict.fromkeys(new, True))
         return new

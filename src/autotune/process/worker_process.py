@@ -8,13 +8,14 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import takewhile
 from pathlib import Path
 
 from autotune.process.channel import Decoder, Message, NotAMessage, encode
 from autotune.process.errors import WorkerStartFailed
+from autotune.process.fork_server_process import THREAD_VARIABLES
 from autotune.process.keeper_process import KeeperProcess
 from autotune.process.private_folder import writing_temporary_files
 from autotune.process.processes import is_exiting, ready
@@ -25,15 +26,6 @@ _SHOWN_CHARACTERS = 80
 _SEND_SECONDS = 30.0
 # That nothing takes which is ending, unless the kernel or its keeper is stuck.
 _ENDING_SECONDS = 30.0
-
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
 
 
 class WorkerDied(Exception):
@@ -47,12 +39,13 @@ class WorkerProcess:
     error go to a file without a name, of which the end is quoted when it dies.
 
     Args:
-        module: The module to run, whose ``main`` begins with ``child.connect``.
+        module: The module whose ``main`` is run, which begins with ``child.connect``.
         options: Options for it, by name.
         threads: Threads that a program in the worker may use.
         environment: Further environment variables, such as a backend asks for.
         memory_bytes: Memory that it may allocate.
         folder: Where its temporary files go; made here and removed with the worker.
+        imported: What it is going to import, as of :func:`fork_keeper`.
 
     Raises:
         WorkerStartFailed: the folder cannot be made, or no process be started.
@@ -66,6 +59,7 @@ class WorkerProcess:
         environment: Mapping[str, str],
         memory_bytes: int,
         folder: Path,
+        imported: Sequence[str] = (),
     ) -> None:
         self._decoder = Decoder()
         self._rest: list[Message] = []
@@ -89,11 +83,11 @@ class WorkerProcess:
             os.set_blocking(self._send_end, False)
             os.set_blocking(self._receive_end, False)
             arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-            arguments += ["--receive", str(their_receive), "--send", str(their_send)]
             arguments += ["--memory", str(memory_bytes)]
             self._keeper = KeeperProcess(
                 module,
                 arguments,
+                imported,
                 worker_environment(threads, environment, folder),
                 self._log,
                 (their_receive, their_send),
@@ -116,7 +110,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return not self._closed and not self._keeper.finished()
 
     def fileno(self) -> int:
@@ -257,7 +251,7 @@ def _starting() -> Iterator[None]:
 
 
 def _is_known(message: Message) -> bool:
-    """Whether it is one of the kinds that :mod:`autotune.process.child` sends."""
+    """Return whether it is one of the kinds that :mod:`autotune.process.child` sends."""
     return (
         isinstance(message.get("phase"), str)
         or isinstance(message.get("done"), dict)

@@ -50,7 +50,7 @@ class ConfidenceInterval:
 
 @frozen
 class PairedDifference:
-    """How much larger one side of pairs is than the other.
+    """Excess of one side of pairs over the other.
 
     Attributes:
         interval: Of the difference, first side minus second.
@@ -101,7 +101,7 @@ def paired_difference(
     resamples: int = RESAMPLES,
     confidence: float = CONFIDENCE,
 ) -> PairedDifference:
-    """How much larger values are than those that they pair with: the statistic of differences.
+    """Compute the statistic of differences of values from those that they pair with.
 
     Pairs are drawn, never their halves, so that what both have in common drops out. Of positive
     values, differences of logarithms make ratios: ``exp`` of the interval.

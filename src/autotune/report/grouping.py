@@ -21,7 +21,7 @@ GroupT = TypeVar("GroupT", bound=_Group)
 def by_measure_key(
     records: Iterable[Record], make: Callable[[Workload, MeasureKey, str], GroupT]
 ) -> list[GroupT]:
-    """One group for each workload under each measure key, in order of appearance.
+    """Make a group for each workload under each measure key, in order of appearance.
 
     Records are read once, one after the other.
 

@@ -94,7 +94,7 @@ class Holding:
 
 
 def summarize(records: Iterable[Record]) -> list[Holding]:
-    """One holding for each workload under each measure key, in order of appearance.
+    """Make a holding for each workload under each measure key, in order of appearance.
 
     Memory does not grow with the number of records.
     """

@@ -8,7 +8,7 @@ __all__ = ["reading_lines"]
 
 
 def reading_lines(readings: Mapping[str, float | None]) -> list[str]:
-    """One line per reading, by name; ``absent`` for what could not be read.
+    """Write a line per reading, by name; ``absent`` for what could not be read.
 
     Args:
         readings: By ``observer/reading``, as in an outcome.

@@ -1,4 +1,4 @@
-"""How recorded latencies are spread, task by task."""
+"""Spread of recorded latencies, task by task."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Spread:
 
 
 def spreads(records: Iterable[Record]) -> list[Spread]:
-    """One for each workload under each measure key, in order of appearance."""
+    """Make a spread for each workload under each measure key, in order of appearance."""
     return by_measure_key(records, Spread)
 
 

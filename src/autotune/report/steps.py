@@ -16,7 +16,7 @@ __all__ = ["step_lines"]
 
 
 def step_lines(candidate: Candidate) -> list[str]:
-    """One line per step, expressions evaluated, and the configuration at the end.
+    """Write a line per step, expressions evaluated, and the configuration at the end.
 
     Fields are left out that are no part of how a step is represented, being too long.
     """

@@ -31,7 +31,7 @@ class Table:
         return tuple(column.removesuffix(">") for column in self.columns)
 
     def right_aligned(self, column: int) -> bool:
-        """Whether a column is right-aligned."""
+        """Return whether a column is right-aligned."""
         return self.columns[column].endswith(">")
 
     def to_text(self) -> str:
@@ -48,5 +48,5 @@ class Table:
         return "\n".join([*text, *self.notes])
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object per row, keyed by heading."""
+        """Make an object per row, keyed by heading."""
         return [dict(zip(self.headings, row, strict=True)) for row in self.rows]

@@ -53,7 +53,7 @@ ACTIVITY_LABELS = {
 
 @frozen
 class Finding:
-    """One line of a diagnosis; ``status`` is ``ok``, ``warning`` or ``error``."""
+    """Line of a diagnosis; ``status`` is ``ok``, ``warning`` or ``error``."""
 
     label: str
     status: str
@@ -101,7 +101,7 @@ def comparison_table(
 def _baseline_lines(
     workload: Workload, baselines: Sequence[Baseline], backend: str, fastest: float | None
 ) -> list[tuple[str, float | None]]:
-    """What there is without tuning, the untuned program even where it could not be timed.
+    """Lines on programs without tuning, the untuned program even where it could not be timed.
 
     Args:
         workload: What is tuned.
@@ -146,7 +146,7 @@ def _headline(
 
 
 def _default_baseline(result: Result) -> str:
-    """What there is without tuning, such as the compiler's default schedule; "" if unknown."""
+    """Name of the default baseline, such as the compiler's default schedule; "" if unknown."""
     labels = [
         baseline_label(result.workload, it.name)
         for it in result.baselines
@@ -219,7 +219,7 @@ def _notes(result: Result) -> tuple[str, ...]:
 
 
 def _baseline_notes(result: Result) -> list[str]:
-    """What could not be timed of the programs without tuning, and whether one of them is used."""
+    """Notes on programs without tuning that could not be timed, and on the use of one of them."""
     notes = []
     if result.least_speedup is not None:
         least = formats.seconds(result.least_untuned)

@@ -1,4 +1,4 @@
-"""What a run began with, in words."""
+"""Warm start of a run, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["warm_start_text"]
 
 
 def warm_start_text(sources: Sequence[WarmSource]) -> str:
-    """One line: seeds, training records, and the nearest task that they are of."""
+    """Write a line on seeds, training records, and the nearest task that they are of."""
     parts = []
     best = next((it for it in sources if "best" in it.used_as), None)
     if best is not None:

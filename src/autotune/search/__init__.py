@@ -1,1 +1,1 @@
-"""How candidates are proposed: the loop of one task, strategies, schedulers."""
+"""Proposal of candidates: the loop of one task, strategies, schedulers."""

@@ -1,4 +1,4 @@
-"""What recorded times of one parameter space on other devices say of it: ranks, and seeds.
+"""Priors from recorded times of a parameter space on other devices: ranks, and seeds.
 
 Pure functions over arrays: any strategy over parameters can begin with :func:`ranked_seeds`, or
 prefer what :func:`mean_ranks` prefers.
@@ -15,7 +15,7 @@ __all__ = ["mean_ranks", "ranked_seeds"]
 
 
 def mean_ranks(times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How good each configuration was on other devices, on the average; lower is better.
+    """Mean rank of each configuration on other devices; lower is better.
 
     On each device a configuration has the share of measured ones that are faster, so that devices
     count alike whatever their units, speed and spread. Failures are slower than all else.

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from autotune.errors import DatabaseError, InvalidValueError, PluginError
 from autotune.models.cost import CostModel, Observation
 from autotune.process.stopwatch import Stopwatch
-from autotune.search.held import asked_of, calling, state_of
+from autotune.search.guarded_calls import asked_of, calling, state_of
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
-from autotune.search.window import PER_LANE
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import SearchSpace
 from autotune.spaces.transfer import moved_candidate
 from autotune.store.records import Outcome
 
-__all__ = ["Round", "Search"]
+__all__ = ["PER_LANE", "Round", "Search", "Window"]
 
 MOST_LEADERS = 8
 """Candidates of a task that others may begin with."""
@@ -163,7 +163,7 @@ class Search:
         return waiting[:size]
 
     def _asked_anew(self, task: int, size: int) -> list[Candidate]:
-        """What a strategy proposes, without seeds: it may ignore what it was told of these."""
+        """Ask a strategy without seeds: it may ignore what it was told of these."""
         seeds = self._seeds[task]
         for _ in range(len(seeds) + 1):
             asked = asked_of(self._strategies[task], size)
@@ -334,3 +334,58 @@ def _candidate_from_json(item: Any, sketches: Sequence[Sketch]) -> Candidate:
         return Candidate.from_json(item, sketches[0].workload)
     number, values = item
     return Candidate(sketches[number], tuple(values))
+
+
+PER_LANE = 4
+"""Candidates that are out for each machine that times, when the next are asked for."""
+
+
+@define(eq=False)
+class Window:
+    """Candidates of one task between being asked for and being learnt from.
+
+    A round does not wait for its last candidate: outcomes are learnt from in the order in which
+    they arrive, as many at a time as a round has, whichever rounds they are of. Then the next
+    rounds are asked for. So what is proposed follows from the order of outcomes, and from nothing
+    else: not from when they arrive, nor from when the search is done with its work.
+
+    Attributes:
+        step: How many outcomes are learnt from at a time.
+        pending: What was asked for and not learnt from, in the order asked.
+        arrived: Outcomes that were not learnt from, in the order in which they arrived.
+    """
+
+    step: int
+    pending: list[Candidate] = field(factory=list)
+    arrived: deque[Observation] = field(factory=deque)
+
+    def is_short(self, lanes: int) -> bool:
+        """Return whether to ask for another round.
+
+        Args:
+            lanes: How many machines time: until the next step, each has something to do.
+        """
+        return len(self.pending) < self.step + PER_LANE * lanes
+
+    def add(self, asked: Sequence[Candidate]) -> list[Candidate]:
+        """Note what was asked for; returns those that are not out already."""
+        out = {candidate.digest for candidate in self.pending}
+        new = [it for digest, it in {it.digest: it for it in asked}.items() if digest not in out]
+        self.pending += new
+        return new
+
+    def arrive(self, known: Sequence[Observation]) -> None:
+        """Note outcomes, in the order in which they became known."""
+        self.arrived.extend(known)
+
+    @property
+    def missing(self) -> int:
+        """Number of outcomes to wait for before the next step: at the end all that are out."""
+        return max(0, min(self.step, len(self.pending)) - len(self.arrived))
+
+    def take_step(self) -> list[Observation]:
+        """Outcomes to learn from now, in the order in which they arrived."""
+        taken = [self.arrived.popleft() for _ in range(min(self.step, len(self.arrived)))]
+        gone = {candidate.digest for candidate, _ in taken}
+        self.pending = [it for it in self.pending if it.digest not in gone]
+        return taken

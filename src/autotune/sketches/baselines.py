@@ -30,7 +30,7 @@ DEFAULT_CONFIGURATION = "default configuration"
 
 
 def baseline_label(workload: Workload, name: str) -> str:
-    """What a baseline is shown as: an external program has no loop nest."""
+    """Label of a baseline: an external program has no loop nest."""
     return DEFAULT_CONFIGURATION if workload.external and name == UNTUNED else name
 
 
@@ -59,11 +59,11 @@ def baseline_candidate(workload: Workload, name: str) -> Candidate:
 
 
 def is_baseline(candidate: Candidate | None) -> bool:
-    """Whether this is a baseline: the untuned program (None), or the default schedule."""
+    """Return whether this is a baseline: the untuned program (None), or the default schedule."""
     return candidate is None or is_default(candidate)
 
 
 def is_default(candidate: Candidate | None) -> bool:
-    """Whether the candidate is the backend's default schedule (None is the untuned program)."""
+    """Tell if the candidate is the backend's default schedule (None is the untuned program)."""
     steps = () if candidate is None else candidate.sketch.steps
     return any(isinstance(step, DefaultSchedule) for step in steps)

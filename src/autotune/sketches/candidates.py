@@ -28,7 +28,7 @@ Positions = NDArray[np.int64]
 
 @frozen
 class Candidate:
-    """One configuration of one sketch."""
+    """Configuration of a sketch."""
 
     sketch: Sketch
     values: tuple[int, ...]
@@ -219,7 +219,7 @@ class CandidateBatch:
         return np.arange(self.starts[part], self.starts[part + 1])
 
     def by_part(self, order: Positions) -> list[Positions]:
-        """Those of the given positions that are of each part, in the order given."""
+        """Positions among the given ones that are of each part, in the order given."""
         owners = self.owners[order]
         return [order[owners == index] for index in range(len(self.parts))]
 

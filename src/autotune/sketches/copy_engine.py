@@ -1,4 +1,4 @@
-"""What the copy engine of a GPU (TMA, from sm_90 on) asks of boxes and of where they lie.
+"""Demands of a GPU's copy engine (TMA, from sm_90 on) on boxes and on where they lie.
 
 Source: CUDA Driver API, ``cuTensorMapEncodeTiled``.
 """

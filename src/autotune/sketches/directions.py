@@ -44,7 +44,7 @@ def running_directions(stage: Stage, *, results: bool = False) -> dict[str, int]
 
 
 def runs_one_way(form: AffineForm, directions: Mapping[str, int]) -> bool:
-    """Whether an index grows along all of its axes, or falls along all of them.
+    """Return whether an index grows along all of its axes, or falls along all of them.
 
     Args:
         form: The index; affine.

@@ -47,7 +47,7 @@ class ScheduleLimits:
     runs_nests: bool = False
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of ``names``, of steps and of variants, that the backend lacks, sorted."""
+        """Return those of ``names``, of steps and of variants, that the backend lacks, sorted."""
         lacking = set()
         for name in names:
             step = name.partition(".")[0]

@@ -55,7 +55,7 @@ class Group:
 
 @frozen
 class MatrixForm:
-    """How a stage is a product of matrices.
+    """Form of a stage as a product of matrices.
 
     Attributes:
         stage: The stage; where its channels are in groups, with an axis :data:`GROUPS` more.
@@ -77,7 +77,7 @@ class MatrixForm:
 
     @property
     def added_names(self) -> frozenset[str]:
-        """What axes of the product are called that the stage does not have."""
+        """Names of axes of the product that the stage does not have."""
         groups = () if self.group is None else (GROUPS,)
         return frozenset({TERMS, *groups, *(name for name, _ in self.parts if name)})
 
@@ -91,7 +91,7 @@ class MatrixForm:
 
 
 def matrix_form(stage: Stage) -> MatrixForm:
-    """How a stage is a product of matrices.
+    """Find the form of a stage as a product of matrices.
 
     Raises:
         InvalidValueError: it is none; says why.
@@ -164,7 +164,7 @@ def _factors(stage: Stage) -> tuple[Load, Load]:
 
 
 def _has_all_terms(stage: Stage, load: Load) -> bool:
-    """Whether a tensor is read at axes alone, each once, among them all that is summed over."""
+    """Tell if a tensor is read at axes alone, each once, among them all that is summed over."""
     forms = stage.forms(load)
     if any(form.constant or form.terms or len(form.coefficients) > 1 for form in forms):
         return False

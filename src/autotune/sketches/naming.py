@@ -36,7 +36,7 @@ _OTHER_STAGES = ("producer", "consumer")
 
 
 def names_between(own: Workload, other: Workload) -> Names:
-    """What tensors and axes of a workload are called in an equal one.
+    """Map names of a workload's tensors and axes to those of an equal one.
 
     Raises:
         InvalidValueError: the workloads are not equal.

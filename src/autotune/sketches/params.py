@@ -25,7 +25,7 @@ class Factor:
 
 @frozen
 class Ordinal:
-    """One of ``values``, which are in a meaningful order."""
+    """Choice of ``values``, which are in a meaningful order."""
 
     name: str
     values: tuple[int, ...]
@@ -33,7 +33,7 @@ class Ordinal:
 
 @frozen
 class Categorical:
-    """One of ``len(labels)`` choices without an order; the value is the choice's position."""
+    """Choice of ``len(labels)`` values without an order; the value is the choice's position."""
 
     name: str
     labels: tuple[str, ...]

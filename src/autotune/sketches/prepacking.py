@@ -10,7 +10,7 @@ __all__ = ["is_prepackable", "prepacked_operands"]
 
 
 def is_prepackable(workload: Workload, stage: Stage, operand: str) -> bool:
-    """Whether an operand of a stage is a constant input that nothing else reads.
+    """Return whether an operand of a stage is a constant input that nothing else reads.
 
     Args:
         workload: What is computed.

@@ -55,12 +55,12 @@ def added_axis(step: SplitReduction | ChunkReduction) -> str:
 
 
 def is_uneven(workload: Workload, step: SplitReduction) -> bool:
-    """Whether the lanes of a split do not divide its axis."""
+    """Return whether the lanes of a split do not divide its axis."""
     return workload.stage(step.stage).axis(step.axis).extent % step.lanes != 0
 
 
 def is_indexed(stage: Stage) -> bool:
-    """Whether a reduction computes with an index of an axis that it reduces, as of an argmax."""
+    """Tell if a reduction computes with an index of an axis that it reduces, as of an argmax."""
     reduced = {axis.name for axis in stage.reduce_axes}
     return any(
         isinstance(node, IndexValue) and reduced & set(node.index.variables)
@@ -69,12 +69,12 @@ def is_indexed(stage: Stage) -> bool:
 
 
 def neutral_element(stage: Stage) -> Constant:
-    """What a reduction may combine without changing its result."""
+    """Value that a reduction may combine without changing its result."""
     return Constant(stage.identity(), stage.output.dtype)
 
 
 def _typed(workload: Workload, stage: Stage, body: ScalarExpr) -> ScalarExpr:
-    """What a stage combines, in the type of its output."""
+    """Body that a stage combines, in the type of its output."""
     types = {workload.tensors[read.tensor].dtype for read in stage.accesses}
     return body if types == {stage.output.dtype} else Cast(stage.output.dtype, body)
 
@@ -196,7 +196,7 @@ class _ChunkedScan:
 
     @property
     def carried(self) -> Stage:
-        """What each part continues: the scan of the last results of those before."""
+        """Values that each part continues: the scan of the last results of those before."""
         shape = tuple(other.extent for other in self._others)
         last = self._read_parts(var(self._chunk) - 1, const(self._length - 1))
         is_later = Binary("ge", IndexValue(var(self._chunk)), IndexValue(const(1)))

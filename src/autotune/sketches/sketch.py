@@ -56,7 +56,7 @@ class Sketch:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether only other tools know what it does, so that it has no symbolic loop nest."""
+        """True if only other tools know what it does, so that it has no symbolic loop nest."""
         return bool(self.workload.external) or any(
             isinstance(step, OpenStep) and step.opaque for step in self.steps
         )

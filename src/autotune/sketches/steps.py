@@ -323,7 +323,7 @@ class Prefetch:
 
 
 def are_distances(stride: int, least: IntExpr | None) -> bool:
-    """Whether positions of a bounded loop are distances, and end at one: a causal mask's."""
+    """Tell if positions of a bounded loop are distances, and end at one: a causal mask's."""
     return stride == -1 and least is None
 
 

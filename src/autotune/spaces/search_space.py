@@ -51,20 +51,20 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
-        """One feasible candidate near each given one, row for row in the same sketches."""
+        """Draw a feasible candidate near each given one, row for row in the same sketches."""
 
     @abstractmethod
     def crossover(
         self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
     ) -> CandidateBatch:
-        """One feasible mixture for each pair of rows; both batches have the same sketches.
+        """Make a feasible mixture of each pair of rows; both batches have the same sketches.
 
         Where no feasible mixture is found the left row is returned.
         """
 
     @abstractmethod
     def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        """Whether each row satisfies every constraint, hard and soft; shape [n]."""
+        """Return whether each row satisfies every constraint, hard and soft; shape [n]."""
 
     @abstractmethod
     def count(self) -> int:

@@ -93,7 +93,7 @@ def _without(sketch: Sketch, params_of: Callable[[Step], frozenset[str] | None])
 
 
 def _outline(sketch: Sketch) -> tuple[object, ...]:
-    """What corresponding sketches have in common: steps without names and numbers, and columns."""
+    """Common form of corresponding sketches: steps without names and numbers, and columns."""
     params = {name: f"p{number}" for number, name in enumerate(sketch.param_names)}
     steps = renamed_steps(sketch.steps, sketch.workload.names, params)
     kinds = tuple(type(param).__name__ for param in sketch.params)

@@ -94,7 +94,7 @@ class Database(ABC):
 
     @abstractmethod
     def count(self, where: RecordFilter | None = None) -> int:
-        """How many records :meth:`records` would give."""
+        """Number of records that :meth:`records` would give."""
 
     @abstractmethod
     def fastest_of_each(self, where: RecordFilter | None = None) -> list[Record]:
@@ -165,7 +165,7 @@ class Database(ABC):
         """
 
     def baseline_records(self, where: RecordFilter | None = None) -> Iterator[Record]:
-        """What :meth:`baselines` gives as records, where a candidate has a valid record, too."""
+        """Records that :meth:`baselines` gives, where a candidate has a valid record, too."""
         for baseline in self.baselines(where):
             alike = RecordFilter(workload=baseline.workload, key=baseline.key)
             for record in self.fastest_of_each(alike):

@@ -49,7 +49,7 @@ class Neighbour:
 
     @property
     def workload(self) -> Workload:
-        """What it computes."""
+        """Workload that it computes."""
         return self.best.candidate.sketch.workload
 
 

@@ -1,4 +1,4 @@
-"""How a measurement can end; imports nothing, so that the command line can list it at no cost."""
+"""Statuses of a measurement; imports nothing, so that the command line can list it at no cost."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _MOST_MESSAGES = 32
 
 @frozen
 class LogEntry:
-    """One trial.
+    """Trial of a log.
 
     Attributes:
         digest: The candidate's digest.
@@ -53,7 +53,7 @@ class LogEntry:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What orders valid trials, the best first: those that were beaten come last."""
+        """Key that orders valid trials, the best first: those that were beaten come last."""
         return self.beaten, self.latency or 0.0
 
 
@@ -159,7 +159,7 @@ class TrialLog:
         return len(self._entries) - 1 - last
 
     def has_measured(self, run_id: str) -> bool:
-        """Whether a run has measured any valid trial itself."""
+        """Return whether a run has measured any valid trial itself."""
         return any(it.source == run_id and it.latency is not None for it in self._entries)
 
     @property
@@ -169,7 +169,7 @@ class TrialLog:
 
     @property
     def rejections(self) -> dict[str, Rejection]:
-        """How many candidates were rejected, by class, the most frequent first."""
+        """Number of rejected candidates by class, the most frequent first."""
         ordered = sorted(self._rejections.items(), key=lambda item: (-item[1].count, item[0]))
         return dict(ordered)
 

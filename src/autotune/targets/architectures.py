@@ -1,4 +1,4 @@
-"""What follows from the architecture of an NVIDIA GPU."""
+"""Facts that follow from the architecture of an NVIDIA GPU."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class CudaDevice:
 
 
 def is_cuda_name(spec: str) -> bool:
-    """Whether a text asks for a detected GPU: ``cuda`` or ``cuda:N``."""
+    """Return whether a text asks for a detected GPU: ``cuda`` or ``cuda:N``."""
     return re.fullmatch(r"cuda(:\d+)?", spec) is not None
 
 
@@ -122,7 +122,7 @@ def _indexed(device: CudaDevice) -> str:
 
 
 def _alike(found: Target, target: Target) -> bool:
-    """Whether programs that are timed on one count for the other."""
+    """Return whether programs that are timed on one count for the other."""
     architectures = [re.sub("[af]$", "", it.processor) for it in (found, target)]
     return (
         architectures[0] == architectures[1]

@@ -124,7 +124,7 @@ class CudaError(Exception):
 
     @property
     def loses_context(self) -> bool:
-        """Whether nothing works in this process any more, as after an illegal address."""
+        """True if nothing works in this process any more, as after an illegal address."""
         return self.code not in _HARMLESS | _OF_RECORDING
 
 
@@ -182,7 +182,7 @@ class CudaDriver:
         return self._counted("cuDriverGetVersion")
 
     def device_count(self) -> int:
-        """How many devices this process may use; ``CUDA_VISIBLE_DEVICES`` limits them."""
+        """Number of devices this process may use; ``CUDA_VISIBLE_DEVICES`` limits them."""
         return self._counted("cuDeviceGetCount")
 
     def device(self, index: int) -> int:
@@ -387,7 +387,7 @@ class CudaDriver:
         self._call("cuStreamWaitEvent", stream, event, 0)
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether launches on a stream are being recorded into a graph, by any library."""
+        """Return whether launches on a stream are being recorded into a graph, by any library."""
         return self._counted_on("cuStreamIsCapturing", stream) != 0
 
     def begin_capture(self, stream: int) -> None:

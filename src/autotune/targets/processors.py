@@ -15,6 +15,7 @@ __all__ = [
     "estimate_bandwidth",
     "estimate_flops",
     "identify",
+    "masked_bytes_of",
     "missing_features",
     "vector_bytes_of",
     "vector_registers_of",
@@ -227,6 +228,14 @@ def vector_bytes_of(features: Collection[str]) -> int:
     if "avx512f" in features:
         return 64
     return 32 if "avx" in features else 16
+
+
+def masked_bytes_of(features: Collection[str]) -> int:
+    """Returns the width of the registers that one instruction loads under a mask; 0 without one.
+
+    Elements are of 4 or 8 bytes.
+    """
+    return vector_bytes_of(features) if "avx" in features else 0
 
 
 def vector_registers_of(features: Collection[str]) -> int:

@@ -158,7 +158,7 @@ def repeat_times(repeats: int, work: int) -> list[float]:
 
 
 def _checked(call: Callable[[], Any]) -> Any:
-    """What the probe answers; its complaints are those of a user's value."""
+    """Check the probe's answer; its complaints are those of a user's value."""
     try:
         return call()
     except (TypeError, ValueError) as error:

@@ -79,7 +79,7 @@ def _flag(instance: object, attribute: Attribute[Any], value: object) -> None:
 
 @frozen
 class Cache:
-    """One level of data cache.
+    """Level of data cache.
 
     Attributes:
         level: 1 is nearest to the core.

@@ -25,7 +25,7 @@ _RATE_OF_HALVES = 0.5
 
 
 def allows_tf32(target: Target) -> bool:
-    """Whether factors of float32 products may be rounded to TF32."""
+    """Return whether factors of float32 products may be rounded to TF32."""
     return _FEATURE in target.features
 
 

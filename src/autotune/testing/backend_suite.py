@@ -12,6 +12,7 @@ Other fixtures may be given too, such as ``candidates`` that are not those of a 
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -56,13 +57,58 @@ from autotune.sketches import (
     Tile,
     baseline_candidate,
     names_used,
+    prepacked_operands,
 )
 from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, detect_cpu
-from autotune.testing.backend_packing import PackingSuite
-from autotune.testing.program_digests import program_digests, program_digests_elsewhere
-from autotune.testing.programs import check_call, check_program
+from autotune.testing.programs import check_call, check_program, request_for, sample_candidates
+
+__all__ = ["PackingSuite"]
+
+
+class PackingSuite:
+    """Promises of programs whose constants are packed when they are bound.
+
+    For backends whose limits name the step ``prepack``.
+    """
+
+    packs_ahead: bool = True
+    """Whether programs are given what ``prepack`` packs; otherwise they pack it in every call."""
+
+    @pytest.fixture
+    def packing_candidate(self, backend: Backend, target: Target, workload: Workload) -> Candidate:
+        """A candidate whose program is given its last input packed."""
+        if not self.packs_ahead or "prepack" not in backend.limits(target).steps:
+            pytest.skip("nothing is packed ahead")  # noqa: TID251
+        constant = workload.with_constants(workload.inputs[-1].name)
+        drawn = sample_candidates(backend, constant, target, each=2)
+        return next(candidate for candidate in drawn if prepacked_operands(candidate))
+
+    def test_bindings_to_equal_constants_share_what_is_packed(
+        self, backend: Backend, target: Target, packing_candidate: Candidate
+    ) -> None:
+        executable = backend.build(request_for(packing_candidate, target))
+        workload = packing_candidate.sketch.workload
+        inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
+        first, second = (bind_copies(executable, workload, inputs) for _ in range(2))
+        assert first.copies()
+        for one, other in zip(first.copies(), second.copies(), strict=True):
+            assert one is other
+
+    def test_what_is_timed_does_not_pack(
+        self, backend: Backend, target: Target, packing_candidate: Candidate
+    ) -> None:
+        """A call reads the packed constant only: changes of the constant itself are not seen."""
+        executable = backend.build(request_for(packing_candidate, target))
+        workload = packing_candidate.sketch.workload
+        inputs = random_inputs(workload, np.random.default_rng(0))
+        call = bind_copies(executable, workload, list(inputs.values()))
+        call.run()
+        before = call.outputs()
+        call.copies()[0][...] = 0
+        call.run()
+        assert not np.array_equal(before[0], call.outputs()[0])
 
 
 @frozen
@@ -106,7 +152,7 @@ class BackendSuite(PackingSuite):
 
     @pytest.fixture
     def workload(self) -> Workload:
-        """What ``candidates`` compute."""
+        """Workload of ``candidates``."""
         return gemm(m=32, n=48, k=16)
 
     @pytest.fixture
@@ -555,3 +601,55 @@ class BackendSuite(PackingSuite):
 
 def _of_one_step(workload: Workload, step: Step) -> Candidate:
     return Candidate(Sketch("one step", workload, (), (), (step,)), ())
+
+
+def program_digests(backend: Backend, request: BuildRequest) -> tuple[str, str]:
+    """Digests of the lowered and of the compiled program."""
+    lowered = backend.lower(request)
+    return lowered.digest, backend.compile(lowered).digest
+
+
+def program_digests_elsewhere(
+    backend: Backend, requests: Sequence[BuildRequest]
+) -> list[tuple[str, str]]:
+    """The same in a process of its own.
+
+    Args:
+        backend: Of a class that needs no arguments.
+        requests: What to build, which may differ in their candidates only.
+    """
+    threads = requests[0].threads
+    sent = [
+        f"{type(backend).__module__}:{type(backend).__qualname__}",
+        [requests[0].workload.to_json(), requests[0].target.to_json()],
+        [requests[0].program, threads],
+        [request.candidate and request.candidate.to_json() for request in requests],
+    ]
+    process = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import main; main()"],
+        input=json.dumps(sent),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+        env=worker_environment(threads, backend.worker_environment(threads)),
+    )
+    return [(lowered, compiled) for lowered, compiled in json.loads(process.stdout)]
+
+
+def main() -> None:
+    """Write the digests of programs; what :func:`program_digests_elsewhere` runs.
+
+    Standard input has, in JSON, the backend's import string, the workload and the target, the
+    imported program and the number of threads, and the candidates.
+    """
+    name, (about, described), (program, threads), candidates = json.load(sys.stdin)
+    module, _, attribute = name.partition(":")
+    backend: Backend = getattr(importlib.import_module(module), attribute)()
+    workload, target = Workload.from_json(about), Target.from_json(described)
+    found = []
+    for data in candidates:
+        candidate = None if data is None else Candidate.from_json(data, workload)
+        request = BuildRequest(workload, program, candidate, target, threads)
+        found.append(program_digests(backend, request))
+    sys.stdout.write(json.dumps(found))

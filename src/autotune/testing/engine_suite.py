@@ -48,7 +48,7 @@ def engine_context(
     options: dict[str, Any] | None = None,
     protocol: MeasureProtocol | None = None,
 ) -> Context:
-    """What an engine is made from in these tests."""
+    """Make the context of an engine in these tests."""
     return Context(
         backend=backend,
         target=target or Target("cpu", "test", cores=1),
@@ -202,7 +202,7 @@ class EngineSuite:
 
     @classmethod
     def context(cls) -> Context:
-        """What the engine is made from."""
+        """Context that the engine is made from."""
         return engine_context()
 
     @classmethod

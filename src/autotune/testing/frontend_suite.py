@@ -41,7 +41,7 @@ class FrontendSuite:
 
     @pytest.fixture
     def target(self) -> Target:
-        """What networks are built for."""
+        """Target that networks are built for."""
         return detect_cpu()
 
     @pytest.fixture
@@ -180,7 +180,7 @@ class FrontendSuite:
 
 
 def _workload(program: object, backend: Backend) -> Workload:
-    """What a task computes."""
+    """Workload of a task."""
     if isinstance(program, Workload):
         return program
     return backend.import_program(program).workload

@@ -77,7 +77,7 @@ def _scan(stage: Stage, target: Array, where: tuple[Array, ...], values: Array) 
 
 
 def _is_indexed_by_axes(buffer: Buffer, rank: int) -> bool:
-    """Whether a buffer holds one part of a tensor of some rank, laid out as the tensor is."""
+    """Tell if a buffer holds one part of a tensor of some rank, laid out as the tensor is."""
     is_plain = buffer.block_dim is None and buffer.group_dim is None and not buffer.dims
     return is_plain and buffer.scope != "local" and 0 < rank == len(buffer.extents)
 
@@ -204,7 +204,7 @@ class _Interpreter:
         outer: Mapping[str, int],
         threads: tuple[Loop, ...],
     ) -> None:
-        """One statement for given outer loops, over all threads and inner loops at once."""
+        """Execute a statement for given outer loops, over all threads and inner loops at once."""
         own = tuple(loop for loop in threads if loop.name not in statement.cooperating)
         inner = (*own, *statement.loops[depth:])
         values: dict[str, Any] = {
@@ -267,7 +267,7 @@ class _Interpreter:
     def _runs(
         self, statement: Statement, place: int, bound: LoopBound, loops: Mapping[str, Any]
     ) -> Any:
-        """Whether iterations of the bounded loop at ``place`` are run."""
+        """Return whether iterations of the bounded loop at ``place`` are run."""
         inner, own = statement.loops[place + 1 :], statement.loops[place].axis
         first = self._axes(statement, {**loops, **{loop.name: 0 for loop in inner}})
         ends = {loop.name: self._extent(loop) - 1 for loop in inner}
@@ -281,7 +281,7 @@ class _Interpreter:
         return runs & (last[own] * bound.scale + far[bound.axis] * bound.stride >= least)
 
     def _overwrite(self, statement: Statement, write: Access, where: tuple[Array, ...]) -> None:
-        """What is kept for a late statement has room for one iteration: others are lost."""
+        """Overwrite what a late statement keeps: there is room for one iteration."""
         name = self.kept.get(write.buffer)
         moved = {axis for it in statement.loops if it.name == name for axis, _ in it.parts}
         target = self.arrays[write.buffer]

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import math
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from autotune.backends import Backend, BoundCall, BuildRequest, Executable, bind_copies
+from autotune.backends import ALIGNMENT, Backend, BoundCall, BuildRequest, Executable, bind_copies
 from autotune.backends.backend import Array
 from autotune.ir.workloads import Workload, draw_example, reference_outputs
 from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import Target
-from autotune.testing.guarded_arrays import guarded_calls
 
 __all__ = [
     "check_call",
     "check_candidate",
     "check_executable",
     "check_program",
+    "guarded_calls",
+    "guarded_empty",
     "request_for",
     "run_executable",
     "sample_candidates",
@@ -87,7 +93,7 @@ def check_program(
 def run_executable(
     executable: Executable, workload: Workload, inputs: Mapping[str, Array]
 ) -> list[Array]:
-    """What a program computes of ``inputs``, whose outputs it found poisoned."""
+    """Run a program on ``inputs``, with its outputs poisoned before."""
     call = bind_copies(executable, workload, [inputs[tensor.name] for tensor in workload.inputs])
     call.poison()
     call.run()
@@ -150,3 +156,64 @@ def check_call(
         assert found.dtype == wanted.dtype, about
         limit = tolerance if wanted.dtype.kind == "f" else 0
         np.testing.assert_allclose(found, wanted, rtol=limit, atol=limit, err_msg=about)
+
+
+# On either side: what strays by a row or a tile does not step over it.
+_GUARD = 1 << 20
+_NO_ACCESS = 0
+
+
+def guarded_empty(shape: Sequence[int], dtype: DTypeLike, *, at_end: bool) -> Array:
+    """An aligned array of zeros; reads and writes beside it end in SIGSEGV.
+
+    Args:
+        shape: Its extents; it is in row-major order.
+        dtype: Type of its elements.
+        at_end: Whether what must not be touched begins where the array ends, but for what is
+            missing to a multiple of the alignment; else it ends where the array begins. On the
+            other side it is less than a page away.
+
+    Raises:
+        OSError: the system does not protect memory.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    length = _up(max(size, 1), mmap.PAGESIZE)
+    memory = np.frombuffer(mmap.mmap(-1, _GUARD + length + _GUARD), np.uint8)
+    for begin in (0, _GUARD + length):
+        _protect(memory[begin : begin + _GUARD])
+    first = _GUARD + (length - _up(size, ALIGNMENT) if at_end else 0)
+    return memory[first : first + size].view(kind).reshape(tuple(shape))
+
+
+def guarded_calls(
+    executable: Executable, workload: Workload, inputs: Sequence[Array]
+) -> Iterator[BoundCall]:
+    """A program, bound to copies of ``inputs`` and to outputs, all of them guarded.
+
+    First at their ends, then at their beginnings.
+
+    Args:
+        executable: The program.
+        workload: Says what the outputs are.
+        inputs: In the workload's order.
+    """
+    outputs = [workload.tensors[name] for name in workload.outputs]
+    for at_end in (True, False):
+        given = [guarded_empty(array.shape, array.dtype, at_end=at_end) for array in inputs]
+        for copy, array in zip(given, inputs, strict=True):
+            np.copyto(copy, array)
+        results = [guarded_empty(it.shape, it.element.dtype, at_end=at_end) for it in outputs]
+        yield executable.bind(given, results)
+
+
+def _protect(memory: Array) -> None:
+    """Make these pages inaccessible."""
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    if protect(memory.ctypes.data, memory.nbytes, _NO_ACCESS) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

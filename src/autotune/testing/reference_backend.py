@@ -40,6 +40,11 @@ import hashlib
 import json
 import math
 import os
+import resource
+import shutil
+import signal
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -66,11 +71,140 @@ from autotune.backends.native import NativeBackend
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.plugins import Context
+from autotune.process.channel import encode
 from autotune.sketches import STEP_TYPES, Candidate, is_baseline, is_default, names_used
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target
-from autotune.testing.misconduct import MISCONDUCT
 from autotune.testing.nest_interpreter import run_candidate
+
+__all__ = ["HANGING", "MISCONDUCT"]
+
+HANGING = "hanging"
+"""File in the temporary directory of a process that hangs, with its process id."""
+
+_HOST_FOLDER = "autotune-"
+_BLOCK_BYTES = 1 << 20
+_MOST_BLOCKS = 64
+
+
+def _crash() -> None:
+    os.write(2, b"scripted: last words\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exit() -> NoReturn:
+    os._exit(3)
+
+
+def _hang() -> NoReturn:
+    # Those who wait for this moment find out here.
+    with open(os.path.join(tempfile.gettempdir(), HANGING), "w") as file:
+        file.write(f"{os.getpid()}\n")
+    _sleep()
+
+
+def _sleep() -> NoReturn:
+    while True:
+        time.sleep(60)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _grandchild() -> NoReturn:
+    # The grandchild keeps every pipe of the worker open and has no reason to end.
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+    _sleep()
+
+
+def _daemon() -> NoReturn:
+    # It has left the worker's session and has no parent.
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _sleep()
+        os._exit(0)
+    os.waitpid(child, 0)
+    _sleep()
+
+
+def _garbage() -> None:
+    _write_to_pipes(b"\xff\xfe garbage " * 8)
+
+
+def _silence() -> NoReturn:
+    _write_to_pipes(encode({"done": {"text": "the rest never comes"}})[:20])
+    _sleep()
+
+
+def _write_to_pipes(data: bytes) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        try:
+            if descriptor > 2 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.write(descriptor, data)
+        except OSError:  # the listing's own descriptor, or a pipe's reading end
+            continue
+
+
+def _memory() -> None:
+    kept = []
+    while True:
+        kept.append(np.ones(1 << 24))
+
+
+def _disk() -> NoReturn:
+    # Only on a small one.
+    with open(os.path.join(tempfile.gettempdir(), "filling"), "wb", buffering=0) as file:
+        for _ in range(_MOST_BLOCKS):
+            file.write(bytes(_BLOCK_BYTES))
+            os.fsync(file.fileno())
+    raise RuntimeError("scripted: this disk is too large to be filled")
+
+
+def _chatter() -> None:
+    for _ in range(64):
+        os.write(1, b"chatter " * (1 << 13))
+
+
+def _folder() -> None:
+    # Not what tempfile says: once the folder is gone that is /tmp, below the root of it all.
+    folder = os.path.dirname(os.environ.get("TMPDIR", ""))
+    if not os.path.basename(folder).startswith(_HOST_FOLDER):
+        raise RuntimeError(f"scripted: {folder!r} is no folder of a host, and stays")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+MISCONDUCT: Mapping[str, Callable[[], None]] = {
+    "crash": _crash,
+    "kill": _kill,
+    "exit": _exit,
+    "hang": _hang,
+    "stop": _stop,
+    "grandchild": _grandchild,
+    "daemon": _daemon,
+    "garbage": _garbage,
+    "silence": _silence,
+    "memory": _memory,
+    "disk": _disk,
+    "chatter": _chatter,
+    "folder": _folder,
+    "files": _files,
+    "environment": os.environ.clear,
+}
+"""What goes wrong, by name."""
+
 
 REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 """Import string by which a measurer finds the reference backend."""
@@ -90,7 +224,7 @@ _BASELINE_FACTOR = 40.0
 
 @frozen
 class Fault:
-    """One thing that goes wrong; see the module's description."""
+    """Fault of a program; see the module's description."""
 
     fault: str
     phase: str
@@ -102,7 +236,7 @@ class Fault:
     value: Any = None
 
     def applies(self, candidate: Candidate | None) -> bool:
-        """Whether it happens to ``candidate`` (None is the untuned program)."""
+        """Return whether it happens to ``candidate`` (None is the untuned program)."""
         if candidate is None or is_default(candidate):
             return self.candidate == _called(candidate)
         if self.candidate is not None:
@@ -154,7 +288,7 @@ class Script:
 
 
 def _called(candidate: Candidate | None) -> str:
-    """What a script calls a program."""
+    """Name of a program in a script."""
     if candidate is None:
         return "baseline"
     return "default" if is_default(candidate) else candidate.digest
@@ -206,6 +340,7 @@ class ReferenceBackend(Backend):
 
     name = "reference"
     version = "1"
+    worker_modules = ("autotune.nest", "cattrs.gen")
     simulated_times = True
 
     def compiler_version(self) -> str:
@@ -284,6 +419,7 @@ class ScriptedNativeBackend(ReferenceBackend):
     """The built-in backend for CPUs, whose programs have scripted faults."""
 
     name = "scripted-native"
+    worker_modules = NativeBackend.worker_modules
     simulated_times = False
 
     def __init__(self, context: Context | None = None) -> None:
@@ -446,7 +582,7 @@ class _ReferenceCall(BoundCall):
         return _misbehave(self._script, self._request.candidate, phase, is_for_these)
 
     def _work_badly(self, how: str | None) -> None:
-        """What a bad program does that does not end it at once."""
+        """Misbehave in a way that does not end the process at once."""
         output = self._outputs[0]
         if how == "wrong":
             output.flat[0] += 1

@@ -56,7 +56,7 @@ REFERENCE_FRONTEND = "autotune.testing.reference_frontend:ReferenceFrontend"
 
 @frozen(eq=False)
 class ReferenceLayer:
-    """One call of a workload.
+    """Call of a workload.
 
     Attributes:
         name: Of the node, and of its task.

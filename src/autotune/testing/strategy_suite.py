@@ -20,8 +20,8 @@ import pytest
 from autotune.errors import InvalidValueError
 from autotune.models.cost import RandomCostModel
 from autotune.plugins import Context
+from autotune.search.search import Window
 from autotune.search.strategies import Strategy
-from autotune.search.window import Window
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome

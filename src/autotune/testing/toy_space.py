@@ -101,7 +101,7 @@ class ToySpace(SearchSpace):
         return CandidateBatch(tuple(parts))
 
     def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        """Whether each row is in the domains and satisfies the constraints."""
+        """Return whether each row is in the domains and satisfies the constraints."""
         masks = [self._satisfies(sketch, matrix) for sketch, matrix in batch.parts]
         return np.concatenate([np.zeros(0, dtype=np.bool_), *masks])
 
@@ -162,7 +162,7 @@ class _Table:
         return _Table(rows, exponents, feasible.reshape(grid.shape[:-1]), tuple(by_value))
 
     def contains(self, matrix: Matrix) -> NDArray[np.bool_]:
-        """Whether each row is feasible."""
+        """Return whether each row is feasible."""
         known = (matrix >= 1) & (matrix < len(self.exponents))
         exponents = self.exponents[np.where(known, matrix, 0)]
         found = self.feasible[tuple(exponents.T)]
@@ -183,7 +183,7 @@ class _Table:
 
 @cache
 def _made(extent: int, limit: int) -> tuple[Workload, tuple[Sketch, ...], tuple[_Table, ...]]:
-    """What equal spaces share: tests make thousands of them."""
+    """Share what equal spaces have in common: tests make thousands of them."""
     workload = gemm(m=extent, n=extent, k=extent)
     sketches = tuple(_sketch(workload, extent, limit, parallel) for parallel in (False, True))
     return workload, sketches, tuple(_Table.of(sketch, extent) for sketch in sketches)

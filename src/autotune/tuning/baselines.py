@@ -17,7 +17,7 @@ __all__ = ["after_turns", "current", "fastest_first", "known_here", "program_nam
 def known_here(
     database: Database, workload: str, key: MeasureKey, run_id: str | None
 ) -> list[Baseline]:
-    """What was timed here, and is no imported claim.
+    """Latency that was timed here, and is no imported claim.
 
     Args:
         database: Where to look.
@@ -48,7 +48,7 @@ def current(
 
 
 def fastest_first(baselines: Sequence[Baseline]) -> tuple[Baseline, ...]:
-    """One of each name, the last one, ordered by latency; those without a latency come last."""
+    """Baselines, the last one of each name, ordered by latency; those without come last."""
     left = list({baseline.name: baseline for baseline in baselines}.values())
     ordered = []
     while (fastest := best_baseline(left)) is not None:
@@ -58,7 +58,7 @@ def fastest_first(baselines: Sequence[Baseline]) -> tuple[Baseline, ...]:
 
 
 def after_turns(baseline: Baseline, over: Comparison, latency: float, created: float) -> Baseline:
-    """What a baseline counts as after it has taken turns with the fastest candidate.
+    """Latency of a baseline after it has taken turns with the fastest candidate.
 
     Where that one is not faster beyond the noise, the baseline counts as no slower.
 
@@ -73,5 +73,5 @@ def after_turns(baseline: Baseline, over: Comparison, latency: float, created: f
 
 
 def program_named(workload: Workload, name: str) -> Candidate | None:
-    """What a measurer builds for the baseline of this name; None is the untuned program."""
+    """Program that a measurer builds for the baseline of this name; None is the untuned one."""
     return None if name == UNTUNED else baseline_candidate(workload, name)

@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def is_none(self) -> bool:
-        """Whether there is no such part."""
+        """True if there is no such part."""
         return self.name == NONE
 
 
@@ -148,7 +148,7 @@ def _default(kind: str, strategy: str, space: str) -> str:
 
 
 def spec_of(kind: str, name: str) -> PluginSpec | None:
-    """What is registered of a part; None for one that is named by import string."""
+    """Registered spec of a part; None for one that is named by import string."""
     from autotune.plugins.manager import manager
 
     # A search space may be named with sketch rules.

@@ -7,6 +7,7 @@ import os
 from autotune.backends import Backend, CudaExecutable
 from autotune.plugins.parts import recorded_part
 from autotune.store.records import Record
+from autotune.targets import Target
 from autotune.tuning.device_function import DeviceFunction
 from autotune.tuning.foreign_programs import build_request, check_build
 from autotune.tuning.tuned_function import TunedFunction
@@ -32,11 +33,16 @@ def compile_record(
     Raises:
         UnknownNameError: no plugin registers the backend that the record names.
         InvalidValueError: the record is of another backend than ``backend``.
+        UnsupportedTarget: it was made for a CPU with what this one lacks, such as wider vectors.
         InvalidSchedule: the backend refuses the candidate.
         BuildFailed: the compiler rejects it.
         InvalidValueError: the compiler dies of the record's program, or does not end.
     """
     compiler: Backend = recorded_part("backend", record.key.backend, backend)
+    target = Target.from_json(record.target)
+    if target.kind == "cpu":
+        # An instruction that this one does not know would end the process of the caller.
+        compiler.check_measuring(target, record.key.threads)
     # A compiler's runtime reads its thread count when it is first imported; what the user has
     # set is left alone.
     for name, value in compiler.worker_environment(record.key.threads).items():

@@ -34,7 +34,7 @@ def finalists(tasks: Iterable[tuple[TaskSpec, TrialLog]]) -> dict[str, str]:
 
 
 def needs_comparison(tasks: Iterable[tuple[TaskSpec, TrialLog]], earlier: Contest | None) -> bool:
-    """Whether there is something to compare that has not been compared.
+    """Return whether there is something to compare that has not been compared.
 
     Args:
         tasks: Those that compete, with their trials.
@@ -103,7 +103,7 @@ def _is_over(race: Race) -> bool:
 def joined_results(
     tasks: Sequence[TaskSpec], results: Sequence[Result], contests: Mapping[str, Contest]
 ) -> list[Result]:
-    """One result for each program: the winner's, with those of the other backends beside it.
+    """Join results to one for each program: the winner's, with the other backends' beside it.
 
     Without a contest the winner is the backend with the lowest latency, or the first one where
     no candidate of any was valid.

@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.backends import Backend
 from autotune.errors import DatabaseError, UnsupportedTarget
 from autotune.ir.workloads import Workload
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database

@@ -172,7 +172,7 @@ class _Loaded:
 
     @contextmanager
     def after_others(self, stream: int) -> Iterator[None]:
-        """What is begun inside comes after calls before, and before those that follow."""
+        """Order the work begun inside after earlier calls, and before those that follow."""
         driver = self.device.driver
         driver.wait(stream, self.done)
         try:
@@ -254,7 +254,7 @@ def _read(
     dtype: str,
     value: Any,
 ) -> Given:
-    """What a caller gave for a tensor, on whose stream those are that others work on."""
+    """Read a caller's tensors, and the streams that others work on them with."""
     if caller is not None and caller.has(value):
         return caller.read(name, shape, dtype, value)
     return read_given(device, name, shape, dtype, value, None if caller is None else caller.stream)
@@ -303,7 +303,7 @@ class _Output:
         return self.view.address
 
     def result(self, driver: CudaDriver, like: Any) -> Any:
-        """What the caller gets, once the kernels have ended."""
+        """Result for the caller, once the kernels have ended."""
         if self.array is None:
             return self.given
         if not self.is_kept:

@@ -164,7 +164,7 @@ class RoundStarted:
 
 @frozen
 class TrialFinished:
-    """One candidate has an outcome.
+    """Event of a candidate that has an outcome.
 
     Attributes:
         task: The task.

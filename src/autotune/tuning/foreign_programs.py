@@ -28,7 +28,7 @@ from autotune.backends import (
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure import MeasureProtocol
-from autotune.plugins.held import create_held_part, hold
+from autotune.plugins.guarded_parts import create_held_part, hold
 from autotune.plugins.importer import import_workload
 from autotune.plugins.parts import check_recorded, recorded_part
 from autotune.process import Message, ask_isolated, make_private_folder
@@ -102,7 +102,7 @@ def import_file(program: ProgramFile, backend: str) -> ImportedProgram:
 
 
 def import_by(importer: str, program: str, function: str | None) -> Workload:
-    """What an importer reads in a file, as of :func:`autotune.plugins.importer.import_workload`.
+    """Import a file by :func:`autotune.plugins.importer.import_workload`.
 
     Raises:
         InvalidValueError: the importer ends its process or does not end.
@@ -287,7 +287,7 @@ def _take(question: Message) -> Message:
 
 
 def _said(schedule: ForeignSchedule) -> str:
-    """What a record of another tool says, whichever names its program has."""
+    """Describe a record of another tool, whichever names its program has."""
     return json.dumps(
         [
             schedule.candidate.sketch.workload.digest,
@@ -346,6 +346,7 @@ _HANDLERS: Mapping[str, Handler] = {
 }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run a worker; started by ``WorkerProcess`` only."""
     connection, _ = connect(_MODULE)
     serve(connection, {name: refusing(handler) for name, handler in _HANDLERS.items()})

@@ -66,7 +66,7 @@ def engine_workers(options: TuneOptions, backend: str, shared: SharedWorkers) ->
 
 
 def machines_tag(options: TuneOptions, backend: str, shared: SharedWorkers) -> str:
-    """What measure keys of a run say of its machines; "" for this machine without an engine.
+    """Tag of measure keys for a run's machines; "" for this machine without an engine.
 
     Starts the engine, and waits until a machine has joined.
 

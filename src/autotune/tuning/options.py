@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 from attrs import field, frozen
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.store.current import current_database
 from autotune.tuning.choices import KINDS, Choice, chosen_parts, unused_by
 
@@ -85,6 +85,7 @@ def _function(_options: object, attribute: attrs.Attribute[Any], value: object) 
 
 
 def _target(given: Target | str | os.PathLike[str]) -> Target:
+    from autotune.backends.native.exports import is_triple
     from autotune.plugins.manager import manager
     from autotune.plugins.parts import create_part
     from autotune.targets import resolve
@@ -93,7 +94,22 @@ def _target(given: Target | str | os.PathLike[str]) -> Target:
     if isinstance(given, str) and given in named:
         target: Target = create_part("target", given)
         return target
+    if isinstance(given, str) and " " not in given and is_triple(given):
+        return _of_triple(given)
     return resolve(given, named)
+
+
+def _of_triple(text: str) -> Target:
+    from autotune.backends.native.exports import machine_of, machine_of_triple
+
+    machine = machine_of_triple(text)
+    made_for = machine_of(machine.target).triple
+    if machine.triple != made_for:
+        raise UnsupportedTarget(
+            f"networks are made for {made_for}, and not for {machine.triple}; kernels are "
+            "exported for both (autotune export)"
+        )
+    return machine.target
 
 
 def _backends(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -154,7 +170,7 @@ def _preset(given: str | Preset | None) -> Preset | None:
 
 @frozen(kw_only=True, eq=False)
 class TuneOptions:
-    """How to tune. Every value is checked on construction, before anything starts or is written.
+    """Options of tuning. Every value is checked on construction, before anything is written.
 
     Attributes:
         target: The machine to tune for: ``cpu`` for this one, ``cuda`` or ``cuda:1`` for a GPU in
@@ -275,19 +291,19 @@ class TuneOptions:
 
     @property
     def runs_here(self) -> bool:
-        """Whether programs run on this machine, and not on those of a runner."""
+        """True if programs run on this machine, and not on those of a runner."""
         return self.chosen["runner"].name == KINDS["runner"]
 
     @property
     def uses_engine(self) -> bool:
-        """Whether builds and timings are jobs of an engine, and not of workers of their own."""
+        """True if builds and timings are jobs of an engine, and not of workers of their own."""
         runner = self.chosen["runner"]
         plain: tuple[Mapping[str, Any], ...] = ({}, {"builders": 0})
         return not self.runs_here or dict(runner.options) not in plain
 
     @property
     def measuring(self) -> str:
-        """How outcomes come about: the protocol, and a measurer that is not the usual one."""
+        """Source of outcomes: the protocol, and a measurer that is not the usual one."""
         measurer = self.chosen["measurer"]
         if measurer == Choice(KINDS["measurer"]):
             return self.protocol.identity

@@ -12,7 +12,7 @@ from autotune.backends import Backend, ImportedProgram, ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, structure_of
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
@@ -36,7 +36,7 @@ __all__ = [
 
 @frozen(eq=False)
 class Task:
-    """One of several programs that are tuned together.
+    """Program of several that are tuned together.
 
     Attributes:
         program: A workload, or a program that a backend imports.
@@ -87,12 +87,12 @@ class TaskOnBackend:
 
     @property
     def name(self) -> str:
-        """What a person calls it: the program, and the backend where there are several."""
+        """Name for a person: the program, and the backend where there are several."""
         return f"{self.title} on {_short(self.backend_name)}" if self.competes else self.title
 
     @property
     def contest(self) -> str:
-        """What backends compete for; "" where there is one."""
+        """Contest of backends; "" where there is one."""
         return self.title if self.competes else ""
 
     @property
@@ -107,7 +107,7 @@ class TaskOnBackend:
         return TaskInfo(self.weight, flop, group, self.contest, self.title, structure)
 
     def key(self, options: TuneOptions) -> MeasureKey:
-        """What its measurements depend on."""
+        """Key that its measurements depend on."""
         return MeasureKey(
             target=options.machine.fingerprint,
             backend=self.backend_name,
@@ -284,7 +284,7 @@ def _loosened(title: str, space: SearchSpace) -> list[str]:
 
 
 def _notes(tasks: Sequence[TaskOnBackend]) -> list[str]:
-    """What search spaces have to say, once, with the programs that it is about."""
+    """Notes of search spaces, each once, with the programs that it is about."""
     titles: dict[str, dict[str, None]] = {}
     for task in tasks:
         for note in task.space.notes:

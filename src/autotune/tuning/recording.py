@@ -28,7 +28,7 @@ DEFAULT_RANDOM_SHARE = 0.5
 
 @frozen(eq=False)
 class RecordedTask:
-    """How far the recording of a task is.
+    """Progress of the recording of a task.
 
     Attributes:
         task: The task.
@@ -49,7 +49,7 @@ class RecordedTask:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to record: all programs, or all that there are."""
+        """True if nothing is left to record: all programs, or all that there are."""
         result = self.result
         return result is None or result.trials >= self.programs or result.reason != TIME_OVER
 

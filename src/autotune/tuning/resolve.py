@@ -14,7 +14,7 @@ from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.search.schedulers import TaskScheduler
@@ -151,7 +151,7 @@ def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
 
 
 def _is_held_here(options: TuneOptions) -> bool:
-    """Whether the cost model needs no process of its own: there is none, or it is random scores.
+    """Tell if the cost model needs no process of its own: there is none, or it is random scores.
 
     These are the same in any process, learn nothing, and cannot crash.
     """
@@ -227,7 +227,7 @@ def _task_spec(
 
 
 def _least_untuned(task: TaskOnBackend, options: TuneOptions) -> float:
-    """What the untuned program takes at least; 0.0 where it is timed however long that takes."""
+    """Least latency of the untuned program; 0.0 where it is timed however long that takes."""
     is_said = options.machine.kind == "cpu" and not options.time_untuned
     return task.least_untuned if is_said else 0.0
 

@@ -134,12 +134,12 @@ class Result:
 
     @property
     def baseline_name(self) -> str:
-        """What that program is called; "" where none was measured."""
+        """Name of that program; "" where none was measured."""
         return baseline_label(self.workload, self.baselines[0].name) if self.baselines else ""
 
     @property
     def keeps_baseline(self) -> bool:
-        """Whether no candidate is a gain over the baseline, which is therefore the best."""
+        """True if no candidate is a gain over the baseline, which is therefore the best."""
         return self.best is not None and bool(self.best.baseline)
 
     @property
@@ -157,7 +157,7 @@ class Result:
 
     @property
     def speedup(self) -> float | None:
-        """How much faster the best program is than the baseline, if both are known.
+        """Speed of the best program relative to the baseline, if both are known.
 
         From the turns that they took at the end, where there were any; else by its confirmed
         latency. 1 where the best program is the baseline.
@@ -205,7 +205,7 @@ class Result:
         return self.best
 
     def failure_text(self) -> str:
-        """One line on why there is no valid candidate: each reason with its first message."""
+        """Write a line on why there is no valid candidate: each reason with its first message."""
         text = (
             f"{self.task}: none of {self.trials} candidates was valid "
             f"({describe_counts(self.outcomes)})"

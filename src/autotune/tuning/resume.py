@@ -83,7 +83,7 @@ class RunSpec:
 
     @property
     def decisions(self) -> dict[str, Any]:
-        """What a run's identity holds beside workload, key, space, strategy and seed."""
+        """Decisions in a run's identity beside workload, key, space, strategy and seed."""
         found = self.options.decisions(len(self.workloads))
         if len(self.workloads) > 1:
             found["tasks"] = list(self.workloads)
@@ -142,7 +142,7 @@ class RunSpec:
         )
 
     def older_run(self, database: Database) -> str:
-        """What to say of a run of another version that would be this one; "" for nothing."""
+        """Describe a run of another version that would be this one; "" for nothing."""
         for run in reversed(database.runs(self.workload)):
             if why := self.changed_since(run):
                 return f"run {run.run_id} is not continued: {why}; its records are still used"
@@ -218,7 +218,7 @@ class Progress:
     warm_starts: tuple[tuple[WarmSource, ...], ...] = ()
 
     def warm_start(self, task: int) -> tuple[WarmSource, ...]:
-        """What a task began with."""
+        """Warm start of a task."""
         return self.warm_starts[task] if self.warm_starts else ()
 
     @property
@@ -302,7 +302,7 @@ def this_process() -> str:
 
 
 def is_being_worked_on(run: Run) -> bool:
-    """Whether another living process of this machine owns ``run``.
+    """Return whether another living process of this machine owns ``run``.
 
     A process that was killed leaves its run behind as ``running``; a second one of the same kind
     must not join in while the first one lives. Processes of other machines are not seen.

@@ -1,4 +1,4 @@
-"""What a run is given: tasks, budget, database, and those who listen."""
+"""Plan of a run: tasks, budget, database, and those who listen."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Reserve:
 
 @frozen
 class Budget:
-    """How much may be spent on a run, by all its sessions and all its tasks together.
+    """Limits of a run, over all its sessions and all its tasks together.
 
     Attributes:
         trials: Candidates, those answered from records included; None for as many as the time
@@ -79,7 +79,7 @@ class Budget:
 
     @classmethod
     def of(cls, options: TuneOptions, programs: int) -> Budget:
-        """What a run of so many programs may spend: where only its time is given, all of that."""
+        """Budget of a run of so many programs: where only its time is given, all of that."""
         trials = options.trials
         if trials is None and options.time is None:
             trials = DEFAULT_TRIALS * programs
@@ -95,7 +95,7 @@ class Budget:
         return sys.maxsize if self.trials is None else self.trials - done
 
     def is_used_up(self, progress: Progress) -> bool:
-        """Whether a finished run did as much as this allows, or all that there was to do."""
+        """Tell if a finished run did as much as this allows, or all that there was to do."""
         if self.left(progress.trials) <= 0 or progress.reason in (EXHAUSTED, CONVERGED):
             return True
         # As for a time limit: a session that only started up has done nothing that was asked for.
@@ -107,7 +107,7 @@ class Budget:
 
 @frozen(eq=False)
 class RunPlan:
-    """One or several tasks, and how they are to be tuned on one machine.
+    """Tasks, one or several, and the way they are to be tuned on one machine.
 
     Attributes:
         tasks: What to tune; strategies and cost models are new ones.
@@ -147,7 +147,7 @@ class RunPlan:
 
     @property
     def times_candidates_first(self) -> bool:
-        """Whether a task has a candidate before what it has without tuning is timed.
+        """True if a task has a candidate before what it has without tuning is timed.
 
         Where tasks share the time, none is to spend it on an untuned program that takes seconds.
         """

@@ -86,7 +86,7 @@ class RunProcesses:
 
 
 def is_probably_answered(options: TuneOptions, network: str) -> bool:
-    """Whether a network need not be measured, as far as can be told before it is read.
+    """Return whether a network need not be measured, as far as can be told before it is read.
 
     The database has a finished run of the same options, whose network has the same key. It is
     another network, or another version of a part, that makes this wrong: a run starts its workers

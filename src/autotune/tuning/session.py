@@ -1,4 +1,4 @@
-"""One session of a run: rounds of proposals, measurements and learning."""
+"""Session of a run: rounds of proposals, measurements and learning."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, frozen
 
 from autotune.errors import DatabaseError
 from autotune.measure import TimeIsOver
 from autotune.process.interrupts import TuningInterrupted
 from autotune.process.stopwatch import Stopwatch
-from autotune.search.search import Round, Search
-from autotune.search.window import Window
+from autotune.search.search import Round, Search, Window
 from autotune.store.best_record import find_best
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Outcome, Record, Run
-from autotune.tuning.confirming import Winners
+from autotune.store.trial_log import TrialLog
 from autotune.tuning.contest import compare_backends, joined_results, needs_comparison, rivals
 from autotune.tuning.events import (
     BackendsCompared,
@@ -30,7 +29,6 @@ from autotune.tuning.events import (
     WarmStarted,
     WarningRaised,
 )
-from autotune.tuning.give_up import GiveUpRule, is_hopeless, uniform_failure
 from autotune.tuning.open_tasks import OpenTasks
 from autotune.tuning.result import Result
 from autotune.tuning.resume import Checkpoint, Progress, this_process
@@ -38,6 +36,7 @@ from autotune.tuning.run_plan import (
     ALL_FAILED,
     CONVERGED,
     EXHAUSTED,
+    GIVE_UP_AFTER,
     TIME_OVER,
     TRIALS_USED,
     RunPlan,
@@ -51,7 +50,7 @@ __all__ = ["RunSession"]
 
 
 class RunSession:
-    """One session of a run: from a checkpoint, or from nothing, to a stop."""
+    """Session of a run: from a checkpoint, or from nothing, to a stop."""
 
     def __init__(self, plan: RunPlan, run: Run, checkpoint: Checkpoint | None) -> None:
         self._plan = plan
@@ -253,7 +252,7 @@ class RunSession:
         return CONVERGED if any(map(self._give_up_rule.is_settled, logs)) else EXHAUSTED
 
     def _streams(self, current: Round) -> bool:
-        """Whether the search goes on while others are out: one task, and several machines."""
+        """Tell if the search goes on while others are out: one task, and several machines."""
         has_one_task, looks_ahead = len(self._tasks) == 1, self._plan.spec.options.lookahead > 0
         return has_one_task and looks_ahead and self._tasks[current.task].lanes > 1
 
@@ -317,7 +316,7 @@ class RunSession:
         )
 
     def _looks_ahead(self, current: Round) -> bool:
-        """Whether the next round is proposed before this one is known."""
+        """Return whether the next round is proposed before this one is known."""
         left = self._plan.budget.left(self._trials)
         return self._plan.spec.options.lookahead > 0 and len(current.asked) < left
 
@@ -355,7 +354,7 @@ class RunSession:
         return outcomes
 
     def _look_after(self, task: TaskSession, before: int, outcomes: Sequence[Outcome]) -> None:
-        """What follows from new outcomes: baselines, failures, and the time that is left.
+        """Follow new outcomes: baselines, failures, and the time that is left.
 
         Args:
             task: The task.
@@ -498,3 +497,94 @@ class RunSession:
 def _records_of(database: Database, run_id: str) -> dict[tuple[MeasureKey, str], Record]:
     records = database.records(RecordFilter(run_id=run_id, imported=False))
     return {(record.key, record.candidate.digest): record for record in records}
+
+
+_WARN_AFTER = 8
+
+
+@frozen
+class GiveUpRule:
+    """When further trials of a task are not worth their time.
+
+    Attributes:
+        patience: How many trials without a gain a task may have; None for any number.
+    """
+
+    patience: int | None
+
+    def is_settled(self, log: TrialLog) -> bool:
+        """Tell if a task has had as many trials without a gain as the user has patience for."""
+        return self.patience is not None and log.trials_without_gain >= self.patience
+
+    def gives_up(self, log: TrialLog) -> bool:
+        """Tell if a task gets no more trials: all have failed, or none was a gain for long."""
+        return is_hopeless(log) or self.is_settled(log)
+
+
+def is_hopeless(log: TrialLog) -> bool:
+    """Return whether so much has failed that the rest would too."""
+    return log.best is None and len(log) >= GIVE_UP_AFTER
+
+
+def uniform_failure(log: TrialLog, before: int) -> str | None:
+    """A warning once the first candidates of a task have all failed in one way.
+
+    Args:
+        log: Trials of the task.
+        before: How many it had when this was asked last: a warning is given once.
+    """
+    statuses = {entry.status for entry in log.entries[:_WARN_AFTER]}
+    if log.best is not None or len(statuses) != 1 or not before < _WARN_AFTER <= len(log):
+        return None
+    (status,) = statuses
+    message = log.failures[status] or "no message"
+    return f"the first {_WARN_AFTER} candidates all ended in {status}: {message}"
+
+
+@frozen(eq=False)
+class Winners:
+    """The winners of a session's tasks.
+
+    Attributes:
+        tasks: The tasks.
+        limit: Time of the session.
+        watch: Tells it.
+        open: Tasks whose measurers are open.
+    """
+
+    tasks: Sequence[TaskSession]
+    limit: TimeLimit
+    watch: Stopwatch
+    open: OpenTasks
+
+    def unconfirmed(self) -> list[TaskSession]:
+        """Tasks whose winner is to be confirmed, those first on which most time is spent."""
+        waiting = [task for task in self.tasks if task.is_to_be_confirmed]
+        return sorted(waiting, key=lambda it: -it.spec.weight * (it.log.best_latency or 0.0))
+
+    def confirm_one_early(self) -> bool:
+        """Confirm the first one where that tells what time to keep for many; whether it did.
+
+        Nothing may be in flight. What is confirmed is confirmed again if it has further trials.
+        """
+        waiting = self.unconfirmed()
+        is_unknown = self.limit.is_confirmation_unknown(len(waiting))
+        if is_unknown:
+            self._confirm(waiting[0])
+        return is_unknown
+
+    def confirm(self) -> list[str]:
+        """Confirm them as long as there is time; returns the names of tasks that are left."""
+        waiting = self.unconfirmed()
+        with suppress(TimeIsOver):
+            for task in waiting:
+                if self.limit.is_over:
+                    break
+                self._confirm(task)
+        return [task.spec.name for task in waiting if task.is_to_be_confirmed]
+
+    def _confirm(self, task: TaskSession) -> None:
+        self.open.use(task)
+        began = self.watch.session
+        task.confirm()
+        self.limit.note_confirmation(len(task.log), self.watch.session - began)

@@ -1,39 +1,45 @@
-"""One task while it is tuned: its strategy, its workers, its trials."""
+"""Task while it is tuned: its strategy, its workers, its trials."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from attrs import evolve
+from attrs import define, evolve, field
 
+from autotune.errors import DatabaseError
 from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
 from autotune.models.cost import Observation
-from autotune.sketches import Candidate
+from autotune.sketches import UNTUNED, Candidate, baseline_label
+from autotune.store.best_record import find_record
+from autotune.store.database import RecordFilter
 from autotune.store.records import (
     Baseline,
     Comparison,
     Confirmation,
     Outcome,
+    Record,
+    best_baseline,
     standing,
 )
 from autotune.store.trial_log import LogEntry, TrialLog
 from autotune.tuning.baselines import (
     after_turns,
+    current,
+    fastest_first,
+    known_here,
     program_named,
 )
 from autotune.tuning.events import (
+    BaselineMeasured,
     LeadersCompared,
     TrialFinished,
     WarningRaised,
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.tuning.submitted import Submitted, answered_of
-from autotune.tuning.task_baselines import TaskBaselines
-from autotune.tuning.task_records import TaskRecords
 from autotune.tuning.task_spec import RunContext, TaskSpec
 
 __all__ = ["TaskSession"]
@@ -82,7 +88,7 @@ class TaskSession:
 
     @property
     def shares_workers(self) -> bool:
-        """Whether its measurer has no processes of its own."""
+        """True if its measurer has no processes of its own."""
         return self._made().shares_workers
 
     def _made(self) -> Measurer:
@@ -148,12 +154,12 @@ class TaskSession:
 
     @property
     def lanes(self) -> int:
-        """How many machines time candidates at the same time."""
+        """Number of machines that time candidates at the same time."""
         return self._made().lanes
 
     @property
     def outstanding(self) -> int:
-        """How many candidates were submitted and have not been logged."""
+        """Number of candidates that were submitted and have not been logged."""
         return sum(it.unlogged for it in self._submitted)
 
     def collect_known(
@@ -239,7 +245,7 @@ class TaskSession:
 
     @property
     def is_to_be_confirmed(self) -> bool:
-        """Whether this run has measured something since the last :meth:`confirm`."""
+        """True if this run has measured something since the last :meth:`confirm`."""
         return self.confirmation is None and self.log.has_measured(self._context.run_id)
 
     def confirm(self) -> None:
@@ -453,3 +459,276 @@ class TaskSession:
                 elapsed=entry.elapsed,
             )
         )
+
+
+@define(eq=False)
+class Submitted:
+    """Candidates of a round, and those of them that are being measured.
+
+    Attributes:
+        batch: The candidates.
+        known: The outcome of each with the run that recorded it, where there is one.
+        missing: Positions of those that are being measured.
+        outcomes: What was logged, in order.
+        logged: Positions that were logged as they became known, in whatever order.
+    """
+
+    batch: Sequence[Candidate]
+    known: list[tuple[Outcome, str] | None]
+    missing: list[int] = field(init=False)
+    outcomes: list[Outcome] = field(factory=list)
+    logged: set[int] = field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self.missing = [index for index, found in enumerate(self.known) if found is None]
+
+    @property
+    def unlogged(self) -> int:
+        """Number of candidates that have not been logged."""
+        return len(self.batch) - max(len(self.outcomes), len(self.logged))
+
+
+def answered_of(
+    places: Iterable[tuple[Submitted, int]],
+) -> list[tuple[Candidate, tuple[Outcome, str]]]:
+    """Candidates, by round and position, that records answer."""
+    found = [(submitted.batch[at], submitted.known[at]) for submitted, at in places]
+    return [(candidate, known) for candidate, known in found if known is not None]
+
+
+# An untuned program that takes longer for certain, and so in fact some tenths of a second, is
+# not run up front.
+_SLOW_UNTUNED = 0.05
+# A baseline that took so many times as long as the best candidate is not timed beside it again.
+_LOST_FACTOR = 10.0
+_UNTIMED = "the time of a session was over before it was timed"
+
+
+class TaskBaselines:
+    """The baselines of a task: what a user has without tuning.
+
+    Args:
+        spec: The task.
+        context: What the tasks of its run share.
+        untuned: What earlier sessions found of the untuned program.
+        measure: Outcomes of programs, of which each is timed only as long as it can still win
+            where the latency of the best candidate is given.
+
+    Attributes:
+        untuned: Outcome of the untuned program; None as long as it is not known.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        context: RunContext,
+        untuned: Outcome | None,
+        measure: Callable[[Sequence[Candidate | None], float | None], list[Outcome]],
+    ) -> None:
+        self.untuned = untuned
+        self._spec = spec
+        self._context = context
+        self._measure = measure
+        self._are_found = False
+
+    @property
+    def recorded(self) -> tuple[Baseline, ...]:
+        """Baselines that are known by now, the fastest first."""
+        context, spec = self._context, self._spec
+        digest = spec.workload.digest
+        return current(context.database, digest, spec.key, context.run_id, self.untuned)
+
+    def find(self, best: float | None) -> None:
+        """Find or measure what there is without tuning; does so once.
+
+        All are measured together unless all are known, so that they compare. An untuned program
+        that is slow for certain is left to :meth:`find_what_could_win`.
+
+        Args:
+            best: Latency of the best candidate, where there is one.
+        """
+        is_put_off = self.untuned is not None and self.untuned.message == _UNTIMED
+        if self._are_found or (is_put_off and best is None):
+            return
+        context, spec = self._context, self._spec
+        own_only = context.run_id if context.fresh else None
+        recorded = known_here(context.database, spec.workload.digest, spec.key, own_only)
+        known = {baseline.name: baseline for baseline in recorded}
+        if self.untuned is not None and not is_put_off:
+            known.setdefault(UNTUNED, self.made_of(UNTUNED, self.untuned))
+        postponed = {UNTUNED} if spec.least_untuned > _SLOW_UNTUNED else set()
+        wanted = [name for name in spec.baseline_names if name not in postponed]
+        if not known.keys() >= set(wanted):
+            known = self._timed(wanted, best)
+        self._are_found = True
+        self._tell(known[name] for name in spec.baseline_names if name in known)
+
+    def find_what_could_win(self, best: float | None) -> None:
+        """Time the untuned program after all, where the best candidate may be slower.
+
+        Args:
+            best: Latency of the best candidate, where there is one.
+        """
+        least = self._spec.least_untuned
+        if least <= _SLOW_UNTUNED or best is None or best <= least:
+            return
+        if UNTUNED not in {baseline.name for baseline in self.recorded}:
+            self._tell(self._timed([UNTUNED], best).values())
+
+    def to_confirm(self, best: float) -> Baseline | None:
+        """The fastest, unless it was so much slower that turns would tell nothing new."""
+        baseline = best_baseline(self.recorded)
+        latency = 0.0 if baseline is None else baseline.outcome.latency or 0.0
+        return None if latency > _LOST_FACTOR * best else baseline
+
+    def made_of(self, name: str, outcome: Outcome) -> Baseline:
+        """A baseline of this run."""
+        context, workload = self._context, self._spec.workload.digest
+        return Baseline(context.run_id, workload, self._spec.key, outcome, context.now(), name)
+
+    def record(self, baselines: Iterable[Baseline]) -> None:
+        """Write what they are by now."""
+        with self._context.guard.shield():
+            for baseline in baselines:
+                self._context.database.append_baseline(baseline)
+
+    def _timed(self, names: Sequence[str], best: float | None) -> dict[str, Baseline]:
+        spec = self._spec
+        programs = [program_named(spec.workload, name) for name in names]
+        try:
+            outcomes = self._measure(programs, best if spec.cuts_off else None)
+        except TimeIsOver:
+            # The next session is not to spend its time on it again: candidates come first.
+            self.untuned = Outcome("timeout", message=_UNTIMED)
+            raise
+        pairs = zip(names, outcomes, strict=True)
+        timed = {name: self.made_of(name, outcome) for name, outcome in pairs}
+        self.record(timed.values())
+        return timed
+
+    def _tell(self, found: Iterable[Baseline]) -> None:
+        for baseline in fastest_first(list(found)):
+            if baseline.name == UNTUNED:
+                self.untuned = baseline.outcome
+            # Without a word where the backend has no schedule for this program.
+            if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
+                label = baseline_label(self._spec.workload, baseline.name)
+                event = BaselineMeasured(self._spec.name, baseline.outcome, label)
+                self._context.emit(event)
+            if baseline.name == UNTUNED and baseline.outcome.status == "wrong_result":
+                self._warn_of(baseline.outcome)
+
+    def _warn_of(self, outcome: Outcome) -> None:
+        """Say that a program does something else than what was read of it."""
+        if self._spec.program is not None:
+            message = (
+                "the imported program computes something else than what was read of it, by which "
+                f"candidates are checked: {outcome.message}"
+            )
+            self._context.emit(WarningRaised(self._spec.name, message))
+
+
+class TaskRecords:
+    """Records of a task in the run's database, those of other runs included.
+
+    Args:
+        spec: The task.
+        context: What the tasks of its run share.
+    """
+
+    def __init__(self, spec: TaskSpec, context: RunContext) -> None:
+        self._spec = spec
+        self._context = context
+
+    def known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
+        """The recorded outcome of a candidate, and the run that recorded it."""
+        own = self._context.own.get((self._spec.key, candidate.digest))
+        if own is not None:
+            return own.outcome, own.run_id
+        if self._context.fresh:
+            return None
+        record = self._context.database.lookup(candidate.digest, self._spec.key)
+        return None if record is None else (record.outcome.as_cached(), record.run_id)
+
+    def trial_of(self, candidate: Candidate) -> int:
+        """The trial as which this run has recorded a candidate; -1 if it has not."""
+        record = self._context.own.get((self._spec.key, candidate.digest))
+        return -1 if record is None else record.trial
+
+    def recall(self, program: str) -> Outcome | None:
+        """The recorded outcome of another candidate with the same program, by its digest."""
+        context, spec = self._context, self._spec
+        if context.fresh:
+            return None
+        record = context.database.lookup_program(program, spec.workload.digest, spec.key)
+        if record is None:
+            return None
+        return evolve(record.outcome, duplicate_of=record.candidate.digest)
+
+    def find_claim(self) -> Candidate | None:
+        """The candidate of the fastest imported record, if that claims most.
+
+        None where there is none, where something that was timed here is as fast, or where the run
+        ignores records.
+        """
+        if self._context.fresh:
+            return None
+        claim = self._fastest(imported=True)
+        if claim is None or self.known(claim.candidate) is not None:
+            return None
+        best = self._fastest(imported=False)
+        if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
+            return None
+        return claim.candidate.on(self._spec.workload)
+
+    def of(self, entry: LogEntry) -> Record:
+        """The record of a trial.
+
+        Raises:
+            DatabaseError: it was removed.
+        """
+        context, spec = self._context, self._spec
+        record = find_record(context.database, entry, spec.key, context.own)
+        if record is None:
+            raise DatabaseError(
+                f"database {context.database.location!r}: the record of candidate "
+                f"{entry.digest} of run {entry.source} is gone"
+            )
+        return record.on(spec.workload, spec.program)
+
+    def append(self, candidate: Candidate, outcome: Outcome, trial: int) -> None:
+        """Record what was measured in this run.
+
+        Args:
+            candidate: What was measured.
+            outcome: What came of it.
+            trial: Position in the run.
+        """
+        context, spec = self._context, self._spec
+        record = Record(
+            run_id=context.run_id,
+            trial=trial,
+            candidate=candidate,
+            key=spec.key,
+            target=spec.target.to_json(),
+            space=context.space,
+            outcome=outcome,
+            created=context.now(),
+            elapsed=context.watch.elapsed,
+            program=spec.program,
+        )
+        context.database.append_record(record)
+        context.own[spec.key, candidate.digest] = record
+
+    def amend(self, entry: LogEntry, outcome: Outcome) -> None:
+        """Record what was found out later about the candidate of a trial."""
+        context, own = self._context, (self._spec.key, entry.digest)
+        context.database.amend(entry.source, entry.digest, outcome, self._spec.key)
+        if own in context.own:
+            context.own[own] = evolve(context.own[own], outcome=outcome)
+
+    def _fastest(self, *, imported: bool) -> Record | None:
+        """The fastest candidate of those measured here, or elsewhere, if there is any."""
+        workload, key = self._spec.workload.digest, self._spec.key
+        where = RecordFilter(workload=workload, key=key, imported=imported)
+        return next(iter(self._context.database.fastest_of_each(where)), None)

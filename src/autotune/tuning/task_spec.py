@@ -1,4 +1,4 @@
-"""What a task is tuned with, and what the tasks of a run share."""
+"""Parts that a task is tuned with, and those that the tasks of a run share."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TaskSpec:
 
     @property
     def baseline_names(self) -> tuple[str, ...]:
-        """What a user has without tuning: the default schedule, and the untuned program."""
+        """Names of the programs without tuning: the default schedule, and the untuned program."""
         return (*filter(None, [self.default_schedule]), UNTUNED)
 
 

@@ -1,4 +1,4 @@
-"""How long a call may take, and what of that is kept for what comes after the search."""
+"""Time limit of a call, and the share that is kept for what comes after the search."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TimeLimit:
 
     @property
     def _grace(self) -> float:
-        """How much of the seconds beyond the limit the session may take, from 0 to 1.
+        """Share of the seconds beyond the limit that the session may take, from 0 to 1.
 
         A caller that has something to do afterwards needs them for what that takes longer.
         """
@@ -94,15 +94,15 @@ class TimeLimit:
 
     @property
     def is_over(self) -> bool:
-        """Whether no other winner should be confirmed."""
+        """True if no other winner should be confirmed."""
         return self.left <= -_LAST_BEGIN * self._grace
 
     def search_is_over(self) -> bool:
-        """Whether the search should end: what is left is kept for what comes after it."""
+        """Return whether the search should end: what is left is kept for what comes after it."""
         return self._search_is_over or self.left <= self._kept
 
     def is_late(self) -> bool:
-        """Whether what is being waited for should be given up."""
+        """Return whether what is being waited for should be given up."""
         return self.left <= -max(
             _SEARCH_GRACE, 0.0 if self._is_searching else _LAST_END * self._grace
         )
@@ -122,7 +122,7 @@ class TimeLimit:
         self._repeating += seconds
 
     def is_confirmation_unknown(self, waiting: int) -> bool:
-        """Whether one of so many winners should be confirmed early, as much is kept for all."""
+        """Tell if one of so many winners should be confirmed early, as much is kept for all."""
         return (
             waiting >= _WORTH_MEASURING
             and not self._repeated
@@ -163,5 +163,5 @@ class TimeLimit:
 
 
 def _repeated(waiting: Iterable[int]) -> int:
-    """How many trials it is like to confirm the winners of programs with so many each."""
+    """Number of trials that confirming the winners of programs with so many each is like."""
     return sum(min(_TRIALS_PER_CONFIRMATION, had) for had in waiting)

@@ -82,7 +82,7 @@ class TunedFunction:
         return copies[tensor.name]
 
     def _arguments(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """What was given for each input, in the workload's order."""
+        """Arguments for each input, in the workload's order."""
         inputs = self.workload.inputs
         expected = ", ".join(map(_signature, inputs))
         if len(arrays) > len(inputs):

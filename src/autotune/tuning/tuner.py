@@ -64,7 +64,7 @@ class Tuner(RunPlan):
         return self.budget.is_used_up(progress)
 
     def _has_left_something(self, run: Run, progress: Progress) -> bool:
-        """Whether a run had no time to confirm what it found, or to compare its backends."""
+        """Tell if a run had no time to confirm what it found, or to compare its backends."""
         confirmed = zip(progress.logs, progress.confirmations, strict=True)
         if any(it is None and log.has_measured(run.run_id) for log, it in confirmed):
             return True

@@ -1,4 +1,4 @@
-"""What a new run begins with: the best of equal records, and what similar tasks have taught."""
+"""Warm starts of a new run: the best of equal records, and lessons of similar tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_TRAINING_OF_RUN = 512
 
 @frozen(eq=False)
 class WarmStart:
-    """What a task begins with.
+    """Warm start of a task.
 
     Attributes:
         sources: Where it comes from, the nearest first.
@@ -50,7 +50,7 @@ class WarmStart:
 
 
 def seed_limit(trials: int | None, tasks: int) -> int:
-    """How many seeds each of some tasks may have within a budget of so many trials."""
+    """Number of seeds of each of some tasks within a budget of so many trials."""
     if trials is None:
         return MOST_SOURCES
     return min(MOST_SOURCES, max(1, trials // (SEED_SHARE * tasks)))
@@ -59,7 +59,7 @@ def seed_limit(trials: int | None, tasks: int) -> int:
 def find_warm_starts(
     database: Database, tasks: Sequence[TaskSpec], trials: int | None, *, learns: bool
 ) -> list[WarmStart]:
-    """What each task of a run begins with; nothing is written.
+    """Find the warm starts of a run's tasks; nothing is written.
 
     Args:
         database: The records.
@@ -149,7 +149,7 @@ def _lessons(
 def _source(
     neighbour: Neighbour, seed: Candidate | None, lessons: _Lessons, key: MeasureKey
 ) -> WarmSource:
-    """What a neighbour was used for."""
+    """Use that a neighbour was put to."""
     best, workload = neighbour.best, neighbour.workload
     training = 0
     if best.key == key:

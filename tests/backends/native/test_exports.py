@@ -38,8 +38,7 @@ from autotune.errors import (
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu, preset
-from autotune.testing.guarded_arrays import guarded_empty
-from autotune.testing.programs import sample_candidates
+from autotune.testing.programs import guarded_empty, sample_candidates
 
 HERE = Path(__file__).parent
 BACKEND = NativeBackend()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attrs import evolve
 from tile_machine import has_tiles
 
 from autotune.backends import (
@@ -176,6 +177,13 @@ def test_other_targets_are_refused(refused: Target, why: str) -> None:
             act(refused)
     with pytest.raises(UnsupportedTarget, match=why):
         BACKEND.build(request_of(PRODUCT, refused))
+
+
+def test_what_this_machine_lacks_is_not_run_on_it() -> None:
+    here = detect_cpu()
+    more = evolve(here, name="more", features=(*here.features, "avx99"))
+    with pytest.raises(UnsupportedTarget, match="this machine, which lacks avx99 of .*'more'"):
+        BACKEND.check_measuring(more)
 
 
 def test_a_lesser_target_is_compiled_for() -> None:

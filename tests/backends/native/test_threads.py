@@ -37,7 +37,7 @@ def _caller_on(cpu: int) -> Iterator[None]:
 
 
 def test_iterations_are_run_once_each_in_equal_parts() -> None:
-    seen = _run(_native.ThreadPool(3, []), 8)
+    seen = _run(_native.ThreadPool(3), 8)
     assert sorted(step for steps, _ in seen.values() for step in steps) == list(range(8))
     assert {len(steps) for steps, _ in seen.values()} <= {2, 3}
 
@@ -45,7 +45,7 @@ def test_iterations_are_run_once_each_in_equal_parts() -> None:
 @pytest.mark.needs("2 CPUs")
 def test_threads_leave_the_cpu_that_their_caller_is_on() -> None:
     cpus = sorted(os.sched_getaffinity(0))
-    pool = _native.ThreadPool(2, cpus)
+    pool = _native.ThreadPool(2)
     for own in (cpus[1], cpus[0], cpus[0], cpus[1]):
         with _caller_on(own):
             _, allowed = _run(pool, 2)[1]
@@ -54,5 +54,5 @@ def test_threads_leave_the_cpu_that_their_caller_is_on() -> None:
 
 def test_threads_are_not_bound_where_there_are_not_enough_cpus() -> None:
     cpus = sorted(os.sched_getaffinity(0))
-    _, allowed = _run(_native.ThreadPool(len(cpus) + 1, cpus), len(cpus) + 1)[1]
+    _, allowed = _run(_native.ThreadPool(len(cpus) + 1), len(cpus) + 1)[1]
     assert allowed == set(cpus)

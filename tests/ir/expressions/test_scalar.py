@@ -88,6 +88,16 @@ def test_replaced_nodes_are_used_as_they_are(body: ScalarExpr) -> None:
     assert [load.indices for load in after] == [load.indices for load in before]
 
 
+FLOATS = st.floats(width=32) | st.sampled_from([0.0, -0.0, math.nan, math.inf, 1.0])
+
+
+@given(FLOATS, FLOATS)
+def test_literals_are_equal_if_they_are_written_alike(one: float, other: float) -> None:
+    first, second = Constant(one, "float32"), Constant(other, "float32")
+    assert (first == second) == (repr(one) == repr(other))
+    assert first != second or hash(first) == hash(second)
+
+
 def test_infinities_are_written_as_text() -> None:
     for value, text in ((math.inf, "inf"), (-math.inf, "-inf")):
         body = Constant(value, "float32")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.backends import CudaProgram, DeviceBuffer
-from autotune.measure.devices.arrays import rotation
 from autotune.measure.devices.calls import DeviceCall, is_warm
 from autotune.measure.devices.device import Block
+from autotune.measure.devices.worker import rotation
 from autotune.targets import CudaError
 
 MIB = 1 << 20

@@ -18,7 +18,7 @@ from thread_cluster import ThreadCluster, ThreadHandle
 
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore
-from autotune.measure.engines.engine_pool import EnginePool
+from autotune.measure.engines.engine_workers import EnginePool
 from autotune.measure.engines.supervised import Node, SupervisedEngine
 from autotune.testing.engine_suite import EngineHost, engine_context
 

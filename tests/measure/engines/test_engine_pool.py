@@ -378,7 +378,7 @@ def test_faults_on_several_machines_at_once(make: Make, candidates: list[Candida
 
 
 def test_drift_is_told_once(make: Make, candidates: list[Candidate], monkeypatch: Any) -> None:
-    monkeypatch.setattr("autotune.measure.engines.engine_pool._DRIFT_SECONDS", 0.0)
+    monkeypatch.setattr("autotune.measure.engines.engine_workers._DRIFT_SECONDS", 0.0)
     engine = ScriptedEngine([machine("a")], latency, simulates=False)
     engine.speeds["a"] = 1.05e-3
     measurer = make(engine)

@@ -16,7 +16,7 @@ from thread_cluster import ThreadCluster, unchanged
 from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
 from autotune.measure.engines import ArtefactStore, MeasureEngine
-from autotune.measure.engines.engine_pool import EnginePool
+from autotune.measure.engines.engine_workers import EnginePool
 from autotune.measure.engines.supervised import (
     Node,
     Supervised,

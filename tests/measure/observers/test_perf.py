@@ -13,8 +13,13 @@ import pytest
 from needs import skip_here
 from python_processes import run_python
 
-from autotune.measure.observers.perf import PerfObserver
-from autotune.measure.observers.perf_events import Count, Event, EventUnavailable, ThreadCounters
+from autotune.measure.observers.perf import (
+    Count,
+    Event,
+    EventUnavailable,
+    PerfObserver,
+    ThreadCounters,
+)
 
 PAGE = mmap.PAGESIZE
 PAGE_FAULTS = Event(1, 2, user_only=True)

@@ -19,9 +19,9 @@ from python_processes import run_python
 
 from autotune.backends import BuildFailed
 from autotune.backends.native import NativeBackend
-from autotune.backends.native.exports import with_prefix
+from autotune.backends.native.exports import machine_of_triple, with_prefix
 from autotune.backends.native.exports.features import CODE_FEATURES, TILES
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.element_types import element_type
 from autotune.networks.graph import (
     Graph,
@@ -41,7 +41,8 @@ from autotune.networks.graph import (
 )
 from autotune.networks.library.loaded import load_network
 from autotune.networks.library.saving import MadeFor, save_library
-from autotune.networks.plan.loading import LoadedPlan, load_plan
+from autotune.networks.plan.elsewhere import ElsewhereNetwork, compile_elsewhere, printed_for
+from autotune.networks.plan.loading import BuiltPlan, load_plan
 from autotune.networks.plan.native_program import native_program
 from autotune.networks.plan.planning import plan_of
 from autotune.targets import Target, detect_cpu
@@ -102,7 +103,7 @@ def wanted() -> dict[str, Array]:
     return evaluate(whole, dict(zip(names, given(), strict=True)))
 
 
-def planned(whole: Graph) -> LoadedPlan:
+def planned(whole: Graph) -> BuiltPlan:
     """The plan of a network whose kernels pack constants and run on threads, with memory each."""
     candidates = {}
     for it in whole.workloads:
@@ -113,11 +114,11 @@ def planned(whole: Graph) -> LoadedPlan:
     found = load_plan(plan_of(whole, candidates, machine(), THREADS), machine())
     made = found.plan.programs.values()
     assert any(it.packed for it in made) and any(it.thread_scratch for it in made)
-    return found
+    return found.built
 
 
 @cache
-def loaded_plan() -> LoadedPlan:
+def built_plan() -> BuiltPlan:
     return planned(graph())
 
 
@@ -128,7 +129,7 @@ MADE_FOR = partial(MadeFor, "a network */", threads=THREADS)
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("library") / "net.so"
-    (said,) = save_library(MADE_FOR(target=machine()), loaded_plan(), path)
+    (said,) = save_library(MADE_FOR(target=machine()), built_plan(), path)
     assert str(path.with_suffix(".h")) in said
     return path
 
@@ -256,6 +257,65 @@ def test_a_program_of_c_calls_it(library: Path, tmp_path: Path) -> None:
     )
 
 
+ARM = machine_of_triple("aarch64-linux-gnu:cortex-a72").target
+
+
+def elsewhere(target: Target) -> ElsewhereNetwork:
+    """The network for another processor, with a schedule for each of its workloads."""
+    whole, printed = graph(), printed_for(target)
+    candidates = {
+        it.digest: sample_candidates(NativeBackend(), it, printed)[-1] for it in whole.workloads
+    }
+    save = partial(save_library, MADE_FOR(target=target))
+    return compile_elsewhere(whole, candidates, target, THREADS, save)
+
+
+@pytest.mark.needs("aarch64-linux-gnu-gcc", "qemu-aarch64")
+def test_a_library_for_aarch64_computes_the_same(tmp_path: Path) -> None:
+    path, program = tmp_path / "net.so", tmp_path / "program"
+    network = elsewhere(ARM)
+    assert network.lacks.endswith("runs on aarch64, which this is not")
+    network.save(path)
+    with pytest.raises(InvalidValueError, match="cannot be loaded"):
+        load_network(path)
+    for number, array in enumerate(given()):
+        array.tofile(tmp_path / f"input{number}.bin")
+    sources = [str(HERE / "call_network.c"), str(path), f"-I{tmp_path}", f"-Wl,-rpath,{tmp_path}"]
+    subprocess.run(["aarch64-linux-gnu-gcc", "-o", str(program), *sources], check=True)
+    emulated = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", str(program)]
+    # The emulator ends in an error of its own where a child that it forked starts threads.
+    alone = {**os.environ, "AUTOTUNE_NUM_THREADS": "1"}
+    subprocess.run(emulated, cwd=tmp_path, check=True, capture_output=True, env=alone)
+    check(
+        np.fromfile(tmp_path / f"output{number}.bin", right.dtype).reshape(right.shape)
+        for number, right in enumerate(wanted().values())
+    )
+
+
+def test_a_network_for_what_this_processor_lacks_is_built_and_says_so(tmp_path: Path) -> None:
+    missing = [it for it in CODE_FEATURES if it not in machine().features and it not in TILES]
+    if not missing:
+        skip_here("this processor has every extension")
+    network = elsewhere(evolve(machine(), features=(*machine().features, missing[0])))
+    assert missing[0] in network.lacks
+    calls = (
+        lambda inputs: network(*inputs),
+        network.profile,
+        lambda inputs: network.time_calls(inputs, 1),
+    )
+    for call in calls:
+        with pytest.raises(UnsupportedTarget, match=missing[0]):
+            call(given())
+    network.save(tmp_path / "net.so")
+    with pytest.raises(InvalidValueError, match=f"this processor lacks {missing[0]}"):
+        load_network(tmp_path / "net.so")(*given())
+
+
+def test_networks_are_for_two_architectures() -> None:
+    with pytest.raises(UnsupportedTarget, match="for x86-64 and AArch64; target 'other' has"):
+        printed_for(Target(kind="cpu", name="other", processor="power9"))
+
+
 def test_it_needs_the_c_library_alone(library: Path) -> None:
     said = subprocess.run(["readelf", "-d", "-W", library], capture_output=True, text=True)
     needed = [
@@ -307,7 +367,7 @@ def test_a_processor_that_lacks_something_is_told_what(tmp_path: Path) -> None:
         machine(), name="another one", features=(*machine().features, missing[0], missing[-1])
     )
     path = tmp_path / "other.so"
-    save_library(MADE_FOR(target=target), loaded_plan(), path)
+    save_library(MADE_FOR(target=target), built_plan(), path)
     with pytest.raises(InvalidValueError) as caught:
         load_network(path)(*given())
     assert str(caught.value) == (
@@ -339,7 +399,7 @@ def test_files_that_are_no_network(library: Path, tmp_path: Path) -> None:
 
 def test_large_weights_lie_beside_it(tmp_path: Path) -> None:
     path, weights = tmp_path / "large.so", tmp_path / "large.weights"
-    lines = save_library(MADE_FOR(target=machine()), loaded_plan(), path, most_embedded=1000)
+    lines = save_library(MADE_FOR(target=machine()), built_plan(), path, most_embedded=1000)
     assert "which have to stay beside large.so" in lines[1]
     assert weights.stat().st_size > 4096 + 4 * 40 * 24
     check(load_network(path)(*given()))
@@ -362,7 +422,7 @@ def test_large_weights_lie_beside_it(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = partial(save_library, MADE_FOR(target=machine()), loaded_plan())
+    save = partial(save_library, MADE_FOR(target=machine()), built_plan())
     with pytest.raises(InvalidValueError, match=r"ends in \.so, and .*net\.tar' does not"):
         save(tmp_path / "net.tar")
     with pytest.raises(InvalidValueError, match="there is no folder"):

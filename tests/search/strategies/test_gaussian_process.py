@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from autotune.search.strategies.auto import log_expected_improvement
 from autotune.search.strategies.gaussian_process import (
     Covariance,
     Cross,
     Factorised,
     fit_covariance,
 )
-from autotune.search.strategies.surrogate import log_expected_improvement
 
 GROUPS = np.array([0, 1, 1])
 COVARIANCE = Covariance([0.5, -0.5], math.log(1e-2))

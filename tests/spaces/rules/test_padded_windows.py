@@ -44,7 +44,7 @@ from autotune.sketches import BoundLoop, Candidate, Tensorize
 from autotune.spaces import BUILT_IN_RULES, SketchSpace
 from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import generate_sketches
-from autotune.spaces.rules.padded_windows import PaddedWindow, padded_windows
+from autotune.spaces.rules.multi_level_tiling import PaddedWindow, padded_windows
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 

@@ -48,7 +48,7 @@ class Adam:
         return self._rate if self._taken < self._fall or not self._fall else self._rate * DECAY
 
     def step(self, gradient: Reals) -> Reals:
-        """What to subtract for this gradient."""
+        """Return the step to subtract for this gradient."""
         rate = self.rate
         self._taken += 1
         self._mean = 0.9 * self._mean + 0.1 * gradient

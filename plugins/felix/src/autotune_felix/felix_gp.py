@@ -61,7 +61,7 @@ class _Learned:
     latencies: Values
 
     def take(self, places: NDArray[np.int64]) -> _Learned:
-        """Those at the given places, in that order."""
+        """Select the given places, in that order."""
         return _Learned(*(getattr(self, name)[places] for name in _ARRAYS))
 
 
@@ -134,7 +134,7 @@ class FelixGp(DifferentiableCostModel):
     def _added(
         self, process: Process, sketch: Sketch, points: ProgramPoints
     ) -> tuple[Values, Values, Values]:
-        """What the process adds ``[n]``, and its derivatives by both kinds of columns."""
+        """Contribution of the process, ``[n]``, and its derivatives by both kinds of columns."""
         group = self._sketches.get(sketch.digest, -1)
         added, slope = process.predicted(_pooled(points), group, self.options.caution)
         width = points.statements.shape[2]

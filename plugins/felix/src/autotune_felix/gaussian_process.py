@@ -33,7 +33,7 @@ _LEAST_VARIANCE = 1e-9
 
 @frozen
 class Scales:
-    """How alike outcomes are expected to be; of natural logarithms.
+    """Scales at which outcomes are expected to be alike; of natural logarithms.
 
     Attributes:
         length: Root mean square distance of scaled columns over which outcomes differ.
@@ -53,7 +53,7 @@ class Scales:
 
     @property
     def octaves(self) -> Values:
-        """How far each of them is from its first value."""
+        """Distance of each of them from its first value."""
         first = attrs.astuple(Scales())
         return np.asarray(np.log2(np.divide(attrs.astuple(self), first)))
 
@@ -87,7 +87,7 @@ class Process:
     _answers: Values  # [n]: its inverse times the outcomes
 
     def predicted(self, columns: Values, group: int, caution: float) -> tuple[Values, Values]:
-        """What is expected plus ``caution`` deviations of it, ``[m]``, and its gradient.
+        """Expectation plus ``caution`` deviations of it, ``[m]``, and its gradient.
 
         Args:
             columns: Of programs, ``[m, columns]``.

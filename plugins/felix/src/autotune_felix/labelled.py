@@ -58,7 +58,7 @@ class Labelled:
         )
 
     def take(self, indices: NDArray[np.int64]) -> Labelled:
-        """Those at the given places, in that order."""
+        """Select the given places, in that order."""
         starts = np.cumsum(self.counts) - self.counts
         rows = [np.arange(starts[i], starts[i] + self.counts[i]) for i in indices.tolist()]
         flat = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
@@ -75,7 +75,7 @@ class Labelled:
         return evolve(self, tasks=-1 - np.abs(self.tasks))
 
     def teaches(self) -> bool:
-        """Whether some task has two programs: one alone gives no ranking."""
+        """Return whether some task has two programs: one alone gives no ranking."""
         return bool(len(self)) and int(np.unique(self.tasks, return_counts=True)[1].max()) > 1
 
     def by_count(self) -> Iterator[tuple[NDArray[np.int64], Values]]:
@@ -108,7 +108,7 @@ class Labelled:
 
 @frozen(eq=False)
 class Scale:
-    """How columns are centred and scaled.
+    """Centre and scale of columns.
 
     Attributes:
         mean: float32 ``[columns]``.

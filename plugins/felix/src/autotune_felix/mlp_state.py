@@ -1,4 +1,4 @@
-"""Whether a saved state is one that a network of Felix's can continue from."""
+"""Tell whether a saved state is one that a network of Felix's can continue from."""
 
 from __future__ import annotations
 

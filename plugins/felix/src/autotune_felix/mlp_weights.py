@@ -34,7 +34,7 @@ class MlpWeights:
 
     @staticmethod
     def of(network: ResidualEnsemble, scales: tuple[Scale, Scale]) -> MlpWeights:
-        """Those of a network, copied."""
+        """Copy the weights of a network."""
         arrays = {
             name: value.detach().to(torch.float32).numpy().copy()
             for name, value in network.state_dict().items()

@@ -25,7 +25,7 @@ def prime_factors(number: int) -> dict[int, int]:
 
 
 def multiplicities(numbers: Whole, primes: Whole) -> Whole:
-    """How often primes divide positive numbers, elementwise with broadcasting; 0 for "prime" 1."""
+    """Count how often primes divide positive numbers, with broadcasting; 0 for "prime" 1."""
     numbers, primes = np.broadcast_arrays(numbers, primes)
     found = np.zeros(numbers.shape, dtype=np.int64)
     left = numbers.copy()

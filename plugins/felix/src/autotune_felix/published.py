@@ -118,7 +118,7 @@ def _beyond(
     frame: Frame,
     rng: np.random.Generator,
 ) -> Reals:
-    """One more point on a line through each, in shares of the room."""
+    """Draw a point further on a line through each, in shares of the room."""
     direction = rng.random(origins.shape) * (room > 0)
     norm = np.linalg.norm(direction, axis=1, keepdims=True)
     direction /= np.where(norm > 0, norm, 1.0)

@@ -261,7 +261,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
 
     @property
     def _file(self) -> str:
-        """What tells the weights of the file apart; empty without a file."""
+        """Identity of the file's weights; empty without a file."""
         return "" if self._base is None else arrays_digest(self._base)
 
     def state(self) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _stepper(
     optimiser: torch.optim.Optimizer,
     clip: float | None = None,
 ) -> Callable[[NDArray[np.int64]], float]:
-    """What takes a step on a batch, and says its loss."""
+    """Make the function that takes a step on a batch and returns its loss."""
 
     def step(indices: NDArray[np.int64]) -> float:
         optimiser.zero_grad()

@@ -97,7 +97,7 @@ class Frame:
         return np.asarray(np.log2(self.primes), dtype=np.float64)
 
     def select(self, positions: NDArray[np.int64]) -> Frame:
-        """Those of these points."""
+        """Select some of these points."""
         return Frame(
             self.base[positions],
             self.primes[positions],
@@ -154,7 +154,7 @@ class Relaxation:
         return math.prod(self._shape) + len(self.knobs)
 
     def frame(self, rows: Whole) -> Frame:
-        """What points that begin at configurations [n, params] keep.
+        """Frame that points which begin at configurations [n, params] keep.
 
         Raises:
             InvalidValueError: an extent is not one that its parameter lists.

@@ -67,7 +67,7 @@ class Repairer:
         return np.asarray(moved[self.excess(moved) == 0])
 
     def excess(self, rows: Whole) -> Reals:
-        """How far configurations are from constraints and domains, [n]; 0 for feasible ones."""
+        """Distance of configurations from constraints and domains, [n]; 0 for feasible ones."""
         total = self._penalties.of_rows(rows)
         for column, values in self._domains.items():
             away = np.abs(np.log2(rows[:, column] + 1)[:, None] - np.log2(values + 1))
@@ -104,7 +104,7 @@ class Repairer:
         return moves
 
     def _moved(self, rows: Whole, moves: list[_Move]) -> tuple[NDArray[np.int64], Whole]:
-        """What single moves make of rows: the rows' positions, and the configurations."""
+        """Rows that single moves make of rows: their positions, and the configurations."""
         owners, parts = [np.zeros(0, dtype=np.int64)], [rows[:0]]
         for move in moves:
             able = np.flatnonzero(rows[:, move.source] % move.prime == 0)

@@ -31,7 +31,7 @@ _CHECKS = 20
 
 @frozen
 class TrainingSettings:
-    """How to train.
+    """Settings of training.
 
     Attributes:
         steps: Batches.

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from autotune.models.cost import require_differentiable
 from autotune.nest.relaxed import param_bounds
@@ -22,16 +24,15 @@ from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Positions
-from autotune_felix.collect import Collected, collect_candidates, new_rows
-from autotune_felix.descent import descend
-from autotune_felix.options import checked_options
+from autotune_felix.descent import Objective, Trajectories, descend
+from autotune_felix.options import FelixOptions, checked_options
 from autotune_felix.penalties import Penalties
-from autotune_felix.relaxation import Relaxation
+from autotune_felix.published import independently_rounded, one_sided
+from autotune_felix.relaxation import Frame, Relaxation
 from autotune_felix.repair import Repairer
-from autotune_felix.seeds import starting_points
 from autotune_felix.simplex import Reals, Whole
 
-__all__ = ["DIFFERENTIABLE", "FelixStrategy"]
+__all__ = ["DIFFERENTIABLE", "FelixStrategy", "collect_candidates", "starting_points"]
 
 DIFFERENTIABLE = ("analytic", "felix-gp", "felix-mlp")
 """Cost models with a gradient, for messages."""
@@ -142,7 +143,7 @@ class FelixStrategy(RecordedStrategy):
 
     @property
     def _is_drafting(self) -> bool:
-        """Whether nothing is known of any candidate."""
+        """True if nothing is known of any candidate."""
         return not len(self._history.best(1))
 
     def _chosen(self, sample: CandidateBatch, measured: CandidateBatch) -> list[int]:
@@ -224,7 +225,7 @@ class FelixStrategy(RecordedStrategy):
         return self._space.contains(CandidateBatch(((sketch, rows),)))
 
     def _ranked_by(self, index: int, collected: Collected) -> Reals:
-        """What ranks the rows of collected candidates: their predictions, [m]."""
+        """Scores that rank the rows of collected candidates: their predictions, [m]."""
         sketch, ranked = self._relaxed[index].sketch, collected.rows
         if self.options.ranking == "misaligned":
             # Configurations outside of the space, too: as near to them as a model can look.
@@ -277,3 +278,142 @@ def _shared(order: Positions, owners: Positions, most: int) -> Positions:
     for owner in np.unique(owners):
         is_early[np.flatnonzero(owners == owner)[:most]] = True
     return np.concatenate([order[is_early], order[~is_early]])
+
+
+Contains = Callable[[Whole], NDArray[np.bool_]]
+"""Whether configurations [n, params] of the sketch are in the space, [n]."""
+
+
+@frozen(eq=False)
+class Collected:
+    """Distinct configurations of a sketch.
+
+    Attributes:
+        rows: Those in the space, [m, params].
+        passed: All that were passed, also those outside of the space, [k, params]; the ones
+            inside are in ``rows`` in the same order.
+    """
+
+    rows: Whole
+    passed: Whole
+
+
+def collect_candidates(
+    relaxation: Relaxation,
+    trajectories: Trajectories,
+    frame: Frame,
+    contains: Contains,
+    repairer: Repairer,
+    feasible: Whole,
+    options: FelixOptions,
+    rng: np.random.Generator,
+) -> Collected:
+    """The configurations that points passed at any step, and what repairs make of the others.
+
+    Args:
+        relaxation: Of the sketch.
+        trajectories: Where points have been.
+        frame: What they kept.
+        contains: Says what is in the space.
+        repairer: Of the sketch.
+        feasible: Configurations in the space, for repairs that find no way, [m, params].
+        options: ``rounding``, ``roundings`` and ``repairs``.
+        rng: Draws remainders for all but the first rounding of a point.
+    """
+    steps, n, _ = trajectories.points.shape
+    points = trajectories.points.reshape(steps * n, relaxation.size)
+    frames = frame.select(np.tile(np.arange(n), steps))
+    costs = trajectories.costs.reshape(-1)
+    if options.rounding == "independent":
+        rows, whole = independently_rounded(relaxation, points, frames)
+        rows, costs = rows[whole], costs[whole]
+    else:
+        draws = [None] + [rng] * (options.roundings - 1)
+        rows = np.concatenate([relaxation.rounded(points, frames, each) for each in draws])
+        costs = np.tile(costs, len(draws))
+    order = np.argsort(costs, kind="stable")
+    passed = rows[order][_firsts(rows[order])]
+    inside = contains(passed)
+    found = passed[inside]
+    outside = passed[~inside][: options.repairs]
+    if len(outside):
+        repaired = repairer.repaired(outside, feasible)
+        found = np.concatenate([found, repaired[contains(repaired)]])
+        found = found[_firsts(found)]
+    return Collected(found, passed)
+
+
+def new_rows(rows: Whole, known: Whole) -> Whole:
+    """Rows [n, params] that are not known and do not occur before, [m, params]."""
+    both = np.concatenate([known, rows])
+    firsts = _firsts(both)
+    return both[firsts[firsts >= len(known)]]
+
+
+def _firsts(rows: Whole) -> NDArray[np.int64]:
+    """Positions of rows that do not occur before, ascending."""
+    if not rows.size:
+        return np.arange(min(len(rows), 1))
+    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * 8))).ravel()
+    return np.sort(np.unique(keys, return_index=True)[1])
+
+
+def starting_points(
+    relaxation: Relaxation,
+    penalties: Penalties,
+    objective: Objective,
+    sample: Whole,
+    measured: Whole,
+    options: FelixOptions,
+    rng: np.random.Generator,
+) -> tuple[Reals, Frame]:
+    """Points [seeds, size] and what they keep.
+
+    Args:
+        relaxation: Of the sketch.
+        penalties: Of the sketch.
+        objective: What points that compete are compared by.
+        sample: Feasible configurations, [m, params] with m > 0; others take their choices of
+            extents from them, so that these are as frequent as in the space.
+        measured: The best measured configurations, [k, params], best first.
+        options: ``seeds``, ``measured_share``, ``noise``, ``tournament`` and ``sampler``.
+        rng: Where chance comes from.
+    """
+    near = int(options.seeds * options.measured_share) if len(measured) else 0
+    rows = measured[np.arange(near) % max(1, len(measured))]
+    frame = relaxation.frame(rows)
+    points = relaxation.encode(rows, frame)
+    points = relaxation.project(points + rng.normal(0.0, options.noise, points.shape), frame)
+    fresh, fresh_frame = _fresh(relaxation, penalties, sample, options.seeds - near, options, rng)
+    if options.tournament > 1 and len(fresh):
+        cost = objective(relaxation.decode(fresh, fresh_frame))[0].reshape(-1, options.tournament)
+        best = np.where(np.isfinite(cost), cost, np.inf).argmin(axis=1)
+        winners = best + options.tournament * np.arange(len(best))
+        fresh, fresh_frame = fresh[winners], fresh_frame.select(winners)
+    # Frames follow from configurations alone.
+    return (
+        np.concatenate([points, fresh]),
+        relaxation.frame(np.concatenate([rows, fresh_frame.base])),
+    )
+
+
+def _fresh(
+    relaxation: Relaxation,
+    penalties: Penalties,
+    sample: Whole,
+    n: int,
+    options: FelixOptions,
+    rng: np.random.Generator,
+) -> tuple[Reals, Frame]:
+    """``n`` points, ``tournament`` times: uniform on the simplices where this is feasible."""
+    count = n * options.tournament
+    if options.sampler == "one-sided":
+        # One extent for all: there, extents are not chosen.
+        frame = relaxation.frame(np.repeat(sample[rng.integers(len(sample), size=1)], count, 0))
+        return one_sided(relaxation, frame, rng), frame
+    rows = sample[rng.integers(len(sample), size=count)]
+    frame = relaxation.frame(rows)
+    points = relaxation.uniform(frame, rng)
+    broken = penalties.of_points(points, relaxation.decode(points, frame), frame)[0] > 0
+    points[broken] = relaxation.encode(rows, frame)[broken]
+    return points, frame

@@ -42,7 +42,7 @@ def is_accepted(
     temperature: float,
     rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    """Whether steps are taken, by the rule of Metropolis et al. (1953), [n].
+    """Return whether steps are taken, by the rule of Metropolis et al. (1953), [n].
 
     Args:
         before: Scores [n].

@@ -18,7 +18,7 @@ def one_point_children(
     values: Sequence[NDArray[np.int64]],
     rng: np.random.Generator,
 ) -> Matrix:
-    """One child for each pair: the mother's first columns, the father's last, one gene new.
+    """Make a child for each pair: the mother's first columns, the father's last, one gene new.
 
     Feasibility is not checked.
 

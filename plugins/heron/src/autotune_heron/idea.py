@@ -95,7 +95,7 @@ def idea_order(scores: Reals, measures: Reals, infeasible_share: float, n: int) 
 def simulated_binary(
     mothers: Reals, fathers: Reals, index: float, rng: np.random.Generator
 ) -> Reals:
-    """One child of each pair by simulated binary crossover (Deb and Agrawal, 1995), [n, params].
+    """Cross each pair by simulated binary crossover (Deb and Agrawal, 1995), [n, params].
 
     Each value lies on a random side of its parents' mean, at beta times half of their difference;
     beta is below 1 with a chance of one half.

@@ -67,7 +67,7 @@ class InfeasibleRowsStrategy(RoundStrategy[_Options]):
 
 
 def is_computable(rows: Matrix) -> NDArray[np.bool_]:
-    """Whether the product of the values of each row [n, params] leaves room in 64 bits, [n]."""
+    """Tell if the product of the values of each row [n, params] leaves room in 64 bits, [n]."""
     return np.asarray(np.log2(np.maximum(rows, 1)).sum(axis=1) <= _MOST_BITS)
 
 

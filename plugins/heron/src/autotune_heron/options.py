@@ -54,7 +54,7 @@ class RoundOptions:
 
     @property
     def is_ours(self) -> bool:
-        """Whether nothing published is reproduced."""
+        """True if nothing published is reproduced."""
         return self.variant == "ours"
 
     @property
@@ -111,7 +111,7 @@ class HeronOptions(ParentsOptions):
 
     @property
     def by_importance(self) -> bool:
-        """Whether keys are the important parameters and not random ones."""
+        """True if keys are the important parameters and not random ones."""
         return (self.keys or ("random" if self.variant == "head" else "importance")) != "random"
 
     @property
@@ -121,7 +121,7 @@ class HeronOptions(ParentsOptions):
 
     @property
     def drops_several(self) -> bool:
-        """Whether more than one key may be dropped at first."""
+        """True if more than one key may be dropped at first."""
         return (self.drop or ("geometric" if self.is_ours else "one")) == "geometric"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.plugins import Context
@@ -19,7 +20,6 @@ from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Matrix, Positions
 from autotune.spaces import FeasibleSet
 from autotune_heron.options import RoundOptions, checked_options
-from autotune_heron.report import GenerationReport
 from autotune_heron.selection import roulette
 
 __all__ = ["Offspring", "RoundStrategy"]
@@ -120,7 +120,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """
 
     def _decoded(self, rows: CandidateBatch) -> CandidateBatch:
-        """What is scored in place of rows, row for row: by default the rows themselves."""
+        """Configurations scored in place of rows, row for row: by default the rows themselves."""
         return rows
 
     def _is_feasible(self, batch: CandidateBatch) -> NDArray[np.bool_]:
@@ -231,3 +231,24 @@ def _values_of(feasible: FeasibleSet) -> tuple[NDArray[np.int64], ...]:
     """The feasible values of each parameter."""
     names = feasible.columns
     return tuple(np.array(feasible.values(name), dtype=np.int64) for name in names)
+
+
+@frozen
+class GenerationReport:
+    """Counts over the children of one generation.
+
+    Attributes:
+        children: How many were made.
+        distinct: How many of them differ from each other and from all rows of the round before.
+        like_a_parent: How many equal one of their parents.
+        infeasible: How many were infeasible; those that were repaired count too.
+        keys: Mean number of keys that a child shares with its parents.
+        sampler_seconds: What making them took.
+    """
+
+    children: int
+    distinct: int
+    like_a_parent: int
+    infeasible: int
+    keys: float
+    sampler_seconds: float

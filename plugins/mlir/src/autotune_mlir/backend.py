@@ -83,7 +83,7 @@ class MLIRBackend(Backend):
         host.check_measuring(target, threads)
 
     def limits(self, target: Target) -> ScheduleLimits:
-        """What is printed.
+        """Limits of the printer.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
@@ -104,7 +104,7 @@ class MLIRBackend(Backend):
         code_generation.generate(compiler.lower(_WARM_UP, threads=1))
 
     def imports(self, program: object) -> bool:
-        """Whether ``program`` is MLIR: a file, a module, or a function of one."""
+        """Return whether ``program`` is MLIR: a file, a module, or a function of one."""
         if isinstance(program, ProgramFile):
             return program.format == "mlir"
         kind = type(program)

@@ -133,5 +133,5 @@ def _disable(ir: Any, module: Any, features: Sequence[str]) -> None:
 
 
 def needs_openmp(lowered: Lowered) -> bool:
-    """Whether a program has parallel loops, which call the OpenMP runtime."""
+    """Return whether a program has parallel loops, which call the OpenMP runtime."""
     return lowered.threads > 1 and "omp.parallel" in str(lowered.module)

@@ -233,7 +233,7 @@ class _Program:
         return name if len(results) == 1 else f"{name}#{len(results) - 1}"
 
     def _results(self, stage: Stage, numbers: Mapping[str, int]) -> list[_Operand]:
-        """What the operation writes into, what holds the identity first.
+        """Buffers that the operation writes into; they hold the identity first.
 
         A scan also has, as its first result, what each element continues: it has all dimensions
         but the one that is scanned along, which is therefore iterated in its order.

@@ -112,7 +112,7 @@ def _comment(record: Record) -> str:
 
 
 def _needed(record: Record) -> list[str]:
-    """What the release of MLIR that applies a schedule must have."""
+    """Requirements on the release of MLIR that applies a schedule."""
     indexed = "split_reduction.indexed" in names_used(record.candidate.sketch)
     return (
         ["needs MLIR 23: before, it miscounts indices of reductions in lanes"] if indexed else []

@@ -43,7 +43,7 @@ def constraint_texts(
     parameters: Mapping[str, Parameter],
     file: str,
 ) -> list[str]:
-    """What one ``transform.smt.constrain_params`` asserts.
+    """Write the assertions of a ``transform.smt.constrain_params``.
 
     Args:
         mlir: The bindings.

@@ -163,7 +163,7 @@ def _value(mlir: bindings.Bindings, option: Any) -> Value:
 
 
 def _parameters(sites: Sequence[_Site]) -> list[Parameter]:
-    """One for each name; operations of one name are one knob."""
+    """Parameters, one for each name; operations of one name are one knob."""
     found: dict[str, _Site] = {}
     for site in sites:
         first = found.setdefault(site.name, site)

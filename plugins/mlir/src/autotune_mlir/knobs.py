@@ -20,7 +20,7 @@ __all__ = ["Knobs", "read_knobs", "write_selected"]
 
 @frozen
 class Knobs:
-    """What can be chosen in a script.
+    """Choices in a script.
 
     Attributes:
         parameters: One for each name of a knob, its options as values, and one for each of

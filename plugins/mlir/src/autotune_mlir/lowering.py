@@ -56,7 +56,7 @@ def fusion() -> str:
 
 
 def simplification(by_default: bool = False) -> str:
-    """What precedes bufferization, as ``PassManager.parse`` takes it.
+    """Passes that precede bufferization, as ``PassManager.parse`` takes them.
 
     Args:
         by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`.

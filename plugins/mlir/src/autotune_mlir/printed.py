@@ -50,7 +50,7 @@ class Printed:
 
 
 def is_printed(request: BuildRequest) -> bool:
-    """Whether a request's program is printed from its nest."""
+    """Return whether a request's program is printed from its nest."""
     return not (request.candidate is None or is_default(request.candidate))
 
 

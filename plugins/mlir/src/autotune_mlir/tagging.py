@@ -109,7 +109,7 @@ def tagging_text(name: str, schedule: str, payload: str) -> str:
 
 
 def _split(handle: str, stem: str, count: int) -> list[str]:
-    """One handle for each operation; fails where there are more or fewer."""
+    """Split a handle into one for each operation; fails where there are more or fewer."""
     names = ", ".join(f"{stem}{number}" for number in range(count))
     kinds = ", ".join([_ANY] * count)
     results = f"({kinds})" if count > 1 else kinds

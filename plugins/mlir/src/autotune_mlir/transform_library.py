@@ -92,7 +92,7 @@ def apply_command(library: str, name: str, payload: str) -> str:
 
 
 def check_applied(schedule: NamedSchedule) -> None:
-    """Whether MLIR's passes make of the program what is measured, given a library by file.
+    """Return whether MLIR's passes make of the program what is measured, given a library by file.
 
     Raises:
         InvalidSchedule: they do not, or fail.

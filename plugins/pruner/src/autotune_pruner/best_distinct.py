@@ -53,7 +53,7 @@ def _unasked(
     history: History,
     columns: Sequence[NDArray[np.bool_]] | None,
 ) -> list[tuple[int, bytes]]:
-    """Those of the positions that were not asked for, with what tells their rows apart."""
+    """Positions that were not asked for, with what tells their rows apart."""
     chosen = batch.select(positions)
     asked = history.is_asked(chosen)
     if columns is not None:

@@ -59,7 +59,7 @@ class Scale:
 
 @frozen(eq=False)
 class Normaliser:
-    """How inputs of a network are scaled.
+    """Scaling of a network's inputs.
 
     Attributes:
         statements: Of the 174 columns of a statement.
@@ -105,7 +105,7 @@ class RankingNetwork(nn.Module):  # type: ignore[misc]
         return self.rank(summed, tuple(gathered(table, places) for table in tables))
 
     def encode_accesses(self, dataflow: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What the network makes of each access by itself; nothing if it reads no data flow.
+        """Encode each access by itself; nothing if the network reads no data flow.
 
         Args:
             dataflow: ``[m, 23]``.

@@ -145,7 +145,7 @@ def published_milliseconds(
 def _share_of_waves(
     blocks: NDArray[np.float64], whole_warps: NDArray[np.float64], gpu: PublishedGpu
 ) -> NDArray[np.float64]:
-    """How much of the multiprocessors, or of their partitions, the waves of blocks keep busy."""
+    """Share of the multiprocessors, or of their partitions, that waves of blocks keep busy."""
     block_slots = gpu.active_blocks * gpu.multiprocessors
     filled = blocks >= block_slots
     units = np.where(filled, blocks, blocks * np.minimum(whole_warps, gpu.partitions))

@@ -30,7 +30,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @frozen
 class StoredProgram:
-    """What is stored beside the shared library.
+    """Contents of the file beside the shared library.
 
     Attributes:
         arguments: Names of the tensors in the function's own order.
@@ -75,7 +75,7 @@ def write_program(
 
 
 def _linking() -> dict[str, Any]:
-    """How to link: the linker by itself takes a third of the time that a compiler driver does."""
+    """Linking command: the linker alone takes a third of the time of a compiler driver."""
     linker = shutil.which("ld")
     if linker is None:
         return {}

@@ -101,7 +101,7 @@ class TVMBackend(Backend):
             check_runs_here(target, self.name)
 
     def limits(self, target: Target) -> ScheduleLimits:
-        """What can be replayed; the numbers are explained where they are defined.
+        """Limits of the printer; the numbers are explained where they are defined.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
@@ -134,7 +134,7 @@ class TVMBackend(Backend):
         compiler.compile_module(module_for(_gemm(m=2, n=2, k=2)), target, 1)
 
     def imports(self, program: object) -> bool:
-        """Whether ``program`` is a TVM function or module."""
+        """Return whether ``program`` is a TVM function or module."""
         kind = type(program)
         return kind.__module__.split(".")[0] == "tvm" and kind.__name__ in ("PrimFunc", "IRModule")
 

@@ -118,7 +118,7 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
 
 
 def without_checks(lowered: Any) -> Any:
-    """What :func:`lower_module` returned, without the checks of its arguments in each call.
+    """Module that :func:`lower_module` returned, without checks of its arguments in each call.
 
     What asks for registers is an assertion, too, and stays.
     """

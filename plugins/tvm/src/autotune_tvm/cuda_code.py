@@ -16,10 +16,16 @@ from autotune.ir.element_types import element_type
 from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief, cuda_target
-from autotune_tvm.kernel_passes import kernel_pipeline
 from autotune_tvm.resident_blocks import with_resident_blocks
 
-__all__ = ["LoweredKernels", "cuda_source", "launches_of", "lower_kernels", "program_of"]
+__all__ = [
+    "LoweredKernels",
+    "cuda_source",
+    "kernel_pipeline",
+    "launches_of",
+    "lower_kernels",
+    "program_of",
+]
 
 _CALLBACK = "tvm_callback_cuda_compile"
 _KERNEL_CONVENTION = 2  # CallingConv::kDeviceKernelLaunch
@@ -118,7 +124,7 @@ def program_of(lowered: LoweredKernels, cubin: bytes, *, fast_math: bool) -> Cud
 def launches_of(
     host: Any, kernels: set[str]
 ) -> tuple[tuple[KernelLaunch, ...], tuple[DeviceBuffer, ...]]:
-    """What the host's function ``main`` launches, in order, and the memory that it allocates.
+    """Launches of the host's function ``main``, in order, and the memory that it allocates.
 
     Raises:
         BuildFailed: it does anything else with data: loops around launches, say.
@@ -228,3 +234,79 @@ def _not_compiled() -> Iterator[None]:
                 tvm_ffi.registry.remove_global_func(_CALLBACK)
             else:
                 tvm_ffi.register_global_func(_CALLBACK, before, override=True)
+
+
+def kernel_pipeline() -> Any:
+    """The passes of TVM's default pipeline, which TVM has as one pass, and two in their midst.
+
+    Before the pass that puts barriers around stores to shared memory go
+    :func:`~autotune_tvm.passes.async_copies`, which has to see vectors, and
+    :func:`~autotune_tvm.passes.sync_rows`, which adds to these barriers.
+    """
+    import tvm
+    from tvm import s_tir, tirx
+
+    from autotune_tvm.passes import async_copies, sync_rows
+
+    def asynchronous(module: Any, _: Any) -> Any:
+        return async_copies(module)
+
+    def synchronized(module: Any, _: Any) -> Any:
+        return sync_rows(module)
+
+    copies = tvm.transform.module_pass(asynchronous, opt_level=0, name="AsyncCopies")
+    rows = tvm.transform.module_pass(synchronized, opt_level=0, name="SyncRows")
+    of_schedules, of_loops = s_tir.transform, tirx.transform
+    return tvm.transform.Sequential(
+        [
+            of_schedules.CanonicalizeLoop(),
+            of_schedules.LowerCrossThreadReduction(),
+            of_schedules.LowerInitBlock(),
+            of_schedules.PlanAndUpdateBufferAllocationLocation(),
+            of_schedules.ConvertBlocksToOpaque(),
+            of_schedules.LiftThreadBinding(),
+            of_schedules.ManifestSharedMemoryLocalStage(),
+            of_schedules.CompactBufferAllocation(),
+            of_schedules.LowerAutoCopy(),
+            of_schedules.UnifyThreadBinding(),
+            of_schedules.LowerMatchBuffer(),
+            of_schedules.StmtSimplify(),
+            of_schedules.InjectPermutedLayout(),
+            of_schedules.AnnotateIrregularLoop(),
+            of_schedules.InjectSoftwarePipeline(),
+            of_schedules.TransformMmaBufferLayout(),
+            of_schedules.LowerOpaqueBlock(),
+            of_loops.FlattenBuffer(),
+            of_loops.BF16ComputeLegalize(),
+            of_loops.NarrowDataType(32),
+            of_schedules.LoopPartition(),
+            of_loops.VectorizeLoop(),
+            of_schedules.InjectVirtualThread(),
+            of_schedules.InjectDoubleBuffer(),
+            of_loops.StorageRewrite(),
+            of_schedules.HoistIfThenElse(),
+            of_loops.UnrollLoop(),
+            of_schedules.RenormalizeSplitPattern(),
+            of_loops.StmtSimplify(),
+            of_loops.RemoveNoOp(),
+            of_schedules.RewriteUnsafeSelect(),
+            of_loops.CommonSubexprElim(),
+            of_loops.FP8ComputeLegalize(),
+            of_schedules.VerifyVTCMLimit(),
+            of_schedules.LowerVtcmAlloc(),
+            of_loops.VerifyMemory(),
+            of_loops.AnnotateEntryFunc(),
+            copies,
+            rows,
+            of_schedules.ThreadSync("shared"),
+            of_schedules.ThreadSync("shared.dyn"),
+            of_schedules.ThreadSync("warp"),
+            of_schedules.InferFragment(),
+            of_schedules.LowerThreadAllreduce(),
+            of_schedules.MergeSharedMemoryAllocations(),
+            of_loops.SplitHostDevice(),
+            of_loops.MakePackedAPI(),
+            of_loops.FP8StorageLegalize(),
+            of_loops.BF16StorageLegalize(),
+        ]
+    )

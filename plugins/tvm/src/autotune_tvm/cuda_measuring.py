@@ -1,4 +1,4 @@
-"""What measuring on a CUDA device needs: the device, its driver, and a compiler that fits both."""
+"""Needs of measuring on a CUDA device: the device, its driver, and a compiler that fits both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAST_MATH_VARIABLE = "AUTOTUNE_CUDA_FAST_MATH"
 
 
 def fast_math() -> bool:
-    """Whether approximate functions of the device are asked for.
+    """Return whether approximate functions of the device are asked for.
 
     Raises:
         InvalidValueError: the environment says neither 0 nor 1.

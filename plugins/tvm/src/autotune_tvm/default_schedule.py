@@ -1,4 +1,4 @@
-"""How TVM itself schedules an untuned program: the rules of its dlight."""
+"""Default schedule of TVM for an untuned program: the rules of its dlight."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
 
 
 def fallback_schedule(module: Any, target: Target) -> Any:
-    """How an unscheduled program for a GPU is scheduled: dlight's rule for any program.
+    """Schedule an unscheduled program for a GPU by dlight's rule for any program.
 
     Without one, no loop is bound to threads, and nothing runs. That rule refuses programs with
     scans, whose sequences get a thread each.

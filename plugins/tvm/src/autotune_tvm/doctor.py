@@ -51,7 +51,7 @@ def findings() -> list[Finding]:
 
 
 def known_bad_pairs(tvm: str | None, ffi: str | None) -> Finding:
-    """Whether these versions of TVM and of its FFI layer work together."""
+    """Return whether these versions of TVM and of its FFI layer work together."""
     advice = f"install apache-tvm=={KNOWN_GOOD[0]} with apache-tvm-ffi=={KNOWN_GOOD[1]}"
     installed = f"apache-tvm {tvm} with apache-tvm-ffi {ffi}"
     if ffi is None:
@@ -100,7 +100,7 @@ def _tried() -> list[Finding]:
 
 
 def cuda_findings() -> list[Finding]:
-    """What ``--target cuda`` needs; nothing is wrong with a machine that has no such device."""
+    """Needs of ``--target cuda``; nothing is wrong with a machine that has no such device."""
     label = "cuda"
     try:
         driver = load_driver()

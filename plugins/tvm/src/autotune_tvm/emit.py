@@ -242,7 +242,7 @@ class _Body:
         return result
 
     def _is_safe(self, body: ScalarExpr) -> bool:
-        """Whether it may be in a TVM ``Select``, which vectorises; a conditional does not.
+        """Return whether it may be in a TVM ``Select``, which vectorises; a conditional does not.
 
         Clamped indices may not: TVM takes a clamp away where the condition implies it, and reads
         of both branches are made.
@@ -280,7 +280,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _clamps(index: IntExpr) -> bool:
-    """Whether an index is a minimum or a maximum, or made of one."""
+    """Return whether an index is a minimum or a maximum, or made of one."""
     inner = (argument for argument in index.args if isinstance(argument, IntExpr))
     return index.op in ("min", "max", "select") or any(map(_clamps, inner))
 

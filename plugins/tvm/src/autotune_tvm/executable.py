@@ -55,7 +55,7 @@ class PackedOperand:
 
 
 def packer_name(position: int) -> str:
-    """What the function is called that packs the parameter at a position."""
+    """Name of the function that packs the parameter at a position."""
     return f"pack_{position}"
 
 

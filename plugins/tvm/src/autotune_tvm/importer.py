@@ -40,7 +40,7 @@ _MOST_REMEMBERED = 256
 
 
 def import_module(program: object) -> tuple[Workload, IRModule]:
-    """What ``program`` computes, and a module with it as its one function, called ``main``.
+    """Workload of ``program``, and a module with it as its one function, called ``main``.
 
     The function keeps its attributes, so that other tools recognise it in what is stored;
     :func:`callable_module` prepares it for compiling.

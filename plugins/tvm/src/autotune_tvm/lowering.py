@@ -12,7 +12,7 @@ PRINTED = "autotune.printed"
 
 
 def is_printed(function: Any) -> bool:
-    """Whether a function is printed."""
+    """Return whether a function is printed."""
     attributes = getattr(function, "attrs", None)
     return attributes is not None and PRINTED in attributes
 

@@ -44,7 +44,7 @@ _BEFORE_EQUALS = 1 - 1e-6
 
 
 def has_other_blocks(workload: Workload, module: Any) -> bool:
-    """Whether this package schedules other blocks than a program has: see ``OTHER_BLOCKS``."""
+    """Tell if this package schedules other blocks than a program has: see ``OTHER_BLOCKS``."""
     from autotune_tvm.importer import blocks_of
 
     scans = any(stage.scan_axis is not None for stage in workload.stages)
@@ -261,7 +261,7 @@ def _looked_up(workload: Workload, program: str | None) -> list[Any]:
 
 
 def _check_written(record: Any, program: Any, scratch: Path) -> None:
-    """Whether a tuning record survives being written, and makes the same program again.
+    """Return whether a tuning record survives being written, and makes the same program again.
 
     Args:
         record: The tuning record.

@@ -82,7 +82,7 @@ def pad_block(
 def _operand_shapes(
     stage: Stage, grown: set[str], extents: dict[str, int]
 ) -> dict[str, list[int]]:
-    """How far the padded block reads, for every operand that depends on a padded axis."""
+    """Distance that the padded block reads, for every operand that depends on a padded axis."""
     shapes: dict[str, list[int]] = {}
     for load in stage.loads:
         forms = stage.forms(load)

@@ -79,7 +79,7 @@ class PrintedFunctions:
 
 
 def is_printable(request: BuildRequest) -> bool:
-    """Whether the program of a request is printed, and not scheduled by TVM itself."""
+    """Return whether the program of a request is printed, and not scheduled by TVM itself."""
     candidate = request.candidate
     if candidate is None or is_default(candidate) or request.target.kind == "cuda":
         return False
@@ -109,14 +109,14 @@ def _arguments(workload: Workload) -> tuple[Argument, ...]:
 
 @lru_cache(maxsize=64)
 def _imported_arguments(program: str) -> tuple[Argument, ...]:
-    """Those of the function that was imported, in its order and with its extents."""
+    """Arguments of the function that was imported, in its order and with its extents."""
     from autotune_tvm.importer import module_from_text
 
     return parameters_of(module_from_text(program))
 
 
 def parameters_of(module: IRModule) -> tuple[Argument, ...]:
-    """Those of the function ``main``, in its order and with its extents."""
+    """Parameters of the function ``main``, in its order and with its extents."""
     from autotune_tvm.importer import argument_names
 
     buffers = module[ENTRY].params

@@ -49,7 +49,7 @@ def import_tvm(hidden: Sequence[str] = ()) -> ModuleType:
 
 
 def _load_backends(tvm: Any) -> None:
-    """What the import has left out.
+    """Load what the import has left out.
 
     They name operators for scripts: a hundred that no library has, and one that has its name.
     """

@@ -1,4 +1,4 @@
-"""How many blocks a multiprocessor is to hold at once, said to the compiler of a kernel.
+"""Number of blocks that a multiprocessor is to hold, said to the compiler of a kernel.
 
 Where that is not said, ptxas gives kernels on tensor cores few registers, so that more blocks fit:
 it loads fragments right before the products that read them, in whatever order the source has the

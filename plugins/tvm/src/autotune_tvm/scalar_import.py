@@ -291,6 +291,6 @@ class BodyReader:
 
 
 def _brief(node: Any) -> str:
-    """One short line for a TIR object, without the definitions that its printer puts before it."""
+    """Describe a TIR object in a line, without the definitions that its printer puts first."""
     lines = str(node).strip().splitlines() or [type(node).__name__]
     return lines[-1][:100]

@@ -2,7 +2,7 @@
 
 Such a block stores ``out[i, t] = if_then_else(t == 0, neutral, out[i, t - 1]) + x[i, t]``, and its
 variable ``t`` is an ordered one. None of TVM's own schedules takes that. Where the steps of a
-sketch are replayed, which keep the order (:func:`autotune.nest.scans.check_scan`), the block is
+sketch are replayed, which keep the order (:func:`autotune.nest.derive.check_scan`), the block is
 :func:`opened`.
 """
 
@@ -31,7 +31,7 @@ _CONDITIONAL = Op.get("prim.if_then_else")
 
 @frozen(eq=False)
 class Continuation:
-    """How a block of a scan continues.
+    """Continuation of a block of a scan.
 
     Attributes:
         along: The dimension along which it does.
@@ -121,7 +121,7 @@ def _inside(region: Any, block: Any) -> Any:
 
 
 def continuation(block: Any) -> tuple[Continuation, Any] | None:
-    """How a block continues, and what each element adds; None of blocks without this form."""
+    """Continuation of a block, and what each element adds; None of blocks without this form."""
     store = block.body
     if not isinstance(store, tirx.BufferStore) or block.init is not None:
         return None

@@ -32,7 +32,7 @@ _LOCAL_TAGS = {THREAD_TAGS[role] for role in ("vthread", "thread_y", "thread")}
 
 @frozen(eq=False)
 class WarpLoops:
-    """What splitting the block of a stage for the lanes of a warp made.
+    """Loops made by splitting the block of a stage for the lanes of a warp.
 
     Attributes:
         write: The block that writes what threads collected.

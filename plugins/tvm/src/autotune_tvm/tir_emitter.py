@@ -303,7 +303,7 @@ class TIREmitter(ArithmeticEmitter):
     def _read(
         self, make: Callable[..., Any], operands: Sequence[Any], dtype: str, lanes: int
     ) -> Value:
-        """What memory holds, at this moment."""
+        """Read memory as it is at this moment."""
         if dtype != "bool":
             return self._value(make, operands, dtype, lanes, reads=True)
         held = self._value(make, operands, "uint8", lanes, reads=True)

@@ -34,7 +34,7 @@ def kept_on_stack(buffer: Any) -> Any:
 
 @define(eq=False)
 class Frame:
-    """What a function, or the share of one thread in a parallel loop, allocates.
+    """Allocations of a function, or of the share of one thread in a parallel loop.
 
     Attributes:
         allocations: The statements.
@@ -204,7 +204,7 @@ class Block:
 
 
 def sequence(statements: Sequence[Any]) -> Any:
-    """One statement that is several."""
+    """Join several statements to one."""
     if not statements:
         return tirx.Evaluate(tirx.IntImm("int32", 0))
     return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]

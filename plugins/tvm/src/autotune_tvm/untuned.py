@@ -1,4 +1,4 @@
-"""How long an unscheduled program takes at least, found without running it.
+"""Bound on the time of an unscheduled program, found without running it.
 
 A sum of floats is added in the order in which it stands: TVM gives LLVM no leave to reorder it.
 Where the innermost loops are those of a sum, no addition begins before the last one has ended.
@@ -64,7 +64,7 @@ def _of_block(realize: Any, loops: tuple[Any, ...]) -> int:
 
 
 def _adds_floats(block: Any) -> bool:
-    """Whether a block adds to what it writes: ``C[i] = C[i] + ...`` of floats."""
+    """Return whether a block adds to what it writes: ``C[i] = C[i] + ...`` of floats."""
     from tvm import tirx
     from tvm.ir import TensorLoad
 

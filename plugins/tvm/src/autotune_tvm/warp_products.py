@@ -175,7 +175,7 @@ def _batch_dims(stage: Stage, rows: str) -> tuple[int, int]:
 def _is_along_reduction(
     state: ScheduleState, step: WarpTensorize, stage: Stage, axis: str
 ) -> bool:
-    """Whether the copy of the factor that moves with ``axis`` has its rows along the reduction."""
+    """Tell if the copy of the factor that moves with ``axis`` has its rows along the reduction."""
     reduce = stage.reduce_axes[0].name
     for load in stage.loads:
         forms = stage.access_map(load)
@@ -191,7 +191,7 @@ def _is_along_reduction(
 
 @frozen
 class _Form:
-    """How TVM has the loops of a tile.
+    """Form in which TVM has the loops of a tile.
 
     Attributes:
         dims: Which of the dimensions of the results there are. TVM leaves those of one value out:
@@ -408,7 +408,7 @@ def _hull(tile: Tile, form: _Form, axis: int, reach: int) -> tuple[int, ...]:
 
 
 def _is_along(tile: Tile, axis: int) -> bool:
-    """Whether rows of the copy of a factor lie along the reduction."""
+    """Return whether rows of the copy of a factor lie along the reduction."""
     return (tile.left_along_reduction, tile.right_along_reduction)[axis]
 
 

@@ -54,7 +54,7 @@ _LAYOUTS = {16: 0, 32: 3, 64: 2, 128: 1}
 
 @frozen
 class _Kind:
-    """What PTX and C++ call types, and the letter of their registers in inline assembly.
+    """Types in PTX and C++, and the letter of their registers in inline assembly.
 
     Attributes:
         factor: PTX's name of the factors.
@@ -150,7 +150,7 @@ def _sums(tile: WarpgroupTile) -> int:
 
 
 def shared_source() -> str:
-    """What all tiles share, as CUDA C++."""
+    """Source that all tiles share, as CUDA C++."""
     return f"{_once('AUTOTUNE_WGMMA', _GROUPS)}\n"
 
 
@@ -240,7 +240,7 @@ def _transposed(tile: WarpgroupTile) -> tuple[int, int]:
 
 
 def _product_source(tile: WarpgroupTile) -> str:
-    """One instruction: the sums of a lane are, of every eight columns, two pairs, 8 rows apart.
+    """Write an instruction: a lane's sums are, of every eight columns, two pairs, 8 rows apart.
 
     A thread's sums are in the order of its loops: rows of the lane, eights of columns, neighbours.
     The instruction has those of eight columns after each other.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -56,9 +57,20 @@ class FakeCuda:
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-def build_library(folder: Path) -> Path:
-    """Compile the fake driver."""
+def library_in(folder: Path) -> Path:
+    """The fake driver in a folder that several processes share: the first compiles it."""
+    folder.mkdir(exist_ok=True)
     library = folder / "libcuda.so.1"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # What is written last.
+        if not (folder / "nvcc").exists():
+            _build(library)
+    return library
+
+
+def _build(library: Path) -> None:
+    folder = library.parent
     command = ["g++", "-std=c++20", "-O0", "-w", "-shared", "-fPIC", "-o", str(library)]
     subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=600)
     # Most of a compiler's time goes into the standard library's headers.
@@ -72,7 +84,6 @@ def build_library(folder: Path) -> Path:
         f'#!/bin/sh\nexec {sys.executable} -S {HERE / "fake_nvcc.py"} {folder} "$@"\n'
     )
     compiler.chmod(0o755)
-    return library
 
 
 def has_compiler() -> bool:

@@ -32,6 +32,7 @@ from autotune.sketches import (
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.sketches.limits import ScheduleLimits
 from autotune.targets import Target, check_is_x86_64, check_runs_here
+from autotune.targets.processors import masked_bytes_of
 
 __all__ = ["NativeBackend", "candidate_of", "check_instructions", "missing_features"]
 
@@ -49,6 +50,10 @@ class NativeBackend(Backend):
 
     name = "native"
     version = "1"
+    worker_modules = (
+        *("autotune.backends.native.executable", "autotune.backends.native.machine_code"),
+        *("autotune.lower.llvm_ir", "autotune.lower.walk", "cattrs.gen"),
+    )
 
     def compiler_version(self) -> str:
         """The version of llvmlite, which has LLVM in it."""
@@ -123,8 +128,9 @@ class NativeBackend(Backend):
         candidate = candidate_of(request)
         check_instructions(candidate, request.target)
         width = max(1, request.target.vector_bytes // _FLOAT_BYTES)
+        emitter = LLVMEmitter(masked_bytes=masked_bytes_of(request.target.features))
         try:
-            program = print_candidate(candidate, LLVMEmitter(), width)
+            program = print_candidate(candidate, emitter, width)
         except (InvalidValueError, UnsupportedWorkload) as error:
             raise InvalidSchedule(str(error)) from error
         target = f"{request.target.processor} {sorted(request.target.features)}"

@@ -35,4 +35,4 @@ def launch_on(threads: int) -> Launch:
 @lru_cache(maxsize=8)
 def _pool(threads: int, process: int) -> _native.ThreadPool:
     """A pool whose threads belong to this process: those of its parent are not in a child."""
-    return _native.ThreadPool(threads, sorted(os.sched_getaffinity(0)))
+    return _native.ThreadPool(threads)

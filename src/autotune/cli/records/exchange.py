@@ -124,7 +124,7 @@ def _export_by_backend(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import notify
     from autotune.errors import InvalidValueError, UnknownNameError
-    from autotune.plugins.held import hold
+    from autotune.plugins.guarded_parts import hold
     from autotune.plugins.parts import recorded_part
     from autotune.tuning.foreign_programs import export_records
 
@@ -162,7 +162,7 @@ def _writers(backend: Backend, name: str) -> dict[str, str]:
 
     A sketch is the same whichever backend timed it.
     """
-    from autotune.plugins.held import create_held_part
+    from autotune.plugins.guarded_parts import create_held_part
     from autotune.tuning.default_backend import compiling_backends
 
     found = dict.fromkeys(backend.export_formats(), name)
@@ -327,7 +327,7 @@ def _importing_backend(format_name: str) -> str:
         UnknownNameError: none does.
     """
     from autotune.errors import PluginError, UnknownNameError
-    from autotune.plugins.held import create_held_part
+    from autotune.plugins.guarded_parts import create_held_part
     from autotune.plugins.manager import manager
 
     formats: dict[str, str] = {}

@@ -120,7 +120,7 @@ def fit(
 
 
 def _read_hold_out(text: str | None) -> tuple[int, list[str]]:
-    """How many folds, and which tasks are held out."""
+    """Read the number of folds, and the tasks that are held out."""
     if text is None:
         return 0, []
     if text.isdigit():

@@ -1,4 +1,4 @@
-"""What a comparison shows: pure functions of its runs.
+"""Figures of a comparison: pure functions of its runs.
 
 Latencies are those of the winners' turns. Intervals are bootstrap intervals over seeds: they tell
 what other seeds would give on these workloads, and nothing of other workloads.
@@ -74,7 +74,7 @@ class Study:
 
 
 def read_study(plan: Plan, lines: Sequence[Mapping[str, Any]]) -> Study:
-    """What a results file says of a plan.
+    """Read the part of a results file that belongs to a plan.
 
     A winner that could not be timed in turns with the others is a failure: what its run measured
     compares with nothing.
@@ -173,7 +173,7 @@ def cell_of(study: Study, workload: str, contender: str) -> Cell:
 def speedup_over(
     study: Study, contender: str, other: str, workloads: Sequence[str]
 ) -> PairedDifference | None:
-    """How much faster a contender's programs are than another's: 2 is twice as fast.
+    """Speed of a contender's programs relative to another's: 2 is twice as fast.
 
     The geometric mean of the ratios of latencies of equal seeds, over seeds and then over
     workloads, with its bootstrap interval over seeds. None where they have no seed in common on a
@@ -226,7 +226,7 @@ def pairs_of(study: Study) -> list[Pair]:
 
 
 def verdict(study: Study, contender: str) -> str:
-    """What is known of a contender beside the baseline, over all workloads, in words."""
+    """Verdict on a contender beside the baseline, over all workloads, in words."""
     found = speedup_over(study, contender, BASELINE, study.workloads)
     if found is None:
         return ""

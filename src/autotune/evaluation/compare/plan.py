@@ -1,4 +1,4 @@
-"""What is compared: workloads, contenders, seeds, and one budget for all."""
+"""Plan of a comparison: workloads, contenders, seeds, and one budget for all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MODEL_FLAG = "--load-cost-model"
 
 @frozen
 class Budget:
-    """What each run may use.
+    """Limits of each run.
 
     Attributes:
         trials: Candidates; None for as many as the time allows.
@@ -182,7 +182,7 @@ class Plan:
         return ordered
 
     def arguments(self, piece: Piece) -> list[str]:
-        """What ``autotune tune`` is given for a run."""
+        """Arguments of ``autotune tune`` for a run."""
         workload = next(it for it in self.workloads if it.label == piece.workload)
         contender = next(it for it in self.contenders if it.name == piece.contender)
         seeded = (*self.budget.arguments, "--seed", str(piece.seed))

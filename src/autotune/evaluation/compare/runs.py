@@ -1,4 +1,4 @@
-"""What tuning runs had found when: pure functions of their results.
+"""Best latencies over a tuning run: pure functions of its results.
 
 Latencies of different runs compare only after their winners took turns on one machine: see
 :func:`true_latencies` and :meth:`Run.calibrated`.
@@ -38,7 +38,7 @@ class Point:
 
 @frozen
 class Run:
-    """What a tuning run had found when.
+    """Improvements of a tuning run, with the trial and time of each.
 
     Attributes:
         workload: What it tuned.
@@ -76,11 +76,11 @@ class Run:
         return MISSED * self.seconds if point is None else point.seconds
 
     def after_trials(self, trials: float) -> float:
-        """What it would have ended with after so many candidates, in seconds."""
+        """Best latency after so many candidates, in seconds."""
         return _last([p.latency for p in self.points if p.trials <= trials])
 
     def after_seconds(self, seconds: float) -> float:
-        """What it would have ended with after these wall seconds, in seconds."""
+        """Best latency after these wall seconds, in seconds."""
         return _last([p.latency for p in self.points if p.seconds <= seconds])
 
     def calibrated(self, latency: float) -> Run:

@@ -36,7 +36,7 @@ Tune = Callable[[Sequence[str], Arena], Mapping[str, Any]]
 
 @frozen
 class Progress:
-    """How far a comparison is.
+    """Progress of a comparison.
 
     Attributes:
         done: Runs that are there, failed ones among them.

@@ -30,7 +30,7 @@ _MOST_FAILURES = 10
 
 
 def compare_tables(study: Study) -> list[Table]:
-    """One table for each workload, one over all of them, one of pairs."""
+    """Build a table for each workload, one over all of them, and one of pairs."""
     tables = [_workload_table(study, workload) for workload in study.workloads]
     tables.append(_total_table(study))
     if len(study.contenders) > 1:
@@ -81,7 +81,7 @@ def compare_json(plan: Plan, study: Study) -> dict[str, Any]:
 
 
 def csv_text(study: Study) -> str:
-    """One line for each contender on each workload, with a head."""
+    """Write a line for each contender on each workload, with a head."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     figures = ("latency", "speedup")

@@ -1,4 +1,4 @@
-"""One tuning run in a fresh process with an empty database, as a user would start it."""
+"""Tuning run in a fresh process with an empty database, as a user would start it."""
 
 from __future__ import annotations
 

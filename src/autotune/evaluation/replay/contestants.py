@@ -1,4 +1,4 @@
-"""What is replayed: strategies of the library with models that know the space, or why not."""
+"""Contestants of a replay: strategies with models that know the space, or why not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import check_part, create_part
 from autotune.plugins.spec import PluginSpec
-from autotune.search.held import asked_of, calling
+from autotune.search.guarded_calls import asked_of, calling
 from autotune.search.strategies import Strategy
 from autotune.tuning.choices import KINDS, unused_by
 

@@ -233,7 +233,7 @@ def _results(recorded: RecordedSpace) -> list[dict[str, Any]]:
 
 
 def _tuning_options(searchspace: Any, recorded: RecordedSpace, options: Mapping[str, Any]) -> Any:
-    """What ``tune_kernel`` hands to a strategy."""
+    """Options that ``tune_kernel`` hands to a strategy."""
     made = _module("interface").Options
     return made(
         {

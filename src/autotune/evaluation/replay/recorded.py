@@ -25,7 +25,7 @@ _MOST_BETWEEN_DEVICES = 200.0
 
 @frozen
 class Evaluation:
-    """One configuration as it was measured.
+    """A configuration as it was measured.
 
     Attributes:
         configuration: Value of each parameter by name.
@@ -75,13 +75,13 @@ class RecordedSpace:
 
     @cached_property
     def seconds(self) -> NDArray[np.float64]:
-        """What each configuration takes, in seconds; infinite for those that failed; [n]."""
+        """Latency of each configuration, in seconds; infinite for those that failed; [n]."""
         found = [math.inf if it.seconds is None else it.seconds for it in self.evaluations]
         return np.array(found, dtype=np.float64)
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """What evaluating each one cost: compiling, running and framework, in seconds; [n]."""
+        """Cost of evaluating each one: compiling, running and framework, in seconds; [n]."""
         found = [it.compiling + it.running + it.framework for it in self.evaluations]
         return np.array(found, dtype=np.float64)
 
@@ -188,7 +188,7 @@ def check_units(spaces: Sequence[RecordedSpace]) -> None:
 
 
 def _same_kernel(one: RecordedSpace, other: RecordedSpace) -> bool:
-    """Whether two spaces are of one kernel; where it has no name, by their parameters."""
+    """Return whether two spaces are of one kernel; where it has no name, by their parameters."""
     if one.problem and other.problem and one.problem != other.problem:
         return False
     if one.kernel != one.name and other.kernel != other.name:

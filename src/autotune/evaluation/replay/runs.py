@@ -1,4 +1,4 @@
-"""One replayed run: what was found, after how many evaluations and how much virtual time."""
+"""Replayed run: best latencies by number of evaluations and virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Budget", "Ledger", "Run", "Step"]
 
 @frozen
 class Budget(JsonForm):
-    """What a run may use.
+    """Limits of a run.
 
     Attributes:
         evaluations: Configurations that may be evaluated.

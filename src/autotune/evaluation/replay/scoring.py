@@ -1,4 +1,4 @@
-"""How good a run is: against what random search is expected to find, computed exactly.
+"""Score of a run against the exact expectation of random search.
 
 The score is that of the methodology for optimising tuners by Willemsen et al. ("A methodology for
 comparing optimization algorithms for auto-tuning", Future Generation Computer Systems 159, 2024):
@@ -42,7 +42,7 @@ _LEAST_ROOM = 1e-9
 
 @frozen(eq=False)
 class Yardstick:
-    """What the runs on a space are judged by, in seconds.
+    """Yardstick for the runs on a space, in seconds.
 
     Attributes:
         optimum: The fastest configuration.
@@ -62,7 +62,7 @@ class Yardstick:
 
 @frozen
 class RunScore:
-    """What became of a run.
+    """Score of a run.
 
     Attributes:
         to_cutoff: Mean score up to the cutoff of the space (P95).
@@ -150,7 +150,7 @@ def mean_score(curve: NDArray[np.float64], end: int) -> float:
 
 
 def score_run(run: Run, by: Yardstick) -> RunScore:
-    """What became of a run.
+    """Score a run.
 
     Args:
         run: The run.

@@ -44,7 +44,7 @@ class LeftOut:
 
 @frozen(eq=False)
 class Study:
-    """What is to be replayed.
+    """Study of strategies on recorded spaces.
 
     Attributes:
         tables: The spaces.
@@ -60,7 +60,7 @@ class Study:
 
     @property
     def size(self) -> int:
-        """How many runs there would be."""
+        """Number of runs there would be."""
         return len(self.tables) * len(self.contestants) * len(self.seeds)
 
     def left_out(self) -> list[LeftOut]:
@@ -91,7 +91,7 @@ class Study:
 
 @frozen
 class Piece:
-    """One run to be made: a contestant on the space of this number, with a seed."""
+    """A run to be made: a contestant on the space of this number, with a seed."""
 
     table: int
     contestant: Contestant

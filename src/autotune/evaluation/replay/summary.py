@@ -1,4 +1,4 @@
-"""What a replay shows: scores of every strategy with intervals, over spaces and seeds."""
+"""Summary of a replay: scores of every strategy with intervals, over spaces and seeds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SpaceSummary:
 
 @frozen
 class StrategySummary:
-    """What became of the runs of a strategy; means over spaces of means over seeds.
+    """Scores of a strategy's runs; means over spaces of means over seeds.
 
     Attributes:
         strategy: The strategy.
@@ -87,7 +87,7 @@ class StrategySummary:
 
 @frozen
 class Difference:
-    """How much better one strategy is than another, over the pairs of space and seed.
+    """Advantage of a strategy over another, over the pairs of space and seed.
 
     Attributes:
         strategy: The one.
@@ -164,7 +164,7 @@ def summarize(
 def compare(
     summary: Summary, strategy: str, against: str, *, draw_spaces: bool = True
 ) -> Difference:
-    """How much better a strategy is than another, with intervals over pairs of (space, seed).
+    """Compare two strategies, with intervals over pairs of (space, seed).
 
     Args:
         summary: Of runs of both.

@@ -129,7 +129,7 @@ def differences_table(differences: Sequence[Difference], count: int) -> Table:
 
 
 def left_out_table(summary: Summary) -> Table:
-    """What was not replayed, and why; one row where it is the same for all spaces."""
+    """List what was not replayed, and why; one row where it is the same for all spaces."""
     found: dict[tuple[str, str], list[str]] = {}
     for it in summary.left_out:
         found.setdefault((it.strategy, it.reason), []).append(it.space)
@@ -159,7 +159,7 @@ def plot_svg(summary: Summary) -> str:
 
 
 def page(summary: Summary, differences: Sequence[Difference] = ()) -> str:
-    """One HTML page that needs no network.
+    """Build an HTML page that needs no network.
 
     Raises:
         ModuleNotFoundError: matplotlib or jinja2 is not installed.

@@ -37,7 +37,7 @@ def autotuner(
     trials: int = 200,
     batch: int = 16,
 ) -> Callable[..., Any]:
-    """What Helion's setting ``autotuner_fn`` takes.
+    """Value of Helion's setting ``autotuner_fn``.
 
     Helion's default configuration and the seeds of its settings are tried first. Configurations
     that Helion makes equal by repairing them are timed once.
@@ -96,7 +96,7 @@ def autotuner(
 
 @frozen
 class Slot:
-    """One tunable of Helion's flat configuration, or one element of a list of such.
+    """A tunable of Helion's flat configuration, or an element of a list of such.
 
     Attributes:
         parameter: The parameter.

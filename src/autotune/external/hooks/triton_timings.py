@@ -1,4 +1,4 @@
-"""What Triton's autotuner timed: read from its cache, or heard while it tunes.
+"""Timings of Triton's autotuner: read from its cache, or heard while it tunes.
 
 Written for triton 3.8 and 3.9. Nothing of Triton is imported here.
 """
@@ -72,7 +72,7 @@ class KernelTimings:
 
     @property
     def program(self) -> str:
-        """What is tuned: the kernel and the key."""
+        """Program that is tuned: the kernel and the key."""
         return f"{self.kernel}[{','.join(map(str, self.key))}]"
 
     @cached_property
@@ -206,7 +206,7 @@ def read_timings(path: str | os.PathLike[str]) -> KernelTimings:
 
 
 def _outcome(kernel: str, times: object) -> Outcome:
-    """What timing one configuration gave."""
+    """Outcome of timing a configuration."""
     numbers = times if isinstance(times, (list, tuple)) else [times]
     if not numbers or not all(_is_number(it) for it in numbers):
         raise InvalidValueError(f"timings of kernel {kernel!r} have {str(times)[:80]!r} as a time")

@@ -7,10 +7,14 @@ anything else, of which only the axes are known that it depends on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property, lru_cache
 
 from attrs import evolve, field, frozen
 
 from autotune.ir.expressions.integer import IntExpr
+
+# Rules and passes ask for the forms of the same indices again and again.
+_REMEMBERED = 8192
 
 
 @frozen
@@ -52,13 +56,13 @@ class AffineForm:
     constant: int
     terms: Mapping[str, IndexTerm] = field(factory=dict)
 
-    @property
+    @cached_property
     def axes(self) -> frozenset[str]:
         """The axes that it depends on, those of its terms included."""
         own = frozenset(name for name in self.coefficients if name not in self.terms)
         return own | self.divided_axes
 
-    @property
+    @cached_property
     def divided_axes(self) -> frozenset[str]:
         """The axes that its terms depend on."""
         return frozenset[str]().union(*(term.operand.axes for term in self.terms.values()))
@@ -123,6 +127,7 @@ class AffineForm:
         return low, high
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def index_form(expression: IntExpr) -> AffineForm:
     """The form of any index expression, with terms where it is not affine in its variables."""
     constant = 0

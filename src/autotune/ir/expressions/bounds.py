@@ -67,7 +67,7 @@ def simplify_index(index: IntExpr, extents: Mapping[str, int]) -> IntExpr:
 def is_speculatable(
     body: ScalarExpr, extents: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
 ) -> bool:
-    """Whether ``body`` may be evaluated where its value is not asked for.
+    """Return whether ``body`` may be evaluated where its value is not asked for.
 
     It may not where it could read outside a tensor or divide by zero: a branch of a selection
     then needs a jump around it, or a guard, and is no part of a vector.
@@ -89,7 +89,7 @@ def is_speculatable(
 
 
 def _multiples(top: IntExpr, divisor: int) -> tuple[IntExpr, IntExpr]:
-    """What is divided as ``divisor * whole + rest``."""
+    """Split an expression that is divided into ``divisor * whole + rest``."""
     whole, rest = const(0), const(0)
     for part in top.args if top.op == "add" else (top,):
         factor = part.args[0].value if part.op == "mul" else part.value

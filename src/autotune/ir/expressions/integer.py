@@ -31,7 +31,7 @@ _BINARY = ("floordiv", "mod", "min", "max", "less")
 
 @frozen(eq=False, repr=False)
 class IntExpr:
-    """One node: ``op`` is const, var, add, mul, floordiv, mod, min, max, less or select.
+    """Node; ``op`` is const, var, add, mul, floordiv, mod, min, max, less or select.
 
     Build nodes with :func:`const`, :func:`var`, the operators, :func:`ceildiv`,
     :func:`minimum`, :func:`maximum`, :func:`less` and :func:`select`; these simplify. Sums are
@@ -227,7 +227,7 @@ def evaluate(expression: IntExpr, env: Mapping[str, Any]) -> Any:
 
 
 def apply_operation(op: str, left: Any, right: Any) -> Any:
-    """One binary operation on integers or integer arrays."""
+    """Apply a binary operation to integers or integer arrays."""
     if op == "add":
         return left + right
     if op == "mul":

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from autotune.ir.converter import json_forms, tagged_lists
 from autotune.ir.expressions.integer import IntExpr, IntLike, var
@@ -36,11 +36,16 @@ UNARY = (
 )
 
 
+def _identity(value: float) -> object:
+    """What tells literals apart: both zeros are equal numbers, and a NaN is equal to none."""
+    return repr(value) if value == 0 or value != value else value
+
+
 @frozen
 class Constant:
-    """A literal of type ``dtype``."""
+    """A literal of type ``dtype``; those with the same bits are equal."""
 
-    value: float | int | bool
+    value: float | int | bool = field(eq=_identity)
     dtype: str
 
 
@@ -154,7 +159,7 @@ def reads(body: ScalarExpr) -> tuple[Load | Gather, ...]:
 
 
 def operation_counts(body: ScalarExpr) -> dict[str, int]:
-    """How often each arithmetic, comparison, logic, cast or function operation occurs.
+    """Count each arithmetic, comparison, logic, cast or function operation.
 
     Padding predicates are index arithmetic: what a condition on indices computes is not counted.
     Nor is what computes the indices of a gather.

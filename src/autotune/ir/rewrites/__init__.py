@@ -1,1 +1,1 @@
-"""What programs of others do, in the form that workloads have it: one rewrite a module."""
+"""Rewrites of other people's programs to the form that workloads have: one a module."""

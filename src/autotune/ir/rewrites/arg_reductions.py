@@ -136,7 +136,7 @@ def _extreme(update: ScalarExpr, before: Load) -> tuple[int, ScalarExpr]:
 
 
 def _choice(update: ScalarExpr, before: Load) -> tuple[ScalarExpr, ScalarExpr]:
-    """What a selection takes instead of ``before``, and the condition by which it keeps that.
+    """Value of a selection instead of ``before``, and the condition by which it keeps that.
 
     Raises:
         UnsupportedWorkload: ``update`` is no such selection.
@@ -156,7 +156,7 @@ def _free_of(other: ScalarExpr, before: Load) -> ScalarExpr:
 
 
 def _holds(condition: ScalarExpr, orders: Sequence[_Order]) -> bool:
-    """Whether a condition holds, given the signs of the differences of some pairs.
+    """Return whether a condition holds, given the signs of the differences of some pairs.
 
     Raises:
         UnsupportedWorkload: it compares something else.

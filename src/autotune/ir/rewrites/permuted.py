@@ -132,7 +132,7 @@ def induced_orders(workload: Workload, inputs: Mapping[str, Order]) -> dict[str,
 
 
 def _output_order(stage: Stage, orders: Mapping[str, Order]) -> Order | None:
-    """How its output is stored; as it was where nothing that it reads has an order."""
+    """Storage order of its output; unchanged where nothing that it reads has an order."""
     names = [axis.name for axis in stage.spatial_axes]
     best: dict[str, int] | None = None
     free: list[int] = []

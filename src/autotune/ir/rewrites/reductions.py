@@ -9,16 +9,16 @@ or they are an extreme value and its index: see :mod:`autotune.ir.rewrites.arg_r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, var
+from autotune.ir.expressions import Binary, Cast, Constant, Load, ScalarExpr, var
 from autotune.ir.expressions.scalar import reads
 from autotune.ir.rewrites.arg_reductions import arg_reduction
-from autotune.ir.rewrites.truth_values import LOGICAL, reduced_as_numbers
 from autotune.ir.workloads.tensor import Tensor
 from autotune.ir.workloads.workload import COMBINERS, Axis, Stage
 
@@ -44,7 +44,7 @@ class Reduction:
     starts: tuple[Constant, ...]
 
     def before(self, place: int) -> Load:
-        """What an output was before, as updates read it."""
+        """Name of an output's earlier value, as updates read it."""
         own = (var(axis.name) for axis in self.axes if axis.kind != "reduce")
         return Load(self.outputs[place].name, tuple(own))
 
@@ -97,7 +97,7 @@ def combined(update: ScalarExpr, before: Load) -> tuple[str, ScalarExpr]:
 
 
 def is_neutral(stage: Stage, start: Constant) -> bool:
-    """Whether a number that a reduction or a scan starts with changes nothing of its result.
+    """Tell if a number that a reduction or a scan starts with changes nothing of its result.
 
     For max and min so are the finite limits of a type, which many programs write for it, and NaN,
     which the operations that prefer numbers to NaN start from.
@@ -129,7 +129,7 @@ def check_start(stage: Stage, start: Constant) -> None:
 
 
 def _dependence(reduction: Reduction, place: int) -> str | None:
-    """How an output depends on another one; None if it does not."""
+    """Dependence of an output on another one; None if there is none."""
     own = reduction.outputs[place].name
     others = {it.name for it in reduction.outputs} - {own}
     for read in reads(reduction.updates[place]):
@@ -152,3 +152,44 @@ def _alone(reduction: Reduction, place: int, named: Callable[[str], str]) -> tup
     stage = Stage(output, reduction.axes, element, combiner)
     check_start(stage, start)
     return (stage,)
+
+
+_BYTE = "int8"
+
+
+@frozen
+class Logical:
+    """An operation on truth values.
+
+    Attributes:
+        neutral: The truth value that changes nothing.
+        combiner: What combines numbers in its place.
+    """
+
+    neutral: bool
+    combiner: str
+
+
+LOGICAL: Mapping[str, Logical] = MappingProxyType(
+    {"or": Logical(False, "max"), "and": Logical(True, "min")}
+)
+"""Operations that reduce truth values."""
+
+
+def reduced_as_numbers(
+    output: Tensor, axes: Sequence[Axis], operation: str, element: ScalarExpr, name: str
+) -> tuple[Stage, Stage]:
+    """The stage that reduces bytes, and the one that compares them.
+
+    Args:
+        output: The truth values.
+        axes: Of the reduction.
+        operation: One of :data:`LOGICAL`.
+        element: What it combines.
+        name: Of the bytes.
+    """
+    numbers = Tensor(name, output.shape, _BYTE)
+    reduced = Stage(numbers, tuple(axes), Cast(_BYTE, element), LOGICAL[operation].combiner)
+    spatial = tuple(axis for axis in axes if axis.kind != "reduce")
+    found = Load(name, tuple(var(axis.name) for axis in spatial))
+    return reduced, Stage(output, spatial, Binary("gt", found, Constant(0, _BYTE)))

@@ -106,7 +106,7 @@ def _with_unsigned(stage: Stage, made: set[str]) -> Stage:
 
 
 def _stored(body: ScalarExpr) -> ScalarExpr:
-    """What is stored as a signed byte as an unsigned one of the same bits."""
+    """Reinterpret a signed byte as the unsigned one of the same bits."""
     if isinstance(body, Select):
         return Select(body.condition, _stored(body.on_true), _stored(body.on_false))
     if isinstance(body, Constant) and body.dtype == _SIGNED:

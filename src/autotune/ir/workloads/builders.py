@@ -475,7 +475,7 @@ def _checked(
 
 
 def _stands_for_one(dtype: str, dtypes: tuple[str, ...]) -> bool:
-    """Whether a plugin's type can be where float32 or int32 can."""
+    """Return whether a plugin's type can be where float32 or int32 can."""
     try:
         found = element_type(dtype)
     except UnknownNameError:

@@ -28,7 +28,7 @@ class Names:
 
 
 class _Stage(Protocol):
-    """What is asked of a stage."""
+    """Stage that is asked for."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class _Stage(Protocol):
         """Names of the tensors read, in reading order."""
 
     def look(self, tensors: Mapping[str, str]) -> str:
-        """What it is but for names: tensors are called as they look, axes by their position."""
+        """Structure without names: tensors are called as they look, axes by their position."""
 
 
 def canonical_order(
@@ -82,7 +82,7 @@ def _visit(root: str, reads: Mapping[str, Iterable[str]], order: dict[str, None]
 def _unneeded(
     inputs: Mapping[str, str], left: Sequence[_Stage], order: Mapping[str, None]
 ) -> list[str]:
-    """Those of the stages left, which no output needs, that no other one reads, by their looks."""
+    """Stages left that no output needs and no other stage reads, by their looks."""
     looks = {**inputs, **{name: f"#{number}" for number, name in enumerate(order)}}
     for stage in left:
         looks[stage.name] = stage.look(looks)

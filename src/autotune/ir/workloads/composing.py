@@ -15,7 +15,7 @@ __all__ = ["Part", "composed", "computed_where_read"]
 
 @frozen
 class Part:
-    """One of the workloads that make a composed one.
+    """A workload of those that make a composed one.
 
     Attributes:
         workload: The workload; it has one output.
@@ -31,7 +31,7 @@ class Part:
 
 
 def composed(name: str, parts: Sequence[Part]) -> tuple[Workload, tuple[Hashable, ...]]:
-    """One workload with the stages of all parts, which returns the result of the last one.
+    """Compose a workload with the stages of all parts, which returns the result of the last one.
 
     Args:
         name: What it is called.

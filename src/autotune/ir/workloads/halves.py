@@ -75,7 +75,7 @@ def stored_in_halves(workload: Workload, dtype: str) -> Workload:
 
 
 def _only_moves(stage: Stage, halves: set[str]) -> bool:
-    """Whether a stage computes nothing with the halves that it reads."""
+    """Return whether a stage computes nothing with the halves that it reads."""
 
     def moves(body: ScalarExpr) -> bool:
         if isinstance(body, Select):

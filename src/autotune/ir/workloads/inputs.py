@@ -74,7 +74,7 @@ def _without_signs(tensor: Tensor, array: Array) -> Array:
 
 
 def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Array]:
-    """One random array per input: uniform in [-1, 1) for floats, and for bytes over all values.
+    """Draw a random array per input: uniform in [-1, 1) for floats, and for bytes over all values.
 
     Other integers are small, so that sums of products do not overflow. Instructions for products
     of bytes may saturate, which only large bytes show. What is used as an index is in range, and

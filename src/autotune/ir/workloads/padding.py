@@ -81,7 +81,7 @@ def padding_of(stage: Stage, shape: tuple[int, ...] | None) -> Padding | None:
 
 
 def _shifts(stage: Stage, load: Load) -> list[int] | None:
-    """What each index adds to its axis, when dimension ``d`` is read at axis ``d``."""
+    """Offset that each index adds to its axis, when dimension ``d`` is read at axis ``d``."""
     if len(load.indices) != len(stage.axes):
         return None
     shifts = []

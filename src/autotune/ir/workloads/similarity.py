@@ -1,4 +1,4 @@
-"""How far two workloads are from each other: by structure first, by shape then."""
+"""Distance between workloads: by structure first, by shape then."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def structure_of(workload: Workload) -> str:
 
 @frozen
 class WorkloadForm:
-    """What distances between workloads are made of.
+    """Form of a workload that distances are computed from.
 
     Attributes:
         digest: The workload's digest.
@@ -64,7 +64,7 @@ class WorkloadForm:
         )
 
     def distance(self, other: WorkloadForm) -> float | None:
-        """How far two workloads are from each other; 0.0 for equal ones.
+        """Distance between two workloads; 0.0 for equal ones.
 
         The mean over stages of the sum over axes of ``|ln(extent / extent)|``, and 1 for each
         stage whose body differs in more than numbers: as much as an axis that is e times as long.

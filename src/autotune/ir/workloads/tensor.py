@@ -52,7 +52,7 @@ class Tensor:
 
     @property
     def element(self) -> ElementType:
-        """What its elements are."""
+        """Type of its elements."""
         return element_type(self.dtype)
 
 

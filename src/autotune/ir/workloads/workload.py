@@ -54,9 +54,9 @@ class Axis:
     kind: str = "spatial"
 
 
-@frozen
+@frozen(cache_hash=True)
 class Stage:
-    """One statement: ``output[spatial axes] = combine over reduce axes of body``.
+    """Statement: ``output[spatial axes] = combine over reduce axes of body``.
 
     The output is written at the spatial axes in their order. A ``combiner`` goes with reduce axes,
     or with one scan axis: that indexes the output, and each result combines the body at its own
@@ -176,7 +176,7 @@ class Stage:
         return {axis.name: f"a{number}" for number, axis in enumerate(self.axes)}
 
     def look(self, tensors: Mapping[str, str]) -> str:
-        """What it is but for names, as 64 hexadecimal digits.
+        """Digest of its structure without names, as 64 hexadecimal digits.
 
         Args:
             tensors: What each tensor that it reads looks like.
@@ -205,7 +205,7 @@ class Stage:
         return low if self.combiner == "max" else high
 
 
-@frozen
+@frozen(cache_hash=True)
 class Workload(JsonForm):
     """A tensor program: inputs, stages in topological order, and which tensors it returns.
 
@@ -333,7 +333,7 @@ def _digest_of(workload: Workload) -> str:
 
 
 def is_whole(body: ScalarExpr, known: Mapping[str, Tensor]) -> bool:
-    """Whether a body is a whole number by the types of what it computes with."""
+    """Return whether a body is a whole number by the types of what it computes with."""
     if isinstance(body, IndexValue):
         return True
     if isinstance(body, (Load, Gather)):

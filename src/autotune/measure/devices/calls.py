@@ -185,7 +185,7 @@ def warm_up(call: Timed) -> None:
 
 
 def is_warm(turns: Sequence[float], spent: float) -> bool:
-    """Whether a device has reached its clocks.
+    """Return whether a device has reached its clocks.
 
     Args:
         turns: Seconds per call of successive turns of one size.

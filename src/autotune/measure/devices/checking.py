@@ -118,7 +118,7 @@ class DeviceChecker:
         return ExpectedOnDevice(expected, reference, block)
 
     def wrong_output(self, output: Block, want: ExpectedOnDevice) -> str | None:
-        """What is wrong with an output; None where every element is within its bound."""
+        """Describe an error in an output; None where every element is within its bound."""
         kernel = _kernel(want.expected.element)
         count = want.expected.reference.size
         if kernel == "check_bytes":
@@ -133,7 +133,7 @@ class DeviceChecker:
         return described or f"output {want.expected.name!r}: {found} elements are wrong"
 
     def differs(self, block: Block, pristine: Block) -> bool:
-        """Whether an array has other bytes than its copy."""
+        """Return whether an array has other bytes than its copy."""
         return self._count("check_bytes", block, pristine, pristine, block.bytes) > 0
 
     def _count(self, kernel: str, got: Block, want: Block, bound: Block, count: int) -> int:
@@ -162,7 +162,7 @@ def _kernel(element: ElementType) -> str:
 def wrong_outputs(
     checker: DeviceChecker, outputs: Sequence[Block], expected: Sequence[ExpectedOnDevice]
 ) -> str | None:
-    """What is wrong with the first output that is; None where all are right."""
+    """Describe the first output that is wrong; None where all are right."""
     for output, want in zip(outputs, expected, strict=True):
         wrong = checker.wrong_output(output, want)
         if wrong is not None:

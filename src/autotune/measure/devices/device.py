@@ -100,7 +100,7 @@ class Device:
         self.driver.free(block.base)
 
     def written_beside(self, block: Block) -> bool:
-        """Whether a guard zone of an array was written to."""
+        """Return whether a guard zone of an array was written to."""
         for begin in (block.base, block.pointer + block.bytes):
             self.driver.download(self._zone, begin)
             if not (self._zone == GUARD).all():

@@ -66,7 +66,7 @@ class LoadedKernels:
         return LoadedKernels(driver, program, module, functions)
 
     def parameters(self, pointers: Mapping[str, int]) -> Parameters:
-        """What the launches are given for arrays at these addresses, by name.
+        """Parameters of the launches for arrays at these addresses, by name.
 
         Raises:
             CudaError: an array does not begin where the copy engine reads it.

@@ -129,7 +129,7 @@ class SharedDevice:
 
 
 def _emptied_cache_of_torch() -> bool:
-    """Whether torch is in use here, which then has given back memory that no tensor has."""
+    """Return whether torch is in use here, which then has given back memory that no tensor has."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return False
@@ -197,7 +197,7 @@ class DeviceArray:
 
 @frozen(eq=False)
 class Given:
-    """What a caller gave for a tensor, checked.
+    """Tensor that a caller gave, checked.
 
     Attributes:
         name: Of the tensor.
@@ -215,7 +215,7 @@ class Given:
 
     @property
     def is_usable(self) -> bool:
-        """Whether kernels can read it where it is."""
+        """True if kernels can read it where it is."""
         return self.view is not None and self.view.pointer % _WIDEST_ACCESS == 0
 
     @property
@@ -247,7 +247,7 @@ def read_given(
     value: Any,
     stream: int | None = None,
 ) -> Given:
-    """What a caller gave for a tensor: on the device, or anything that numpy takes.
+    """Read a caller's tensor: on the device, or anything that numpy takes.
 
     Args:
         device: Where the tensor is used.

@@ -44,11 +44,11 @@ class TorchCaller:
 
     @property
     def is_recording(self) -> bool:
-        """Whether what is begun on the stream becomes part of a CUDA graph, and is not done."""
+        """True if what is begun on the stream becomes part of a CUDA graph, and is not done."""
         return self.device.driver.is_capturing(self.stream)
 
     def has(self, value: object) -> bool:
-        """Whether a value is a tensor of torch on a CUDA device."""
+        """Return whether a value is a tensor of torch on a CUDA device."""
         return _is_on_device(self._torch, value)
 
     def read(self, name: str, shape: tuple[int, ...], dtype: str, value: Any) -> Given:

@@ -67,7 +67,7 @@ class ArtefactStore:
         return self.folder / digest
 
     def has(self, digest: str) -> bool:
-        """Whether there is such a file; its content is checked by :meth:`path`."""
+        """Return whether there is such a file; its content is checked by :meth:`path`."""
         return self._path(digest).is_file()
 
     def path(self, digest: str) -> Path:

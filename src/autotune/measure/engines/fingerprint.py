@@ -1,4 +1,4 @@
-"""What identifies a machine that times programs: equal machines may share a race and records."""
+"""Identity of a machine that times programs: equal machines may share a race and records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGITS = 12
 
 @frozen
 class Fingerprint:
-    """What the latency of a program depends on, besides the program.
+    """Facts that the latency of a program depends on, besides the program.
 
     Attributes:
         device: Model of the CPU or GPU, with the features that code is made for.
@@ -59,7 +59,7 @@ class Fingerprint:
         return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:_DIGITS]
 
     def equals(self, other: Fingerprint) -> bool:
-        """Whether both may time programs of one race: alike in everything, and equally fast."""
+        """Tell if both may time programs of one race: alike in everything, and equally fast."""
         # As of the digest, which takes longer: machines are compared whenever one is asked for.
         return self._parts == other._parts and same_speed(
             self.reference_seconds, other.reference_seconds
@@ -70,7 +70,7 @@ class Fingerprint:
         return self.device, self.cores, self.driver, self.compiler, self.protocol
 
     def differences(self, other: Fingerprint) -> Sequence[str]:
-        """What differs, for people: ``device 'a', not 'b'``."""
+        """Describe the differences for people: ``device 'a', not 'b'``."""
         mine, theirs = asdict(self), asdict(other)
         found = [
             f"{name} {mine[name]!r}, not {theirs[name]!r}"
@@ -86,7 +86,7 @@ class Fingerprint:
 
 
 def same_speed(one: float, other: float, tolerance: float = SPEED_TOLERANCE) -> bool:
-    """Whether two reference times, in seconds, are those of equally fast machines.
+    """Return whether two reference times, in seconds, are those of equally fast machines.
 
     Args:
         one: Of one machine; 0 where none was taken.

@@ -96,7 +96,7 @@ class EngineJob:
 
 @frozen
 class EngineReply:
-    """How a job ended.
+    """Answer to a job.
 
     Attributes:
         kind: One of :data:`REPLY_KINDS`.
@@ -135,7 +135,7 @@ class Lease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it has neither been given back nor run out."""
+        """True if it has neither been given back nor run out."""
         return self.engine.holds_lease(self)
 
     def release(self) -> None:
@@ -164,13 +164,13 @@ class MeasureEngine(ABC):
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether programs are timed on the machine of the host, whose rates then bound them."""
+        """True if programs are timed on the machine of the host, whose rates then bound them."""
         return False
 
     @property
     @abstractmethod
     def simulates(self) -> bool:
-        """Whether the backend gives times that no clock has shown."""
+        """True if the backend gives times that no clock has shown."""
 
     @abstractmethod
     def start(self, artefacts: ArtefactStore) -> None:
@@ -182,7 +182,7 @@ class MeasureEngine(ABC):
 
     @abstractmethod
     def machines(self) -> Sequence[Machine]:
-        """Those that take part now and are ready, by name: may change at every :meth:`poll`."""
+        """Machines that take part now and are ready, by name: may change at every :meth:`poll`."""
 
     @abstractmethod
     def tell(
@@ -254,7 +254,7 @@ class MeasureEngine(ABC):
         """``backend_version`` and ``compiler_version`` of machines that build, once one is up."""
 
     def take_warnings(self) -> list[str]:
-        """What a person should know; each only once."""
+        """Return what a person should know; each message only once."""
         return []
 
     @abstractmethod

@@ -58,7 +58,7 @@ class LeaseTable:
         return self._last
 
     def holds(self, token: int) -> bool:
-        """Whether a token is valid still."""
+        """Return whether a token is valid still."""
         return any(it.token == token and self.clock() < it.ends for it in self._given.values())
 
     def renew(self, machine: str) -> bool:
@@ -90,7 +90,7 @@ class LeaseTable:
             self.lock.tend()
 
     def take_warnings(self) -> list[str]:
-        """What a person should know of the host's other processes; each only once."""
+        """Return warnings of the host's other processes; each only once."""
         return self.lock.take_warnings() if self.lock is not None else []
 
     def _end(self, *ended: _Given | None) -> None:

@@ -39,7 +39,7 @@ class JobLedger:
         return self._last, future
 
     def is_open(self, number: int) -> bool:
-        """Whether a job waits for its reply still."""
+        """Return whether a job waits for its reply still."""
         return number in self._waiting
 
     def answer(self, number: int, reply: EngineReply) -> None:
@@ -77,7 +77,7 @@ class JobLedger:
         self.deliver()
 
     def take_warnings(self) -> list[str]:
-        """One line on answers that were dropped since the last call."""
+        """Return a line on answers that were dropped since the last call."""
         new, self._told = self._dropped - self._told, self._dropped
         if not new:
             return []

@@ -28,7 +28,7 @@ from autotune.measure.jobs import Job, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.options import option, read_options
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with

@@ -41,7 +41,7 @@ def equal_machines(fingerprint: Fingerprint, machines: Sequence[Machine]) -> lis
 
 
 def builders_of(machines: Sequence[Machine]) -> int:
-    """How many builds all machines do at the same time."""
+    """Number of simultaneous builds of all machines."""
     return sum(machine.slots for machine in machines if "build" in machine.roles)
 
 

@@ -1,4 +1,4 @@
-"""What runs in a process of Ray: a supervisor, and the messages in and out of it.
+"""Process of Ray: a supervisor, and the messages in and out of it.
 
 Ray restarts it never and repeats no call: a candidate that ends a process must not be run again
 silently.

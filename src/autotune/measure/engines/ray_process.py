@@ -201,7 +201,3 @@ def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "cause" in line.lower() or "Error" in line]
     return (causes or lines or [type(error).__name__])[-1]
-
-
-if __name__ == "__main__":
-    main()

@@ -54,7 +54,7 @@ def host_fingerprint(
 
 
 def _cpu_facts(root: Path) -> dict[str, str]:
-    """What the kernel says of the first processor."""
+    """Facts of the kernel about the first processor."""
     try:
         text = (root / "proc/cpuinfo").read_text()
     except OSError:

@@ -24,7 +24,7 @@ _ZONES = {
 
 @frozen
 class _Zone:
-    """One counter; ``kind`` is ``package`` or ``dram``."""
+    """A counter; ``kind`` is ``package`` or ``dram``."""
 
     kind: str
     file: Path

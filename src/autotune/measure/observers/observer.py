@@ -53,11 +53,11 @@ class Observer(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What its readings are filed under: lower-case letters, digits, ``-`` and ``_``."""
+        """Name that its readings are filed under: lower-case letters, digits, ``-`` and ``_``."""
 
     @abstractmethod
     def check(self) -> Availability:
-        """What can be read in this process; called once, before any hook."""
+        """Check what can be read in this process; called once, before any hook."""
 
     def before_build(self) -> None:  # noqa: B027 (optional)
         """Called just before a candidate is built."""
@@ -66,7 +66,7 @@ class Observer(ABC):
         """Called as soon as it is built or has failed to; to stop, not to evaluate."""
 
     def build_readings(self) -> Mapping[str, float | None]:
-        """What was read between the two, by name; called after a build that succeeded."""
+        """Return what was read between the two, by name; called after a build that succeeded."""
         return {}
 
     def before_run(self) -> None:  # noqa: B027 (optional)
@@ -76,7 +76,7 @@ class Observer(ABC):
         """Called as soon as the calls have returned or failed; to stop, not to evaluate."""
 
     def readings(self, calls: int) -> Mapping[str, float | None]:
-        """What was read between the two, by name.
+        """Return what was read between the two, by name.
 
         Args:
             calls: How often the program was called, at least once.

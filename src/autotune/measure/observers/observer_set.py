@@ -65,24 +65,24 @@ class ObserverSet:
 
     @property
     def active(self) -> bool:
-        """Whether any is still active; if not, no program runs for observers."""
+        """True if any is still active; if not, no program runs for observers."""
         return any(member.active for member in self._members)
 
     @property
     def readings(self) -> Readings:
-        """What was read in the last :meth:`build` or :meth:`run`, by ``observer/reading``.
+        """Return what was read in the last :meth:`build` or :meth:`run`, by ``observer/reading``.
 
         Empty if what it surrounded raised. None stands for what cannot be read here.
         """
         return dict(self._readings)
 
     def calls(self, seconds_per_call: float) -> int:
-        """How many calls to make in :meth:`run`, so that every observer has enough to see."""
+        """Number of calls to make in :meth:`run`, so that every observer has enough to see."""
         wanted = max((it.run_seconds for it in self._members if it.active), default=0.0)
         return min(_MOST_CALLS, max(1, math.ceil(wanted / max(seconds_per_call, 1e-9))))
 
     def take_messages(self) -> list[str]:
-        """What a person should know: what is absent, which observer failed; each only once."""
+        """Return what a person should know, such as a failed observer; each message only once."""
         taken, self._messages = self._messages, []
         return taken
 

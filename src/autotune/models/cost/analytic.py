@@ -70,7 +70,7 @@ class AnalyticEstimate:
         return RelaxedTape(tape, "relaxed", param_bounds(sketch))
 
     def seconds(self, sketch: Sketch, rows: Values) -> Values:
-        """What each component alone takes, ``[n, components]``, at points ``[n, params]``.
+        """Seconds of each component alone, ``[n, components]``, at points ``[n, params]``.
 
         Raises:
             InvalidValueError: the points do not fit the sketch or are outside its bounds.

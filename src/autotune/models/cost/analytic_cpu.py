@@ -75,7 +75,7 @@ class _Depth:
 
 
 class _StatementModel:
-    """One statement; depths are counted without loops that never repeat."""
+    """Model of a statement; depths are counted without loops that never repeat."""
 
     def __init__(
         self, nest: LoopNest, statement: Statement, facts: StatementSymbols, machine: CpuMachine
@@ -103,7 +103,7 @@ class _StatementModel:
         return [_Depth(*each) for each in zip(indices, outside, inside, chain, strict=True)]
 
     def shared(self, cost: IntExpr) -> IntExpr:
-        """What each core has to do of a cost; at most all cores can be busy."""
+        """Share of a cost that each core has; at most all cores can be busy."""
         spread = const(1)
         for loop in self.loops:
             if loop.kind == "parallel":
@@ -181,7 +181,7 @@ class _StatementModel:
         return (largest * (100 - percent) + total * percent) // 100
 
     def moved(self, program_bytes: int) -> list[IntExpr]:
-        """What comes into each cache, held at the outermost depth that fits it."""
+        """Bytes that come into each cache, held at the outermost depth that fits it."""
         result = []
         held = [self._held(place) for place in range(len(self.depths))]
         for level, capacity in enumerate(self.machine.capacity):

@@ -52,7 +52,7 @@ class DifferentiableCostModel(CostModel):
     def feature_slopes(
         self, sketch: Sketch, rows: Values
     ) -> tuple[tuple[str, ...], Values, Values]:
-        """What the model reads of points, and how much each of it counts.
+        """Features that the model reads of points, and the weight of each.
 
         Args:
             sketch: What the points are of.

@@ -207,7 +207,7 @@ class GradientBoostedTrees(TrainableCostModel):
     def _featurised_told(
         self, outcomes: Sequence[tuple[Candidate, Outcome]]
     ) -> NDArray[np.float64]:
-        """One row for each outcome, in order."""
+        """Features of the outcomes, a row for each, in order."""
         candidates = [candidate for candidate, _ in outcomes]
         return self._featurised(CandidateBatch.of(candidates))[order_of(candidates)]
 

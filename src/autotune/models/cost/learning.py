@@ -16,7 +16,7 @@ _LEARN = "learn"
 
 
 def split_learn(name: str, options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Whether a cost model is to learn during a run, and its own options.
+    """Return whether a cost model is to learn during a run, and its own options.
 
     A model that is not to learn is never updated, so that it predicts as it was loaded (Pruner's
     offline mode).

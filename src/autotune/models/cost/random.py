@@ -68,7 +68,7 @@ class RandomCostModel(CostModel):
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014); wraps around."""
+    """Take a step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014); wraps around."""
     values = values + _GAMMA
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

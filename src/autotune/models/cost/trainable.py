@@ -31,7 +31,7 @@ class TrainingGroup:
 
     @property
     def is_informative(self) -> bool:
-        """Whether there is anything to learn: some candidate has a latency."""
+        """True if there is anything to learn: some candidate has a latency."""
         return any(outcome.ok for _, outcome in self.outcomes)
 
 

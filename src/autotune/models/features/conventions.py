@@ -11,7 +11,7 @@ __all__ = ["FIDELITIES", "Conventions", "conventions_for"]
 
 @frozen
 class Conventions:
-    """One reading of the definitions.
+    """Reading of the definitions.
 
     Attributes:
         annotated: Loops of extent 1 are loops when they are marked parallel, vectorised, ...

@@ -22,7 +22,7 @@ _PATTERN = "20101112"
 
 @frozen
 class FlowAccess:
-    """One access of the block.
+    """Access of the block.
 
     Attributes:
         statement: Index of the statement.

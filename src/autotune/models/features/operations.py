@@ -38,7 +38,7 @@ _CLASSES = {
 def operation_classes(
     nest: LoopNest, statement: Statement, *, guards_as_functions: bool
 ) -> dict[str, int]:
-    """How often each class of ``ARITHMETIC`` occurs in one execution; classes that do not, not.
+    """Count each class of ``ARITHMETIC`` in one execution; classes that do not occur are left out.
 
     Integer classes hold the arithmetic of integer tensors, the comparisons of padding
     predicates, and the index arithmetic of loads: on the sketch's canonical indices, sums over

@@ -42,7 +42,7 @@ BUFFER_OUTPUTS = (
 
 
 def executions(statement: Statement, conventions: Conventions) -> IntExpr:
-    """How often a statement runs; with published conventions also once per virtual thread."""
+    """Number of executions of a statement; with published conventions also per virtual thread."""
     result = statement.trips(len(statement.loops))
     for loop in statement.loops:
         repeats = conventions.vthreads_repeat_copies and loop.kind == "vthread"

@@ -65,7 +65,7 @@ class ModelSpec:
         return f"{self.kind.replace('_', ' ')} {self.name!r}"
 
     def message(self, target: Target) -> Message:
-        """What the process is asked to make."""
+        """Message that describes what the process is to make."""
         return {
             "op": "make",
             "kind": self.kind,
@@ -108,7 +108,7 @@ class HostedModel:
 
 
 class ModelHost:
-    """One process for all models of a run, restarted when a model crashes, hangs or misbehaves.
+    """Process for all models of a run, restarted when a model crashes, hangs or misbehaves.
 
     A call that fails is repeated once, in a new process in which all models are what they were.
     When it fails again, the model is given up: ``on_warning`` is called, and the run continues.
@@ -187,7 +187,7 @@ class ModelHost:
         read: Callable[[Message], Result],
         rows: int = 0,
     ) -> Result | None:
-        """What a model answers; None if it has been given up, now or before.
+        """Return a model's answer; None if it has been given up, now or before.
 
         Args:
             model: The model to call.

@@ -9,11 +9,16 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from autotune.process import ATTACHMENTS, Message, WorkerDied, WorkerProcess
+from autotune.process import (
+    ATTACHMENTS,
+    THREAD_VARIABLES,
+    Message,
+    WorkerDied,
+    WorkerProcess,
+)
 from autotune.process.ending import ending_with
 from autotune.process.memory import default_memory_limit
 from autotune.process.private_folder import make_private_folder
-from autotune.process.worker_process import THREAD_VARIABLES
 
 __all__ = ["Clock", "ModelFailed", "ModelProcess"]
 
@@ -65,7 +70,7 @@ class ModelProcess:
 
     @property
     def usable(self) -> bool:
-        """Whether it runs and owes no answer, as it would after an interrupt."""
+        """True if it runs and owes no answer, as it would after an interrupt."""
         has_stray = bool(self._owes or self._answers)
         return self._process is not None and not has_stray and self._process.alive
 

@@ -48,7 +48,7 @@ class HostedCostModel(DifferentiableCostModel):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the model calls itself."""
+        """Name that the model gives itself."""
         return self._model.own_name or self._model.spec.name
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
@@ -141,7 +141,7 @@ class HostedPruningModel(PruningModel):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the model calls itself."""
+        """Name that the model gives itself."""
         return self._model.own_name or self._model.spec.name
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:

@@ -52,7 +52,7 @@ class ModelServer:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """What answers each kind of message."""
+        """Handlers of each kind of message."""
         return {
             "make": refusing(self._make),
             "score": self._score,
@@ -127,7 +127,7 @@ class _ModelLog(logging.Handler):
         self._messages.append(record.getMessage())
 
     def taken(self) -> list[str]:
-        """What was logged since the last call."""
+        """Return what was logged since the last call."""
         taken, self._messages = self._messages, []
         return taken
 
@@ -154,7 +154,3 @@ def main() -> None:
     """Serve one host; started by ``WorkerProcess`` only."""
     connection, _ = connect(PROGRAM)
     serve(connection, ModelServer().handlers)
-
-
-if __name__ == "__main__":
-    main()

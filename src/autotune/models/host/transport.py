@@ -1,4 +1,4 @@
-"""How candidates, outcomes and states travel to the process of the models and back.
+"""Transport of candidates, outcomes and states to the process of the models and back.
 
 Matrices travel as their bytes, and a sketch once in the life of a process; floating-point numbers
 arrive bit by bit as they were sent.

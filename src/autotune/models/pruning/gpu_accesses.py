@@ -1,4 +1,4 @@
-"""What accesses to shared and global memory cost a warp: instructions, wavefronts, waiting.
+"""Costs of accesses to shared and global memory for a warp: instructions, wavefronts, waiting.
 
 A warp's access to shared memory takes a wavefront for each time that its threads ask one of 32
 banks of 4 bytes for another word; one to global memory a wavefront for every cache line of 128
@@ -131,7 +131,7 @@ def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
 
 
 def _is_rounded(nest: LoopNest, buffer: str) -> bool:
-    """Whether elements are rounded where they are copied to a buffer."""
+    """Return whether elements are rounded where they are copied to a buffer."""
     return any(
         find_intrinsic(statement.intrinsic).rounds_when_fetched
         for statement in nest.statements
@@ -140,7 +140,7 @@ def _is_rounded(nest: LoopNest, buffer: str) -> bool:
 
 
 def _is_turned(layout: Layout, rank: int) -> bool:
-    """Whether neighbours along the last dimension are apart in memory."""
+    """Return whether neighbours along the last dimension are apart in memory."""
     return layout.dims is not None or layout.block_dim not in (None, rank - 1)
 
 
@@ -168,7 +168,7 @@ def _global_costs(nest: LoopNest, statement: Statement, access: Access) -> Acces
 
 
 def _has_vectors(nest: LoopNest, statement: Statement) -> bool:
-    """Whether what is vectorised is: CUDA has no vectors of truth values in memory.
+    """Return whether what is vectorised is: CUDA has no vectors of truth values in memory.
 
     A loop that reads or writes these is unrolled, with all else that it reads.
     """

@@ -50,18 +50,18 @@ def dtype_of(nest: LoopNest, buffer: str) -> str:
 
 
 def stages_of(nest: LoopNest, buffer: str) -> IntExpr:
-    """How many iterations have their part of a buffer in memory at once."""
+    """Number of iterations that have their part of a buffer in memory at once."""
     return next((known.stages for known in nest.buffers if known.name == buffer), const(1))
 
 
 def is_bulk_copy(nest: LoopNest, statement: Statement) -> bool:
-    """Whether the device's copy engine makes a copy: threads only ask for it and wait."""
+    """Return whether the device's copy engine makes a copy: threads only ask for it and wait."""
     written = {access.buffer for access in statement.accesses if access.write}
     return any(known.bulk and known.name in written for known in nest.buffers)
 
 
 def is_element(loop: Loop) -> bool:
-    """Whether it counts through the elements of a copy."""
+    """Return whether it counts through the elements of a copy."""
     return any(axis == ELEMENT for axis, _ in loop.parts)
 
 
@@ -121,7 +121,7 @@ def unrolled(statement: Statement) -> IntExpr:
 
 
 def barriers(statement: Statement) -> IntExpr:
-    """How often the threads of a block wait for a copy that they make together."""
+    """Number of times that the threads of a block wait for a copy that they make together."""
     return trip_count(
         loop for loop in statement.loops if loop.kind == "serial" and not is_element(loop)
     )

@@ -1,4 +1,4 @@
-"""What matrix instructions cost a warp: cycles of its tensor core, fragments, their loads.
+"""Costs of matrix instructions for a warp: cycles of its tensor core, fragments, their loads.
 
 A statement that warps run as matrix instructions reads as a thread's loops; its costs do not. One
 step loads every fragment of the warp's tile once, and multiplies each of one factor with each of
@@ -131,7 +131,7 @@ def fragment_loads(nest: LoopNest, statement: Statement, access: Access) -> Frag
 def _read_by_warpgroup(
     statement: Statement, operand: IntrinsicOperand, *, is_left: bool
 ) -> FragmentLoads:
-    """What a warp's share of reading a factor is, which no instruction of its own loads.
+    """Cost of a warp's share of reading a factor, which no instruction of its own loads.
 
     Each instruction reads its 64 rows, or all its columns: core matrices are 128 bytes in a row,
     which meet no bank twice.
@@ -143,7 +143,7 @@ def _read_by_warpgroup(
 
 
 def _groups(statement: Statement) -> IntExpr:
-    """How often the loops of the tile are run."""
+    """Number of times that the loops of the tile are run."""
     return trip_count(
         loop for loop in statement.loops[:-_TILE_LOOPS] if loop.kind not in ("block", "thread")
     )

@@ -93,7 +93,7 @@ def _always(expression: IntExpr, most: float) -> bool:
 
 
 def executions(statement: Statement) -> IntExpr:
-    """How often one thread executes a statement, virtual threads included.
+    """Number of times that a thread executes a statement, virtual threads included.
 
     Virtual threads around a copy that all threads of a block make together do not repeat it.
     """

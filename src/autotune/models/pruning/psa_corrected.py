@@ -107,7 +107,7 @@ def corrected_symbols(
 
 
 def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
-    """How many blocks there are, and what each of them holds."""
+    """Number of blocks, and what each of them holds."""
     registers, held = const(0), const(0)
     for statement in launch.statements:
         registers = _larger(registers, _operand_registers(nest, statement))
@@ -135,7 +135,7 @@ def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
 
 
 def _traffic(nest: LoopNest, launch: Launch, target: Target) -> dict[str, IntExpr]:
-    """What passes between memories, in bytes."""
+    """Bytes that pass between memories."""
     slots, loads, moved = const(0), const(0), const(0)
     distinct: dict[str, IntExpr] = {}
     for statement in launch.statements:
@@ -158,7 +158,7 @@ def _traffic(nest: LoopNest, launch: Launch, target: Target) -> dict[str, IntExp
 
 
 def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, IntExpr]:
-    """What threads and warps start, and what they wait for."""
+    """Instructions that threads and warps start, and their waits."""
     arithmetic, others, waits, crossed = const(0), const(0), const(0), const(0)
     costs = AccessCosts()
     for statement in launch.statements:
@@ -196,7 +196,7 @@ def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, I
 
 
 def _crosses_threads(statement: Statement) -> bool:
-    """Whether several threads reduce into one element."""
+    """Return whether several threads reduce into one element."""
     stored = next(access for access in statement.accesses if access.write)
     axes = {axis for form in stored.forms for axis in form.coefficients}
     return any(

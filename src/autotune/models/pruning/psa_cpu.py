@@ -173,7 +173,7 @@ class CpuScorer:
             raise InvalidValueError(f"sketch {sketch.name!r}: {error}") from error
 
     def score(self, sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.float64]:
-        """One over a million estimated cycles, [n]; higher is better."""
+        """Reciprocal of a million estimated cycles, [n]; higher is better."""
         return np.asarray(1e6 / self.cycles(sketch, matrix))
 
     def _build(self, sketch: Sketch) -> PsaCpu:

@@ -48,7 +48,7 @@ _CALLS = {"sin": 20.0, "cos": 20.0, "pow": 30.0}
 
 
 class Reads:
-    """How neighbouring vector lanes meet a buffer."""
+    """Ways in which neighbouring vector lanes meet a buffer."""
 
     BROADCAST = 0
     CONTIGUOUS = 1
@@ -377,7 +377,7 @@ def _vector_loop(statement: Statement, loops: list[Loop]) -> tuple[int, bool]:
 
 
 def _reads(statement: Statement, buffer: str, vector: Loop | None) -> int:
-    """How the lanes of the loop ``vector`` meet ``buffer``."""
+    """Way in which the lanes of the loop ``vector`` meet ``buffer``."""
     if vector is None:
         return Reads.BROADCAST
     axes = {axis for axis, _ in vector.parts}

@@ -41,7 +41,7 @@ LAUNCH_SECONDS = 2e-6
 
 @frozen
 class PublishedGpu:
-    """What the published formula uses of a GPU.
+    """Facts of a GPU that the published formula uses.
 
     Attributes:
         peak: Gflop/s.
@@ -128,7 +128,7 @@ class Calibration:
 
 @frozen
 class CorrectedGpu:
-    """What the corrected formula uses of a GPU; rates per second.
+    """Facts of a GPU that the corrected formula uses; rates per second.
 
     Attributes:
         slot_rate: Sixteenths of a float32 multiply-add that one multiprocessor starts; of the
@@ -197,7 +197,7 @@ def published_gpu(target: Target, name: str | None = None) -> PublishedGpu:
 
 
 def corrected_gpu(target: Target) -> CorrectedGpu:
-    """What the corrected formula needs to know of ``target``.
+    """Facts of ``target`` that the corrected formula needs.
 
     Raises:
         InvalidValueError: the target lacks a rate or a limit.

@@ -1,4 +1,4 @@
-"""How good a model's ranking is: pure functions of scores and latencies.
+"""Quality of a model's ranking: pure functions of scores and latencies.
 
 A model is asked about tasks; a task has one score and one latency per candidate. Scores of
 different tasks need not compare. A candidate that failed has an infinite latency.
@@ -121,7 +121,7 @@ def peak_score(tasks: Sequence[ScoredTask], k: int) -> float:
 
 
 def drafted_score(tasks: Sequence[ScoredTask], size: int, k: int) -> float:
-    """How good a draft is that keeps ``size`` candidates, in [0, 1].
+    """Quality of a draft that keeps ``size`` candidates, in [0, 1].
 
     The weighted sum of the best latencies over that of the k-th best latencies among those that
     were kept (Pruner, ASPLOS 2025: Best-k, with 256 kept and k of 1, 5, 20).

@@ -86,7 +86,7 @@ class TaskList:
         return TaskList(self.name, self.description, kept)
 
     def place(self, task: ListedTask) -> str:
-        """What a task is called in messages: its list and its name."""
+        """Place of a task for messages: its list and its name."""
         return f"task list {self.name!r}, task {task.name!r}"
 
     def workloads(self) -> list[Workload]:
@@ -155,7 +155,7 @@ def _parse(name: str, text: str, *, is_json: bool) -> TaskList:
 
 
 def _noun(item: object, at: int) -> str:
-    """What a task is called before it is known to be one: by its name, or its number from 1."""
+    """Noun for a task before it is known to be one: its name, or its number from 1."""
     name = item.get("name") if isinstance(item, Mapping) else None
     return f"task {name!r}" if isinstance(name, str) else f"task {at + 1}"
 

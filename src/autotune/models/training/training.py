@@ -27,7 +27,7 @@ __all__ = [
 
 @frozen(eq=False)
 class FoldScore:
-    """How well a model that was trained on the other folds ranks the candidates of one.
+    """Quality of a model trained on the other folds in ranking the candidates of one.
 
     Attributes:
         names: Names of the tasks that it was judged by.
@@ -144,7 +144,7 @@ def cross_validate(
 
 
 def judge(model: TrainableCostModel, groups: Sequence[TrainingGroup]) -> FoldScore:
-    """How well a model ranks the candidates of tasks.
+    """Judge a model's ranking of the candidates of tasks.
 
     Raises:
         InvalidValueError: no task has a valid candidate.

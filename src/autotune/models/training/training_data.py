@@ -18,7 +18,7 @@ __all__ = ["folds_by_task", "only_target", "select_tasks", "training_groups"]
 
 
 def training_groups(records: Iterable[Record]) -> list[TrainingGroup]:
-    """One group for each workload under each measure key, in order of appearance.
+    """Make a group for each workload under each measure key, in order of appearance.
 
     Latencies of different keys do not compare: another protocol, backend or target measures
     something else. A candidate that was measured several times counts once, with the last outcome

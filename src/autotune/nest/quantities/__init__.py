@@ -5,14 +5,6 @@ from __future__ import annotations
 from autotune.ir.expressions import IntExpr
 from autotune.nest.loop_nest import LoopNest
 from autotune.nest.quantities.distinct import distinct
-from autotune.nest.quantities.lines import (
-    contiguous,
-    covered,
-    innermost_stride,
-    line_bytes,
-    line_quantities,
-    lines_by_power,
-)
 from autotune.nest.quantities.loops import KIND_OUTPUTS, body_depth, loop_quantities
 from autotune.nest.quantities.memory import memory_quantities
 from autotune.nest.quantities.operations import operation_quantities
@@ -26,7 +18,17 @@ from autotune.nest.quantities.regions import (
     regions_inside,
     unique_elements,
 )
-from autotune.nest.quantities.reuse import reuse_of, reuse_quantities, touched_bytes
+from autotune.nest.quantities.reuse import (
+    contiguous,
+    covered,
+    innermost_stride,
+    line_bytes,
+    line_quantities,
+    lines_by_power,
+    reuse_of,
+    reuse_quantities,
+    touched_bytes,
+)
 from autotune.nest.quantities.strides import Walk, counted, physical_region
 from autotune.nest.quantities.traffic import reloads, traffic_quantities
 

@@ -1,4 +1,4 @@
-"""How much of a buffer a statement touches: hulls and the elements in them."""
+"""Part of a buffer that a statement touches: hulls and the elements in them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held_depth(nest: LoopNest, buffer: str) -> int:
 
 @frozen(eq=False)
 class Region:
-    """What a statement touches of a buffer inside some depth.
+    """Part of a buffer that a statement touches inside some depth.
 
     Attributes:
         dimensions: As of :func:`region_dimensions`.
@@ -51,7 +51,7 @@ class Region:
 
 
 def regions_inside(statement: Statement, buffer: str, depths: Iterable[int]) -> dict[int, Region]:
-    """What a statement touches of ``buffer`` inside each of ``depths``."""
+    """Parts of ``buffer`` that a statement touches inside each of ``depths``."""
     groups = _translates(statement, buffer)
     return {depth: _region(statement, groups, depth) for depth in depths}
 

@@ -28,7 +28,7 @@ __all__ = ["Layout", "Walk", "counted", "layout_of", "physical_region"]
 
 @frozen(eq=False)
 class Layout:
-    """How a buffer lies in memory, row by row.
+    """Layout of a buffer in memory, row by row.
 
     Attributes:
         shape: Extents in memory, outermost first. A blocked buffer has one dimension more than
@@ -96,7 +96,7 @@ def physical_region(
 
 @frozen(eq=False)
 class Walk:
-    """How one statement walks through one buffer.
+    """Walk of a statement through a buffer.
 
     The loops of a copy that threads make together count elements of the copied region, which
     are digits of its dimensions: a step of such a loop moves the fastest digit that is longer
@@ -120,7 +120,7 @@ class Walk:
 
     @cached_property
     def layout(self) -> Layout:
-        """How the buffer lies in memory."""
+        """Layout of the buffer in memory."""
         return layout_of(self.nest, self.buffer)
 
     @cached_property
@@ -180,7 +180,7 @@ class Walk:
         return found
 
     def _same_memory(self, index: int) -> bool:
-        """Whether a loop lies outside the allocation: each iteration has the same memory.
+        """Return whether a loop lies outside the allocation: each iteration has the same memory.
 
         Threads outside the allocation of shared memory have different parts of one allocation.
         """
@@ -209,7 +209,7 @@ class Walk:
         return []
 
     def _step(self, form: AffineForm, axis: str, inner: IntExpr) -> IntExpr:
-        """How far an index moves with ``inner`` steps of an axis.
+        """Distance that an index moves with ``inner`` steps of an axis.
 
         A quotient moves by the whole divisors in them, a remainder only by fewer than its
         divisor; what is neither moves by one.

@@ -13,7 +13,7 @@ _PRIVATE = ("block", "thread")
 
 
 def reloads(nest: LoopNest, statement: Statement, buffer: str) -> tuple[IntExpr, ...]:
-    """How often the region of ``buffer`` inside each depth is brought in, [loops + 1].
+    """Number of times that the region of ``buffer`` inside each depth is brought in, [loops + 1].
 
     A region stays while the loops around it do not move it: what counts are the iterations of all
     loops up to the innermost one that moves it and runs more than once. A fused loop counts as

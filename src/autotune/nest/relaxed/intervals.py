@@ -62,12 +62,12 @@ def blend_log(condition: Interval, when_true: Interval, when_false: Interval) ->
 
 
 def is_bounded(interval: Interval) -> bool:
-    """Whether the values are numbers that can be computed with."""
+    """Return whether the values are numbers that can be computed with."""
     return -_LARGEST <= interval[0] <= interval[1] <= _LARGEST
 
 
 def is_positive(interval: Interval) -> bool:
-    """Whether the values are positive, with room for a logarithm."""
+    """Return whether the values are positive, with room for a logarithm."""
     return interval[0] >= 1.0 / _LARGEST
 
 

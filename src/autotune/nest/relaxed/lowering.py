@@ -1,4 +1,4 @@
-"""How every operation of a tape is read over real numbers: decided once, before any point is seen.
+"""Meaning of a tape's operations over real numbers: decided once, before any point is seen.
 
 An exact tape keeps the hard operations. A relaxed one has smooth forms: by logarithm where the
 operands are positive for all inputs within bounds, linear where that is not certain, none where
@@ -178,7 +178,7 @@ def _require_known(operation: str) -> None:
 
 
 def _user(tape: Tape, index: int) -> str:
-    """One output that needs an instruction, for a message."""
+    """Name an output that needs an instruction, for a message."""
     first = len(tape.inputs) + len(tape.constants)
     affected = {first + index}
     for later in range(index + 1, len(tape.instructions)):

@@ -1,4 +1,4 @@
-"""How wide the smooth forms of a relaxed tape are."""
+"""Widths of the smooth forms of a relaxed tape."""
 
 from __future__ import annotations
 

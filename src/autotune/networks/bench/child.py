@@ -150,7 +150,8 @@ def _peak_bytes() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run a worker; started by ``WorkerProcess`` only."""
     connection, _ = connect(_MODULE)
     child = Child()
     handlers = {"prepare": child.prepare, "time": child.time, "reference": child.reference}

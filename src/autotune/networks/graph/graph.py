@@ -7,6 +7,8 @@ depend on: what nothing needs is in none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -61,7 +63,7 @@ class Value:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     @property
     def is_input(self) -> bool:
@@ -232,7 +234,7 @@ class Graph:
             yield from node.operands
         yield from self.outputs.values()
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Every node that an output depends on, each behind those that it reads from."""
         done: dict[int, Node] = {}
@@ -255,23 +257,30 @@ class Graph:
         found = {it.key: it for it in self._read() if it.constant is not None}
         return tuple(found.values())
 
+    @cached_property
+    def runs(self) -> tuple[tuple[Node, int], ...]:
+        """Every node and how often a call runs it, a loop before the nodes of its body."""
+        return tuple(_runs(self, 1))
+
     @property
     def workloads(self) -> dict[Workload, int]:
         """Number of runs of each workload in one call; workloads are equal in names, too."""
         counts: dict[str, int] = {}
         by_spelling: dict[str, Workload] = {}
-        for workload, times in _runs(self, 1):
-            by_spelling.setdefault(workload.spelling, workload)
-            counts[workload.spelling] = counts.get(workload.spelling, 0) + times
+        for node, times in self.runs:
+            workload = node.operation
+            if isinstance(workload, Workload):
+                by_spelling.setdefault(workload.spelling, workload)
+                counts[workload.spelling] = counts.get(workload.spelling, 0) + times
         return {by_spelling[spelling]: count for spelling, count in counts.items()}
 
 
-def _runs(graph: Graph, times: int) -> Iterator[tuple[Workload, int]]:
+def _runs(graph: Graph, times: int) -> Iterator[tuple[Node, int]]:
     for node in graph.nodes:
-        if isinstance(node.operation, Workload):
-            yield node.operation, times
-        elif isinstance(node.operation, Loop):
-            yield from _runs(node.operation.body, times * node.operation.trips)
+        yield node, times
+        if isinstance(node.operation, Loop):
+            for inner, trips in node.operation.body.runs:
+                yield inner, times * node.operation.trips * trips
 
 
 def results_of(node: Node) -> tuple[Value, ...]:

@@ -21,6 +21,7 @@ from autotune.networks.graph.graph import (
     constant,
     results_of,
 )
+from autotune.networks.graph.naming import current_name
 from autotune.networks.graph.scalars import divisors
 
 __all__ = [
@@ -56,12 +57,13 @@ def compute(
         operands: What it reads.
         results: Shape and type of each result.
         requirements: What operands must hold.
-        name: What it is called in messages.
+        name: What it is called in messages; that of the node that is read by default.
 
     Raises:
         InvalidValueError: a constant holds what it must not.
     """
-    node = Node(operation, tuple(operands), tuple(results), tuple(requirements), name)
+    called = name or current_name()
+    node = Node(operation, tuple(operands), tuple(results), tuple(requirements), called)
     if all(0 in shape for shape, _ in results):
         empty = (np.empty(shape, element_type(dtype).dtype) for shape, dtype in results)
         return tuple(

@@ -8,6 +8,7 @@ from attrs import evolve
 
 from autotune.errors import InvalidValueError
 from autotune.networks.graph.graph import Graph, Loop, Node, Value, results_of
+from autotune.networks.graph.naming import named_after
 
 __all__ = ["Change", "readers", "rewritten"]
 
@@ -21,7 +22,7 @@ def rewritten(graph: Graph, change: Change, loops: bool = True) -> Graph:
 
     Nodes are seen in order. What nothing reads any more is in the new graph no longer; a node of
     which nothing changes is the same object there, so that a graph that nothing changes keeps
-    every node.
+    every node. What is made in the place of a node is called after it.
 
     Args:
         graph: The network.
@@ -39,7 +40,8 @@ def rewritten(graph: Graph, change: Change, loops: bool = True) -> Graph:
     for node in graph.nodes:
         operands = tuple(mapped(value) for value in node.operands)
         whole = _with_body(node, change) if loops else node
-        found = change(whole, operands)
+        with named_after(node.name):
+            found = change(whole, operands)
         old = results_of(node)
         if found is None:
             if whole is node and all(a is b for a, b in zip(operands, node.operands, strict=True)):

@@ -56,6 +56,9 @@ class LoadedNetwork:
         self.target = str(about["target"])
         self.inputs = _tensors(library.autotune_network_inputs)
         self.outputs = _tensors(library.autotune_network_outputs)
+        self._states = _tensors(library.autotune_network_states)
+        library.autotune_network_state.restype = c_void_p
+        library.autotune_network_reset.restype = None
         self._kinds = [_stored(it.dtype) for it in self.outputs]
         library.autotune_network_error.restype = c_char_p
         library.autotune_network_threads.restype = c_int64
@@ -75,6 +78,28 @@ class LoadedNetwork:
     @threads.setter
     def threads(self, threads: int) -> None:
         self._check(self._library.autotune_network_set_threads(threads))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Copies of what it holds and writes in calls, by name; {} where it has none.
+
+        Raises:
+            InvalidValueError: its weights are not beside it, or the processor lacks instructions.
+        """
+        return {it.name: self._held(number, it) for number, it in enumerate(self._states)}
+
+    def _held(self, number: int, tensor: NetworkTensor) -> Any:
+        address = self._library.autotune_network_state(number)
+        if address is None:
+            raise InvalidValueError(f"{self.path.name}: {self._said()}")
+        kind = _stored(tensor.dtype)
+        array = np.empty(tensor.shape, kind)
+        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+        return handed_back(array, tensor.dtype, None)
+
+    def reset(self) -> None:
+        """Set :attr:`state` to what it was before the first call."""
+        self._library.autotune_network_reset()
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once.
@@ -104,7 +129,10 @@ class LoadedNetwork:
         )
 
     def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
-        """Seconds of each of ``repeats`` calls, after one that is not counted."""
+        """Seconds of each of ``repeats`` calls, after one that is not counted.
+
+        Each of them is a call like others, and writes the state.
+        """
         given = aligned_inputs(self.inputs, inputs)
         found = [
             aligned_empty(it.shape, kind)
@@ -128,7 +156,7 @@ class LoadedNetwork:
             The operator: from tensors on the CPU to a tensor, or several as a tuple.
 
         Raises:
-            InvalidValueError: the name has no namespace.
+            InvalidValueError: the name has no namespace, or the network has a state.
         """
         module = import_module("autotune.networks.library.torch_operator")
         operator: Callable[..., Any] = module.torch_operator(self, name)
@@ -143,8 +171,11 @@ class LoadedNetwork:
 
     def _check(self, status: int) -> None:
         if status:
-            said = self._library.autotune_network_error().decode(errors="replace")
-            raise InvalidValueError(f"{self.path.name}: {said}")
+            raise InvalidValueError(f"{self.path.name}: {self._said()}")
+
+    def _said(self) -> str:
+        said: bytes = self._library.autotune_network_error()
+        return said.decode(errors="replace")
 
 
 def load_network(path: Path | str) -> LoadedNetwork:

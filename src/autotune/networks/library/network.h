@@ -26,6 +26,14 @@ typedef struct {
 int32_t autotune_network_inputs(const autotune_network_tensor **tensors);
 int32_t autotune_network_outputs(const autotune_network_tensor **tensors);
 
+/* What the network keeps between calls, which all callers share: what a call that succeeds writes,
+   the next one reads, so that calls at the same time wait for each other. The array of a number
+   lies where it is until the next call; null for no such number, or where there are no weights. */
+int32_t autotune_network_states(const autotune_network_tensor **tensors);
+const void *autotune_network_state(int32_t number);
+/* Sets it to what it was before the first call. */
+void autotune_network_reset(void);
+
 /* Runs the network once, in memory and on threads of the library's own. Arrays begin at multiples
    of 64 bytes and do not overlap; inputs are not changed. Calls at the same time wait for each
    other. A child of fork() may call it, too: it gets threads of its own. */

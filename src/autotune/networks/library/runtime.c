@@ -6,15 +6,15 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "thread_pool.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum { ALIGNMENT = 64, MOST_THREADS = 1024, LOOKS = 400 };
+enum { ALIGNMENT = 64 };
 
 static int status_of(int status, const char *text, ...)
     __attribute__((format(printf, 2, 3)));
@@ -27,120 +27,28 @@ static int status_of(int status, const char *text, ...) {
   return status;
 }
 
-/* Threads that run parts of parallel loops. They look at a word for some ten microseconds before
-   they sleep, by which they are awake for loops that follow one another. */
+/* The threads of the library's own. */
 
 static struct {
   pthread_mutex_t busy; /* held by who runs the network */
   int64_t wanted;       /* threads, 0 until somebody asks */
-  int64_t size;         /* how many there should be now, */
-  int64_t started;      /* and are, beside the calling one */
-  pthread_t threads[MOST_THREADS];
-  uint32_t round, first_round, unfinished;
-  int is_stopping;
-  autotune_network_task *task;
-  void *const *arrays;
-  int64_t count, parts;
-} pool = {.busy = PTHREAD_MUTEX_INITIALIZER};
+  int64_t asked;        /* of the pool */
+  autotune_pool *pool;
+} own = {.busy = PTHREAD_MUTEX_INITIALIZER};
 
-enum { WAIT_PRIVATE = 128, WAKE_PRIVATE = 129 };
-
-static void wait_while(uint32_t *word, uint32_t value) {
-  for (int look = 0; look < LOOKS; ++look) {
-    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return;
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-  }
-  while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value)
-    syscall(SYS_futex, word, WAIT_PRIVATE, value, 0, 0, 0);
-}
-
-static void wake_all(uint32_t *word) { syscall(SYS_futex, word, WAKE_PRIVATE, INT32_MAX, 0, 0, 0); }
-
-static void run_part(int64_t part) {
-  int64_t begin = pool.count * part / pool.parts, end = pool.count * (part + 1) / pool.parts;
-  if (begin < end) pool.task(pool.arrays, begin, end, part);
-}
-
-/* Each on a processor of its own, where there is one for each. */
-static void pin_thread(int64_t number) {
-  cpu_set_t all, own;
-  if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < pool.size) return;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &all) && number-- == 0) {
-      CPU_ZERO(&own);
-      CPU_SET(cpu, &own);
-      sched_setaffinity(0, sizeof own, &own);
-      return;
-    }
-}
-
-static void *work(void *given) {
-  int64_t number = (int64_t)(intptr_t)given;
-  uint32_t seen = pool.first_round;
-  pin_thread(number);
-  for (;;) {
-    wait_while(&pool.round, seen);
-    seen = __atomic_load_n(&pool.round, __ATOMIC_ACQUIRE);
-    if (pool.is_stopping) return 0;
-    if (number < pool.parts) run_part(number);
-    if (__atomic_sub_fetch(&pool.unfinished, 1, __ATOMIC_ACQ_REL) == 0) wake_all(&pool.unfinished);
-  }
-}
-
-static void begin_round(void) {
-  __atomic_store_n(&pool.unfinished, (uint32_t)pool.started, __ATOMIC_RELAXED);
-  __atomic_add_fetch(&pool.round, 1, __ATOMIC_RELEASE);
-  wake_all(&pool.round);
-}
-
-static void stop_threads(void) {
-  pool.is_stopping = 1;
-  begin_round();
-  for (int64_t number = 0; number < pool.started; ++number) pthread_join(pool.threads[number], 0);
-  pool.is_stopping = 0;
-  pool.started = 0;
-}
-
-/* As many as are wanted, or as there can be. Signals are for the threads of the program. */
+/* As many as are wanted, or as there can be. */
 static void start_threads(void) {
-  sigset_t all, before;
-  if (pool.size == pool.wanted) return;
-  stop_threads();
-  pool.first_round = pool.round;
-  pool.size = pool.wanted;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int64_t number = 1; number < pool.size; ++number) {
-    if (pthread_create(&pool.threads[pool.started], 0, work, (void *)(intptr_t)number)) break;
-    ++pool.started;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, 0);
-}
-
-static void launch_here(void *own, autotune_network_task *task, void *const *arrays,
-                        int64_t count) {
-  (void)own;
-  pool.parts = count < pool.started + 1 ? count : pool.started + 1;
-  if (pool.parts < 2) {
-    if (count > 0) task(arrays, 0, count, 0);
-    return;
-  }
-  pool.task = task;
-  pool.arrays = arrays;
-  pool.count = count;
-  begin_round();
-  run_part(0);
-  for (uint32_t left; (left = __atomic_load_n(&pool.unfinished, __ATOMIC_ACQUIRE));)
-    wait_while(&pool.unfinished, left);
+  if (own.asked == own.wanted) return;
+  if (own.pool) autotune_pool_free(own.pool);
+  own.pool = own.wanted > 1 ? autotune_pool_make(own.wanted) : 0;
+  own.asked = own.wanted;
 }
 
 static int64_t threads_wanted(void) {
   const char *said = getenv("AUTOTUNE_NUM_THREADS");
   char *end = 0;
   long number = said ? strtol(said, &end, 10) : 0;
-  if (said && *said && !*end && number >= 1 && number <= MOST_THREADS) return number;
+  if (said && *said && !*end && number >= 1 && number <= AUTOTUNE_MOST_THREADS) return number;
   cpu_set_t all;
   int cpus = sched_getaffinity(0, sizeof all, &all) ? TUNED_THREADS : CPU_COUNT(&all);
   return cpus < TUNED_THREADS ? cpus : TUNED_THREADS;
@@ -259,12 +167,12 @@ typedef struct {
 
 extern int32_t autotune_network_steps(frame *given) __attribute__((visibility("hidden")));
 
-static int run_steps(const void *const *inputs, void *const *outputs, char *workspace,
-                     int64_t threads, autotune_network_launch *launch, void *given) {
+static int run_plan(const void *const *inputs, void *const *outputs, char *workspace,
+                    int64_t threads, autotune_network_launch *launch, void *pool) {
   int64_t failure = 0;
-  frame own = {inputs, outputs, weights.arrays, programs, host_functions, workspace,
-               workspace + ARENA_BYTES, threads, launch, given, 0, &failure};
-  int32_t status = autotune_network_steps(&own);
+  frame given = {inputs, outputs, weights.arrays, programs, host_functions, workspace,
+                 workspace + ARENA_BYTES, threads, launch, pool, 0, &failure};
+  int32_t status = autotune_network_steps(&given);
   if (status > 0) {
     const check *refused = &checks[status - 1];
     if (refused->divides && !failure)
@@ -276,6 +184,85 @@ static int run_steps(const void *const *inputs, void *const *outputs, char *work
                      refused->allowed);
   }
   return status ? AUTOTUNE_NETWORK_INVALID : AUTOTUNE_NETWORK_OK;
+}
+
+/* The state: each of its arrays has two places, of which a call reads one and writes the other. */
+static struct {
+  pthread_mutex_t busy; /* held by who reads or writes it */
+  char *memory;
+  int turn;
+  const void *now[STATES ? STATES : 1]; /* null before the first call */
+} state = {.busy = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t padded(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static size_t state_bytes(void) {
+  size_t total = ALIGNMENT;
+  for (int at = 0; at < STATES; ++at) total += padded(network_states[at].bytes);
+  return total;
+}
+
+static const void *state_now(int number) {
+  return state.now[number] ? state.now[number]
+                           : weights.begin + constant_offsets[CONSTANTS + number];
+}
+
+#if STATES
+static int run_held(const void *const *given_inputs, void *const *given_outputs, char *workspace,
+                    int64_t threads, autotune_network_launch *launch, void *given) {
+  const void *inputs[INPUTS + STATES];
+  void *outputs[OUTPUTS + STATES];
+  if (!state.memory) {
+    state.memory = mmap(0, 2 * state_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0);
+    if (state.memory == MAP_FAILED) {
+      state.memory = 0;
+      return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE, "%zu bytes of memory cannot be had",
+                       2 * state_bytes());
+    }
+  }
+  for (int at = 0; at < INPUTS; ++at) inputs[input_slots[at]] = given_inputs[at];
+  for (int at = 0; at < OUTPUTS; ++at) outputs[output_slots[at]] = given_outputs[at];
+  char *next = state.memory + (state.turn ? state_bytes() : 0);
+  for (int at = 0; at < STATES; next += padded(network_states[at++].bytes)) {
+    inputs[state_inputs[at]] = state_now(at);
+    outputs[state_outputs[at]] = next;
+  }
+  int status = run_plan(inputs, outputs, workspace, threads, launch, given);
+  if (status) return status;
+  for (int at = 0; at < STATES; ++at) state.now[at] = outputs[state_outputs[at]];
+  state.turn = !state.turn;
+  return status;
+}
+
+static int run_steps(const void *const *inputs, void *const *outputs, char *workspace,
+                     int64_t threads, autotune_network_launch *launch, void *given) {
+  pthread_mutex_lock(&state.busy);
+  int status = run_held(inputs, outputs, workspace, threads, launch, given);
+  pthread_mutex_unlock(&state.busy);
+  return status;
+}
+#else
+#define run_steps run_plan
+#endif
+
+EXPORTED int32_t autotune_network_states(const autotune_network_tensor **tensors) {
+  if (tensors) *tensors = network_states;
+  return STATES;
+}
+
+EXPORTED const void *autotune_network_state(int32_t number) {
+  if (number < 0 || number >= STATES || prepared()) return 0;
+  pthread_mutex_lock(&state.busy);
+  const void *found = state_now(number);
+  pthread_mutex_unlock(&state.busy);
+  return found;
+}
+
+EXPORTED void autotune_network_reset(void) {
+  pthread_mutex_lock(&state.busy);
+  memset(state.now, 0, sizeof state.now);
+  pthread_mutex_unlock(&state.busy);
 }
 
 EXPORTED int32_t autotune_network_inputs(const autotune_network_tensor **tensors) {
@@ -301,9 +288,9 @@ EXPORTED int autotune_network_run_in(const void *const *inputs, void *const *out
                                      autotune_network_launch *launch, void *given) {
   int status = checked(inputs, outputs);
   if (status) return status;
-  if (threads < 1 || threads > MOST_THREADS)
+  if (threads < 1 || threads > AUTOTUNE_MOST_THREADS)
     return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE, "threads are from 1 to %d, and not %lld",
-                     MOST_THREADS, (long long)threads);
+                     AUTOTUNE_MOST_THREADS, (long long)threads);
   size_t needed = autotune_network_workspace_bytes(threads);
   if (needed && (is_apart(workspace) || workspace_bytes < needed))
     return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE,
@@ -316,7 +303,7 @@ EXPORTED int autotune_network_run_in(const void *const *inputs, void *const *out
 static struct { size_t size; char *begin; } memory;
 
 static int sized_memory(void) {
-  size_t needed = autotune_network_workspace_bytes(pool.wanted);
+  size_t needed = autotune_network_workspace_bytes(own.wanted);
   if (memory.size >= needed) return 0;
   if (memory.begin) munmap(memory.begin, memory.size);
   memory.begin = mmap(0, needed, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -329,53 +316,54 @@ static int sized_memory(void) {
 EXPORTED int autotune_network_run(const void *const *inputs, void *const *outputs) {
   int status = checked(inputs, outputs);
   if (status) return status;
-  pthread_mutex_lock(&pool.busy);
-  if (!pool.wanted) pool.wanted = threads_wanted();
+  pthread_mutex_lock(&own.busy);
+  if (!own.wanted) own.wanted = threads_wanted();
   status = sized_memory();
   if (!status) {
     start_threads();
-    status = run_steps(inputs, outputs, memory.begin, pool.wanted,
-                       pool.started ? launch_here : 0, 0);
+    status = run_steps(inputs, outputs, memory.begin, own.wanted,
+                       own.pool ? autotune_pool_launch : 0, own.pool);
   }
-  pthread_mutex_unlock(&pool.busy);
+  pthread_mutex_unlock(&own.busy);
   return status;
 }
 
 EXPORTED int64_t autotune_network_threads(void) {
-  pthread_mutex_lock(&pool.busy);
-  if (!pool.wanted) pool.wanted = threads_wanted();
-  int64_t found = pool.wanted;
-  pthread_mutex_unlock(&pool.busy);
+  pthread_mutex_lock(&own.busy);
+  if (!own.wanted) own.wanted = threads_wanted();
+  int64_t found = own.wanted;
+  pthread_mutex_unlock(&own.busy);
   return found;
 }
 
 EXPORTED int autotune_network_set_threads(int64_t threads) {
-  if (threads < 1 || threads > MOST_THREADS)
+  if (threads < 1 || threads > AUTOTUNE_MOST_THREADS)
     return status_of(AUTOTUNE_NETWORK_NO_WORKSPACE, "threads are from 1 to %d, and not %lld",
-                     MOST_THREADS, (long long)threads);
-  pthread_mutex_lock(&pool.busy);
-  pool.wanted = threads;
-  pthread_mutex_unlock(&pool.busy);
+                     AUTOTUNE_MOST_THREADS, (long long)threads);
+  pthread_mutex_lock(&own.busy);
+  own.wanted = threads;
+  pthread_mutex_unlock(&own.busy);
   return AUTOTUNE_NETWORK_OK;
 }
 
 /* A child has the thread that forked it and no other, whatever the others were about to do. */
 static void after_fork(void) {
   pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-  pool.busy = weights.lock = fresh;
-  pool.size = pool.started = 0;
+  own.busy = weights.lock = state.busy = fresh;
+  own.asked = 0;
 }
 
 __attribute__((constructor)) static void loaded(void) { pthread_atfork(0, 0, after_fork); }
 
 /* A program that ends while the network runs, such as by a signal, has no use for tidiness. */
 __attribute__((destructor)) static void unloaded(void) {
-  if (pthread_mutex_trylock(&pool.busy)) return;
-  stop_threads();
+  if (pthread_mutex_trylock(&own.busy)) return;
+  if (own.pool) autotune_pool_free(own.pool);
   if (memory.begin) munmap(memory.begin, memory.size);
+  if (state.memory) munmap(state.memory, 2 * state_bytes());
 #ifdef WEIGHTS_FILE
   if (weights.begin)
     munmap((char *)(uintptr_t)weights.begin - WEIGHTS_HEAD, WEIGHTS_HEAD + WEIGHTS_BYTES);
 #endif
-  pthread_mutex_unlock(&pool.busy);
+  pthread_mutex_unlock(&own.busy);
 }

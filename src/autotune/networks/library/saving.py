@@ -41,14 +41,14 @@ from autotune.networks.library.host_tables import (
     operators_text,
 )
 from autotune.networks.plan.driver import print_driver
-from autotune.networks.plan.loading import LoadedPlan
+from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.plan.native_program import NativeProgram
 from autotune.networks.plan.plan import Check, HostCall, Plan, leaves
 from autotune.networks.tensors import NetworkTensor
 from autotune.store.jsonl import replacing
 from autotune.targets import Target
 
-__all__ = ["MOST_EMBEDDED", "MadeFor", "check_saving", "save_library"]
+__all__ = ["MOST_EMBEDDED", "Held", "MadeFor", "check_saving", "save_library"]
 
 Array = NDArray[Any]
 
@@ -76,19 +76,66 @@ class MadeFor:
     threads: int
 
 
+@frozen(eq=False)
+class Held:
+    """What a network keeps between calls: the next call reads what the last one wrote.
+
+    Attributes:
+        input: Number of the input that is read.
+        output: Number of the output that is written.
+        begin: What the first call reads, as programs have it.
+    """
+
+    input: int
+    output: int
+    begin: Array
+
+
+@frozen(eq=False)
+class _Signature:
+    """What callers see of a plan.
+
+    Attributes:
+        inputs: What they give.
+        outputs: What they are given.
+        held: What the library keeps of the others.
+        input_slots: Numbers of ``inputs`` in the plan.
+        output_slots: Numbers of ``outputs`` in the plan.
+    """
+
+    inputs: tuple[NetworkTensor, ...]
+    outputs: tuple[NetworkTensor, ...]
+    held: tuple[Held, ...]
+    input_slots: tuple[int, ...]
+    output_slots: tuple[int, ...]
+
+    @classmethod
+    def of(cls, plan: Plan[NativeProgram], held: Sequence[Held]) -> _Signature:
+        """That of a plan of which some inputs and outputs are kept."""
+        kept = {it.input for it in held}, {it.output for it in held}
+        ins, outs = (
+            tuple(at for at in range(len(tensors)) if at not in own)
+            for tensors, own in zip((plan.inputs, plan.outputs), kept, strict=True)
+        )
+        inputs = tuple(plan.inputs[at] for at in ins)
+        return cls(inputs, tuple(plan.outputs[at] for at in outs), tuple(held), ins, outs)
+
+
 def save_library(
     made_for: MadeFor,
-    loaded: LoadedPlan,
+    built: BuiltPlan,
     path: Path,
     most_embedded: int = MOST_EMBEDDED,
+    held: Sequence[Held] = (),
 ) -> tuple[str, ...]:
     """Write a network as a shared library with a header beside it.
 
     Args:
         made_for: What it says of itself.
-        loaded: The network.
+        built: The network.
         path: The file, whose name ends in ``.so``.
         most_embedded: Bytes of weights beyond which they go in a file of their own.
+        held: What it keeps between calls.
 
     Returns:
         What a person should know about the files, a line each.
@@ -100,29 +147,32 @@ def save_library(
     """
     check_saving(path, made_for.target)
     header_path, weights_path = path.with_suffix(".h"), path.with_suffix(".weights")
-    plan, machine = loaded.plan, machine_of(made_for.target)
+    plan, machine = built.plan, machine_of(made_for.target)
     features = _features(plan, machine)
-    header = _header(plan, made_for)
-    offsets, size = _offsets(loaded.constants)
+    seen = _Signature.of(plan, held)
+    header = _header(seen, plan, made_for)
+    constants = [*built.constants, *(it.begin for it in held)]
+    offsets, size = _offsets(constants)
     beside = None
     with tempfile.TemporaryDirectory() as folder:
         weights, whole = Path(folder, "weights.o"), Path(folder, "whole.so")
         with weights.open("wb") as stream:
-            parts = _parts(loaded.constants)
+            parts = _parts(constants)
             if size <= most_embedded:
                 write_data_object(stream, _WEIGHTS, parts, machine.architecture)
             else:
                 beside = weights_path.name, size, _write_weights(stream, parts)
-        tables = _tables(plan, made_for, features, offsets, beside)
+        tables = _tables(plan, seen, made_for, features, offsets, beside)
         source = ["#define _GNU_SOURCE", header, operators_text(), tables, _packaged("runtime.c")]
         files = {
-            "network.c": "\n".join([*source, _ffi(plan)]).encode(),
+            "network.c": "\n".join([*source, _ffi(seen)]).encode(),
             "driver.o": _driver(plan, features, machine),
-            **_programs(loaded),
+            **_thread_pool(),
+            **_programs(built),
         }
         for name, data in files.items():
             Path(folder, name).write_bytes(data)
-        paths = [Path(folder, name) for name in files]
+        paths = [Path(folder, name) for name in files if not name.endswith(".h")]
         link_library([*paths, weights] if beside is None else paths, machine, _PURPOSE, whole)
         if beside is not None:
             _copy(weights, weights_path)
@@ -156,11 +206,11 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfileobj(given, stream, 1 << 24)
 
 
-def _programs(loaded: LoadedPlan) -> dict[str, bytes]:
+def _programs(built: BuiltPlan) -> dict[str, bytes]:
     """Object files of the programs, whose functions have names of their own."""
     return {
-        f"program{number}.o": with_prefix(code.object, f"program{number}_")
-        for number, code in enumerate(loaded.codes.values())
+        f"program{number}.o": with_prefix(code, f"program{number}_")
+        for number, code in enumerate(built.objects.values())
     }
 
 
@@ -179,6 +229,16 @@ def _features(plan: Plan[NativeProgram], machine: Machine) -> tuple[str, ...]:
 
 def _driver(plan: Plan[NativeProgram], features: Sequence[str], machine: Machine) -> bytes:
     """The object file of the driver, and of what says which extension the processor lacks."""
+    names = {"autotune_network_steps", "autotune_network_lacks"}
+    texts = [print_driver(plan, "autotune_network_steps"), _lacks(features, machine)]
+    processor = "x86-64" if machine.is_x86 else machine.tuned_for
+    return compile_library(texts, machine.triple, processor, names)
+
+
+def _lacks(features: Sequence[str], machine: Machine) -> str:
+    """LLVM IR of the number of the first extension that the processor lacks; -1 for none."""
+    if not machine.is_x86:
+        return "define i32 @autotune_network_lacks() {\n  ret i32 -1\n}\n"
     # All of them, or all but the last, and so on: what is missing first says which lists fit.
     lists = [features[:count] for count in range(len(features), -1, -1)]
     lacks = (
@@ -189,10 +249,7 @@ def _driver(plan: Plan[NativeProgram], features: Sequence[str], machine: Machine
         "  %found = select i1 %whole, i32 -1, i32 %first\n"
         "  ret i32 %found\n}\n"
     )
-    asked = f"{detector('processor', lists)}\n\n{lacks}"
-    names = {"autotune_network_steps", "autotune_network_lacks"}
-    texts = [print_driver(plan, "autotune_network_steps"), asked]
-    return compile_library(texts, machine.triple, "x86-64", names)
+    return f"{detector('processor', lists)}\n\n{lacks}"
 
 
 def _offsets(constants: Sequence[Array | None]) -> tuple[list[int], int]:
@@ -225,12 +282,14 @@ def _write_weights(stream: BinaryIO, parts: Iterator[memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _header(plan: Plan[NativeProgram], made_for: MadeFor) -> str:
+def _header(seen: _Signature, plan: Plan[NativeProgram], made_for: MadeFor) -> str:
     """The header, for C and C++."""
+    state = [plan.inputs[it.input] for it in seen.held]
     lines = [
         f"/* {_plain(made_for.name)}: a network {_MARK}, for {_plain(made_for.target.name)}.\n",
-        *_listed("inputs", plan.inputs),
-        *_listed("outputs", plan.outputs),
+        *_listed("inputs", seen.inputs),
+        *_listed("outputs", seen.outputs),
+        *(_listed("state", state) if state else ()),
         "*/",
         "#ifndef AUTOTUNE_NETWORK_H",
         "#define AUTOTUNE_NETWORK_H",
@@ -253,8 +312,14 @@ def _plain(text: str) -> str:
     return text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("\n", " ")
 
 
-def _packaged(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+def _packaged(name: str, package: str = __package__) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _thread_pool() -> dict[str, bytes]:
+    """The pool that the core's native module has, too."""
+    names = ("thread_pool.c", "thread_pool.h")
+    return {name: _packaged(name, "autotune.backends.native").encode() for name in names}
 
 
 _TYPES = """\
@@ -266,6 +331,7 @@ static int host_step(void *const *arrays, int64_t number);"""
 
 def _tables(
     plan: Plan[NativeProgram],
+    seen: _Signature,
     made_for: MadeFor,
     features: Sequence[str],
     offsets: Sequence[int],
@@ -275,9 +341,10 @@ def _tables(
 
     Args:
         plan: The network.
+        seen: What callers see of it.
         made_for: What it says of itself.
         features: What the processor has to have.
-        offsets: Where constants lie in the weights.
+        offsets: Where constants, and then what the state begins with, lie in the weights.
         beside: Name of the file with the weights, their size and their digest; None where they
             are in the library.
     """
@@ -289,11 +356,13 @@ def _tables(
     scratch = [f"{{{it.fixed_scratch}, {it.thread_scratch}}}" for it in programs]
     return "\n".join(
         [
-            *_sizes(plan, made_for, beside),
+            *_sizes(plan, seen, made_for, beside),
             c_array("char *const", "needed_features", map(c_text, [*features, ""])),
-            *_tensors("input", plan.inputs),
-            *_tensors("output", plan.outputs),
+            *_tensors("input", seen.inputs),
+            *_tensors("output", seen.outputs),
+            *_tensors("state", [plan.inputs[it.input] for it in seen.held]),
             c_array("int64_t", "constant_offsets", map(str, offsets)),
+            *_slots(seen),
             f"static const int64_t scratch_sizes[][2] = {{{', '.join(scratch) or '{0}'}}};",
             host_tables(host),
             _TYPES,
@@ -305,8 +374,20 @@ def _tables(
     )
 
 
+def _slots(seen: _Signature) -> Iterator[str]:
+    """C of which arrays of the plan callers give, and which are kept."""
+    if seen.held:
+        yield c_array("int", "input_slots", map(str, seen.input_slots))
+        yield c_array("int", "output_slots", map(str, seen.output_slots))
+        yield c_array("int", "state_inputs", [str(it.input) for it in seen.held])
+        yield c_array("int", "state_outputs", [str(it.output) for it in seen.held])
+
+
 def _sizes(
-    plan: Plan[NativeProgram], made_for: MadeFor, beside: tuple[str, int, str] | None
+    plan: Plan[NativeProgram],
+    seen: _Signature,
+    made_for: MadeFor,
+    beside: tuple[str, int, str] | None,
 ) -> Iterator[str]:
     """C of what else there is to know."""
     about = {
@@ -318,8 +399,9 @@ def _sizes(
     }
     yield f"static const char about_network[] = {c_text(json.dumps(about))};"
     sizes = {
-        "INPUTS": len(plan.inputs),
-        "OUTPUTS": len(plan.outputs),
+        "INPUTS": len(seen.inputs),
+        "OUTPUTS": len(seen.outputs),
+        "STATES": len(seen.held),
         "CONSTANTS": len(plan.constants),
         "PROGRAMS": len(plan.programs),
         "TUNED_THREADS": made_for.threads,
@@ -354,12 +436,12 @@ def _tensors(role: str, tensors: Sequence[NetworkTensor]) -> Iterator[str]:
     yield c_array("autotune_network_tensor", f"network_{role}s", rows)
 
 
-def _ffi(plan: Plan[NativeProgram]) -> str:
+def _ffi(seen: _Signature) -> str:
     """C of what TVM-FFI calls."""
     told = [
         (c_text(it.name), it.dtype, len(it.shape), f"{role}_shape{number}")
-        for role, tensors in (("input", plan.inputs), ("output", plan.outputs))
+        for role, tensors in (("input", seen.inputs), ("output", seen.outputs))
         for number, it in enumerate(tensors)
     ]
     run, error = "autotune_network_run", "autotune_network_error"
-    return ffi_network(told, len(plan.inputs), run, error)
+    return ffi_network(told, len(seen.inputs), run, error)

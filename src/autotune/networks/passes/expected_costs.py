@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import inf, isfinite, prod
 
 import numpy as np
@@ -22,7 +23,7 @@ from autotune.sketches import STEP_TYPES, Prepack, Sketch
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces import FeasibleSpace, SketchSpace
 from autotune.spaces.loosening import loosen
-from autotune.spaces.rules import generate_sketches
+from autotune.spaces.rules import replayable_sketches
 from autotune.spaces.sketch_space import BUILT_IN_RULES, GPU_RULES
 from autotune.targets import Target
 
@@ -220,11 +221,14 @@ class Costs:
 
     def _scored(self, workload: Workload) -> float:
         rules = GPU_RULES if self.machine.kind == "cuda" else BUILT_IN_RULES
+        made = replayable_sketches(workload, self.machine, _limits(self.machine), rules)
         try:
-            made = generate_sketches(workload, self.machine, _limits(self.machine), rules)
+            told = _telling(workload, made)
         except AutotuneError:
             return inf
-        sketch, feasible, _ = loosen(_telling(workload, made.sketches))
+        if told is None:
+            return inf
+        sketch, feasible, _ = loosen(told)
         if not feasible.count:
             return inf
         batch = FeasibleSpace({sketch: feasible}).sample(_SAMPLES, np.random.default_rng(0))
@@ -233,14 +237,22 @@ class Costs:
         return 1 / best if best > 0 else inf
 
 
-def _telling(workload: Workload, sketches: Sequence[Sketch]) -> Sketch:
+def _telling(workload: Workload, sketches: Iterator[Sketch]) -> Sketch | None:
     """The sketch by which a program is judged; to read one takes as long as to score thousands.
 
-    Where many elements are added up, and constants can be packed for it, one that packs them.
+    Where many elements are added up, and constants can be packed for it, one that packs them. None
+    where there are no sketches.
     """
     terms = max(prod(axis.extent for axis in it.reduce_axes) for it in workload.stages)
-    packed = (it for it in sketches if any(isinstance(step, Prepack) for step in it.steps))
-    return next(packed, sketches[0]) if terms >= _MANY_TERMS else sketches[0]
+    first = next(sketches, None)
+    if first is None or terms < _MANY_TERMS:
+        return first
+    packed = (it for it in chain([first], sketches) if _packs(it))
+    return next(packed, first)
+
+
+def _packs(sketch: Sketch) -> bool:
+    return any(isinstance(step, Prepack) for step in sketch.steps)
 
 
 def _limits(machine: Target) -> ScheduleLimits:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import prod
 
-from attrs import evolve
+from attrs import define, evolve, field, frozen
 
 from autotune.ir.expressions import Load, var
 from autotune.ir.workloads import Stage, Tensor, Workload
 from autotune.ir.workloads.composing import Part, composed
-from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, rewritten
+from autotune.networks.graph import Graph, Node, Requirement, Value, rewritten
 from autotune.networks.graph.graph import results_of
 from autotune.networks.graph.making import spatial
 from autotune.networks.passes.bodies import with_bodies
@@ -55,20 +56,19 @@ def fuse(graph: Graph, machine: Target) -> tuple[Graph, str]:
 
 
 def _count(graph: Graph) -> int:
-    loops = (it.operation for it in graph.nodes if isinstance(it.operation, Loop))
-    own = sum(isinstance(it.operation, Workload) for it in graph.nodes)
-    return own + sum(_count(it.body) for it in loops)
+    return sum(isinstance(node.operation, Workload) for node, _ in graph.runs)
 
 
 def _fused(graph: Graph, machine: Target) -> Graph:
-    groups = _Grouping(graph, machine).groups()
+    composer = _Composer(machine)
+    groups = _Grouping(graph, composer).groups()
     ends = {id(group[-1]): group for group in groups if len(group) > 1}
     given: dict[int, tuple[Value, ...]] = {}
 
     def change(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         given[id(node)] = operands
         group = ends.get(id(node))
-        return None if group is None else _joined(group, machine, given)
+        return None if group is None else composer.joined(group, given)
 
     return rewritten(graph, change, loops=False) if ends else graph
 
@@ -77,54 +77,114 @@ def _workload_of(node: Node) -> Workload:
     """What a node computes; of a reshape, where its elements come from."""
     if isinstance(node.operation, Workload):
         return node.operation
-    (value,), (shape, dtype) = node.operands, node.results[0]
+    return _reshape(node.operands[0].shape, *node.results[0])
+
+
+def _reshape(before: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Workload:
+    """Where the elements of a reshape come from."""
     axes = spatial(shape)
     extents = {axis.name: axis.extent for axis in axes}
-    indices = reshaped_indices([var(axis.name) for axis in axes], shape, value.shape, extents)
+    indices = reshaped_indices([var(axis.name) for axis in axes], shape, before, extents)
     stage = Stage(Tensor("y", shape, dtype), axes, Load("x", indices))
-    return Workload("reshape", (Tensor("x", value.shape, dtype),), (stage,), ("y",))
+    return Workload("reshape", (Tensor("x", before, dtype),), (stage,), ("y",))
 
 
-def _parts(group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None = None) -> list[Part]:
-    """The workloads of a group; what they read is identified by the keys of values."""
+@define(eq=False)
+class _Composer:
+    """Makes workloads of groups; of groups that are alike but for what they read, one for all.
+
+    Attributes:
+        machine: What they are for.
+        made: By parts, whose operands are numbered: the workload of a group, None where it would
+            not be one loop nest, and the numbers of what it reads.
+    """
+
+    machine: Target
+    made: dict[Hashable, tuple[Workload | None, tuple[Hashable, ...]]] = field(factory=dict)
+
+    def composed(
+        self, group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None = None
+    ) -> tuple[Workload | None, tuple[Value, ...]]:
+        """The workload of a group, None where it would not be one loop nest, and what it reads.
+
+        Args:
+            group: Nodes, each behind those that it reads.
+            given: By node what it reads in place of its operands.
+        """
+        parts, read = _parts(group, given)
+        if parts not in self.made:
+            whole, numbers = composed(_name(group), [part.opened for part in parts])
+            self.made[parts] = scheduled_as_one(whole, self.machine), numbers
+        workload, numbers = self.made[parts]
+        return workload, tuple(read[number] for number in numbers)
+
+    def joined(
+        self, group: Sequence[Node], given: dict[int, tuple[Value, ...]]
+    ) -> tuple[Value, ...]:
+        """The results of a group as one node."""
+        workload, operands = self.composed(group, given)
+        assert workload is not None
+        place = {value.key: number for number, value in enumerate(operands)}
+        checks: dict[Requirement, None] = {}
+        for node in group:
+            for it in node.requirements:
+                number = place[given[id(node)][it.operand].key]
+                checks[evolve(it, operand=number)] = None
+        name = "+".join(dict.fromkeys(it.name for it in group if it.name))
+        return results_of(Node(workload, operands, group[-1].results, tuple(checks), name))
+
+
+@frozen
+class _Part:
+    """A node of a group; what it reads and writes has numbers in the group.
+
+    Attributes:
+        operation: What it computes; None of reshapes.
+        before: The shape that a reshape changes, () of workloads.
+        result: Shape and type of the result.
+        reads: The number of each operand.
+        writes: The number of the result.
+        constants: Which of ``reads`` are constants.
+    """
+
+    operation: Workload | None
+    before: tuple[int, ...]
+    result: tuple[tuple[int, ...], str]
+    reads: tuple[int, ...]
+    writes: int
+    constants: frozenset[int]
+
+    @property
+    def opened(self) -> Part:
+        """As one of the workloads that are composed."""
+        workload = self.operation or _reshape(self.before, *self.result)
+        return Part(workload, self.reads, self.writes, self.constants)
+
+
+def _parts(
+    group: Sequence[Node], given: dict[int, tuple[Value, ...]] | None
+) -> tuple[tuple[_Part, ...], dict[Hashable, Value]]:
+    """The parts of a group, and by number the values that it reads."""
+    numbers: dict[Hashable, int] = {}
+    values: dict[Hashable, Value] = {}
     own = {id(node) for node in group}
     parts = []
     for node in group:
         read = node.operands if given is None else given[id(node)]
-        values = [
-            old if old.node is not None and id(old.node) in own else new
-            for old, new in zip(node.operands, read, strict=True)
-        ]
-        constants = frozenset(it.key for it in values if it.constant is not None)
-        keys = tuple(it.key for it in values)
-        parts.append(Part(_workload_of(node), keys, (id(node), 0), constants))
-    return parts
-
-
-def _joined(
-    group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]]
-) -> tuple[Value, ...]:
-    """The results of a group as one node."""
-    values: dict[Hashable, Value] = {it.key: it for node in group for it in given[id(node)]}
-    workload, keys = _composed(group, machine, given)
-    assert workload is not None
-    place: dict[Hashable, int] = {key: number for number, key in enumerate(keys)}
-    checks: dict[Requirement, None] = {}
-    for node in group:
-        for it in node.requirements:
-            number = place[given[id(node)][it.operand].key]
-            checks[evolve(it, operand=number)] = None
-    name = next((it.name for it in group if it.name), "")
-    operands = tuple(values[key] for key in keys)
-    return results_of(Node(workload, operands, group[-1].results, tuple(checks), name))
-
-
-def _composed(
-    group: Sequence[Node], machine: Target, given: dict[int, tuple[Value, ...]] | None = None
-) -> tuple[Workload | None, tuple[Hashable, ...]]:
-    """The workload of a group, None where it would not be one loop nest, and what it reads."""
-    workload, keys = composed(_name(group), _parts(group, given))
-    return scheduled_as_one(workload, machine), keys
+        reads, constants = [], set()
+        for old, new in zip(node.operands, read, strict=True):
+            value = old if old.node is not None and id(old.node) in own else new
+            number = numbers.setdefault(value.key, len(numbers))
+            values[number] = value
+            reads.append(number)
+            if value.constant is not None:
+                constants.add(number)
+        workload = node.operation if isinstance(node.operation, Workload) else None
+        before = node.operands[0].shape if workload is None else ()
+        writes = numbers.setdefault((id(node), 0), len(numbers))
+        result = node.results[0]
+        parts.append(_Part(workload, before, result, tuple(reads), writes, frozenset(constants)))
+    return tuple(parts), values
 
 
 def _name(group: Sequence[Node]) -> str:
@@ -136,9 +196,9 @@ def _name(group: Sequence[Node]) -> str:
 class _Grouping:
     """Finds groups of nodes: each has one result that others read."""
 
-    def __init__(self, graph: Graph, machine: Target) -> None:
+    def __init__(self, graph: Graph, composer: _Composer) -> None:
         self.flow = Flow(graph)
-        self.machine = machine
+        self.composer = composer
         self.group_of: dict[int, int] = {}
         self._forms: dict[int, Form] = {}
         self.members: dict[int, list[int]] = {}
@@ -234,7 +294,7 @@ class _Grouping:
         return self._fits(within)
 
     def _fits(self, numbers: set[int]) -> bool:
-        workload, inputs = _composed(self._nodes([*numbers]), self.machine)
+        workload, inputs = self.composer.composed(self._nodes([*numbers]))
         return len(inputs) <= _MOST_INPUTS and workload is not None
 
     def _prepend(self, group: int) -> None:
@@ -312,14 +372,11 @@ class _Grouping:
                     operation, name, _size(source)
                 ):
                     return False
-        workload, inputs = _composed(self._nodes(whole), self.machine)
+        workload, inputs = self.composer.composed(self._nodes(whole))
         assert workload is not None
         return len(inputs) <= _MOST_INPUTS and nodes_if_inlined(workload) <= _MOST_NODES
 
 
 def _size(node: Node) -> int:
     shape, _ = node.results[0]
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
+    return prod(shape)

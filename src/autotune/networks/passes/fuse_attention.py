@@ -30,8 +30,10 @@ from autotune.networks.passes.workload_forms import (
     is_reshape,
 )
 from autotune.sketches import BoundLoop, Sketch
-from autotune.spaces import SketchSpace
+from autotune.spaces.loosening import loosen
+from autotune.spaces.rules import replayable_sketches
 from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
+from autotune.spaces.sketch_space import BUILT_IN_RULES
 from autotune.targets import Target
 
 __all__ = ["LEAST_KEYS", "fuse_attention", "fused"]
@@ -270,8 +272,10 @@ def _is_faster(attention: Attention, machine: Target) -> bool:
 @lru_cache(maxsize=64)
 def _tiles(workload: Workload, machine: Target) -> Sketch | None:
     """The tiles of queries in the search space of an attention; None where there are none."""
+    limits = NativeBackend().limits(machine)
     try:
-        space = SketchSpace(workload, machine, NativeBackend().limits(machine))
+        made = replayable_sketches(workload, machine, limits, BUILT_IN_RULES)
+        named = (loosen(it) for it in made if ATTENTION_LABEL in it.name)
+        return next((sketch for sketch, feasible, _ in named if feasible.count), None)
     except AutotuneError:
         return None
-    return next((it for it in space.sketches() if ATTENTION_LABEL in it.name), None)

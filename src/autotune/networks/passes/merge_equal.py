@@ -64,7 +64,7 @@ def _identity(node: Node) -> Hashable:
     """Equal for operations that compute the same of the same operands; None of loops."""
     operation = node.operation
     if isinstance(operation, Workload):
-        return operation.spelling
+        return operation.inputs, operation.stages, operation.outputs, operation.external
     if isinstance(operation, HostOperator):
         return operation.kind, repr(sorted(operation.attributes.items()))
     return None
@@ -88,8 +88,10 @@ class _Constants:
 
     def _representative(self, value: Value) -> Hashable:
         assert value.constant is not None
-        flat = value.constant.reshape(-1)
-        sample = flat[:: max(1, flat.size // _SAMPLED)].tobytes()
+        array = np.atleast_1d(value.constant)
+        # Taken by their places: what is transposed in memory would be copied as a whole.
+        places = np.arange(0, array.size, max(1, array.size // _SAMPLED))
+        sample = array[np.unravel_index(places, array.shape)].tobytes()
         alike = self._alike.setdefault((value.shape, value.dtype, sample), [])
         for other in alike:
             if _hold_the_same(value, other):

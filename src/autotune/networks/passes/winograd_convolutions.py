@@ -159,13 +159,17 @@ class TiledConvolution:
         rows, columns = tile.axes
         assert self.weights.constant is not None  # :class:`Convolution` says so
         given = self.weights.constant.transpose(self.weights_order).reshape(TAPS, TAPS, -1)
-        found = np.empty((len(rows.taps) * len(columns.taps), *_left(tile), given.shape[2]), "f4")
+        shape = (*rows.taps.shape[:2], *columns.taps.shape[:2])
+        found = np.empty((shape[0], shape[2], shape[1], shape[3], given.shape[2]), "f4")
+        # As products of matrices: taps along an axis, and all else.
+        first, second = rows.taps.reshape(-1, TAPS), columns.taps.reshape(-1, TAPS)
         for begin in range(0, given.shape[2], _BLOCK):
             # In float64, in parts that stay in the caches, axis by axis.
             part = slice(begin, begin + _BLOCK)
-            wide = np.einsum("pah,hwn->pawn", rows.taps, given[..., part].astype(np.float64))
-            both = np.einsum("qbw,pawn->pqabn", columns.taps, wide)
-            found[..., part] = both.reshape(*found.shape[:3], -1)
+            weights = given[..., part].astype(np.float64)
+            wide = (first @ weights.reshape(TAPS, -1)).reshape(len(first), TAPS, -1)
+            both = (second @ wide).reshape(*shape, -1)
+            found[..., part] = both.transpose(0, 2, 1, 3, 4)
         return found.reshape(self._tiled_shape(tile))
 
     def _input_tiles(self, tile: Tile) -> Value:

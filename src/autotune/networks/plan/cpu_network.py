@@ -28,20 +28,20 @@ from autotune.networks.frontend import CompiledNetwork
 from autotune.networks.graph import Graph
 from autotune.networks.plan.driver import FRAME
 from autotune.networks.plan.host_calls import HostTable
-from autotune.networks.plan.loading import LoadedPlan, load_plan, table_of
+from autotune.networks.plan.loading import BuiltPlan, LoadedPlan, load_plan, table_of
 from autotune.networks.plan.native_program import NativeProgram, scratch_bytes
 from autotune.networks.plan.plan import Check, HostCall, Plan, leaves
 from autotune.networks.plan.planning import plan_of
 from autotune.sketches import Candidate
 from autotune.targets import Target
 
-__all__ = ["CpuNetwork", "compile_network"]
+__all__ = ["CpuNetwork", "Save", "compile_network"]
 
 Array = NDArray[Any]
 Located = tuple[Array, int]
 """An array, and its address."""
 
-Save = Callable[[LoadedPlan, Path], tuple[str, ...]]
+Save = Callable[[BuiltPlan, Path], tuple[str, ...]]
 
 _WARM_SECONDS = 1.0
 _PROFILED_SECONDS, _MOST_PROFILED = 0.3, 25
@@ -76,8 +76,10 @@ class CpuNetwork(CompiledNetwork):
     Args:
         loaded: The network.
         threads: How many it uses.
-        save: Writes what runs elsewhere; None where nothing does.
+        save: Writes what runs elsewhere, which holds its state; None where nothing does.
     """
+
+    saves_state = True
 
     def __init__(self, loaded: LoadedPlan, threads: int, save: Save | None = None) -> None:
         plan = loaded.plan
@@ -142,7 +144,7 @@ class CpuNetwork(CompiledNetwork):
                 f"{str(path)!r} cannot be written: this network was compiled to be called in this "
                 "process alone"
             )
-        return self._save(self.loaded, Path(path))
+        return self._save(self.loaded.built, Path(path))
 
     def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
         """Seconds of each of ``repeats`` calls, after one that is not counted.

@@ -18,9 +18,24 @@ from autotune.networks.plan.native_program import NativeProgram
 from autotune.networks.plan.plan import Plan
 from autotune.targets import Target
 
-__all__ = ["LoadedPlan", "load_plan", "packed_constants", "table_of"]
+__all__ = ["BuiltPlan", "LoadedPlan", "load_plan", "packed_constants", "table_of"]
 
 Array = NDArray[Any]
+
+
+@frozen(eq=False)
+class BuiltPlan:
+    """A plan as a library has it.
+
+    Attributes:
+        plan: The plan, without the arrays of its constants.
+        objects: Object file of each program, by its key.
+        constants: What steps read, by number; None of what is only packed.
+    """
+
+    plan: Plan[NativeProgram]
+    objects: Mapping[str, bytes] = field(repr=False)
+    constants: Sequence[Array | None] = field(repr=False)
 
 
 @frozen(eq=False)
@@ -38,6 +53,12 @@ class LoadedPlan:
     driver: LoadedCode
     codes: Mapping[str, LoadedCode]
     constants: Sequence[Array | None] = field(repr=False)
+
+    @property
+    def built(self) -> BuiltPlan:
+        """What a library has of it."""
+        objects = {key: code.object for key, code in self.codes.items()}
+        return BuiltPlan(self.plan, objects, self.constants)
 
     def tables(self) -> tuple[Any, Any]:
         """Addresses of the constants and of the programs, for the driver."""

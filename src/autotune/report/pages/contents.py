@@ -1,4 +1,4 @@
-"""What a page shows: records by task, and runs with their curves; nothing is drawn here."""
+"""Contents of a page: records by task, and runs with their curves; nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @frozen
 class Trial:
-    """One measured candidate of a run.
+    """Measured candidate of a run.
 
     Attributes:
         number: Position in its run, from 0.
@@ -50,7 +50,7 @@ class Trial:
 
 @frozen
 class CurvePoint:
-    """What was reached at a time.
+    """Value that was reached at a time.
 
     Attributes:
         trials: Trials by then.
@@ -94,14 +94,14 @@ class TaskContents(Holding):
             self.trials.setdefault(record.run_id, []).append(trial)
 
     def read_target(self) -> Target:
-        """What its programs run on: the cores that they use of it."""
+        """Read the target of its programs: the cores that they use of it."""
         target = Target.from_json(self.description)
         fewer = target.kind == "cpu" and self.key.threads < target.cores
         return target.with_cores(self.key.threads) if fewer else target
 
     @property
     def title(self) -> str:
-        """What it is called; an imported program, whose name says little, with its largest stage.
+        """Title of a task; that of an imported program names its largest stage, too.
 
         Compilers call every program of a network ``main``.
         """
@@ -151,7 +151,7 @@ class Share:
 
 @frozen(eq=False)
 class RunContents:
-    """One run of the tuner.
+    """Run of the tuner.
 
     Attributes:
         run: The run as stored.

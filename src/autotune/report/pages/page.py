@@ -1,4 +1,4 @@
-"""One HTML page that needs no network: plots are within it, and texts of records are escaped."""
+"""HTML page that needs no network: plots are within it, and texts of records are escaped."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def time_plot(runs: Sequence[tuple[int, RunContents]]) -> Plot:
 
 
 def outcomes_plot(contents: Contents) -> Plot:
-    """How the candidates of each task ended."""
+    """Plot the outcomes of the candidates of each task."""
     labels = [_task_label(number, task) for number, task in enumerate(contents.tasks, 1)]
     parts = [
         (status, [float(task.outcomes[status]) for task in contents.tasks])

@@ -1,4 +1,4 @@
-"""How near programs come to what their machine can do.
+"""Distance of programs from what their machine can do.
 
 Williams, Waterman and Patterson, "Roofline: An Insightful Visual Performance Model": a program
 takes at least as long as its arithmetic at the peak rate, and at least as long as reading its
@@ -22,7 +22,7 @@ __all__ = ["Rates", "RatesOf", "Roofline", "measured_rates", "place", "stated_ra
 
 @frozen
 class Rates:
-    """What a machine can do.
+    """Rates of a machine.
 
     Attributes:
         target: With the rates.

@@ -218,7 +218,7 @@ def _place(task: TaskContents, rates_of: RatesOf, known: dict[Target, Rates]) ->
 
 
 def _roofline_sections(placed: Sequence[_Placed]) -> list[Section]:
-    """One for each target."""
+    """Sections of the roofline, one for each target."""
     by_target: dict[int, list[int]] = {}
     for index, it in enumerate(placed):
         by_target.setdefault(id(it.rates), []).append(index)

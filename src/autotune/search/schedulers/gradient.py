@@ -64,7 +64,7 @@ class GradientTaskScheduler(TaskScheduler):
 
     @property
     def exhausted(self) -> tuple[bool, ...]:
-        """Whether each task gets no more rounds."""
+        """True if each task gets no more rounds."""
         return tuple(self._exhausted)
 
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:

@@ -1,4 +1,4 @@
-"""How much a network is expected to gain from one more round of each task: pure functions.
+"""Expected gain of a network from one more round of each task: pure functions.
 
 From section 6.2 of Zheng et al., "Ansor: Generating High-Performance Tensor Programs for Deep
 Learning", OSDI 2020 (arXiv:2006.06762). With g_i(t) the best latency of task i after t rounds,

@@ -1,4 +1,4 @@
-"""What a user wants of the tasks together, as the schedulers' slopes."""
+"""Objective of a user over the tasks together, as the schedulers' slopes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP = 1e-3
 
 
 def objective_name(objective: Objective) -> str:
-    """What identifies a function: where it is from and what it is called."""
+    """Identity of a function: its module and its name."""
     module = getattr(objective, "__module__", type(objective).__module__)
     name = getattr(objective, "__qualname__", type(objective).__qualname__)
     return f"{module}:{name}"
@@ -29,7 +29,7 @@ def objective_name(objective: Objective) -> str:
 def objective_slopes(
     tasks: Sequence[TaskInfo], latencies: Sequence[float], objective: Objective | None
 ) -> list[float]:
-    """How much the objective changes with the latency of each task.
+    """Slopes of the objective in the latency of each task.
 
     Args:
         tasks: The tasks.

@@ -58,7 +58,7 @@ class TaskScheduler(ABC):
         return None
 
     def round_size(self, task: int, usual: int) -> int:
-        """How many candidates a round of a task has, of ``usual`` ones; at least 1."""
+        """Number of candidates in a round of a task, of ``usual`` ones; at least 1."""
         return usual
 
     @abstractmethod

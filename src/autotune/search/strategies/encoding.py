@@ -122,7 +122,7 @@ def _params(reference: CandidateBatch) -> list[tuple[Param, tuple[tuple[int, ...
 
 
 def _numbers(param: Param, column: Matrix) -> Points | None:
-    """What values stand for; None for an unordered choice."""
+    """Numbers that values stand for; None for an unordered choice."""
     if not isinstance(param, Categorical):
         return column.astype(np.float64)
     scale = column_scale(param)

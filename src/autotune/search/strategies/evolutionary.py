@@ -157,7 +157,7 @@ class EvolutionaryStrategy(RecordedStrategy):
         weights: NDArray[np.float64],
         mutation: float,
     ) -> CandidateBatch:
-        """One feasible child for each place in the population.
+        """Make a feasible child for each place in the population.
 
         Args:
             batch: Where the parents are.

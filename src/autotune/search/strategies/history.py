@@ -67,11 +67,11 @@ class History:
             self._told[index, self._add(index, candidate.values)] = outcome.latency
 
     def knows(self, candidate: Candidate) -> bool:
-        """Whether the candidate was asked for."""
+        """Return whether the candidate was asked for."""
         return row_key(self.sketch_index(candidate.sketch), candidate.values) in self._place
 
     def is_asked(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        """Whether each row was asked for; shape [n]."""
+        """Return whether each row was asked for; shape [n]."""
         return np.array([key in self._place for key in batch.keys], dtype=np.bool_)
 
     def unseen(self, batch: CandidateBatch) -> CandidateBatch:

@@ -39,7 +39,7 @@ _GROUPS, _GROUP_LANES = 8, 4
 
 @frozen
 class Digit:
-    """One digit of a mixed-radix number: each step moves ``stride`` elements along ``axis``."""
+    """Digit of a mixed-radix number: each step moves ``stride`` elements along ``axis``."""
 
     extent: int
     axis: str
@@ -81,7 +81,7 @@ class Fragment:
             self._refuse()
 
     def _holds_all_once(self) -> bool:
-        """Whether no two places hold one element; asked whenever a process starts, hence fast."""
+        """Tell if no two places hold one element; asked whenever a process starts, hence fast."""
         values: dict[str, set[int]] = {}
         for digit in (*self.lanes, *self.slots):
             steps = [value * digit.stride for value in range(digit.extent)]

@@ -166,7 +166,7 @@ class Intrinsic:
         return 1 if self.result.fragment is None else self.result.fragment.lane_count
 
     def takes_columns(self, eights: int) -> bool:
-        """Whether an instruction of a warpgroup has as many columns: 8 to 256, in eights.
+        """Return whether an instruction of a warpgroup has as many columns: 8 to 256, in eights.
 
         With sums of whole numbers, those above 32 are in sixteens.
         """
@@ -175,27 +175,27 @@ class Intrinsic:
 
     @property
     def is_of_warpgroup(self) -> bool:
-        """Whether four warps execute it together."""
+        """True if four warps execute it together."""
         return self.lanes == WARPGROUP_LANES
 
     @property
     def rounds_when_fetched(self) -> bool:
-        """Whether its factors are to be rounded where they are copied for it: it cuts bits off."""
+        """True if its factors are to be rounded where they are copied for it: it cuts bits off."""
         return self.is_of_warpgroup and self.left.dtype == "float32"
 
     def supported_by(self, target: Target) -> bool:
-        """Whether ``target`` has the instruction."""
+        """Return whether ``target`` has the instruction."""
         if target.kind != self.kind or not set(self.features) <= set(target.features):
             return False
         return self.belongs_to(target.processor)
 
     def belongs_to(self, processor: str) -> bool:
-        """Whether the instruction set of a processor has it; CPUs' are told by features."""
+        """Return whether the instruction set of a processor has it; CPUs' are told by features."""
         capability = compute_capability(processor)
         return self.architecture <= capability <= (self.last_architecture or capability)
 
     def implementation(self, backend: str) -> Any:
-        """What ``backend`` makes calls of.
+        """Return the implementation that ``backend`` makes calls of.
 
         Raises:
             InvalidValueError: there is none, or it cannot be imported.

@@ -67,7 +67,7 @@ _PRODUCTS: Mapping[tuple[str, str], str] = MappingProxyType(
 
 @frozen
 class TileCall:
-    """How a call of a declared instruction uses the registers.
+    """Use of the registers by a call of a declared instruction.
 
     Rows that fit one register are one block, others are two: a product takes as many cycles as it
     has rows, but the right factor is loaded for every block.

@@ -13,12 +13,15 @@ from autotune.sketches import ProductEquals, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible.feasible_set import FeasibleSet
 from autotune.spaces.feasible.groups import ParamGroup, parameter_groups
-from autotune.spaces.feasible.plan import LayerPlan, joining_order, plan_layers
 from autotune.spaces.feasible.residuals import residual_tape
 from autotune.spaces.feasible.terms import Range, Ranges, Relation, Relational, Splitter
 
 if TYPE_CHECKING:
     from autotune import _native
+from attrs import field, frozen
+
+from autotune.nest.tape import Instruction, Tape
+from autotune.spaces.feasible.terms import UNKNOWN, Term
 
 COMBINATION_LIMIT = 2**25
 """Pairs of a state and a signature looked at while joining; a space with more is refused."""
@@ -95,7 +98,7 @@ def _by_groups(
 
 
 def _holds(constraints: Sequence[Relational]) -> bool:
-    """Whether constraints without parameters hold."""
+    """Return whether constraints without parameters hold."""
     residuals = residual_tape((), constraints).evaluate(np.zeros((1, 0), dtype=np.int64))
     return not residuals.any()
 
@@ -141,3 +144,301 @@ def _native_plan(
         for check in plan.checks
     ]
     return (None if plan.tape is None else plan.tape.program, plan.state, checks)
+
+
+# A part of a constraint that a state carries: all of a term, or its known arguments combined.
+Part = tuple[str, Term]
+# ("input", position), ("const", value) or ("made", instruction).
+Value = tuple[str, int]
+ValueRange = tuple[Value | None, Value | None]
+
+
+@frozen
+class Check:
+    """The check of one constraint after a layer.
+
+    Attributes:
+        lower, upper: Outputs of the layer's tape that bound the expression, -1 where unknown.
+        least, most: What it may be, inclusive.
+        values: If any, the only ones it may be.
+        first, last: The part of the next state that the constraint needs.
+    """
+
+    lower: int
+    upper: int
+    least: int
+    most: int
+    values: tuple[int, ...]
+    first: int
+    last: int
+
+
+@frozen
+class LayerPlan:
+    """Join of a group to those before it.
+
+    Attributes:
+        group: Which group.
+        tape: From state and signature to the next state and what the checks need; None for a
+            group that no constraint sees.
+        state: Length of the next state.
+        checks: What decides whether to continue.
+    """
+
+    group: int
+    tape: Tape | None
+    state: int
+    checks: tuple[Check, ...]
+
+
+def joining_order(relations: Sequence[Relation], signatures: Sequence[int]) -> list[int]:
+    """An order in which the states stay few.
+
+    Groups that no constraint sees come first. Then, component by component, groups that many
+    constraints see before those that few see: the many are decided before the few multiply them.
+    ``signatures`` is how many each group has.
+    """
+    masks = [relation.term.groups for relation in relations]
+    seen = [sum(mask >> group & 1 for mask in masks) for group in range(len(signatures))]
+    order = [group for group in range(len(signatures)) if seen[group] == 0]
+    rest = {group for group in range(len(signatures)) if seen[group] > 0}
+    known = 0
+    while rest:
+        connected = {
+            group
+            for group in rest
+            if any(mask >> group & 1 and mask & known & ~(1 << group) for mask in masks)
+        }
+        chosen = max(connected or rest, key=lambda g: (seen[g], signatures[g], -g))
+        order.append(chosen)
+        rest.remove(chosen)
+        known |= 1 << chosen
+    return order
+
+
+def plan_layers(
+    relations: Sequence[Relation], order: Sequence[int], widths: Sequence[int], ranges: Ranges
+) -> list[LayerPlan]:
+    """Plan a join for every group in ``order``; ``widths`` are the lengths of their signatures."""
+    plans: list[LayerPlan] = []
+    known = 0
+    state: list[list[Part]] = [[] for _ in relations]
+    for group in order:
+        size = sum(map(len, state))
+        if widths[group] == 0:
+            plans.append(LayerPlan(group, None, size, ()))
+            known |= 1 << group
+            continue
+        layer = _Layer(group, known, state, size, widths[group], ranges)
+        state = [layer.after(index, relation) for index, relation in enumerate(relations)]
+        known |= 1 << group
+        plans.append(layer.plan(sum(map(len, state))))
+    return plans
+
+
+def _open_parts(term: Term, known: int) -> list[Part]:
+    """The part of ``term`` to carry on when the groups in ``known`` are decided."""
+    if not term.groups & known:
+        return []
+    if not term.groups & ~known:
+        return [("all", term)]
+    parts: list[Part] = []
+    rest = term.args
+    if term.op in ("add", "mul"):
+        inside = _inside(term, known)
+        if len(inside) > 1:
+            parts.append(("known", term))
+        elif inside:
+            parts.append(("all", inside[0]))
+        rest = tuple(arg for arg in term.args if arg not in inside)
+    for arg in rest:
+        parts.extend(_open_parts(arg, known))
+    return parts
+
+
+def _inside(term: Term, known: int) -> list[Term]:
+    """Arguments of a sum or product that depend on known groups only; no constants."""
+    return [arg for arg in term.args if arg.groups and not arg.groups & ~known]
+
+
+@frozen(eq=False)
+class _Program:
+    """Instructions in the making; equal ones are made once."""
+
+    inputs: int
+    made: dict[tuple[str, tuple[Value, ...]], int] = field(factory=dict)
+
+    def emit(self, op: str, *args: Value) -> Value:
+        """The value of an operation."""
+        neutral = {"add": ("const", 0), "mul": ("const", 1)}.get(op)
+        if neutral in args:
+            return args[1] if args[0] == neutral else args[0]
+        return ("made", self.made.setdefault((op, args), len(self.made)))
+
+    def tape(self, outputs: Sequence[Value]) -> Tape:
+        """A tape with these outputs, named by their positions."""
+        used = [*outputs, *(value for _, args in self.made for value in args)]
+        constants = sorted({number for kind, number in used if kind == "const"})
+        first = {"input": 0, "made": self.inputs + len(constants)}
+        slot_of = {("const", value): self.inputs + i for i, value in enumerate(constants)}
+
+        def slot(value: Value) -> int:
+            return slot_of[value] if value[0] == "const" else first[value[0]] + value[1]
+
+        instructions: list[Instruction] = []
+        for op, args in self.made:
+            a, b, *rest = (slot(arg) for arg in args)
+            instructions.append((op, a, b, rest[0]) if rest else (op, a, b))
+        return Tape(
+            tuple(f"in{index}" for index in range(self.inputs)),
+            tuple(constants),
+            tuple(instructions),
+            tuple((str(index), slot(value)) for index, value in enumerate(outputs)),
+        )
+
+
+class _Layer:
+    """The plan of one layer, constraint by constraint."""
+
+    def __init__(
+        self,
+        group: int,
+        known: int,
+        state: Sequence[Sequence[Part]],
+        size: int,
+        width: int,
+        ranges: Ranges,
+    ) -> None:
+        self._group, self._before = group, known
+        self._known = known | 1 << group
+        self._ranges = ranges
+        self._program = _Program(size + width)
+        self._state_size = size
+        self._slots: list[dict[Part, Value]] = []
+        position = 0
+        for parts in state:
+            self._slots.append({part: ("input", position + i) for i, part in enumerate(parts)})
+            position += len(parts)
+        self._next: list[Value] = []
+        self._checks: list[tuple[ValueRange, Relation, int, int]] = []
+        self._carried: dict[Part, Value] = {}
+        self._made: dict[Part, Value] = {}
+
+    def after(self, index: int, relation: Relation) -> list[Part]:
+        """Carries one constraint over the layer; the parts that the next state holds of it."""
+        self._carried, self._made = self._slots[index], {}
+        term = relation.term
+        touched = term.groups >> self._group & 1
+        if not touched:
+            parts = list(self._carried)
+            self._next.extend(self._carried.values())
+            return parts
+        first = len(self._next)
+        parts = _open_parts(term, self._known) if term.groups & ~self._known else []
+        self._next.extend(self._part(part) for part in parts)
+        self._checks.append((self._bounds(term), relation, first, len(self._next)))
+        return parts
+
+    def plan(self, state: int) -> LayerPlan:
+        """The finished plan, once every constraint was carried over."""
+        outputs = list(self._next)
+
+        def output(value: Value | None) -> int:
+            if value is None:
+                return -1
+            outputs.append(value)
+            return len(outputs) - 1
+
+        checks = []
+        for (lower, upper), relation, first, last in self._checks:
+            low = output(lower)
+            high = low if lower == upper else output(upper)
+            least = -(2**63) if relation.least is None else relation.least
+            most = 2**63 - 1 if relation.most is None else relation.most
+            checks.append(Check(low, high, least, most, relation.values, first, last))
+        return LayerPlan(self._group, self._program.tape(outputs), state, tuple(checks))
+
+    def _part(self, part: Part) -> Value:
+        """A part that is known after the layer."""
+        if part not in self._made:
+            self._made[part] = self._find(part)
+        return self._made[part]
+
+    def _find(self, part: Part) -> Value:
+        kind, term = part
+        if kind == "all" and part in self._carried:
+            return self._carried[part]
+        if term.op == "const":
+            return ("const", term.args[0])
+        if term.op == "column":
+            return ("input", self._state_size + term.args[1])
+        if term.op not in ("add", "mul"):
+            return self._program.emit(term.op, *(self._part(("all", arg)) for arg in term.args))
+        args = _inside(term, self._known) if kind == "known" else list(term.args)
+        carried = self._carried.get(("known", term))
+        values = [] if carried is None else [carried]
+        if carried is not None:
+            args = [arg for arg in args if not arg.groups or arg.groups & ~self._before]
+        values.extend(self._part(("all", arg)) for arg in args)
+        return self._folded(term.op, values)
+
+    def _folded(self, op: str, values: Sequence[Value]) -> Value:
+        result = values[0]
+        for value in values[1:]:
+            result = self._program.emit(op, result, value)
+        return result
+
+    def _bounds(self, term: Term) -> ValueRange:
+        """The interval of a term when what is not known yet may be anything it can be."""
+        if not term.groups & ~self._known:
+            value = self._part(("all", term))
+            return value, value
+        low, high = self._ranges.of(term)
+        if (low, high) == UNKNOWN:
+            return None, None
+        if not term.groups & self._known:
+            return ("const", low), ("const", high)
+        lower, upper = self._open_bounds(term)
+        return (
+            ("const", low) if lower is None else lower,
+            ("const", high) if upper is None else upper,
+        )
+
+    def _open_bounds(self, term: Term) -> ValueRange:
+        if term.op in ("add", "mul"):
+            return self._accumulated(term)
+        bounds = [self._bounds(arg) for arg in term.args]
+        if term.op in ("min", "max"):
+            lower, upper = ([bound[side] for bound in bounds] for side in (0, 1))
+            return self._each(term.op, lower), self._each(term.op, upper)
+        if term.op == "floordiv":
+            (top_low, _), (bottom_low, _) = (self._ranges.of(arg) for arg in term.args)
+            if top_low >= 0 and bottom_low >= 1:
+                (top_lower, top_upper), (bottom_lower, bottom_upper) = bounds
+                return (
+                    self._each("floordiv", [top_lower, bottom_upper]),
+                    self._each("floordiv", [top_upper, bottom_lower]),
+                )
+        return None, None
+
+    def _accumulated(self, term: Term) -> ValueRange:
+        """Bounds of a sum, or of a product of a constant and parts that are not negative."""
+        inside = _inside(term, self._known)
+        parts = [arg for arg in term.args if arg.groups and arg not in inside]
+        bounds = [self._bounds(arg) for arg in parts]
+        if inside:
+            part: Part = ("known", term) if len(inside) > 1 else ("all", inside[0])
+            bounds.append((self._part(part),) * 2)
+        constants = [arg.args[0] for arg in term.args if not arg.groups]
+        if term.op == "mul":
+            if any(self._ranges.of(arg)[0] < 0 for arg in term.args if arg.groups):
+                return None, None
+            if any(value < 0 for value in constants):
+                bounds = [(upper, lower) for lower, upper in bounds]
+        known: list[Value] = [("const", value) for value in constants]
+        lower, upper = ([*known, *(bound[side] for bound in bounds)] for side in (0, 1))
+        return self._each(term.op, lower), self._each(term.op, upper)
+
+    def _each(self, op: str, values: Sequence[Value | None]) -> Value | None:
+        given = [value for value in values if value is not None]
+        return self._folded(op, given) if len(given) == len(values) else None

@@ -69,7 +69,7 @@ class FeasibleSet:
         return self._graph.stratified(n, seed, first, threads)
 
     def contains(self, matrix: Matrix, threads: int = 1) -> NDArray[np.bool_]:
-        """Whether each row is feasible; [n]."""
+        """Return whether each row is feasible; [n]."""
         return self._graph.contains(self._rows(matrix), threads)
 
     def neighbours(self, matrix: Matrix, seed: int, first: int = 0, threads: int = 1) -> Matrix:

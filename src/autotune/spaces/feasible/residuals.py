@@ -1,4 +1,4 @@
-"""How far configurations are from satisfying the constraints of a sketch.
+"""Distance of configurations from satisfying the constraints of a sketch.
 
 Every constraint becomes an expression of the parameters, its residual: 0 where it holds, else by
 how much it is violated. Native code evaluates them for a whole matrix.

@@ -30,7 +30,7 @@ def _as_tuple(values: Sequence[Value]) -> tuple[Value, ...]:
 
 @frozen
 class Parameter:
-    """One tunable: a name and the values it may have.
+    """Tunable: a name and the values it may have.
 
     A configuration holds one integer per parameter: the value itself where all values are whole
     numbers or truth values, else its position among :attr:`values`.
@@ -72,7 +72,7 @@ class Parameter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its values are whole numbers, which then stand for themselves."""
+        """True if its values are whole numbers, which then stand for themselves."""
         return set(self._positions) in ({int}, {bool})
 
     @property
@@ -83,7 +83,7 @@ class Parameter:
         return Categorical(self.name, tuple(map(_label, self.values)))
 
     def encode(self, value: Value) -> int:
-        """What a configuration holds for a value.
+        """Encode a value as a configuration holds it.
 
         Raises:
             InvalidValueError: it is none of the values; says which are, and what is near.

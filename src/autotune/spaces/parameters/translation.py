@@ -102,7 +102,7 @@ class _Translator:
     parameters: Mapping[str, Parameter]
 
     def relation(self, node: Node, source: str) -> Relation:
-        """One relation that says what ``node`` says."""
+        """Translate ``node`` to a relation."""
         if node.op in ("<", "<=", ">", ">=") and len(_names(node)) > 1:
             left, right = (self.whole(it) for it in node.args)
             if node.op in (">", ">="):
@@ -146,7 +146,7 @@ class _Translator:
         return 1 - product(1 - _equal(operand, const(value)) for value in values)
 
     def _by_value(self, node: Node, names: frozenset[str]) -> IntExpr:
-        """Whether the one parameter of ``node`` has one of the values for which it holds."""
+        """Tell if the one parameter of ``node`` has one of the values for which it holds."""
         if not names:
             try:
                 return const(int(Condition("", node, ()).holds({})[0]))

@@ -179,7 +179,7 @@ class _Draft:
         return expression_range(expression, ranges)
 
     def _meaning(self, name: IntExpr) -> IntExpr:
-        """What a named quantity is in terms of parameters."""
+        """Meaning of a named quantity in terms of parameters."""
         return next((made for made, given in self.named.items() if given == name), name)
 
     def _largest(self, name: str) -> int:
@@ -217,7 +217,7 @@ def _expressions(step: Step) -> Iterable[IntExpr]:
 
 
 def _splits(step: Step, extent: IntExpr) -> bool:
-    """Whether one of a step's expressions is this extent."""
+    """Return whether one of a step's expressions is this extent."""
     return any(expression == extent for expression in _expressions(step))
 
 

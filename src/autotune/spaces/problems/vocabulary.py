@@ -55,7 +55,7 @@ Domain = tuple[int, ...] | IntRange
 
 @frozen
 class Variable:
-    """One unknown integer.
+    """Unknown integer.
 
     Attributes:
         name: Unique within a problem.

@@ -6,7 +6,7 @@ from autotune.spaces.rules.attention_tiles import AttentionTilesRule
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import ElementwiseRule
 from autotune.spaces.rules.epilogue import EpilogueRule
-from autotune.spaces.rules.generate import generate_sketches
+from autotune.spaces.rules.generate import generate_sketches, replayable_sketches
 from autotune.spaces.rules.gpu_elementwise import GpuElementwiseRule
 from autotune.spaces.rules.gpu_row_fusion import GpuRowFusionRule
 from autotune.spaces.rules.gpu_scan import GpuScanRule
@@ -37,5 +37,6 @@ __all__ = [
     "SplitReductionRule",
     "TensorTilingRule",
     "generate_sketches",
+    "replayable_sketches",
     "intrinsic_sketch",
 ]

@@ -26,17 +26,17 @@ EXPENSIVE_OPERATIONS = (
 
 
 def is_pointwise(stage: Stage) -> bool:
-    """Whether the stage computes every output element on its own."""
+    """Return whether the stage computes every output element on its own."""
     return stage.combiner is None
 
 
 def is_scan(stage: Stage) -> bool:
-    """Whether each output element continues one computed before it."""
+    """Return whether each output element continues one computed before it."""
     return stage.scan_axis is not None
 
 
 def is_expensive(stage: Stage) -> bool:
-    """Whether recomputing the stage's body for every use would cost more than a buffer."""
+    """Return whether recomputing the stage's body for every use would cost more than a buffer."""
     return any(op in EXPENSIVE_OPERATIONS for op in operation_counts(stage.body))
 
 
@@ -59,7 +59,7 @@ def operand_places(stage: Stage, tensor: str) -> list[tuple[AffineForm, ...]]:
 
 
 def gathering_tensors(stage: Stage) -> frozenset[str]:
-    """What ``stage`` reads at indices that depend on data, and the data that they depend on."""
+    """Tensors that ``stage`` reads at indices that depend on data, and that data."""
     tables = {gather.tensor for gather in stage.gathers}
     indices = [index for gather in stage.gathers for index in gather.indices]
     return frozenset(tables | {read.tensor for index in indices for read in reads(index)})
@@ -81,12 +81,12 @@ def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
 
 
 def depends_on(forms: tuple[AffineForm, ...], axis: str) -> bool:
-    """Whether the access moves along ``axis``."""
+    """Return whether the access moves along ``axis``."""
     return any(axis in form.axes for form in forms)
 
 
 def is_affine(forms: tuple[AffineForm, ...]) -> bool:
-    """Whether no index has a quotient or a remainder: what is read can then be copied by parts."""
+    """Tell if no index has a quotient or a remainder: what is read can then be copied by parts."""
     return not any(form.terms for form in forms)
 
 
@@ -109,7 +109,7 @@ def index_of_value(value: ScalarExpr) -> IntExpr | None:
 
 
 def reads_at_own_point(consumer: Stage, tensor: str) -> bool:
-    """Whether ``consumer`` reads ``tensor`` exactly at the point it writes."""
+    """Return whether ``consumer`` reads ``tensor`` exactly at the point it writes."""
     names = [axis.name for axis in consumer.spatial_axes]
     if any(gather.tensor == tensor for gather in consumer.gathers):
         return False
@@ -126,7 +126,7 @@ def reads_at_own_point(consumer: Stage, tensor: str) -> bool:
 
 
 def is_gathered(workload: Workload, tensor: str) -> bool:
-    """Whether a stage reads ``tensor`` at indices that are computed.
+    """Return whether a stage reads ``tensor`` at indices that are computed.
 
     Such a tensor is computed whole before it: nothing says which part is needed when.
     """
@@ -134,7 +134,7 @@ def is_gathered(workload: Workload, tensor: str) -> bool:
 
 
 def is_plain(forms: Iterable[AffineForm], *, divided: bool = False) -> bool:
-    """Whether every index is an axis itself, or where ``divided`` a quotient or a remainder."""
+    """Tell if every index is an axis itself, or where ``divided`` a quotient or a remainder."""
     return all(
         list(form.coefficients.values()) == [1]
         and form.constant == 0

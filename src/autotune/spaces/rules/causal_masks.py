@@ -43,7 +43,7 @@ _EDGES = {
 
 
 def shown_columns(condition: ScalarExpr, row: str, column: str) -> tuple[int, bool] | None:
-    """How a condition divides the columns of a row.
+    """Divide the columns of a row by a condition.
 
     Args:
         condition: Of a selection.
@@ -98,21 +98,21 @@ class MaskedRows:
         return rest[0].name if len(rest) == 1 else None
 
     def neutral(self, stage: Stage) -> bool:
-        """Whether what a reduction combines of hidden columns leaves its result as it is."""
+        """Tell if what a reduction combines of hidden columns leaves its result as it is."""
         hidden = self._value(stage.body, stage)
         return (stage.combiner, hidden) in (("add", _ZERO), ("max", _LOWEST), ("max", _INFINITE))
 
     def hides(self, reader: Stage, tensor: str) -> bool:
-        """Whether a stage reads no hidden column of a tensor, or does not use what it reads."""
+        """Tell if a stage reads no hidden column of a tensor, or does not use what it reads."""
         return not self._uses(reader.body, reader, tensor)
 
     def is_zero(self, stage: Stage) -> bool:
-        """Whether a stage is zero at hidden columns."""
+        """Return whether a stage is zero at hidden columns."""
         return self._value(stage.body, stage) == _ZERO
 
     @property
     def in_step(self) -> bool:
-        """Whether all stages read each other, and the scores, at their own column."""
+        """True if all stages read each other, and the scores, at their own column."""
         named = {it.name for it in self.stages if is_pointwise(it) and self.column(it) is not None}
         named.add(self.scores.name)
         return all(
@@ -148,7 +148,7 @@ class MaskedRows:
         return body.on_false if found[1] else body.on_true
 
     def _value(self, body: ScalarExpr, stage: Stage) -> str:
-        """What a body is at hidden columns."""
+        """Value of a body at hidden columns."""
         if isinstance(body, Constant):
             if body.value == 0:
                 return _ZERO
@@ -194,12 +194,12 @@ class MaskedRows:
         return _OTHER
 
     def _is_largest(self, body: ScalarExpr) -> bool:
-        """Whether it is the maximum of a row, to which hidden columns add nothing."""
+        """Return whether it is the maximum of a row, to which hidden columns add nothing."""
         inner = self._stage(body.tensor) if isinstance(body, Load) else None
         return inner is not None and inner.combiner == "max" and self.neutral(inner)
 
     def _is_of_row(self, body: ScalarExpr) -> bool:
-        """Whether it is the same in all columns of a row."""
+        """Return whether it is the same in all columns of a row."""
         for node in walk(body):
             if isinstance(node, Load):
                 inner = self._stage(node.tensor)
@@ -210,7 +210,7 @@ class MaskedRows:
         return True
 
     def _is_score(self, body: ScalarExpr, stage: Stage) -> bool:
-        """Whether it is computed from scores alone."""
+        """Return whether it is computed from scores alone."""
         for node in loads(body):
             inner = self._stage(node.tensor)
             if node.tensor == self.scores.name:
@@ -220,7 +220,7 @@ class MaskedRows:
         return True
 
     def _in_step(self, load: Load, stage: Stage) -> bool:
-        """Whether a stage reads another one at its own column."""
+        """Return whether a stage reads another one at its own column."""
         column = self.column(stage)
         form = affine_form(load.indices[-1])
         return form is not None and form.constant == 0 and form.coefficients == {column: 1}

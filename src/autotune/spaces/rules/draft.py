@@ -84,11 +84,11 @@ class SketchDraft:
         )
 
     def can(self, *names: str) -> bool:
-        """Whether the backend can replay all of these steps and variants of steps."""
+        """Return whether the backend can replay all of these steps and variants of steps."""
         return not self.limits.missing(names)
 
     def can_pad(self, stage: Stage, axis: Axis, packs: Sequence[Pack] = ()) -> bool:
-        """Whether the backend can iterate ``axis`` beyond its extent, epilogue included.
+        """Return whether the backend can iterate ``axis`` beyond its extent, epilogue included.
 
         Args:
             stage: The stage with the axis.
@@ -100,7 +100,7 @@ class SketchDraft:
         return self.can(*step_names(step, self.workload, packs), *fused)
 
     def can_prepack(self, stage: Stage, tensor: str) -> bool:
-        """Whether an operand may be packed in blocks before the program runs."""
+        """Return whether an operand may be packed in blocks before the program runs."""
         steps = ("prepack", "pack.whole", "pack.blocked")
         return is_prepackable(self.workload, stage, tensor) and self.can(*steps)
 

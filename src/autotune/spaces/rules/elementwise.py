@@ -95,7 +95,7 @@ class ElementwiseRule(SketchRule):
 
 
 def _shared(outer: Sequence[Axis], cores: int) -> int:
-    """How many of the outer axes are enough to share among the cores; 0 where all are not.
+    """Number of outer axes that are enough to share among the cores; 0 where all are not.
 
     What depends on these alone is computed once for all that the others move along.
     """
@@ -157,7 +157,7 @@ def _tiled(
     width: int,
     copy: Pack | FuseProducer | None = None,
 ) -> SketchDraft:
-    """One sketch of tiles: as many rows as one of ``rows``, vectors of ``width``.
+    """Make a sketch of tiles: as many rows as one of ``rows``, vectors of ``width``.
 
     Args:
         draft: The sketch so far.

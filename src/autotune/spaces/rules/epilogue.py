@@ -40,7 +40,7 @@ class EpilogueRule(SketchRule):
 
 @frozen
 class Before:
-    """What an epilogue reads.
+    """Tensors that an epilogue reads.
 
     Attributes:
         reduction: The stage that it is fused into.
@@ -99,6 +99,6 @@ def _reduction_behind(draft: SketchDraft, stage: Stage, chain: list[str]) -> Sta
 
 
 def _is_aside(draft: SketchDraft, stage: Stage) -> bool:
-    """Whether a stage is computed from inputs alone, and cheaply."""
+    """Return whether a stage is computed from inputs alone, and cheaply."""
     computed = any(producer_stage(draft.workload, name) is not None for name in stage.reads)
     return is_pointwise(stage) and not is_expensive(stage) and not computed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import frozen
 
@@ -36,20 +36,9 @@ def generate_sketches(
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or no sketch can be replayed.
     """
-    drafts = [SketchDraft(workload, _used(target, limits), limits)]
-    for stage in reversed(workload.stages):
-        drafts = [
-            result
-            for draft in drafts
-            for result in (
-                [draft] if stage.name in draft.settled else _settle(draft, stage, rules)
-            )
-        ]
-    sketches = [draft.finished() for draft in drafts]
     replayable: list[Sketch] = []
     left_out: dict[str, str] = {}
-    for sketch in sketches:
-        missing = limits.missing(names_used(sketch))
+    for sketch, missing in _generated(workload, target, limits, rules):
         if missing:
             left_out[sketch.name] = f"needs {', '.join(missing)}"
         else:
@@ -57,10 +46,46 @@ def generate_sketches(
     if not replayable:
         reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise UnsupportedWorkload(
-            f"workload {workload.name!r}: none of its {len(sketches)} sketches can be replayed "
+            f"workload {workload.name!r}: none of its {len(left_out)} sketches can be replayed "
             f"by {limits.source}: {reasons}"
         )
     return Generated(tuple(replayable), left_out)
+
+
+def replayable_sketches(
+    workload: Workload, target: Target, limits: ScheduleLimits, rules: Sequence[SketchRule]
+) -> Iterator[Sketch]:
+    """The sketches of :func:`generate_sketches` in order, each made when it is asked for.
+
+    Raises:
+        UnsupportedWorkload: no rule applies to a stage.
+    """
+    for sketch, missing in _generated(workload, target, limits, rules):
+        if not missing:
+            yield sketch
+
+
+def _generated(
+    workload: Workload, target: Target, limits: ScheduleLimits, rules: Sequence[SketchRule]
+) -> Iterator[tuple[Sketch, tuple[str, ...]]]:
+    """Every sketch that the rules make, and what it needs that the backend lacks."""
+    first = SketchDraft(workload, _used(target, limits), limits)
+    for draft in _settled(first, workload.stages[::-1], rules):
+        sketch = draft.finished()
+        yield sketch, limits.missing(names_used(sketch))
+
+
+def _settled(
+    draft: SketchDraft, stages: Sequence[Stage], rules: Sequence[SketchRule]
+) -> Iterator[SketchDraft]:
+    """The drafts that a draft becomes with all of these stages settled."""
+    if not stages:
+        yield draft
+        return
+    stage, *others = stages
+    found = [draft] if stage.name in draft.settled else _settle(draft, stage, rules)
+    for each in found:
+        yield from _settled(each, others, rules)
 
 
 def _used(target: Target, limits: ScheduleLimits) -> Target:
@@ -69,7 +94,9 @@ def _used(target: Target, limits: ScheduleLimits) -> Target:
     return target if parallel else target.with_cores(1)
 
 
-def _settle(draft: SketchDraft, stage: Stage, rules: Sequence[SketchRule]) -> list[SketchDraft]:
+def _settle(
+    draft: SketchDraft, stage: Stage, rules: Sequence[SketchRule]
+) -> Iterable[SketchDraft]:
     for rule in rules:
         result = rule.apply(draft, stage)
         if result is not None:

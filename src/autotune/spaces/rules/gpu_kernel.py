@@ -1,4 +1,4 @@
-"""One kernel of a GPU: a reduction tiled over blocks, threads and the loops of a thread.
+"""Kernel of a GPU: a reduction tiled over blocks, threads and the loops of a thread.
 
 The nest, for spatial axes ``x`` and reduce axes ``r``, each level over all axes: ``x.0`` blocks,
 ``x.1`` virtual threads, ``x.2`` threads, ``r.0``, fetch of the operands into shared memory,
@@ -162,7 +162,7 @@ def tiled_kernel(
 def inlined_operand(
     draft: SketchDraft, workload: Workload, stage: Stage, tensor: str, *, copied: bool
 ) -> bool:
-    """Whether an operand is computed where it is read, or on the way into its copy."""
+    """Return whether an operand is computed where it is read, or on the way into its copy."""
     producer = producer_stage(workload, tensor)
     return (
         producer is not None

@@ -27,7 +27,7 @@ Forms = tuple[AffineForm, ...]
 
 @frozen
 class RowLayout:
-    """How a fetched operand lies in shared memory.
+    """Layout of a fetched operand in shared memory.
 
     Attributes:
         dims: Its dimensions, outermost first.
@@ -41,7 +41,7 @@ class RowLayout:
 
     @property
     def is_turned(self) -> bool:
-        """Whether rows lie along another dimension than the operand's last."""
+        """True if rows lie along another dimension than the operand's last."""
         return self.dims != tuple(range(len(self.dims)))
 
     def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
@@ -59,7 +59,7 @@ class RowLayout:
 
 @frozen
 class CoreLayout:
-    """How a fetched operand lies in shared memory in core matrices, which warpgroups read.
+    """Layout of a fetched operand in core matrices of shared memory, which warpgroups read.
 
     Attributes:
         dims: Its dimensions; the last one is along the rows of core matrices.
@@ -75,7 +75,7 @@ class CoreLayout:
 
     @property
     def is_turned(self) -> bool:
-        """Whether rows lie along another dimension than the operand's last."""
+        """True if rows lie along another dimension than the operand's last."""
         return self.dims != tuple(range(len(self.dims)))
 
     def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
@@ -144,7 +144,7 @@ def transposable(stage: Stage, forms: Forms, tiled: Collection[str]) -> int | No
 
 
 def neighbours(workload: Workload, tensor: str) -> int:
-    """How many neighbours along the last dimension of a tensor are neighbours in memory, too.
+    """Number of neighbours along a tensor's last dimension that are neighbours in memory, too.
 
     Those of a tensor that is gathered from another one by numbers of its elements are, as far as
     they number whole dimensions there. Of one that is computed, only the last dimension counts:

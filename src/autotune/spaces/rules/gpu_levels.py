@@ -99,7 +99,7 @@ class GpuLevels:
     constraints: tuple[Constraint, ...]
 
     def tiled(self, axes: Sequence[str]) -> list[str]:
-        """Those of ``axes`` that have levels."""
+        """Return those of ``axes`` that have levels."""
         return [axis for axis in axes if axis in self.factors]
 
 
@@ -317,7 +317,7 @@ class _Levels:
         )
 
     def reach(self, spatial: Sequence[int], reduce: Sequence[int]) -> dict[str, IntExpr]:
-        """How far every axis moves in some of its levels."""
+        """Distance that every axis moves in some of its levels."""
         result = {}
         for axis in self.stage.axes:
             chosen = spatial if axis.kind == "spatial" else reduce
@@ -381,7 +381,7 @@ def _words(size: IntExpr) -> IntExpr:
 
 
 def _is_selected(workload: Workload, tensor: str) -> bool:
-    """Whether a tensor is computed with a condition, such as padding: a fetch evaluates it."""
+    """Tell if a tensor is computed with a condition, such as padding: a fetch evaluates it."""
     stages = [stage for stage in workload.stages if stage.name == tensor]
     return any(_selects(stage.body) for stage in stages)
 

@@ -33,7 +33,7 @@ _OUTER_LEVELS = 3
 
 
 class FactorLayout(Protocol):
-    """How a factor lies in shared memory."""
+    """Layout of a factor in shared memory."""
 
     @property
     def param(self) -> Ordinal | None:
@@ -41,7 +41,7 @@ class FactorLayout(Protocol):
 
     @property
     def is_turned(self) -> bool:
-        """Whether rows lie along another dimension than the operand's last."""
+        """True if rows lie along another dimension than the operand's last."""
 
     def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
         """Allocated elements of the region that an access spans."""
@@ -52,7 +52,7 @@ class FactorLayout(Protocol):
 
 @frozen
 class MatrixFactor:
-    """One factor of the product.
+    """Factor of the product.
 
     Attributes:
         tensor: The tensor.
@@ -105,11 +105,11 @@ class MatrixProduct:
         return f"{self.stage.name}.{axis}.{level}"
 
     def factor(self, axis: str, level: int) -> IntExpr:
-        """One level of an axis."""
+        """Factor of a level of an axis."""
         return var(self.name(axis, level))
 
     def call_extent(self, axis: str) -> int:
-        """How far one call of the instruction reaches along an axis."""
+        """Distance that a call of the instruction reaches along an axis."""
         rows, columns, _ = self.axes
         places = {rows: 0, columns: 1}
         if axis in places:

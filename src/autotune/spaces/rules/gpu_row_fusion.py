@@ -140,7 +140,7 @@ def _spread(
     params: list[Param],
     place: str,
 ) -> list[Step]:
-    """One stage's part of a row over the threads: in vectors, or as a reduction across them.
+    """Spread a stage's part of a row over the threads: in vectors, or as a reduction across them.
 
     ``place`` is the loop over the rows of a block, which have threads of their own; empty where
     a block has one row.

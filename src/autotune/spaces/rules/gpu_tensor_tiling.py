@@ -10,7 +10,7 @@ steps of ``k``. Lanes and warps are the threads of a block. Results stay in regi
 For instructions of warpgroups (``wgmma``), ``i.1 j.1`` are warpgroups, and the lanes are those of
 four warps. Copies of both factors consist of core matrices, and one group of instructions takes
 all terms of a fetch: ``k.1`` is inside the tile. Where both factors are plain inputs, another
-sketch has the copy engine fetch them (:mod:`~autotune.spaces.rules.gpu_bulk_copies`).
+sketch has the copy engine fetch them (:mod:`~autotune.spaces.rules.gpu_tensor_tiling`).
 
 Convolutions are such products by step ``im2col``: what is fetched of one factor is gathered from
 windows. Axes of the result beside rows and columns number products, each in blocks of its own.
@@ -21,21 +21,37 @@ what is computed there is not written. The instructions know nothing of it.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import IntExpr, Select, const, product, var
+from autotune.ir.expressions import (
+    Constant,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    const,
+    less,
+    product,
+    select,
+    var,
+)
+from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage
+from autotune.nest.loop_nest import hull
 from autotune.sketches import (
     Accumulate,
     AtLeast,
     AtMost,
     Bind,
+    BulkCopy,
     Constraint,
     CooperativeFetch,
+    CoreMatrices,
     Factor,
     FuseConsumer,
     Im2col,
@@ -44,19 +60,25 @@ from autotune.sketches import (
     Order,
     Ordinal,
     Param,
+    PipelineFetches,
     ProductEquals,
+    SharedLayout,
     Step,
     Tile,
     UnrollLimit,
     WarpTensorize,
     im2col,
 )
-from autotune.sketches.copy_engine import SWIZZLED_ALIGNMENT
+from autotune.sketches.copy_engine import (
+    MOST_DIMENSIONS,
+    SWIZZLED_ALIGNMENT,
+    SWIZZLED_ROW_BYTES,
+    VECTOR_BYTES,
+)
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.gpu_bulk_copies import BulkLayout, bulk_product
 from autotune.spaces.rules.gpu_kernel import inlined_operand
-from autotune.spaces.rules.gpu_layouts import neighbours
+from autotune.spaces.rules.gpu_layouts import Forms, neighbours
 from autotune.spaces.rules.gpu_levels import (
     MAX_SCATTERED,
     REGISTERS_PER_THREAD,
@@ -65,13 +87,13 @@ from autotune.spaces.rules.gpu_levels import (
     UNROLL_LIMITS,
     vector_widths,
 )
-from autotune.spaces.rules.gpu_pipelines import DEPTHS, FetchPipeline, fetch_pipeline, is_moved
 from autotune.spaces.rules.gpu_products import (
     MatrixFactor,
     MatrixProduct,
     apart_from,
     match_product,
 )
+from autotune.targets import compute_capability, most_shared_memory
 
 __all__ = [
     "BULK_LABEL",
@@ -253,13 +275,13 @@ def _is_bulk(product_: MatrixProduct) -> bool:
 
 
 def _are_moved(draft: SketchDraft, product_: MatrixProduct) -> bool:
-    """Whether both factors are fetched as they are, with zeros where there is nothing."""
+    """Return whether both factors are fetched as they are, with zeros where there is nothing."""
     inlined = [_inlined(draft, product_.stage, it.tensor) for it in product_.factors]
     return all(is_moved(draft.workload.stage(name).body) for names in inlined for name in names)
 
 
 def _inlined(draft: SketchDraft, stage: Stage, tensor: str) -> list[str]:
-    """What is computed on the way into the copy of a factor, the first stage first."""
+    """Stages computed on the way into the copy of a factor, the first stage first."""
     workload = draft.workload
     if tensor in draft.settled or not inlined_operand(draft, workload, stage, tensor, copied=True):
         return []
@@ -289,7 +311,7 @@ def _threads(product_: MatrixProduct) -> IntExpr:
 
 
 def _reach(product_: MatrixProduct) -> dict[str, IntExpr]:
-    """How far each axis moves in one block, between two fetches."""
+    """Distance that each axis moves in one block, between two fetches."""
     reach: dict[str, IntExpr] = {axis.name: const(1) for axis in product_.stage.axes}
     for axis in product_.axes:
         reach[axis] = product(product_.levels(axis)[1:])
@@ -321,7 +343,7 @@ def _fetch_lanes(
 
 
 def _is_guarded(draft: SketchDraft, product_: MatrixProduct, factor: MatrixFactor) -> bool:
-    """Whether a fetch has conditions: of what lies beyond an extent, or of what it computes."""
+    """Tell if a fetch has conditions: of what lies beyond an extent, or of what it computes."""
     read = {axis for form in factor.forms for axis in form.coefficients}
     if any(product_.padding(axis) for axis in product_.axes if axis in read):
         return True
@@ -374,7 +396,7 @@ def _limits(
 
 
 def _columns_of_an_instruction(product_: MatrixProduct) -> list[Constraint]:
-    """What a tile of a warpgroup may have, and should have where there are so many columns."""
+    """Columns that a warpgroup's tile may have, and should have where there are so many."""
     columns = product_.axes[1]
     across, source = product_.factor(columns, 2), "columns of one wgmma"
     most = max(product_.extents[columns]) // product_.call_extent(columns)
@@ -388,3 +410,183 @@ def _columns_of_an_instruction(product_: MatrixProduct) -> list[Constraint]:
 def _registers(call: Intrinsic, dtype: str, *, left: bool) -> int:
     fragment = (call.left if left else call.right).fragment
     return 0 if fragment is None else fragment.registers(dtype)
+
+
+@frozen
+class BulkLayout:
+    """Layout of a factor in shared memory that the copy engine fetches: in panels of rows.
+
+    Attributes:
+        row: Elements of a row: of 128 bytes where tiles have whole ones, else of 64 or 32.
+        vector: Elements of 16 bytes, which stay together.
+        whole: That tiles have whole rows of 32 bytes.
+    """
+
+    row: IntExpr
+    vector: int
+    whole: Constraint
+
+    @property
+    def param(self) -> None:
+        """There is no choice: the widest rows take the fewest copies."""
+        return None
+
+    @property
+    def is_turned(self) -> bool:
+        """True if rows lie along another dimension than the operand's last: never."""
+        return False
+
+    def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
+        """Allocated elements of the region that an access spans."""
+        return product(
+            hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms
+        )
+
+    def step(self, stage: str, operand: str) -> BulkCopy:
+        """The step that has the engine copy the operand."""
+        return BulkCopy(stage, operand, self.row)
+
+
+def bulk_product(draft: SketchDraft, matrices: MatrixProduct) -> MatrixProduct | None:
+    """The product with both factors fetched by the copy engine; None where it cannot."""
+    if matrices.call.rounds_when_fetched or not draft.can("bulk_copy", "pipeline_fetches"):
+        return None
+    left, right = (_bulk_factor(draft, matrices, it) for it in matrices.factors)
+    if left is None or right is None:
+        return None
+    return evolve(matrices, left=left, right=right)
+
+
+def _bulk_factor(
+    draft: SketchDraft, matrices: MatrixProduct, factor: MatrixFactor
+) -> MatrixFactor | None:
+    tensor = draft.workload.tensors[factor.tensor]
+    size = tensor.element.bytes
+    is_input = any(it.name == factor.tensor for it in draft.workload.inputs)
+    aligned = tensor.shape[-1] * size % VECTOR_BYTES == 0
+    if not is_input or not aligned or factor.layout.is_turned:
+        return None
+    if len(tensor.shape) > MOST_DIMENSIONS:
+        return None
+    # What an instruction reads begins and ends with rows: all terms of a fetch, or its results.
+    batch = {axis.name for axis in matrices.batch}
+    (axis,) = apart_from(factor.forms[-1], batch).coefficients
+    level = 1 if axis == matrices.axes[2] else 2
+    tile = matrices.factor(axis, level) * matrices.call_extent(axis)
+    narrow, middle, wide = (row // size for row in SWIZZLED_ROW_BYTES)
+    row = select(less(tile % middle, 1), middle, narrow)
+    row = select(less(tile % wide, 1), wide, row)
+    whole = OneOf(tile % narrow, (0,), "tiles have whole rows that the copy engine swizzles")
+    return evolve(factor, layout=BulkLayout(row, VECTOR_BYTES // size, whole))
+
+
+DEPTHS = (1, 2, 3, 4)
+"""Stages to choose from: more hide no more latency than they cost residency."""
+
+_FIRST_CAPABILITY = 80
+# What one asynchronous copy of a thread moves.
+_COPIED_BYTES = (4, 8, 16)
+
+
+@frozen
+class FetchPipeline:
+    """Number of iterations of a loop that have what they fetch in shared memory at once.
+
+    Attributes:
+        depth: The number.
+        shared_bytes: Shared memory that a block may have.
+        params: The parameter that chooses it; none where everything is waited for.
+        steps: The step that says so, where there is a choice.
+        constraints: What the loop allows.
+    """
+
+    depth: IntExpr
+    shared_bytes: int
+    params: tuple[Param, ...] = ()
+    steps: tuple[Step, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+
+def fetch_pipeline(
+    draft: SketchDraft,
+    stage: Stage,
+    at: str,
+    params: Sequence[Param],
+    steps: Sequence[Step],
+    depths: Sequence[int] = DEPTHS,
+) -> FetchPipeline:
+    """The stages to choose from, where everything that is fetched can be copied asynchronously.
+
+    Args:
+        draft: What is decided so far.
+        stage: What the operands are fetched for.
+        at: The loop inside which they are.
+        params: Parameters of the kernel.
+        steps: Its steps; only what is fetched has anything computed on the way.
+        depths: Stages to choose from, where there are as many iterations.
+    """
+    waiting = FetchPipeline(const(1), draft.target.shared_memory_bytes)
+    capable = compute_capability(draft.target.processor) >= _FIRST_CAPABILITY
+    moved = all(
+        is_moved(draft.workload.stage(step.stage).body)
+        for step in steps
+        if isinstance(step, Inline)
+    )
+    fetches = [step for step in steps if isinstance(step, CooperativeFetch) and step.at == at]
+    single = {it.operand for it in fetches if _values(it.lanes, params) == (1,)}
+    turned = any(_is_turned(draft, step, single) for step in steps)
+    if not (capable and moved and draft.can("pipeline_fetches")) or turned:
+        return waiting
+    rounds, most = _rounds(stage, at, steps)
+    depths = tuple(depth for depth in depths if depth <= most)
+    copied = all(
+        width * draft.workload.tensors[fetch.operand].element.bytes in _COPIED_BYTES
+        for fetch in fetches
+        for width in _values(fetch.lanes, params)
+    )
+    if not (fetches and copied and max(depths, default=1) > 1):
+        return waiting
+    name = f"{stage.name}.stages"
+    return FetchPipeline(
+        var(name),
+        most_shared_memory(draft.target),
+        (Ordinal(name, depths),),
+        (PipelineFetches(stage.name, at, var(name)),),
+        (AtLeast(rounds - var(name), 0, "as many iterations as stages"),),
+    )
+
+
+def _is_turned(draft: SketchDraft, step: Step, single: Collection[str]) -> bool:
+    """Return whether a step lays neighbours that are copied together out in different rows.
+
+    In core matrices those are fine that are copied one by one: ``single``.
+    """
+    if isinstance(step, CoreMatrices):
+        last = len(draft.workload.tensors[step.operand].shape) - 1
+        return step.dim != last and step.operand not in single
+    return isinstance(step, SharedLayout) and list(step.dims) != sorted(step.dims)
+
+
+def is_moved(body: ScalarExpr) -> bool:
+    """Return whether a stage moves elements of a tensor, with zeros where there are none."""
+    if isinstance(body, Select):
+        other = body.on_false
+        return isinstance(other, Constant) and other.value == 0 and is_moved(body.on_true)
+    return isinstance(body, Load)
+
+
+def _rounds(stage: Stage, at: str, steps: Sequence[Step]) -> tuple[IntExpr, int]:
+    """Iterations of the outermost loop of an axis, and how many there may be."""
+    axis = at.rpartition(".")[0]
+    (tile,) = (step for step in steps if isinstance(step, Tile) and step.axis == axis)
+    # Every parameter is at least 1.
+    least = [evaluate(it, dict.fromkeys(it.variables, 1)) for it in tile.factors]
+    return tile.factors[0], -(-stage.axis(axis).extent // math.prod(map(int, least)))
+
+
+def _values(lanes: IntExpr, params: Sequence[Param]) -> tuple[int, ...]:
+    """Values that a width may have; none where that is not listed."""
+    if lanes.value is not None:
+        return (lanes.value,)
+    found = [param.values for param in params if param.name in lanes.variables]
+    return tuple(found[0] or (0,)) if found else (0,)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from autotune.ir.expressions import var
 from autotune.ir.workloads import Stage
-from autotune.spaces.rules.access import is_pointwise
+from autotune.sketches import Bind, Inline, Order, Ordinal, Param, Step, TileCeil, UnrollLimit
+from autotune.spaces.rules.access import is_expensive, is_pointwise, producer_stage
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.gpu_cross_thread import cross_thread_draft, suits_cross_thread
+from autotune.spaces.rules.gpu_elementwise import gpu_pointwise
 from autotune.spaces.rules.gpu_kernel import Fetched, fetchable, tiled_kernel
 from autotune.spaces.rules.gpu_layouts import transposable
-from autotune.spaces.rules.gpu_levels import check_gpu
+from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, block_threads, check_gpu, cover_factors
 from autotune.spaces.rules.gpu_split_reduction import SPLIT_LABELS, split_drafts
 from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABELS, tensor_drafts
 from autotune.spaces.rules.rule import SketchRule
+from autotune.targets import Target
 
 LABELS = (*TENSOR_LABELS, "shared", "shared-transposed", "direct", "cross-thread", *SPLIT_LABELS)
 
@@ -65,7 +68,7 @@ class GpuTilingRule(SketchRule):
 def _is_first_product(
     draft: SketchDraft, stage: Stage, choices: Mapping[str, SketchDraft]
 ) -> bool:
-    """Whether tensor cores compute a stage, and none of those that are decided already."""
+    """Return whether tensor cores compute a stage, and none of those that are decided already."""
     decided = [
         other
         for other in draft.workload.stages
@@ -76,7 +79,7 @@ def _is_first_product(
 
 
 def _has_rows_to_turn(stage: Stage, fetched: Fetched) -> bool:
-    """Whether rows along results differ from the operands' own, for some operand."""
+    """Return whether rows along results differ from the operands' own, for some operand."""
     tiled = [axis.name for axis in stage.axes if axis.extent > 1]
     return any(transposable(stage, forms, tiled) is not None for forms in fetched.values())
 
@@ -92,3 +95,51 @@ def _tiled(
         constraints=kernel.constraints,
         steps=kernel.steps,
     )
+
+
+def suits_cross_thread(stage: Stage, target: Target) -> bool:
+    """Return whether a thread for each result would leave most of the GPU idle."""
+    results = math.prod(axis.extent for axis in stage.spatial_axes)
+    terms = max(axis.extent for axis in stage.reduce_axes)
+    return results <= target.multiprocessors * target.warp_size and terms >= 4 * target.warp_size
+
+
+def cross_thread_draft(draft: SketchDraft, stage: Stage) -> SketchDraft:
+    """A block for each result; its threads share the longest reduce axis.
+
+    An epilogue becomes a kernel of its own.
+    """
+    shared = max(stage.reduce_axes, key=lambda axis: axis.extent)
+    threads = f"{stage.name}.threads"
+    unroll = f"{stage.name}.unroll"
+    params: list[Param] = [
+        Ordinal(threads, block_threads(shared.extent, draft.target)),
+        Ordinal(unroll, UNROLL_LIMITS),
+    ]
+    spatial = tuple(f"{axis.name}.0" for axis in stage.spatial_axes)
+    others = tuple(f"{axis.name}.0" for axis in stage.reduce_axes if axis is not shared)
+    steps: list[Step] = []
+    settled = [stage.name]
+    for tensor in stage.reads:
+        producer = producer_stage(draft.workload, tensor)
+        if (
+            producer is not None
+            and is_pointwise(producer)
+            and tensor not in draft.workload.outputs
+            and draft.workload.consumers(tensor) == (stage,)
+            and not is_expensive(producer)
+            and draft.can("inline.into_reduction")
+        ):
+            steps.append(Inline(tensor))
+            settled.append(tensor)
+    steps += [
+        TileCeil(stage.name, shared.name, cover_factors(shared.extent, var(threads))),
+        Order(stage.name, (*spatial, *others, f"{shared.name}.0", f"{shared.name}.1")),
+    ]
+    if spatial:
+        steps.append(Bind(stage.name, spatial, "block"))
+    steps.append(Bind(stage.name, (f"{shared.name}.1",), "thread"))
+    steps.append(UnrollLimit(stage.name, var(unroll)))
+    made = draft.extended(settled=settled, label="cross-thread", params=params, steps=steps)
+    consumer = draft.epilogues.get(stage.name)
+    return made if consumer is None else gpu_pointwise(made, draft.workload.stage(consumer))

@@ -49,7 +49,7 @@ class Phases:
 
 
 def phases_of(stage: Stage) -> Phases:
-    """What makes the divided sums of spatial rows and reduce axes of ``stage`` constant.
+    """Moduli that make the divided sums of spatial rows and reduce axes of ``stage`` constant.
 
     Sums with the last spatial axis are left out: it is vectorised, and differs between lanes.
     """

@@ -1,4 +1,4 @@
-"""What inlining a pointwise stage repeats: work, and code."""
+"""Repetition caused by inlining a pointwise stage: work, and code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_NODES = 512
 
 
 def repeats_too_much(workload: Workload, stage: Stage, inlined: Collection[str]) -> bool:
-    """Whether a buffer is better than to compute ``stage`` wherever it is read.
+    """Return whether a buffer is better than to compute ``stage`` wherever it is read.
 
     It is for a stage that is expensive and computed at several places for one element of what is
     kept, and for one whose copies are many nodes.
@@ -53,7 +53,7 @@ def _times_read(
     count: Callable[[ScalarExpr, str], int],
     known: dict[str, int] | None = None,
 ) -> int:
-    """How often ``stage`` is read by stages that are kept, through those that are inlined.
+    """Number of reads of ``stage`` by kept stages, through those that are inlined.
 
     ``known`` has, and gets, what was found of other stages.
     """

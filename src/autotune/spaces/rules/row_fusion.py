@@ -10,31 +10,30 @@ be written while the next row is computed, which may be asked for early.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from autotune.ir.expressions import const
+from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Constraint,
     Order,
+    Ordinal,
     Parallel,
     Param,
+    Prefetch,
     SoftwarePipeline,
     Step,
     Stream,
     Tile,
     Vectorize,
+    partial_name,
 )
 from autotune.spaces.rules.access import is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.row_pipelines import (
-    pipeline_host,
-    prefetch_choice,
-    rows_of_a_pipeline,
-)
+from autotune.spaces.rules.gpu_levels import divisors
 from autotune.spaces.rules.row_producers import (
     PARTIALS,
     partial_lanes,
@@ -51,7 +50,7 @@ _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
 
 @frozen
 class _Fusion:
-    """One choice of structure.
+    """Choice of structure.
 
     Attributes:
         blocks: Whether producers are computed for a block of rows, else for one row.
@@ -199,7 +198,7 @@ def _pipelined(
 def _memory_steps(
     draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
 ) -> tuple[list[Param], list[Step]]:
-    """How results that no cache holds are written, and whether what is read is asked for early."""
+    """Steps that write results which no cache holds, and that ask early for what is read."""
     params, steps = stream_choice(draft, stage)
     is_one = rows == len(stage.axes)
     from_afar = steps or (is_one and _exceeds_a_core(draft))
@@ -216,7 +215,7 @@ def _memory_steps(
 
 
 def _exceeds_a_core(draft: SketchDraft) -> bool:
-    """Whether an input is larger than the caches that a core has for itself."""
+    """Return whether an input is larger than the caches that a core has for itself."""
     own = [cache.size_bytes for cache in draft.target.caches if not cache.shared]
     sizes = (tensor.elements * tensor.element.bytes for tensor in draft.workload.inputs)
     return bool(own) and max(sizes) > max(own)
@@ -238,3 +237,82 @@ def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Levels:
     if choice.host:
         domain = rows_of_a_pipeline(axis.extent)
     return split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
+
+
+__all__ = ["pipeline_host", "prefetch_choice", "rows_of_a_pipeline"]
+
+# The last row of an iteration of the parallel loop is written on its own.
+_FEWEST_ROWS = 16
+
+
+def rows_of_a_pipeline(extent: int) -> tuple[int, ...]:
+    """Number of rows that may follow one another; none where there are too few."""
+    return tuple(rows for rows in divisors(extent) if rows >= _FEWEST_ROWS)
+
+
+def pipeline_host(
+    stage: Stage, behind: Sequence[Stage], rows: int, lanes: Mapping[str, int]
+) -> str | None:
+    """The stage along a row in whose loops the row before can be written: the first one.
+
+    Args:
+        stage: What writes the rows.
+        behind: What is computed for it, in the order in which it is.
+        rows: Number of row axes.
+        lanes: Partial results of each of these stages; 1 where it has none.
+
+    Returns:
+        None where that overwrites what is still to be written.
+    """
+    for producer in behind:
+        if lanes[producer.name] > 1:
+            return partial_name(producer.name)
+        if producer.name in stage.reads:
+            return None
+        if not is_pointwise(producer) or len(producer.spatial_axes) > rows:
+            return producer.name
+    return None
+
+
+def prefetch_choice(
+    draft: SketchDraft,
+    stage: Stage,
+    passes: Sequence[Stage],
+    lanes: Mapping[str, int],
+    loop: str,
+    axes: int,
+) -> tuple[list[Param], list[Step]]:
+    """A parameter and its step, or nothing: whether the next row is asked for.
+
+    The second stage along a row that reads an input asks for it: the first one waits for memory
+    itself.
+
+    Args:
+        draft: The sketch so far.
+        stage: What writes the rows.
+        passes: What computes along a row, in this order.
+        lanes: Partial results of each of these stages; 1 where it has none.
+        loop: The stage's loop over rows.
+        axes: Number of axes along which a row is computed and those of the rows.
+    """
+    if not draft.can("prefetch"):
+        return [], []
+    for tensor in draft.workload.inputs:
+        readers = [it for it in passes if _reads_a_row(it, tensor.name, axes)]
+        if len(readers) > 1 and (is_pointwise(readers[1]) or lanes[readers[1].name] > 1):
+            second = readers[1].name
+            reader = second if is_pointwise(readers[1]) else partial_name(second)
+            name = f"{stage.name}.prefetch"
+            step = Prefetch(reader, tensor.name, stage.name, loop, var(name))
+            return [Ordinal(name, (0, 1))], [step]
+    return [], []
+
+
+def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
+    """Tell if a stage of so many axes reads all of a tensor, one row for each of its rows."""
+    return len(reader.axes) == axes and any(
+        load.tensor == tensor
+        and {axis for form in reader.forms(load) for axis in form.axes}
+        == {axis.name for axis in reader.axes}
+        for load in reader.loads
+    )

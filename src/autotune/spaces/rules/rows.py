@@ -49,7 +49,7 @@ def numbers_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] 
 
 
 def _reads_along_rows(reduction: Stage) -> bool:
-    """Whether neighbours along the last reduced axis are neighbours in memory."""
+    """Return whether neighbours along the last reduced axis are neighbours in memory."""
     axis = reduction.reduce_axes[-1].name
     moving = [forms for it in reduction.accesses if depends_on(forms := reduction.forms(it), axis)]
     return all(dimension_of(forms, axis) == len(forms) - 1 for forms in moving)
@@ -101,7 +101,7 @@ def rows_in_step(user: Stage, producer: Stage) -> int:
 
 
 def is_without_reuse(stage: Stage) -> bool:
-    """Whether every operand moves along every spatial axis: tiling would gain nothing."""
+    """Return whether every operand moves along every spatial axis: tiling would gain nothing."""
     return all(
         depends_on(stage.forms(read), axis.name)
         for read in stage.accesses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from autotune.ir.workloads import Stage
 from autotune.plugins import Context
@@ -23,5 +24,8 @@ class SketchRule(ABC):
         """A rule is made like every other part, and needs nothing."""
 
     @abstractmethod
-    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        """Drafts with ``stage`` settled, or None when the rule does not apply to it."""
+    def apply(self, draft: SketchDraft, stage: Stage) -> Iterable[SketchDraft] | None:
+        """Drafts with ``stage`` settled, or None when the rule does not apply to it.
+
+        They may be made one by one: who needs the first one alone asks for no other.
+        """

@@ -68,7 +68,7 @@ class ScanRule(SketchRule):
 
 
 def _serial(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
-    """One sequence: nothing to choose."""
+    """Run the scan as one sequence: nothing to choose."""
     return draft.extended(settled=[stage.name], steps=[Order(stage.name, (f"{axis.name}.0",))])
 
 

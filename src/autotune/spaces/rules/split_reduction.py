@@ -121,7 +121,7 @@ class SplitReductionRule(SketchRule):
 
 
 def _is_only_reduction(draft: SketchDraft, stage: Stage) -> bool:
-    """Whether no other stage has sketches for several structures, which would multiply."""
+    """Return whether no other stage has sketches for several structures, which would multiply."""
     return all(other.name == stage.name or is_pointwise(other) for other in draft.workload.stages)
 
 
@@ -156,7 +156,7 @@ def _source(draft: SketchDraft, stage: Stage) -> _Source:
 
 
 def _reads_plainly(stage: Stage) -> bool:
-    """Whether no index is computed from data, and none has a quotient or a remainder."""
+    """Return whether no index is computed from data, and none has a quotient or a remainder."""
     return not stage.gathers and all(is_affine(stage.forms(load)) for load in stage.loads)
 
 
@@ -172,14 +172,14 @@ def _replacing(producer: Stage) -> Callable[[ScalarExpr], ScalarExpr | None]:
 
 
 def _is_contiguous(stage: Stage, axis: Axis) -> bool:
-    """Whether all that depends on the axis has its neighbours side by side in memory."""
+    """Return whether all that depends on the axis has its neighbours side by side in memory."""
     forms = [stage.forms(load) for load in stage.loads]
     moving = [form for form in forms if any(axis.name in index.axes for index in form)]
     return bool(moving) and all(dimension_of(form, axis.name) == len(form) - 1 for form in moving)
 
 
 def _across_lanes(draft: SketchDraft, source: _Source, axis: Axis) -> Iterator[SketchDraft]:
-    """One sketch for each number of chunks and lanes; ``axis`` is the one that has lanes."""
+    """Make a sketch for each number of chunks and lanes; ``axis`` is the one that has lanes."""
     stage = source.stage
     for label, chunk in _chunkings(draft, stage, axis):
         length, seen = axis.extent, set[int]()
@@ -364,7 +364,7 @@ def _combining(
 
 
 def _across_results(draft: SketchDraft, source: _Source) -> Iterator[SketchDraft]:
-    """One sketch for each number of chunks, with the innermost results as lanes."""
+    """Make a sketch for each number of chunks, with the innermost results as lanes."""
     stage = source.stage
     inner = stage.spatial_axes[-1]
     width = largest_divisor(inner.extent, draft.target.lanes(stage.output.dtype))

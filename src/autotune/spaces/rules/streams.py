@@ -1,4 +1,4 @@
-"""Whether a result is written past the caches: a choice for those that no cache holds."""
+"""Tell whether a result is written past the caches: a choice for those that no cache holds."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def lacking_instructions(
 
 
 def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Contraction | None:
-    """How calls of ``intrinsic`` compute ``stage``; None where they do not.
+    """Computation of ``stage`` by calls of ``intrinsic``; None where there is none.
 
     One factor must be of the left operand's type, contiguous along the last reduce axis and the
     same for all vector lanes; the other of the right operand's type, with dimensions for the
@@ -130,7 +130,7 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
 def _moves_rows(
     stage: Stage, data: tuple[AffineForm, ...], weights: tuple[AffineForm, ...]
 ) -> bool:
-    """Whether the stage's last row axis goes through rows of the left factor, evenly apart."""
+    """Tell if the stage's last row axis goes through rows of the left factor, evenly apart."""
     axis = stage.spatial_axes[-2].name
     steps = [form.coefficients[axis] for form in data if axis in form.coefficients]
     return len(steps) == 1 and steps[0] > 0 and not depends_on(weights, axis)
@@ -180,7 +180,7 @@ def _fills(
     operands: Sequence[Operand],
     data_copied: bool,
 ) -> bool:
-    """Whether calls fill the vector axis and the reduce axis, or padding makes them do so."""
+    """Tell if calls fill the vector axis and the reduce axis, or padding makes them do so."""
     vector, reduced, call = stage.spatial_axes[-1], stage.reduce_axes[-1], contraction.call
     if vector.extent % call.lanes and not draft.can_pad(stage, vector):
         return False

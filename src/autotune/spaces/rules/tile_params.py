@@ -110,7 +110,7 @@ def tile_levels(
 
 @frozen
 class _Split:
-    """How one axis is split.
+    """Split of an axis.
 
     Attributes:
         axis: The axis.
@@ -124,7 +124,7 @@ class _Split:
 
     @property
     def is_padded(self) -> bool:
-        """Whether the extent is a parameter, or another than the axis's own."""
+        """True if the extent is a parameter, or another than the axis's own."""
         return self.extents != (self.axis.extent,)
 
     def names(self, stage: Stage) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class _Split:
         )
 
     def total(self, stage: Stage) -> IntExpr:
-        """What the product of the levels is."""
+        """Product of the levels."""
         if self.is_padded:
             return var(f"{stage.name}.{self.axis.name}.extent")
         return const(self.axis.extent)

@@ -1,4 +1,4 @@
-"""How an axis is split into loops, the innermost one over vectors."""
+"""Split of an axis into loops, the innermost one over vectors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def split_levels(name: str, extent: int, domain: tuple[int, ...] | None) -> Leve
 
 
 def is_covered(draft: SketchDraft, stage: Stage, axis: Axis) -> bool:
-    """Whether vectors along an axis are whole but for the last: none but short ones divide it.
+    """Tell if vectors along an axis are whole but for the last: none but short ones divide it.
 
     The last round is then under a condition.
     """

@@ -55,7 +55,7 @@ class Condition:
 
 @frozen
 class Rule:
-    """One or two conditions that hold together for failures only.
+    """Conditions, one or two, that hold together for failures only.
 
     Attributes:
         conditions: The conditions; the constraint that they suggest is that not all hold.
@@ -164,7 +164,7 @@ def _widest(
 def _held(
     matrix: Matrix, variables: NDArray[np.int64], conditions: Sequence[Condition]
 ) -> NDArray[np.float32]:
-    """Whether each condition holds for each row, as 0 and 1 [conditions, n]."""
+    """Return whether each condition holds for each row, as 0 and 1 [conditions, n]."""
     held = np.empty((len(conditions), len(matrix)), dtype=np.float32)
     for row, (variable, condition) in enumerate(zip(variables, conditions, strict=True)):
         held[row] = condition.holds(matrix[:, variable])

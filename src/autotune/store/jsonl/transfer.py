@@ -17,7 +17,7 @@ _BATCH = 256
 
 @frozen
 class ImportReport:
-    """How the import of a file ended.
+    """Report on the import of a file.
 
     Attributes:
         added: Records that are in the database now and were not before.
@@ -31,7 +31,7 @@ class ImportReport:
 
     @property
     def records(self) -> int:
-        """How many records were read."""
+        """Number of records that were read."""
         return self.added + self.known
 
 

@@ -1,8 +1,8 @@
 from autotune.store.records.baseline import Baseline as Baseline
 from autotune.store.records.baseline import best_baseline as best_baseline
 from autotune.store.records.baseline import standing as standing
-from autotune.store.records.confirmation import Comparison as Comparison
-from autotune.store.records.confirmation import Confirmation as Confirmation
+from autotune.store.records.contest import Comparison as Comparison
+from autotune.store.records.contest import Confirmation as Confirmation
 from autotune.store.records.contest import Contest as Contest
 from autotune.store.records.outcome import WRITTEN_WHEN_SET as WRITTEN_WHEN_SET
 from autotune.store.records.outcome import Outcome as Outcome

@@ -1,4 +1,4 @@
-"""What a user has without tuning, as timed: what every tuned program has to beat."""
+"""Program without tuning, as timed: every tuned program has to beat it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Baseline:
         )
 
     def beats(self, latency: float) -> bool:
-        """Whether a candidate that takes so many seconds is no gain over this program."""
+        """Return whether a candidate that takes so many seconds is no gain over this program."""
         own = self.outcome.latency if self.counts_as is None else self.counts_as
         return own is not None and own <= latency
 

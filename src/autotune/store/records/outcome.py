@@ -76,12 +76,12 @@ class Outcome(JsonForm):
 
     @property
     def ok(self) -> bool:
-        """Whether the candidate built, was right, and has a latency."""
+        """True if the candidate built, was right, and has a latency."""
         return self.status == "ok"
 
     @property
     def retriable(self) -> bool:
-        """Whether a later run may try again: the machine may have been at fault."""
+        """True if a later run may try again: the machine may have been at fault."""
         return self.status in RETRIABLE_STATUSES
 
     def as_cached(self) -> Outcome:

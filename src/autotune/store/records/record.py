@@ -1,4 +1,4 @@
-"""One measured candidate with everything needed to understand and rebuild it."""
+"""Measured candidate with everything needed to understand and rebuild it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Record(JsonForm):
 
     @property
     def scheduled(self) -> Candidate | None:
-        """What a backend is asked to build; None is the untuned program."""
+        """Candidate that a backend is asked to build; None is the untuned program."""
         return None if self.baseline == UNTUNED else self.candidate
 
     @property
@@ -115,7 +115,7 @@ class Record(JsonForm):
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """What orders valid records, the best first.
+        """Key that orders valid records, the best first.
 
         Those that were timed here come before imported ones, whose latencies are claims, and those
         that were not beaten in turns before those that were.

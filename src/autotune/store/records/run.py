@@ -17,7 +17,7 @@ RUN_STATUSES = ("running", "interrupted", "finished", "failed")
 
 @frozen
 class Run:
-    """One run of the tuner on one task.
+    """Run of the tuner on one task.
 
     ``workload`` is the workload's spelling: an equal one under other names is another run, which
     finds the records of this one. ``identity`` names everything that decides which candidates are
@@ -42,12 +42,12 @@ class Run:
 
     @property
     def network(self) -> str:
-        """What tells the network that was tuned from others before it is read; "" for none."""
+        """Identity of the tuned network before it is read; "" for none."""
         return str(self.options.get("network", ""))
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """What a person calls its tasks; none of a run of an older version."""
+        """Names of its tasks for people; none of a run of an older version."""
         names = self.options.get("task_names")
         return tuple(map(str, names)) if isinstance(names, list) else ()
 

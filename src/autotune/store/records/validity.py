@@ -1,4 +1,4 @@
-"""What the texts and numbers of records may be, wherever they come from."""
+"""Limits of the texts and numbers of records, wherever they come from."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_content(data: object) -> None:
 
 
 def _problem(item: object) -> str | None:
-    """What is wrong with a text or a number."""
+    """Describe the fault of a text or a number."""
     if isinstance(item, str) and not item.isascii():
         try:
             item.encode()

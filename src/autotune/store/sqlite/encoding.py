@@ -98,7 +98,7 @@ def outcome_columns(outcome: Outcome) -> Row:
 
 
 def _origin(outcome: Outcome) -> dict[str, bool]:
-    """What this database knows beside the outcome itself."""
+    """Facts that this database knows beside the outcome itself."""
     return {"imported": True} if outcome.imported else {}
 
 
@@ -199,7 +199,7 @@ def read_baseline(row: Row, interned: Interned) -> Baseline:
 
 
 def _has_known_status(row: Row) -> bool:
-    """Whether what is wrong with an outcome is not that a later version has written it."""
+    """Return whether what is wrong with an outcome is not that a later version has written it."""
     names = [row["status"]]
     with contextlib.suppress(*_NOT_READ):
         names.append(json.loads(row["outcome"])["status"])
@@ -283,7 +283,7 @@ def _reading(
     read: Callable[[], Value],
     is_known: Callable[[], bool] = lambda: False,
 ) -> Value:
-    """What is read of a row.
+    """Read a row.
 
     Args:
         table: Its table.

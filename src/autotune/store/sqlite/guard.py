@@ -1,4 +1,4 @@
-"""What SQLite may do with a file that somebody else may have made: nothing but read its tables.
+"""Guard of a file that somebody else may have made: SQLite may only read its tables.
 
 After https://www.sqlite.org/security.html#untrusted_sqlite_database_files.
 """
@@ -93,7 +93,7 @@ def _authorize(
 
 @functools.cache
 def our_schema(version: int) -> Set[Definition]:
-    """What a file of a version of the schema defines."""
+    """Definitions in a file of a version of the schema."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         migrate(connection, MIGRATIONS[:version])
@@ -127,7 +127,7 @@ def check_schema(connection: sqlite3.Connection, location: str, version: int) ->
 
 
 def definitions(connection: sqlite3.Connection) -> list[Definition]:
-    """What a file defines."""
+    """Definitions in a file."""
     query = f"SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT {_MOST_DEFINITIONS}"
     rows = connection.execute(query).fetchall()
     return [
@@ -137,7 +137,7 @@ def definitions(connection: sqlite3.Connection) -> list[Definition]:
 
 
 def _is_nearly(found: Definition, ours: Definition) -> bool:
-    """Whether a few letters differ, as after damage."""
+    """Return whether a few letters differ, as after damage."""
     one, other = "\0".join(found), "\0".join(ours)
     changed = sum(mine != its for mine, its in zip(one, other, strict=False))
     return len(one) == len(other) and changed <= _FEW

@@ -71,7 +71,7 @@ class Interned:
         return self._sketches[number]
 
     def has_sketch(self, number: int) -> bool:
-        """Whether the sketch with this number was read, and is none that means nothing here."""
+        """Tell if the sketch with this number was read, and is none that means nothing here."""
         return number in self._sketches
 
     def add_target(self, target: Mapping[str, Any]) -> int:

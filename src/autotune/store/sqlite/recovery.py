@@ -18,16 +18,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from attrs import frozen
 
 from autotune.errors import DatabaseError
 from autotune.store.sqlite.encoding import read_baseline, read_record, read_run
+from autotune.store.sqlite.guard import definitions, our_schema, restrict_to_reading
 from autotune.store.sqlite.interned import Interned
-from autotune.store.sqlite.migrations import migrate
+from autotune.store.sqlite.migrations import MIGRATIONS, migrate
 from autotune.store.sqlite.redigest import redigest
-from autotune.store.sqlite.rows import NotUnderstood, Row, put, select, to_json_text
-from autotune.store.sqlite.salvage import Rows, Salvaged, salvage, with_new_schema
+from autotune.store.sqlite.rows import NotUnderstood, Row, checked_row, put, select, to_json_text
 from autotune.store.sqlite.schema import COLUMNS, DAMAGE_NOTE, SCHEMA_VERSION, SHARED_TABLES
 from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage, mended_log
 
@@ -94,7 +95,7 @@ class Recovery:
 
 
 def has_sound_rows(path: Path) -> bool:
-    """Whether a file has rows that this program has written, whatever else is wrong with it."""
+    """Tell if a file has rows that this program has written, whatever else is wrong with it."""
     with path.open("rb") as file:
         data = file.read(_SEARCHED_BYTES)
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +142,7 @@ def recover(
 def _lost(
     rows: Rows, newest: Mapping[str, int] | None, counts: Mapping[str, int], whole: bool
 ) -> dict[str, int] | None:
-    """How many rows of each table are lost, at least; None where that cannot be known.
+    """Number of lost rows of each table, at least; None where that cannot be known.
 
     Nothing is lost where the numbers that SQLite has noted are those of the newest rows, and all
     before them are there. Where it has noted none, or the log was cut short, that proves nothing.
@@ -164,12 +165,12 @@ def finish(path: Path, wait: float) -> None:
 
 
 def is_begun(path: Path) -> bool:
-    """Whether a new file is complete and not in place yet."""
+    """Return whether a new file is complete and not in place yet."""
     return _beside(path, "-recovered").exists()
 
 
 def is_open_here(path: Path) -> bool:
-    """Whether this process has the file open, with another connection for instance."""
+    """Return whether this process has the file open, with another connection for instance."""
     identity = identity_of(path)
     for descriptor in os.listdir("/dev/fd"):
         # The folder itself was among them and is closed again.
@@ -181,7 +182,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def is_open_elsewhere(path: Path) -> bool:
-    """Whether another process has the file open.
+    """Return whether another process has the file open.
 
     This process must not have it open: looking gives up its locks.
     """
@@ -271,7 +272,7 @@ def _copied(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Iterator[Path
 def _is_sound(
     path: Path, data: bytes, logs: Mapping[str, bytes], check: Callable[[Path], None]
 ) -> bool:
-    """Whether there is no damage."""
+    """Return whether there is no damage."""
     try:
         with _copied(_beside(path, "-recovering"), data, logs) as copy:
             check(copy)
@@ -284,7 +285,7 @@ def _is_sound(
 
 
 def _salvaged(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Salvaged:
-    """What SQLite reads of a file as it is, and of one whose tables are where new ones are."""
+    """Rows of a file as SQLite reads it, and of one whose tables are where new ones are."""
     rows: Rows = {table: {} for table in COLUMNS}
     newest: dict[str, int] | None = None
     # Rows of the first version have no checksums to tell sound ones by.
@@ -408,7 +409,7 @@ def _holds(connection: sqlite3.Connection, table: str, row: Row) -> bool:
 
 
 def _can(read: Callable[[Row, Interned], object], row: Row, interned: Interned) -> bool:
-    """Whether a row has all that it refers to, understood here or not."""
+    """Return whether a row has all that it refers to, understood here or not."""
     try:
         read(row, interned)
     except NotUnderstood:
@@ -416,3 +417,106 @@ def _can(read: Callable[[Row, Interned], object], row: Row, interned: Interned) 
     except sqlite3.DatabaseError:
         return False
     return True
+
+
+Rows = dict[str, dict[int, Row]]
+"""Rows by table and number."""
+
+_LAST = 2**62
+# Where the header has the number of pages and the list of free ones; zero is "not known".
+_COUNTS = slice(28, 40)
+
+
+class Salvaged(NamedTuple):
+    """Sound rows, and the number of each table's newest row where the file tells."""
+
+    rows: Rows
+    newest: dict[str, int] | None
+
+
+def salvage(path: Path) -> Salvaged:
+    """Every row of an unshared file that can be read and whose checksum holds."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        # A file that was cut short is read as far as it goes.
+        connection.execute("PRAGMA writable_schema = TRUE")
+        connection.execute("PRAGMA trusted_schema = FALSE")
+        restrict_to_reading(connection)
+        connection.text_factory = lambda data: data.decode(errors="replace")
+        ours = _own_tables(connection)
+        rows: Rows = {
+            table: {row["id"]: row for row in _sound(connection, table)} if table in ours else {}
+            for table in COLUMNS
+        }
+        newest: dict[str, int] | None = None
+        with contextlib.suppress(sqlite3.DatabaseError):
+            noted = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+            newest = {name: number for name, number in noted if isinstance(number, int)}
+    return Salvaged(rows, newest)
+
+
+def _own_tables(connection: sqlite3.Connection) -> set[str]:
+    """Tables that are defined as ours are: reading another may run what its definition says."""
+    try:
+        found = set(definitions(connection))
+    except sqlite3.DatabaseError:
+        return set()
+    versions = range(1, SCHEMA_VERSION + 1)
+    return {
+        name
+        for version in versions
+        for kind, name, *_ in found & our_schema(version)
+        if kind == "table"
+    }
+
+
+def _sound(connection: sqlite3.Connection, table: str) -> Iterator[Row]:
+    """Rows up to a page that cannot be read, and those behind it, found in ever longer steps."""
+    low, step = 1, 1
+    while low < _LAST:
+        start = low
+        try:
+            for row in _between(connection, table, low, _LAST, "ASC"):
+                low = row["id"] + 1
+                yield row
+            return
+        except sqlite3.DatabaseError:
+            step = 1 if low > start else 2 * step
+            start, low = low, low + step
+        # Back to the other end of the damage, over which the step may have gone.
+        with contextlib.suppress(sqlite3.DatabaseError):
+            yield from _between(connection, table, start, low - 1, "DESC")
+
+
+def _between(
+    connection: sqlite3.Connection, table: str, low: int, high: int, order: str
+) -> Iterator[Row]:
+    """Sound rows with numbers in a window, until SQLite raises."""
+    query = (
+        f"SELECT {', '.join(COLUMNS[table])}, checksum FROM {table} "
+        f"WHERE id BETWEEN ? AND ? ORDER BY id {order}"
+    )
+    for values in connection.execute(query, (low, high)):
+        with contextlib.suppress(sqlite3.DatabaseError):
+            yield checked_row(table, values)
+
+
+def with_new_schema(data: bytes, version: int) -> bytes:
+    """A file whose header and definitions of tables are those of a new one of this version.
+
+    They stand in its first pages; without them SQLite finds none of the others.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "new.db"
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            migrate(connection, MIGRATIONS[:version])
+            connection.execute("COMMIT")
+            (size,) = connection.execute("PRAGMA page_size").fetchone()
+        new = bytearray(path.read_bytes())
+    new[_COUNTS] = bytes(_COUNTS.stop - _COUNTS.start)
+    content = bytearray(data)
+    for start in range(0, min(len(new), len(data)), size):
+        # Behind the eight bytes at its head, the page of a table without rows is empty.
+        if any(new[start + 8 : start + size]):
+            content[start : start + size] = new[start : start + size]
+    return bytes(content)

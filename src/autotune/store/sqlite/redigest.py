@@ -27,7 +27,7 @@ _NOT_READ = (AutotuneError, sqlite3.Error, LookupError, TypeError, ValueError, R
 
 
 def current_digest(connection: sqlite3.Connection, digest: str) -> str:
-    """What the digest of a workload or a candidate is by now."""
+    """Digest that a workload or a candidate has by now."""
     found = select(connection, "former_digests", "former = ?", (digest,))
     return str(found[0]["digest"]) if found else digest
 

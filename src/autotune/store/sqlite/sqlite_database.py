@@ -18,7 +18,7 @@ from attrs import evolve
 
 from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError, UnknownNameError
 from autotune.plugins import Context
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
@@ -109,7 +109,7 @@ def make_sqlite_database(context: Context) -> SQLiteDatabase:
 
 
 class SQLiteDatabase(Database):
-    """One SQLite file, with a write-ahead log; every outcome is a transaction of its own.
+    """SQLite file with a write-ahead log; every outcome is a transaction of its own.
 
     A commit waits until the disk has it. An object belongs to the thread that made it; any
     number of processes may each have one for the same file.
@@ -432,7 +432,7 @@ class SQLiteDatabase(Database):
         return [run for run in found if run is not None]
 
     def _read(self, read: Callable[[], Value]) -> Value | None:
-        """What is read of a row; None where the row has what no record has, which is said."""
+        """Read a row; None where the row has what no record has, which is said."""
         try:
             return read()
         except BrokenRow as error:

@@ -37,7 +37,7 @@ _INDEX_BYTES = 2 * _INDEX_HEADER + 4
 
 @frozen
 class LogDamage:
-    """What is wrong with a log.
+    """Damage of a log.
 
     Attributes:
         reason: What is wrong, for people.
@@ -52,7 +52,7 @@ class LogDamage:
 
 @frozen
 class _Index:
-    """What the index says of its log.
+    """Contents of a log's index.
 
     Attributes:
         committed: Frames up to the last commit.
@@ -100,7 +100,7 @@ class _Log:
 
 
 def log_damage(path: Path) -> LogDamage | None:
-    """What is wrong with the log of a file that nobody has open; None where nothing is known.
+    """Describe the damage of a log that nobody has open; None where nothing is known.
 
     Args:
         path: The file itself. The log and its index stand beside it, or one or both do not.
@@ -229,7 +229,7 @@ def _read_log(content: bytes) -> _Log | None:
 
 
 def _verify(log: _Log) -> tuple[int, int]:
-    """How many frames verify one after the other, and how many of these are committed."""
+    """Count the frames that verify one after the other, and those of them that are committed."""
     state: tuple[int, int] = _checksum(log.header, log.order, (0, 0))
     heads = log.heads()
     salts = np.frombuffer(log.salts, ">u4").astype(np.uint32)
@@ -245,7 +245,7 @@ def _verify(log: _Log) -> tuple[int, int]:
 
 
 def _partial_checksums(frames: NDArray[np.uint8], log: _Log) -> list[list[int]]:
-    """What each frame adds to the checksum of those before it, [frames, 2]."""
+    """Checksums that each frame adds to those before it, [frames, 2]."""
     content = np.concatenate([frames[:, :8], frames[:, _FRAME_HEADER:]], axis=1)
     words = content.view(f"{log.order}u4").astype(np.uint32)
     found: list[list[int]] = (words @ _weights(words.shape[1] // 2)[0]).tolist()

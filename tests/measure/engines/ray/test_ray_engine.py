@@ -18,8 +18,7 @@ from ray_nodes import ray_cluster
 from autotune import open_database
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore, MeasureEngine
-from autotune.measure.engines.ray_cluster import RayCluster
-from autotune.measure.engines.ray_engine import make_ray_engine
+from autotune.measure.engines.ray_engine import RayCluster, make_ray_engine
 from autotune.measure.engines.supervised import SupervisedEngine
 from autotune.plugins import Context
 from autotune.process.errors import WorkerStartFailed
@@ -90,7 +89,7 @@ class TestRayEngine(EngineSuite):
 def test_contents_travel_in_pieces(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.measure.engines.ray_cluster._PIECE_BYTES", 100)
+    monkeypatch.setattr("autotune.measure.engines.ray_engine._PIECE_BYTES", 100)
     context = engine_context("native", target=detect_cpu(), options={"address": cluster.address})
     with make_ray_engine(context) as engine:
         host = EngineHost(engine, ArtefactStore(tmp_path), context, gemm(m=8, n=8, k=8))

@@ -64,6 +64,8 @@ class Case:
 
 A, B = small(2, 3, 4, seed=1), small(3, 4, seed=2)
 X = floats(2, 3, 8)
+# Of several rows its threads quantise some each.
+LONE = floats(6, 1, 8)
 HEADS: dict[str, Any] = {"num_heads": 2}
 WEIGHTS, BIAS = 0.3 * floats(8, 24, seed=4), floats(24, seed=5)
 Q, K, V = (floats(2, length, 8, seed=length) for length in (3, 5, 5))
@@ -120,6 +122,25 @@ CASES = [
     ),
     Case("DynamicQuantizeMatMul", (X, small(8, 5), one(0.2), one(5, "uint8"), floats(5))),
     Case("DynamicQuantizeMatMul", (X, small(8, 5, dtype="int8"), 0.01 * np.ones(5, np.float32))),
+    Case(
+        "DynamicQuantizeLSTM",
+        (
+            *(LONE, small(1, 8, 16, dtype="int8"), small(1, 4, 16, dtype="int8"), floats(1, 32)),
+            *(None, floats(1, 1, 4), floats(1, 1, 4, seed=1), floats(1, 12, seed=2)),
+            *(whole(0.01, dtype="float32"), whole(0, dtype="int8")) * 2,
+        ),
+        {"hidden_size": 4},
+        outputs=("y", "h", "c"),
+    ),
+    Case(
+        "DynamicQuantizeLSTM",
+        (
+            *(LONE, small(2, 8, 16), small(2, 4, 16, seed=1), None, None),
+            *(None, None, None),
+            *(whole(0.01, 0.02, dtype="float32"), whole(120, 130, dtype="uint8")) * 2,
+        ),
+        {"hidden_size": 4, "direction": "bidirectional"},
+    ),
     Case("FusedMatMul", (X, floats(2, 5, 8)), {"transB": 1, "alpha": 0.5}),
     Case("FusedMatMul", (X, floats(2, 3, 5)), {"transA": 1}),
     Case("Gelu", (X,)),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import register_pytree_node
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.asked_inputs import AskedInputs
@@ -112,6 +113,50 @@ class Caching(nn.Module):
 def test_objects_that_are_returned_are_taken_apart() -> None:
     network = read_torch(Caching(), (torch.zeros(3),))
     assert [array[0] for array in computed(network, [torch.zeros(3)])] == [0, 1, 2, 3, 4]
+
+
+class Named(dict[str, Any]):
+    """What a library tells torch to take apart, without names for the parts."""
+
+
+class Pair(NamedTuple):
+    """Two tensors."""
+
+    low: Any
+    high: Any
+
+
+register_pytree_node(
+    Named,
+    lambda it: (list(it.values()), list(it.keys())),
+    lambda values, keys: Named(zip(keys, values, strict=True)),
+    serialized_type_name="autotune.tests.Named",
+)
+
+
+class ReturningNamed(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return Named(sum=x + 1, bounds=Pair(-x, x), parts=[x * 2])
+
+
+def test_outputs_of_a_form_that_a_library_registered_have_names_where_it_says_some() -> None:
+    network = check_read(ReturningNamed(), (torch.randn(3),))
+    names = ["['sum']", "['bounds'].low", "['bounds'].high", "['parts'][0]"]
+    assert list(network.graph.outputs) == names
+
+
+class Mapped(nn.Module):
+    """A mask from a function of two positions, as models of language make it."""
+
+    def forward(self, x: Any) -> Any:
+        places = torch.arange(x.shape[-1])
+        rows = torch.vmap(lambda query, key: key <= query, in_dims=(None, 0))
+        mask = torch.vmap(rows, in_dims=(0, None))(places, places)
+        return torch.where(mask, x, -1.0)
+
+
+def test_functions_that_are_mapped_over_an_axis_are_read() -> None:
+    check_read(Mapped(), (torch.randn(2, 5, 5),))
 
 
 class Nested(nn.Module):
@@ -261,6 +306,42 @@ def test_what_a_model_holds_and_writes_is_its_state() -> None:
     feeds = [torch.ones(3).numpy(), np.float32(4)]
     for found in (computed(network, [torch.ones(3)]), network.reference(feeds)):
         assert found[0] in (1, 5) and np.all(found[1] == found[0])
+
+
+def test_comparing_leaves_what_a_model_holds_as_it_was() -> None:
+    held = Counts()
+    network = read_torch(held, (torch.ones(3),))
+    for _ in range(2):
+        (calls, _), given = network.reference([np.ones(3, np.float32), np.float32(4)]), held.calls
+        assert calls == 5 and given == 0 and network.state["calls"] == 0
+
+
+class Named(nn.Module):
+    """What it holds has the names of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("x", torch.full((3,), 3.0))
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("calls_2", torch.ones(()))
+
+    def forward(self, x: Any, calls: Any) -> Any:
+        self.calls += 1
+        self.calls_2 += self.calls
+        return x * self.x + calls * self.calls * self.calls_2
+
+
+def test_what_a_model_holds_may_have_the_name_of_an_input() -> None:
+    network = read_torch(Named(), (torch.ones(3), torch.ones(3)))
+    names = [it.name for it in network.graph.inputs]
+    assert names[:2] == ["x", "calls"] and len({*names}) == 4
+    assert set(network.state) == set(network.writes) == {*names[2:]}
+    x, calls = torch.arange(3.0), torch.full((3,), 2.0)
+    for found in (
+        computed(network, [x, calls]),
+        network.reference([x.numpy(), calls.numpy(), *network.state.values()]),
+    ):
+        np.testing.assert_array_equal(found[-1], x * 3 + calls * 2)
 
 
 def test_a_batch_norm_in_training_is_read_as_one() -> None:

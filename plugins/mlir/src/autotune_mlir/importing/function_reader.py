@@ -64,7 +64,7 @@ _LOGIC = {"max": "or", "min": "and"}
 
 
 def is_number(kind: Any) -> bool:
-    """Whether a type is one of numbers, such as ``f32`` and ``index``."""
+    """Return whether a type is one of numbers, such as ``f32`` and ``index``."""
     return not hasattr(kind, "shape")
 
 
@@ -377,7 +377,7 @@ class FunctionReader:
     def _reader(
         self, generic: Generic, written: Written, before: Mapping[Any, Callable[[], ScalarExpr]]
     ) -> BodyReader:
-        """What reads the body of an operation.
+        """Reader of the body of an operation.
 
         Args:
             generic: The operation.
@@ -397,7 +397,7 @@ class FunctionReader:
         return BodyReader(written.iterators, arguments, partial(self._extracted, extents))
 
     def _single(self, generic: Generic, place: int, name: str) -> None:
-        """One result that depends on no other one."""
+        """Read a result that depends on no other one."""
         written, result = generic.written(place), generic.operation.results[place]
         places = [IndexValue(it) for it in written.places]
         value, before = generic.yielded[place], generic.accumulators[place]

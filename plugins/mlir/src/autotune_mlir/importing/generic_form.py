@@ -1,4 +1,4 @@
-"""What a ``linalg.generic`` says: its operands, its maps, its iterators and its body."""
+"""Contents of a ``linalg.generic``: its operands, its maps, its iterators and its body."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Generic:
 
     @classmethod
     def of(cls, operation: Any) -> Generic:
-        """What an operation says."""
+        """Read the contents of an operation."""
         count = list(operation.attributes["operandSegmentSizes"])[0]
         operands = tuple(operation.operands)
         maps = tuple(item.value for item in operation.attributes["indexing_maps"])
@@ -101,7 +101,7 @@ class Generic:
 
     @property
     def is_scan(self) -> bool:
-        """Whether it is a scan.
+        """True if it is a scan.
 
         That has two results, of which the first lacks the dimension that is scanned along, and the
         second has all. Both are what was there and a new element.
@@ -117,7 +117,7 @@ class Generic:
 
     @property
     def extents(self) -> dict[int, int]:
-        """How often each iterator runs: the extent of a dimension that it alone indexes."""
+        """Number of steps of each iterator: the extent of a dimension that it alone indexes."""
         return {
             result.position: int(extent)
             for item, value in zip(self.maps, (*self.inputs, *self.outputs), strict=True)
@@ -180,7 +180,7 @@ def _positions(item: Any) -> Sequence[int | None]:
 
 
 def scanned(generic: Generic) -> tuple[str, Any]:
-    """How a scan combines, and what it combines with what was there.
+    """Combination of a scan, and the value that it combines with what was there.
 
     Raises:
         Unsupported: it does something else.

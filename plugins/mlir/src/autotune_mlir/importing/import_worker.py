@@ -30,7 +30,3 @@ def main() -> None:
     connection, _ = connect("autotune_mlir.importing.import_worker")
     handlers = {"read": _read, "read_module": answer, "read_knobs": _read_knobs}
     serve(connection, {name: refusing(handler) for name, handler in handlers.items()})
-
-
-if __name__ == "__main__":
-    main()

@@ -58,7 +58,7 @@ def read_source(program: object) -> tuple[str, str, str | None]:
 
 
 def ask_reader(question: Message) -> Message:
-    """What the process that reads MLIR answers.
+    """Ask the process that reads MLIR.
 
     Args:
         question: With ``op``, ``text`` and ``file``.

@@ -56,15 +56,15 @@ class Part:
 
     @property
     def is_static(self) -> bool:
-        """Whether numbers say where it begins."""
+        """True if numbers say where it begins."""
         return all(isinstance(offset, int) for offset in self.offsets)
 
     def spans(self, dimension: int) -> int:
-        """How many places there are from the first element to the last one."""
+        """Number of places from the first element to the last one."""
         return (self.sizes[dimension] - 1) * self.strides[dimension] + 1
 
     def is_dense(self, dimension: int) -> bool:
-        """Whether it leaves out no place from its first element to its last one."""
+        """Return whether it leaves out no place from its first element to its last one."""
         return self.sizes[dimension] == 1 or self.strides[dimension] == 1
 
 
@@ -82,7 +82,7 @@ def concatenated(operation: Any) -> list[Part]:
 
 
 def is_inserted_into(operation: Any) -> bool:
-    """Whether the only use of an insertion's result is that something else is inserted there."""
+    """Tell if the only use of an insertion's result is that something else is inserted there."""
     uses = [(use.owner.operation, use.operand_number) for use in operation.results[0].uses]
     return [(user.name, number) for user, number in uses] == [("tensor.insert_slice", 1)]
 
@@ -153,7 +153,7 @@ def _places_of(
 
 
 def covers(parts: Sequence[Part], shape: Sequence[int]) -> bool:
-    """Whether parts, which may overlap, leave out no element."""
+    """Return whether parts, which may overlap, leave out no element."""
     # What is inserted with gaps covers nothing but itself.
     parts = [part for part in parts if all(map(part.is_dense, range(len(shape))))]
     if not all(part.is_static for part in parts):
@@ -249,7 +249,7 @@ class PartAt:
         return found
 
     def _distance(self, dimension: int) -> Any:
-        """How far the position is behind the first element of the part; 0 before it."""
+        """Distance of the position behind the first element of the part; 0 before it."""
         begin, place = self._begins[dimension], self._places[dimension]
         if isinstance(begin, int) and begin == 0:
             return place
@@ -259,7 +259,7 @@ class PartAt:
         return distance
 
     def indices(self) -> list[ScalarExpr]:
-        """Those of the part's element at the position, or of one beside it where there is none."""
+        """Indices of the part's element at the position, or else of one beside it."""
         part, found = self._part, []
         for dimension in part.kept:
             size, stride = part.sizes[dimension], part.strides[dimension]

@@ -70,7 +70,7 @@ def generalize(mlir: Bindings, module: Any) -> None:
 
 
 def has_scans(block: Any) -> bool:
-    """Whether a function has scans of torch-mlir, for which MLIR has no loops."""
+    """Return whether a function has scans of torch-mlir, for which MLIR has no loops."""
     return any(view.operation.name in SCANS for view in block.operations)
 
 
@@ -101,7 +101,7 @@ def check_operations(mlir: Bindings, block: Any, file: str) -> None:
 
 
 def _computes_number(operation: Any) -> bool:
-    """Whether an operation of a function is one that bodies have, too."""
+    """Return whether an operation of a function is one that bodies have, too."""
     numbers = [is_number(result.type) for result in operation.results]
     return operation.name in BODY_OPERATIONS and all(numbers)
 

@@ -107,7 +107,7 @@ def import_function(
 def read_workload(
     mlir: bindings.Bindings, module: Any, block: Any, name: str, file: str
 ) -> Workload:
-    """What a function computes.
+    """Read the computation of a function.
 
     Args:
         mlir: The bindings.

@@ -187,7 +187,7 @@ def yielded(block: Any) -> list[Any]:
 
 
 def combination(value: Any, accumulator: Any) -> tuple[str, tuple[Any, ...]]:
-    """How a body combines what was there with something.
+    """Combination in a body of what was there with something.
 
     Args:
         value: What it yields.
@@ -428,17 +428,17 @@ class BodyReader:
 
 
 def _is_widened(name: str, result: Any) -> bool:
-    """Whether a function of halves is computed in single precision."""
+    """Return whether a function of halves is computed in single precision."""
     return name in _WIDENED and str(result.type) in _HALVES
 
 
 def combiner_of(operation: Any) -> str:
-    """How an operation combines two numbers: ``add``, ``max`` and so on; empty if it does not."""
+    """Combination of two numbers by an operation, such as ``add``; empty if it is none."""
     return _BINARY.get(operation.name, "")
 
 
 def comparison_of(operation: Any, truth: bool = False) -> str | None:
-    """How ``arith.cmpf`` or ``arith.cmpi`` compares: ``lt``, ``eq`` and so on, or None.
+    """Comparison of ``arith.cmpf`` or ``arith.cmpi``: ``lt``, ``eq`` and so on, or None.
 
     Args:
         operation: The comparison.

@@ -28,7 +28,7 @@ def load_scans(mlir: Bindings, text: str) -> None:
 
 
 def torch_combiner(operation: Any) -> str:
-    """How a scan of :data:`SCANS` combines each element with what was there.
+    """Combination of each element with what was there, in a scan of :data:`SCANS`.
 
     Raises:
         Unsupported: it leaves out the element itself, its last results are used, or its body does

@@ -1,4 +1,4 @@
-"""What the tensor values of a function are in the words of its workload."""
+"""Tensor values of a function in the words of its workload."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class View:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the tensor itself."""
+        """True if it is the tensor itself."""
         return self == View.of(self.tensor)
 
     def element(

@@ -23,7 +23,7 @@ class MLIRFrontend(GraphFrontend):
     passes = ()
 
     def accepts(self, source: object) -> bool:
-        """Tell whether it is a path of such a name, or a module of either bindings."""
+        """Tell if it is a path of such a name, or a module of either bindings; imports nothing."""
         if isinstance(source, Path):
             return source.suffix in self.formats
         kind = type(source)

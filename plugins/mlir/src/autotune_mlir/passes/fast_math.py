@@ -65,7 +65,7 @@ class _Operations(Arithmetic):
     kind: Any
 
     def floats(self, operation: FloatOperation, left: Any, right: Any) -> Any:
-        """One whose product may be fused with a sum."""
+        """Apply an operation on floats; a product may be fused with a sum."""
         flags = self.ir.Attribute.parse("#arith.fastmath<contract>")
         operands = self._float(left), self._float(right)
         return self._made(f"arith.{operation}f", self.kind, *operands, fastmath=flags)

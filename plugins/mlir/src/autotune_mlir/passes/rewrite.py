@@ -64,7 +64,7 @@ def rewrite(ir: Any, module: Any) -> None:
 
 
 def _is_dense(ir: Any, kind: Any) -> bool:
-    """Whether a buffer is row-major without gaps; copies of such buffers need no function."""
+    """Tell if a buffer is row-major without gaps; copies of such buffers need no function."""
     rank = len(kind.shape)
     identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))
     return bool(kind.layout == identity)

@@ -1,4 +1,4 @@
-"""How stages read their operands: decides what can move into loops and be vectorized."""
+"""Reads of stages' operands: decides what can move into loops and be vectorized."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["extracts", "reads_boxes", "reads_part"]
 
 
 def extracts(stage: Stage, tensor: str, workload: Workload) -> bool:
-    """Whether a stage reads a tensor element by element: there is no part of it that it needs."""
+    """Tell if a stage reads a tensor element by element: there is no part of it that it needs."""
     return any(gather.tensor == tensor for gather in stage.gathers) or any(
         _is_extracted(stage, load, workload) for load in stage.loads if load.tensor == tensor
     )
 
 
 def reads_boxes(stage: Stage, workload: Workload) -> bool:
-    """Whether the operands of a stage can be read by vectors.
+    """Return whether the operands of a stage can be read by vectors.
 
     The part that a tile reads of each of them is then a box; other reads are element by element.
     """
@@ -28,7 +28,7 @@ def reads_boxes(stage: Stage, workload: Workload) -> bool:
 
 
 def reads_part(stage: Stage, tensor: str, workload: Workload) -> bool:
-    """Whether a stage reads a part of a tensor, of which nothing else is needed for it."""
+    """Return whether a stage reads a part of a tensor, of which nothing else is needed for it."""
     shape = workload.tensors[tensor].shape
     for load in stage.loads:
         forms = _forms(load) if load.tensor == tensor else None
@@ -52,7 +52,7 @@ def _is_extracted(stage: Stage, load: Load, workload: Workload) -> bool:
 
 
 def _is_box(stage: Stage, forms: list[AffineForm]) -> bool:
-    """Whether every index is one axis or none, and no axis is the index twice."""
+    """Return whether every index is one axis or none, and no axis is the index twice."""
     return all(list(form.coefficients.values()) in ([], [1]) for form in forms) and all(
         sum(axis.name in form.coefficients for form in forms) <= 1 for axis in stage.axes
     )

@@ -52,7 +52,7 @@ def masked_sizes(plan: Plan, own: StagePlan) -> list[int] | None:
 
 
 def _is_separable(own: StagePlan) -> bool:
-    """Whether the only loop over the vectors of a covered axis runs on one core."""
+    """Return whether the only loop over the vectors of a covered axis runs on one core."""
     if own.vector is None or own.axis_of(own.vector) not in own.covered:
         return False
     axis = own.axis_of(own.vector)

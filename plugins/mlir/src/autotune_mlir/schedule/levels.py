@@ -53,7 +53,7 @@ class Loops:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """Those of the operation, in the order of its dimensions."""
+        """Axes of the operation, in the order of its dimensions."""
         stage = self.plan.stages[self.name].stage
         return (*stage.spatial_axes, *stage.reduce_axes)
 
@@ -168,7 +168,7 @@ def inlined_behind(plan: Plan, name: str) -> list[str]:
 
 
 def is_extracted(plan: Plan, name: str) -> bool:
-    """Whether single elements of a stage are read, so that it is computed as a whole before."""
+    """Tell if single elements of a stage are read, so that it is computed as a whole before."""
     workload = plan.workload
     return any(extracts(user, name, workload) for user in workload.consumers(name))
 

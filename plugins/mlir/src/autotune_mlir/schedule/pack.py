@@ -87,7 +87,7 @@ def isolate_operand(
 
 
 def padding_values(workload: Workload, stage: Stage, operands: Sequence[str]) -> str:
-    """What to pad with: zeros for the operands of a stage's operation, and for its result.
+    """Values to pad with: zeros for the operands of a stage's operation, and for its result.
 
     That of a reduction is what it starts with, which is then no more than a larger tensor of it.
     """

@@ -93,7 +93,7 @@ def clipped_tags(own: StagePlan) -> list[str]:
 
 
 def is_padded(own: StagePlan, operand: str) -> bool:
-    """Whether the copy of an operand is one that pads it."""
+    """Return whether the copy of an operand is one that pads it."""
     return operand in own.padded_operands
 
 

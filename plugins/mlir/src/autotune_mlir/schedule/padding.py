@@ -17,12 +17,12 @@ __all__ = [
 
 
 def is_padding(stage: Stage, workload: Workload) -> bool:
-    """Whether a stage is a ``tensor.pad`` in the program."""
+    """Return whether a stage is a ``tensor.pad`` in the program."""
     return padding_of_stage(stage, workload) is not None
 
 
 def is_shifted(stage: Stage, workload: Workload) -> bool:
-    """Whether a stage pads with a margin in front of the innermost dimension.
+    """Return whether a stage pads with a margin in front of the innermost dimension.
 
     It is computed in single elements: what a vector loads is not shifted.
     """

@@ -106,7 +106,7 @@ class StagePlan:
         return loop.rpartition(".")[0]
 
     def tile_inside(self, loop: str) -> int:
-        """How many iterations of its axis one iteration of a loop makes."""
+        """Number of iterations of its axis that an iteration of a loop makes."""
         axis, _, level = loop.rpartition(".")
         factors = self.factors.get(axis, (self.whole_extent(axis),))
         return math.prod(factors[int(level) + 1 :])
@@ -141,11 +141,11 @@ class StagePlan:
 
     @property
     def is_clipped(self) -> bool:
-        """Whether tiles of the result go beyond its end."""
+        """True if tiles of the result go beyond its end."""
         return any(axis.name in self.padded for axis in self.stage.spatial_axes)
 
     def is_reduction(self, loop: str) -> bool:
-        """Whether a loop is of a reduced axis."""
+        """Return whether a loop is of a reduced axis."""
         return self.axis_of(loop) in {axis.name for axis in self.stage.reduce_axes}
 
 

@@ -15,7 +15,7 @@ __all__ = ["is_split", "is_uneven", "reduce_in_lanes", "tile_reduction"]
 
 
 def is_split(own: StagePlan) -> bool:
-    """Whether a reduction has partial results, or is a single number that nothing divides."""
+    """Tell if a reduction has partial results, or is a single number that nothing divides."""
     if own.stage.combiner is None:
         return False
     whole = not own.stage.spatial_axes and not own.factors
@@ -85,7 +85,7 @@ def reduce_in_lanes(script: Script, plan: Plan, loops: Loops, own: StagePlan) ->
 
 
 def _has_indices(plan: Plan, stage: Stage) -> bool:
-    """Whether the operation of a reduction has indices in its body: its own, or to read at."""
+    """Tell if the operation of a reduction has indices in its body: its own, or to read at."""
     reduced = {axis.name for axis in stage.reduce_axes}
     moving = {
         access.tensor
@@ -96,7 +96,7 @@ def _has_indices(plan: Plan, stage: Stage) -> bool:
 
 
 def is_uneven(own: StagePlan) -> bool:
-    """Whether the last round of a reduction in lanes has fewer elements than lanes."""
+    """Return whether the last round of a reduction in lanes has fewer elements than lanes."""
     if own.partial_lanes is None:
         return False
     axis, lanes = own.partial_lanes

@@ -18,7 +18,7 @@ __all__ = ["is_row_fusion", "tile_inside", "tile_rows"]
 
 
 def is_row_fusion(plan: Plan, own: StagePlan) -> bool:
-    """Whether a pointwise stage has others computed in its loops."""
+    """Return whether a pointwise stage has others computed in its loops."""
     return own.stage.combiner is None and bool(stages_in(plan, own.stage.name))
 
 

@@ -10,7 +10,7 @@ __all__ = ["is_scan", "scan_loops", "tile_scan"]
 
 
 def is_scan(own: StagePlan) -> bool:
-    """Whether results of a stage continue one another."""
+    """Return whether results of a stage continue one another."""
     return own.stage.scan_axis is not None
 
 

@@ -118,7 +118,7 @@ class Script:
 
     @contextmanager
     def each(self, handle: str) -> Iterator[str]:
-        """What is written inside is done to each of several operations."""
+        """Do what is written inside to each of several operations."""
         one = self.handle()
         self.add(f"transform.foreach {handle} : {_ANY} {{")
         self.add(f"^bb0({one}: {_ANY}):")
@@ -126,11 +126,11 @@ class Script:
         self.add("}")
 
     def producer(self, reader: str, operand: int) -> str:
-        """What produces an operand of an operation."""
+        """Return the producer of an operand of an operation."""
         return self.apply(f"transform.get_producer_of_operand {{}}[{operand}]", [reader])[0]
 
     def together(self, handles: Sequence[str]) -> str:
-        """One handle of what several are of."""
+        """Return a handle of what several are of."""
         if len(handles) == 1:
             return handles[0]
         text = f"transform.merge_handles deduplicate {', '.join(handles)} : {_ANY}"

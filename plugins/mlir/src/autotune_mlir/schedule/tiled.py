@@ -98,7 +98,7 @@ def _settle_margins(script: Script, *, clipped: bool) -> None:
 
 
 def _outer_count(own: StagePlan, order: list[str]) -> int:
-    """How many loops are outside of where the result is kept, or of all that reduce."""
+    """Number of loops outside of the place where the result is kept, or of all that reduce."""
     if own.accumulated_at is None:
         kept = {own.vector, *own.unrolled}
         inner = (at for at, it in enumerate(order) if it in kept or own.is_reduction(it))

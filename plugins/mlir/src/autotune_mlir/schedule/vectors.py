@@ -96,12 +96,12 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
 
 
 def _is_in_pieces(own: StagePlan) -> bool:
-    """Whether dimensions of one iteration have to vanish before there are vectors."""
+    """Return whether dimensions of one iteration have to vanish before there are vectors."""
     return bool(window_axes(own.stage))
 
 
 def _scans_in_pieces(plan: Plan, own: StagePlan) -> bool:
-    """Whether what a scan continues is carried in registers, by loops around single elements.
+    """Tell if what a scan continues is carried in registers, by loops around single elements.
 
     MLIR makes no valid vectors of single elements that are extracted under a condition.
     """
@@ -158,7 +158,7 @@ def _vectorize_pointwise(script: Script, plan: Plan, own: StagePlan) -> None:
 
 
 def _is_part_of_padding(plan: Plan, stage: Stage) -> bool:
-    """Whether tiles of a stage that extracts elements are as large as padding leaves of them.
+    """Tell if tiles of a stage that extracts elements are as large as padding leaves of them.
 
     MLIR makes no vectors of extracted elements of sizes that only the running program knows.
     """
@@ -168,7 +168,7 @@ def _is_part_of_padding(plan: Plan, stage: Stage) -> bool:
 
 
 def _is_in_tile(plan: Plan, name: str) -> bool:
-    """Whether an inlined stage is computed inside a tile of a reduction, and not as a copy."""
+    """Tell if an inlined stage is computed inside a tile of a reduction, and not as a copy."""
     consumers = {stage.consumer for stage in plan.stages.values()}
     return any(
         user.name in consumers
@@ -179,7 +179,7 @@ def _is_in_tile(plan: Plan, name: str) -> bool:
 
 
 def _vectorize_partial_results(script: Script, plan: Plan, own: StagePlan) -> None:
-    """What computes partial results that are lanes, or what reduces them.
+    """Vectorize what computes partial results that are lanes, or what reduces them.
 
     The stage with the partial results reads as the stage does that was split.
     """

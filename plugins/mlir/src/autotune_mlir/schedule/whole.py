@@ -164,7 +164,7 @@ def _split_margins(
 
 
 def _vector_sizes(own: StagePlan, whole: WholeOperand) -> list[int]:
-    """What a copy that pads reads at once."""
+    """Elements that a copy that pads reads at once."""
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == whole.operand)
     return [*[1] * (rank - 1), whole.lanes]
 

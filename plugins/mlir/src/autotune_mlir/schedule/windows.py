@@ -43,7 +43,7 @@ def unrolled_before(own: StagePlan) -> list[str]:
 
 
 def has_vectors(own: StagePlan) -> bool:
-    """Whether the lanes of a stage with windows are next to each other in all that it reads.
+    """Tell if the lanes of a stage with windows are next to each other in all that it reads.
 
     Where they are not, as at every second element, what is innermost stays as it is.
     """

@@ -175,7 +175,7 @@ def unscheduled(module: IRModule) -> Mapping[str, Any]:
 
 
 def _imported(function: Any) -> Workload | None:
-    """What a function computes, where this package can express it."""
+    """Workload of a function, where this package can express it."""
     try:
         return import_module(function)[0]
     except AutotuneError:

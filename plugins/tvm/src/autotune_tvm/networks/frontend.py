@@ -20,7 +20,7 @@ class RelaxFrontend(GraphFrontend):
     formats = tuple(SUFFIXES)
 
     def accepts(self, source: object) -> bool:
-        """Whether it reads sources of this kind, by class or suffix; imports no compiler."""
+        """Tell if it reads sources of this kind, by class or suffix; imports no compiler."""
         return is_source(source)
 
     def check_file(self, path: Path) -> None:

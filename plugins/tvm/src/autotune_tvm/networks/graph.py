@@ -69,7 +69,7 @@ def dtype_of(expression: Any) -> str:
 
 
 def bindings_of(function: Any) -> list[Any]:
-    """What a function computes, in order.
+    """Bindings of a function, in order.
 
     Raises:
         UnsupportedWorkload: it branches or calls functions of its own.

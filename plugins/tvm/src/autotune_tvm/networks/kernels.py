@@ -71,7 +71,7 @@ class NetworkKernel:
 def recorded_function(
     name: str, function: Any, record: Record, target: Target, threads: int, *, tir: bool = False
 ) -> NetworkKernel | Any:
-    """What runs a function as a record says: a kernel if ``native`` tuned it, or scheduled TIR.
+    """Function as a record says: a kernel if ``native`` tuned it, or scheduled TIR.
 
     TIR, with a warning, takes the place of a kernel that cannot be had.
 

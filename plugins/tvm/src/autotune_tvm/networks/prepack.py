@@ -25,7 +25,7 @@ Callee = Callable[[Sequence[Any], Any], Any]
 
 @frozen(eq=False)
 class Packer:
-    """What packs one operand of a function.
+    """Function that packs an operand of another.
 
     Attributes:
         function: Compiled: from the operand to the packed ones.
@@ -97,7 +97,7 @@ def prepack_weights(module: IRModule, target: Target, threads: int) -> IRModule:
 
 
 def _packings(function: Any) -> dict[int, Any]:
-    """What packs the parameters of a function, by their positions."""
+    """Packers of a function's parameters, by their positions."""
     if not isinstance(function, tirx.PrimFunc) or function.attrs is None:
         return {}
     return {int(at): packer for at, packer in function.attrs.get(PREPACKED, {}).items()}

@@ -95,7 +95,7 @@ class _Reader:
     constants: dict[int, Value] = field(factory=dict)
 
     def value(self, expression: Any) -> Any:
-        """What an expression is."""
+        """Value of an expression."""
         if isinstance(expression, Var):
             return self.known[expression]
         if isinstance(expression, Tuple):

@@ -54,7 +54,7 @@ def marked_rounded(copies: Any) -> Any:
 
 
 def end_of_group() -> Any:
-    """What a thread has begun to copy since the last call is one group."""
+    """Close the group of what a thread has begun to copy since the last call."""
     return _called("autotune_end_copies")
 
 
@@ -64,7 +64,7 @@ def wait_for_group(on_their_way: int) -> Any:
 
 
 def copies_ahead(module: IRModule) -> bool:
-    """Whether anything in a module is marked."""
+    """Return whether anything in a module is marked."""
     found: list[Any] = []
 
     def note(node: Any) -> None:

@@ -76,7 +76,7 @@ def _in_vectors(loop: Any) -> Any:
 
 
 def _may_repeat(value: Any, moving: list[Any]) -> bool:
-    """Whether a value may be the same in all lanes: a quotient of the lane's number may be."""
+    """Tell if a value may be the same in all lanes: a quotient of the lane's number may be."""
     nodes = list(walk(value))
     if any(isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) for node in nodes):
         return True

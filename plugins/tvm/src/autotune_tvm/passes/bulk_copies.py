@@ -63,7 +63,7 @@ def bulk_wait(stage: Any, parity: Any) -> Any:
 
 
 def bulk_fetch(part: Any, buffer: Any, values: Mapping[Any, Any], stage: Any) -> Any:
-    """One thread's requests for what threads would copy together.
+    """Requests of one thread for what threads would copy together.
 
     Args:
         part: The copy as the schedule has it: loops, one of them over threads, and a block that
@@ -124,7 +124,7 @@ def bulk_fetch(part: Any, buffer: Any, values: Mapping[Any, Any], stage: Any) ->
 
 
 def _loaded(block: Any) -> Any:
-    """What a block copies: an element of a tensor, or zero beyond its ends."""
+    """Value that a block copies: an element of a tensor, or zero beyond its ends."""
     found: list[Any] = []
     structural_walk(block.body.value, (TensorLoad, found.append))
     if len(found) != 1:

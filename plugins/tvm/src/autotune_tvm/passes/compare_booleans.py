@@ -20,7 +20,7 @@ _KINDS = tuple(f"prim.{name.upper()}" for name in COMPARISONS)
 
 
 def compares_booleans(workload: Workload) -> bool:
-    """Whether programs of a workload compare truth values with each other."""
+    """Return whether programs of a workload compare truth values with each other."""
     return any(
         isinstance(node, Binary)
         and node.op in COMPARISONS

@@ -84,7 +84,7 @@ def _scaled_widths(function: Any) -> frozenset[int]:
 
 
 def _is_split(lanes: int, width: int) -> bool:
-    """Whether vectors are of so many lanes, or twice, four times and so on as many."""
+    """Return whether vectors are of so many lanes, or twice, four times and so on as many."""
     count, rest = divmod(lanes, width)
     return rest == 0 and count.bit_count() == 1
 

@@ -48,7 +48,7 @@ def _changed(node: Any) -> Any:
 
 
 def _lanes(loop: Any) -> int:
-    """How many lanes a loop may have, by what it does with truth values."""
+    """Number of lanes that a loop may have, by its use of truth values."""
     moving = [loop.loop_var]
     # Conditions of calls are asked one by one where they differ between lanes.
     asked: list[Any] = []

@@ -62,7 +62,7 @@ class _Tail:
 
 
 def _tail(node: Any) -> _Tail | None:
-    """What can be peeled in a loop; None where there is nothing, or it is not understood."""
+    """Find what can be peeled in a loop; None where there is nothing, or it is not understood."""
     loops: list[Any] = []
     inner = node
     while isinstance(inner, tirx.For):
@@ -152,7 +152,7 @@ def _rounds(tail: _Tail, depth: int, values: list[Any], bound: int) -> Any:
 def _loop(
     tail: _Tail, depth: int, values: list[Any], extent: int, bound: int | None = None
 ) -> Any:
-    """One loop over so many rounds; all are whole unless there is a ``bound``."""
+    """Make a loop over so many rounds; all are whole unless there is a ``bound``."""
     loop = tail.loops[depth]
     variable = tirx.Var(str(loop.loop_var.name), loop.loop_var.ty)
     given = [*values, variable]

@@ -48,7 +48,7 @@ def _in_function(function: Any) -> Any:
 
 
 def _rounded(cast: Any) -> Any:
-    """What a conversion to bfloat16 rounds; None where a cast is something else."""
+    """Value that a conversion to bfloat16 rounds; None where a cast is something else."""
     if DataType(str(cast.ty.dtype)).with_lanes(1) != "uint16":
         return None
     if not isinstance(cast.value, tirx.RShift) or not isinstance(cast.value.a, tirx.Add):
@@ -66,7 +66,7 @@ def _rounded(cast: Any) -> Any:
 
 
 def _lowered(value: Any, lanes: int) -> Any:
-    """What TVM makes of a conversion of ``value``."""
+    """Lower a conversion of ``value`` as TVM does."""
 
     def number(amount: int) -> Any:
         scalar = tirx.const(amount, "uint32")

@@ -74,7 +74,7 @@ def substituted(expression: Any, variables: list[Any], values: Sequence[Any]) ->
 
 
 def reads(value: Any, buffer: Any) -> bool:
-    """Whether an expression reads a buffer."""
+    """Return whether an expression reads a buffer."""
     return any(isinstance(it, TensorLoad) and it.source.same_as(buffer) for it in walk(value))
 
 

@@ -26,7 +26,7 @@ _COLUMN, _ROW = "threadIdx.x", "threadIdx.y"
 
 
 def has_rows_of_threads(module: IRModule) -> bool:
-    """Whether loops of a scheduled module are bound to the second dimension of threads."""
+    """Return whether loops of a scheduled module are bound to the second dimension of threads."""
     return _any(module, tirx.For, _is_bound_to_rows)
 
 
@@ -70,7 +70,7 @@ def _is_bound_to_rows(loop: Any) -> bool:
 
 
 def _any(module: IRModule, kind: type, holds: Callable[[Any], bool]) -> bool:
-    """Whether something holds of any node of a kind in the module's functions."""
+    """Return whether something holds of any node of a kind in the module's functions."""
     found: list[bool] = []
     for function in module.functions.values():
         if isinstance(function, tirx.PrimFunc):

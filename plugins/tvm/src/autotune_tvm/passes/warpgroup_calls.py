@@ -62,7 +62,7 @@ def products(tile: WarpgroupTile, sums: Any, factors: Sequence[Any]) -> Any:
 
 @frozen(eq=False)
 class Products:
-    """What :func:`products` made, in a block of a schedule.
+    """Result of :func:`products`, in a block of a schedule.
 
     Attributes:
         realize: The block with its place.

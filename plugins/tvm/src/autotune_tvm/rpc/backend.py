@@ -72,7 +72,7 @@ class ServedBackend(Backend):
         )
 
     def _arrays_of(self, request: BuildRequest) -> RemoteArrays:
-        """Those of a workload; programs of others are loaded when those are no longer timed."""
+        """Arrays of a workload; programs of others are loaded when those are no longer timed."""
         digest = request.workload.digest
         if digest not in self._arrays:
             for arrays in self._arrays.values():

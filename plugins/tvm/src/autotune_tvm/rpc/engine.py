@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 
+from autotune.backends.native import NativeBackend
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.engines import (
     ArtefactStore,
     EngineJob,
@@ -23,23 +27,173 @@ from autotune.measure.engines import (
     Machine,
     MeasureEngine,
 )
-from autotune.measure.jobs import Job
+from autotune.measure.jobs import Job, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
-from autotune.process.errors import WorkerStartFailed
-from autotune.process.memory import affordable_workers
+from autotune.process.errors import TimeIsOver, WorkerStartFailed
+from autotune.process.memory import affordable_workers, default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.timing_lock import TimingLock
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.rpc.machine import RemoteMachine
-from autotune_tvm.rpc.options import read_rpc_options
-from autotune_tvm.rpc.processes import boot_of_this_host, check_context, worker_pool
-from autotune_tvm.rpc.server_slot import ServerSlot
+from autotune_tvm.rpc.options import RPCOptions, read_rpc_options
 from autotune_tvm.rpc.toolchain import Toolchain
 from autotune_tvm.rpc.tracker import Tracker, TrackerError
+
+_SENDING = ("task", "load")
+
+Numbered = tuple[int, EngineReply]
+"""A job's number, and its reply."""
+
+MakePool = Callable[[PrivateFolder, Callable[[int], Message]], WorkerPool]
+
+
+@define(eq=False)
+class ServerSlot:
+    """A machine of the runner ``rpc``.
+
+    Attributes:
+        name: Of the machine.
+        make_pool: Makes a pool of one process, given a folder and what its first message holds.
+        told: Setup messages, by task.
+        pool: The process; None while there is none.
+        folder: Of that process.
+        machine: What the server said of itself; None until it has.
+        fingerprint: Made from that.
+        joining: The reply with the speed of its machine, while that is waited for.
+        drift: Of the reference program.
+        epoch: Incarnations of pools before this one.
+        up: The incarnation that had a server last.
+        jobs: Numbers of jobs that it owes an answer.
+        gone: Why there is no process, or "".
+        retry_at: When to try again, in monotonic seconds.
+    """
+
+    name: str
+    make_pool: MakePool
+    told: Mapping[str, list[Message]]
+    pool: WorkerPool | None = None
+    folder: PrivateFolder | None = None
+    machine: RemoteMachine | None = None
+    fingerprint: Fingerprint | None = None
+    joining: Future[EngineReply] | None = None
+    drift: float = 1.0
+    epoch: int = 0
+    up: int = -1
+    jobs: set[int] = field(factory=set)
+    gone: str = ""
+    retry_at: float = 0.0
+
+    def start(self) -> None:
+        """Start the process, which asks for a server like the one before."""
+        self.gone = ""
+        self.folder = make_private_folder()
+        pool = self.pool = self.make_pool(
+            self.folder, lambda _index: {"expected": self._expected()}
+        )
+        for task, messages in self.told.items():
+            for message in messages:
+                pool.tell(task, message)
+        pool.start()
+
+    def _expected(self) -> Message | None:
+        return None if self.machine is None else self.machine.to_json()
+
+    @property
+    def incarnation(self) -> int:
+        """Number of times that the process has been replaced."""
+        return self.epoch + (self.pool.place(0)[1] if self.pool is not None else 0)
+
+    @property
+    def is_up(self) -> bool:
+        """True if its process, as it is now, has a server."""
+        return self.pool is not None and self.up == self.incarnation
+
+    @property
+    def is_starting(self) -> bool:
+        """True if its process has yet to get a server, or to say that it got none."""
+        return self.pool is not None and not self.is_up
+
+    def submit(self, number: int, message: Message, deadlines: Mapping[str, float]) -> None:
+        """Have a job done by the process as it is now."""
+        if self.pool is not None:
+            self.jobs.add(number)
+            self.pool.add([Job(number, message, deadlines, self.pool.place(0))])
+
+    def poll(self) -> list[Numbered]:
+        """Replies that have come; where no process can be started any more, ``again`` to all."""
+        if self.pool is None:
+            return []
+        before = self.incarnation
+        try:
+            replies = self.pool.poll(0.0)
+        except WorkerStartFailed as error:
+            return self.end(_reason(error))
+        self.jobs -= {reply.number for reply in replies}
+        if self.incarnation == before and not self.is_up and self.pool.is_ready:
+            self.up = before
+            if self.fingerprint is None:
+                self.machine = RemoteMachine.from_json(self.pool.versions["machine"])
+        return [(reply.number, self._as_engine_reply(reply)) for reply in replies]
+
+    def _as_engine_reply(self, reply: Reply) -> EngineReply:
+        # Nothing of the program runs while it is sent: what ends then is the way to the server.
+        is_lost = reply.kind in ("died", "timeout") and reply.phase in _SENDING
+        return EngineReply(
+            "lost" if is_lost else reply.kind,
+            self.name,
+            self.epoch + reply.place[1],
+            reply.phase,
+            reply.seconds,
+            reply.body,
+            reply.message,
+        )
+
+    def finish(self, seconds: float) -> None:
+        """Wait for so long until the process is at nothing; replies are dropped.
+
+        A server whose client is killed between a request and its answer serves no more.
+        """
+        end = time.monotonic() + seconds
+        while self.pool is not None and (self.pool.awaited() or not self.pool.idle):
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            try:
+                self.pool.poll(left)
+            except (WorkerStartFailed, TimeIsOver):
+                return
+
+    def end(self, why: str) -> list[Numbered]:
+        """End the process; the replies to what it was given."""
+        incarnation = self.incarnation
+        if self.pool is not None:
+            self.pool.close()
+            self.epoch = incarnation + 1
+            self.pool = None
+        if self.folder is not None:
+            self.folder.remove()
+            self.folder = None
+        self.gone = why
+        self.joining = None
+        given, self.jobs = sorted(self.jobs), set()
+        return [(number, EngineReply("again", self.name, incarnation)) for number in given]
+
+    def try_later(self, seconds: float) -> None:
+        """Do not try again before so many seconds have passed."""
+        self.retry_at = time.monotonic() + seconds
+
+
+def _reason(error: BaseException) -> str:
+    """Reason that a process gave, without the names of classes that only we know."""
+    text: Any = str(error)
+    for sign in ("TrackerError: ", "ProgramFailed: ", "ServerLost: "):
+        text = text.rpartition(sign)[2]
+    return str(text)
+
 
 __all__ = ["RPCEngine", "make_rpc_engine"]
 
@@ -60,7 +214,7 @@ _MOST_SECONDS_WITHOUT = 60.0
 
 @define(eq=False)
 class _Running:
-    """What has been started.
+    """Processes that have been started.
 
     Attributes:
         builders: Processes that build.
@@ -293,7 +447,7 @@ class RPCEngine(MeasureEngine):
             running.end()
 
     def _have_gathered(self) -> bool:
-        """Whether the servers of the beginning have joined, or been waited for long enough.
+        """Return whether the servers of the beginning have joined, or been waited for long enough.
 
         A race takes the machines that most are like.
         """
@@ -324,7 +478,7 @@ class RPCEngine(MeasureEngine):
         return bool(self._boot) and machine.boot == self._boot
 
     def _wanted(self, found: int) -> int:
-        """How many servers to have, of those that there are."""
+        """Number of servers to have, of those that there are."""
         return min(found, self._options.servers or found)
 
     def _add_slots(self, wanted: int) -> None:
@@ -390,7 +544,7 @@ class RPCEngine(MeasureEngine):
                 self._joined_first = self._joined_first or time.monotonic()
 
     def _is_quiet_beside(self, slot: ServerSlot, machine: RemoteMachine) -> bool:
-        """Whether nothing that was started here keeps a machine from its usual speed."""
+        """Return whether nothing that was started here keeps a machine from its usual speed."""
         running = self._started
         others = [other for other in running.slots if other is not slot]
         if any(other.joining is not None for other in others):
@@ -482,3 +636,86 @@ def _end(slots: Sequence[ServerSlot]) -> None:
     for slot in slots:
         slot.finish(_FINISHING_SECONDS)
         slot.end("")
+
+
+_BACKENDS = {
+    TVMBackend.name: "autotune_tvm.rpc.backend:RPCBackend",
+    NativeBackend.name: "autotune_tvm.rpc.native:NativeRPCBackend",
+}
+_BUILDER, _HOLDER = "autotune.measure.worker", "autotune_tvm.rpc.worker"
+
+
+def worker_pool(
+    context: Context,
+    options: RPCOptions,
+    folder: PrivateFolder,
+    store: ArtefactStore,
+    hello: Callable[[int], Message] | None = None,
+    *,
+    workers: int = 1,
+) -> WorkerPool:
+    """Processes that build, or that hold sessions with servers; not started.
+
+    Args:
+        context: Of the runner.
+        options: Of the runner.
+        folder: For temporary files.
+        store: What builds make, and what jobs need.
+        hello: What else is in the first message to a process that holds a session; None for
+            processes that build.
+        workers: How many.
+    """
+    holds = hello is not None
+    told = {"artefacts": str(store.folder), "only_times": holds, "threads": context.threads}
+    memory = context.protocol.memory_bytes
+    environment = TVMBackend().worker_environment(context.threads)
+    return WorkerPool(
+        _BACKENDS[context.backend],
+        context.threads,
+        {**environment, **options.environment()},
+        workers=workers,
+        deadlines=context.protocol.deadlines,
+        memory_bytes=default_memory_limit() if memory is None else memory,
+        folder=folder,
+        clock=time.monotonic,
+        hello=lambda index: {**told, **(hello(index) if hello is not None else {})},
+        module=_HOLDER if holds else _BUILDER,
+    )
+
+
+def check_context(context: Context) -> None:
+    """Refuse what servers cannot do.
+
+    Raises:
+        InvalidValueError: says what that is.
+        UnsupportedTarget: nothing can be built for the target.
+    """
+    if context.backend not in _BACKENDS:
+        raise InvalidValueError(
+            f"runner 'rpc' sends programs of backends {' and '.join(map(repr, _BACKENDS))} to "
+            f"TVM's servers, not those of {context.backend!r}"
+        )
+    if context.target.kind != "cpu":
+        raise UnsupportedTarget(
+            f"runner 'rpc' runs programs on CPUs only so far; target {context.target.name!r} is "
+            f"of kind {context.target.kind!r}"
+        )
+    backend = TVMBackend() if context.backend == TVMBackend.name else NativeBackend()
+    backend.check_target(context.target)
+    if context.protocol.cold:
+        raise InvalidValueError(
+            "runner 'rpc' does not empty the caches of servers: measure warm, without cold=true"
+        )
+    if context.observers:
+        raise InvalidValueError(
+            f"observers ({', '.join(context.observers)}) read counters of this machine, and "
+            "programs of runner 'rpc' do not run on it"
+        )
+
+
+def boot_of_this_host() -> str:
+    """Identity of this host as it runs now, as servers on it say, too; "" if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

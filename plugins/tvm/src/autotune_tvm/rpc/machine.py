@@ -1,4 +1,4 @@
-"""What an RPC server's machine is, as the probe on it reads."""
+"""Machine of an RPC server, as the probe on it reads."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class RemoteMachine:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> RemoteMachine:
-        """What :meth:`to_json` made."""
+        """Read what :meth:`to_json` made."""
         return RemoteMachine(**data)
 
     def differences(self, other: RemoteMachine) -> list[str]:
-        """What makes latencies incomparable, for people: ``device 'a', not 'b'``."""
+        """Describe what makes latencies incomparable, for people: ``device 'a', not 'b'``."""
         mine, theirs = asdict(self), asdict(other)
         return [
             f"{name} {mine[name]!r}, not {theirs[name]!r}"
@@ -74,7 +74,7 @@ class RemoteMachine:
 
     @property
     def lease_group(self) -> str:
-        """What servers of one host have in common."""
+        """Group that servers of one host have in common."""
         return self.boot or self.host or self.server
 
 

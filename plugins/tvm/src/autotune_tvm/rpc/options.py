@@ -1,4 +1,4 @@
-"""What users say of the servers that programs are to be timed on."""
+"""Options for the servers that programs are to be timed on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RPCOptions:
         return parse_address(self.tracker)
 
     def environment(self) -> dict[str, str]:
-        """What tells worker processes of them."""
+        """Environment that tells worker processes of them."""
         return {ENVIRONMENT: json.dumps(asdict(self))}
 
 

@@ -81,7 +81,7 @@ class RemoteArrays:
         self._expected = []
 
     def at(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> _Set:
-        """Those that stand for arrays of the host.
+        """Select those that stand for arrays of the host.
 
         Raises:
             ServerLost: the connection has ended.
@@ -132,7 +132,7 @@ class RemoteArrays:
     def are_within(
         self, found: _Set, references: Sequence[Array], bounds: Sequence[Array]
     ) -> bool:
-        """Whether outputs are known to be right, and inputs as they were, by comparisons there.
+        """Tell if outputs are known to be right, and inputs as they were, by comparisons there.
 
         References and bounds are sent once, as the inputs are, of which they follow.
         """
@@ -215,7 +215,7 @@ class RemoteProgram(Executable):
         return parameters
 
     def _packed_of(self, position: int, constant: Any) -> list[Any]:
-        """What is packed of a constant, once in a session."""
+        """Pack a constant, once in a session."""
         generation, copies = self._copies
         if generation != self.session.generation:
             copies = {}

@@ -77,7 +77,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a session that has not run out."""
+        """True if there is a session that has not run out."""
         return self._remote is not None and time.monotonic() < self._ends
 
     def ensure(self, seconds: float) -> None:

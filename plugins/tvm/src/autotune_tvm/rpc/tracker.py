@@ -1,4 +1,4 @@
-"""What TVM's RPC tracker knows, and one of its servers: its protocol, with a limit on every wait.
+"""Protocol of TVM's RPC tracker and of its servers, with a limit on every wait.
 
 TVM's own client waits a minute for a tracker that is not there, and for ever for a server. The
 messages are those of ``tvm/rpc/tracker.py``: a magic number each way, then JSON behind its length.
@@ -69,7 +69,7 @@ class ServerOffer:
 
 @frozen
 class Free:
-    """What the tracker says of one key.
+    """Answer of the tracker on a key.
 
     Attributes:
         servers: Addresses of the servers with it, those in use included.
@@ -84,7 +84,7 @@ class Free:
 
 @define
 class Tracker:
-    """One connection to a tracker; a context manager.
+    """Connection to a tracker; a context manager.
 
     A tracker that closes the connection, or is silent, has failed: connect again.
 
@@ -125,7 +125,7 @@ class Tracker:
         self._socket.close()
 
     def keys(self) -> dict[str, Free]:
-        """What servers there are, by key.
+        """Servers that there are, by key.
 
         Raises:
             TrackerError: there is no answer, or one that makes no sense.

@@ -114,7 +114,3 @@ def main() -> None:
     """Run a worker; started by the runner ``rpc`` only."""
     connection, options = connect(MODULE, ["backend"])
     serve(connection, RPCWorker(options["backend"], connection).handlers)
-
-
-if __name__ == "__main__":
-    main()

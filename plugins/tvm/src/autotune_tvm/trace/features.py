@@ -59,7 +59,7 @@ def lowered_features(batch: CandidateBatch, target: Target) -> NDArray[np.float6
 
 
 def _features(candidate: Candidate, target: Target) -> NDArray[np.float64]:
-    """One row, [1, FEATURE_WIDTH]."""
+    """Features of a program, [1, FEATURE_WIDTH]."""
     try:
         stores = _stores(candidate, target)
     except AutotuneError:
@@ -75,7 +75,7 @@ def _features(candidate: Candidate, target: Target) -> NDArray[np.float64]:
 
 
 def _stores(candidate: Candidate, target: Target) -> NDArray[np.float64]:
-    """One row for each store, [stores, _STORE_WIDTH].
+    """Features of each store, [stores, _STORE_WIDTH].
 
     Raises:
         AutotuneError: the candidate cannot be replayed or lowered.

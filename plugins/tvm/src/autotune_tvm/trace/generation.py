@@ -155,7 +155,7 @@ def tune_context(target: Any, module: Any = None, generator: Any = None, threads
 
 @define(eq=False)
 class _SketchMaker:
-    """One sketch under construction.
+    """Sketch under construction.
 
     ``stages`` are those whose blocks are looked up; ``called`` says by the names of the results of
     instructions of what stage a block is, of what stage and axis a loop, and what a number is for.
@@ -212,7 +212,7 @@ class _SketchMaker:
         return [kind, inputs, attributes, results]
 
     def _probes(self, instructions: Sequence[Sequence[Any]]) -> list[dict[int, Any]]:
-        """What each sampling instruction decides in a few schedules.
+        """Decisions of each sampling instruction in a few schedules.
 
         Most are drawn by TVM; in one every location is the innermost that there is, in another
         every block is inlined that can be. Of tiles the product of the factors is taken.

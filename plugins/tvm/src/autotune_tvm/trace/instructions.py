@@ -98,7 +98,7 @@ def read_instructions(text: str, stages: int) -> tuple[Sequence[Any], ...]:
 
 
 def _problem(instruction: Any, stages: int) -> str:
-    """What is wrong with an instruction; "" for nothing."""
+    """Describe the fault of an instruction; "" for nothing."""
     if not isinstance(instruction, list) or len(instruction) != 4:
         return "is no list of a kind, inputs, attributes and results"
     kind, inputs, attributes, results = instruction

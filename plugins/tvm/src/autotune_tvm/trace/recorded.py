@@ -256,7 +256,7 @@ def _live_instructions(sketch: Sketch, program: _Program) -> str:
 def _once(
     known: dict[Any, Value | AutotuneError], key: object, make: Callable[[], Value]
 ) -> Value:
-    """What is made of a key, or why it cannot be; it is tried once."""
+    """Make a value of a key, or keep why it cannot be made; it is tried once."""
     if key not in known:
         try:
             known[key] = make()
@@ -414,7 +414,7 @@ def _before_postprocessors(instructions: list[Any]) -> list[Any]:
 
 
 def _decided(instructions: Sequence[Any], decisions: Sequence[Any]) -> list[int]:
-    """What the sampling instructions of a trace decide, in order.
+    """Decisions of a trace's sampling instructions, in order.
 
     Raises:
         InvalidValueError: one decides nothing, or something that it cannot.

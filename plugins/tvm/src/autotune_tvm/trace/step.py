@@ -46,7 +46,7 @@ class TraceStep(OpenStep):
             )
 
     def values(self, config: Mapping[str, int]) -> list[int]:
-        """What the sampling instructions decide in a configuration."""
+        """Decisions of the sampling instructions in a configuration."""
         return [int(evaluate(decision, config)) for decision in self.decisions]
 
     def replay(self, backend: str, state: Any, config: Mapping[str, int]) -> None:

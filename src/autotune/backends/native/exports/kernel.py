@@ -18,6 +18,7 @@ from autotune.ir.workloads import Workload
 from autotune.lower import CEmitter, LLVMEmitter, print_candidate
 from autotune.sketches import Candidate
 from autotune.targets import Target
+from autotune.targets.processors import masked_bytes_of
 
 __all__ = [
     "MOST_THREADS",
@@ -266,7 +267,11 @@ def _check_registers(candidate: Candidate, found_for: Target, machine: Machine) 
 
 def _variant(name: str, candidate: Candidate, machine: Machine, prefix: str) -> Variant:
     workload = candidate.sketch.workload
-    emitter = LLVMEmitter(prefix=prefix, attributes=_attributes(candidate, machine))
+    emitter = LLVMEmitter(
+        prefix=prefix,
+        attributes=_attributes(candidate, machine),
+        masked_bytes=masked_bytes_of(machine.features),
+    )
     program = print_candidate(candidate, emitter, machine.width)
     layout = Layout.of(program, workload)
     given = _arguments(workload)

@@ -158,7 +158,7 @@ def checked_unit(name: Any, where: str) -> float:
 
 
 def required(data: Mapping[str, Any], key: str, where: str) -> Any:
-    """What an object has under a key.
+    """Return an object's value of a key, which it must have.
 
     Raises:
         InvalidValueError: it has nothing there.

@@ -125,7 +125,7 @@ def read_description(path: str) -> Description:
 
 
 def space_bytes(space: RecordedSpace, description: Description | None, path: str) -> bytes:
-    """What a file of this name is to hold of a space.
+    """Return the bytes of a space's file of this name.
 
     Args:
         space: The space.

@@ -50,7 +50,7 @@ class Description:
 
 
 def read_t1(data: Mapping[str, Any], name: str) -> Description:
-    """What a T1 file describes; what it says of building and running is passed over.
+    """Read a T1 file; what it says of building and running is passed over.
 
     Args:
         data: Its JSON object.

@@ -76,7 +76,7 @@ def read_t4(
 
 
 def _parameters(evaluations: Sequence[Evaluation]) -> tuple[Parameter, ...]:
-    """What the configurations have, values in order; texts and truth values as they come."""
+    """Parameters of the configurations, values in order; texts and truth values as they come."""
     found: dict[str, dict[tuple[bool, Value], Value]] = {}
     for evaluation in evaluations:
         for name, value in evaluation.configuration.items():

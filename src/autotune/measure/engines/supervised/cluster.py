@@ -1,4 +1,4 @@
-"""What carries messages between the host and supervisors, and which nodes there are."""
+"""Transport of messages between the host and supervisors, and the set of nodes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Cluster(Protocol):
         """
 
     def nodes(self) -> Sequence[Node]:
-        """Those that take part now; returns at once.
+        """Nodes that take part now; returns at once.
 
         Raises:
             WorkerStartFailed: the cluster is gone.

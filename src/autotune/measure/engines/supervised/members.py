@@ -50,7 +50,7 @@ class Member:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes jobs."""
+        """True if it takes jobs."""
         return self.handle is not None and bool(self.status.get("ready"))
 
     @property
@@ -62,7 +62,7 @@ class Member:
 
     @property
     def generation(self) -> int:
-        """How often the first process of this supervisor has been replaced."""
+        """Number of times that the first process of this supervisor has been replaced."""
         return int(self.status.get("generation", 0))
 
     @property
@@ -96,7 +96,7 @@ class Member:
         self.handle.send(encode(command), list(contents.values()))
 
     def machine(self) -> Machine:
-        """How it takes part."""
+        """Machine as which it takes part."""
         return Machine(
             self.name,
             frozenset(("time",) if self.setup.times else ("build",)),

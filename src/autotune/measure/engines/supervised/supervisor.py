@@ -20,7 +20,7 @@ from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.reference_program import host_fingerprint
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
-from autotune.plugins.held import create_held_part
+from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Decoder, Message, encode
 from autotune.process.child import describe
 from autotune.process.memory import default_memory_limit
@@ -35,7 +35,7 @@ _SPEED = 0
 
 @frozen
 class SupervisorSetup:
-    """What a supervisor is made for.
+    """Settings that a supervisor is made for.
 
     Attributes:
         backend: Name of the backend.
@@ -129,7 +129,7 @@ class Supervisor:
                 self._next += 1
 
     def take(self) -> bytes:
-        """What has happened since the last call: the state of the workers, and replies."""
+        """Return what has happened since the last call: the state of the workers, and replies."""
         with self._lock:
             replies, self._replies = self._replies, []
             self._is_news = False
@@ -142,7 +142,7 @@ class Supervisor:
 
     @property
     def has_news(self) -> bool:
-        """Whether something has happened since the last :meth:`take`."""
+        """True if something has happened since the last :meth:`take`."""
         return self._is_news
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from attrs import define, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.graph import Value
+from autotune.networks.graph.naming import current_name, named_after
 from autotune.networks.readers.onnx.call import Body, Call, Dequantised, Item, ValueNeeded
 from autotune.networks.readers.onnx.functions import expansion
 from autotune.networks.readers.onnx.model_file import ModelFile
@@ -96,7 +97,9 @@ class ModelReader:
     def _nodes(self, nodes: Sequence[Any], outputs: Sequence[str], scope: Scope) -> None:
         for node in _needed(nodes, set(outputs)):
             try:
-                items = self._results(node, scope)
+                # What an operator is expanded to is known by its own name, if it has one.
+                with named_after(node.name or current_name() or next(iter(node.output), "")):
+                    items = self._results(node, scope)
             except ValueNeeded as error:
                 raise ValueNeeded(f"{_described(node)}: {error}", error.value) from None
             except (InvalidValueError, UnsupportedWorkload) as error:

@@ -22,7 +22,10 @@ __all__ = ["onnx_source"]
 
 Array = NDArray[Any]
 
-_OF_BYTES = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QAttention", "QGemm")
+_OF_BYTES = (
+    *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
+    *("QAttention", "QGemm"),
+)
 
 
 def onnx_source(

@@ -1,7 +1,8 @@
-"""Operators that write into their operands, where that can be read as it is.
+"""Programs that can be read as they are.
 
-One that writes into what another has just computed, and that nobody has seen through a view, is
-one that computes something new. All else is left to torch, which takes as long as exporting.
+An operator that writes into what another has just computed, and that nobody has seen through a
+view, is one that computes something new. All else is left to torch, which takes as long as
+exporting.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _FRESH: frozenset[str] = frozenset(
 
 
 def is_plain(module: GraphModule) -> bool:
-    """Tell if what a module writes can be read as new values."""
+    """Tell if what a module writes can be read as new values, and shapes are what they seem."""
     graphs = [it.graph for it in module.modules() if isinstance(it, GraphModule)]
     nodes = [node for graph in graphs for node in graph.nodes]
-    if any(map(_updates_statistics, nodes)):
+    if any(map(_updates_statistics, nodes)) or any(map(_transforms, nodes)):
         return False
     written = [node for node in nodes if writes(node)]
     if len(graphs) > 1 and written:
@@ -82,6 +83,11 @@ def _updates_statistics(node: Node) -> bool:
     if node.op != "call_function" or name not in ("batch_norm", "instance_norm"):
         return False
     return node.args[3] is not None and bool(node.args[5])
+
+
+def _transforms(node: Node) -> bool:
+    """Tell if a node is of ``vmap`` or of a derivative, whose values hide an axis."""
+    return getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
 
 
 def _has_own_type(node: Node, operand: Node) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.arrays import as_numpy
@@ -30,7 +31,13 @@ from autotune.networks.readers.torch.program import (
 )
 from autotune.networks.readers.torch.program_file import open_program, quiet_torch
 from autotune.networks.readers.torch.reader import GraphReader
-from autotune.networks.readers.torch.tensors import as_tensor, plain_array, stored_value, type_name
+from autotune.networks.readers.torch.tensors import (
+    as_tensor,
+    kept,
+    plain_array,
+    stored_value,
+    type_name,
+)
 from autotune.networks.readers.torch.torch_network import Array, TorchNetwork
 
 __all__ = ["read"]
@@ -63,29 +70,34 @@ def _read(
     program = for_shapes(program, fixed, name)
     plain = _functional(program, name)
     held = _held(plain)
-    state = {it: held[it] for it in _written_state(plain)}
-    inputs = _inputs(plain, fixed, state)
+    inputs = _inputs(plain, fixed)
+    named = _written_state(plain, inputs)
+    state = {it: held[target] for target, it in named.items()}
+    own = {
+        target: input_value(it, tuple(held[target].shape), type_name(held[target].dtype))
+        for target, it in named.items()
+    }
     try:
         found = GraphReader(plain.graph_module).outputs(
-            [_given(it, inputs, held) for it in plain.graph_signature.input_specs]
+            [_given(it, inputs, own, held) for it in plain.graph_signature.input_specs]
         )
     except (InvalidValueError, UnsupportedWorkload) as error:
         raise type(error)(f"{name}: {error}") from error
-    outputs, writes = _outputs(plain, found, name)
-    kept = [it for it in inputs.values() if it.constant is None]
+    outputs, writes = _outputs(plain, found, named, name)
+    kept = [it for it in (*inputs.values(), *own.values()) if it.constant is None]
     return TorchNetwork(
         name=name,
         graph=Graph(tuple(kept), outputs),
         fixed=fixed,
         writes=writes,
-        state={it: plain_array(tensor) for it, tensor in state.items()},
+        state={it: plain_array(tensor).copy() for it, tensor in state.items()},
         strides=_strides(plain, len(outputs)),
-        reference=_Reference(program, writes, fixed.constants, state),
+        reference=_Reference(program, writes, fixed.constants, named),
     )
 
 
 def _functional(program: Any, name: str) -> Any:
-    """A program that writes into nothing: what it would write is among its outputs.
+    """A program that writes into nothing, what it would write is among its outputs, without vmap.
 
     Raises:
         UnsupportedWorkload: torch cannot say it so.
@@ -97,8 +109,7 @@ def _functional(program: Any, name: str) -> Any:
             return program.run_decompositions({})
     except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
-            f"{name}: torch cannot take apart what the model writes: {one_line(str(error))}; "
-            "export it again"
+            f"{name}: torch cannot take the model apart: {one_line(str(error))}; export it again"
         ) from error
 
 
@@ -108,17 +119,19 @@ def _held(program: Any) -> dict[str, torch.Tensor]:
     return {name: it for name, it in found.items() if isinstance(it, torch.Tensor)}
 
 
-def _written_state(program: Any) -> list[str]:
-    """Names of what a program holds and writes."""
+def _written_state(program: Any, inputs: Mapping[str, Value]) -> dict[str, str]:
+    """Names for what a program holds and writes, which no input has, by its own."""
     kinds = ("BUFFER_MUTATION", "PARAMETER_MUTATION")
     specs = program.graph_signature.output_specs
-    return [str(it.target) for it in specs if it.kind.name in kinds]
+    targets = [str(it.target) for it in specs if it.kind.name in kinds]
+    found: dict[str, str] = {}
+    for target in targets:
+        found[target] = _free(target, {*inputs, *found.values()})
+    return found
 
 
-def _inputs(
-    program: Any, fixed: FixedInputs, state: Mapping[str, torch.Tensor]
-) -> dict[str, Value]:
-    """What the caller gives, by name: inputs, those that are the same in every call, the state."""
+def _inputs(program: Any, fixed: FixedInputs) -> dict[str, Value]:
+    """What the caller gives, by name: inputs, and those that are the same in every call."""
     dtypes = {it.name: it.dtype for it in declared(program)}
     found: dict[str, Value] = {}
     for name in input_names(program):
@@ -127,27 +140,30 @@ def _inputs(
             found[name] = constant(held, dtypes[name], name)
         else:
             found[name] = input_value(name, fixed.shapes[name], dtypes[name])
-    for name, tensor in state.items():
-        found[name] = input_value(name, tuple(tensor.shape), type_name(tensor.dtype))
     return found
 
 
-def _given(spec: Any, inputs: Mapping[str, Value], held: Mapping[str, torch.Tensor]) -> Any:
+def _given(
+    spec: Any,
+    inputs: Mapping[str, Value],
+    state: Mapping[str, Value],
+    held: Mapping[str, torch.Tensor],
+) -> Any:
     """What a placeholder of a program stands for."""
     if is_input(spec):
         return inputs[spec.arg.name]
     if spec.kind.name == "USER_INPUT":
         return getattr(spec.arg, "value", None)
     target = str(spec.target)
-    if target in inputs:
-        return inputs[target]
+    if target in state:
+        return state[target]
     if target not in held:
         raise UnsupportedWorkload(f"{target!r}, which the model holds, is no tensor")
     return stored_value(held[target], target)
 
 
 def _outputs(
-    program: Any, found: Sequence[Any], name: str
+    program: Any, found: Sequence[Any], state: Mapping[str, str], name: str
 ) -> tuple[dict[str, Value], tuple[str, ...]]:
     """Tensors that a program returns, what it writes before all others; and names of that."""
     specs = program.graph_signature.output_specs
@@ -155,9 +171,13 @@ def _outputs(
     written = [(it, value) for it, value in pairs if it.kind.name.endswith("_MUTATION")]
     returned = [(it, value) for it, value in pairs if it.kind.name == "USER_OUTPUT"]
     names = _output_names(program, len(returned))
+    writes = tuple(
+        str(it.target) if it.kind.name == "USER_INPUT_MUTATION" else state[str(it.target)]
+        for it, _ in written
+    )
     outputs: dict[str, Value] = {}
-    for spec, value in written:
-        outputs[f"{spec.target} (written)"] = value
+    for target, (_, value) in zip(writes, written, strict=True):
+        outputs[f"{target} (written)"] = value
     for (spec, value), path in zip(returned, names, strict=True):
         if isinstance(value, Pair):
             raise UnsupportedWorkload(
@@ -167,10 +187,10 @@ def _outputs(
             outputs[_free(path or str(spec.arg.name), outputs)] = value
     if not outputs:
         raise UnsupportedWorkload(f"{name} returns no tensor: there is nothing to compute")
-    return outputs, tuple(str(spec.target) for spec, _ in written)
+    return outputs, writes
 
 
-def _free(name: str, taken: Mapping[str, object]) -> str:
+def _free(name: str, taken: Collection[str]) -> str:
     """A name that nothing has yet."""
     number, found = 1, name
     while found in taken:
@@ -183,10 +203,36 @@ def _output_names(program: Any, count: int) -> list[str]:
     form = program.call_spec.out_spec
     if form is None or form.num_leaves != count:
         return [""] * count
-    leaves, _ = tree_flatten_with_path(tree_unflatten([*range(count)], form))
-    found = [keystr(path) for path, _ in leaves]
+    found = _paths(form)
     has_names = any("'" in it or "." in it for it in found)
     return [it.lstrip(".") for it in found] if has_names else [""] * count
+
+
+def _paths(form: Any) -> list[str]:
+    """Where the leaves of a tree are: ``['cache'][0].keys``.
+
+    A library says how torch takes its own objects apart, and need not name their parts.
+    """
+    if form.is_leaf():
+        return [""]
+    return [
+        step + path
+        for step, child in zip(_steps(form), form.children(), strict=True)
+        for path in _paths(child)
+    ]
+
+
+def _steps(form: Any) -> list[str]:
+    """What leads from a node of a tree to its children."""
+    context = form.context
+    fields = getattr(context, "_fields", ())
+    parts = [fields, context, *(context if isinstance(context, list) else ())]
+    for names in parts:
+        listed = isinstance(names, (list, tuple)) and len(names) == form.num_children
+        if listed and names and all(isinstance(it, str) for it in names):
+            is_object = bool(fields) or dataclasses.is_dataclass(form.type)
+            return [f".{it}" if is_object else f"[{it!r}]" for it in names]
+    return [f"[{number}]" for number in range(form.num_children)]
 
 
 def _strides(program: Any, count: int) -> tuple[tuple[int, ...], ...]:
@@ -205,7 +251,7 @@ class _Reference:
         program: Any,
         writes: Sequence[str],
         constants: Mapping[str, Array],
-        state: Mapping[str, torch.Tensor],
+        state: Mapping[str, str],
     ) -> None:
         self._program, self._constants, self._state = program, constants, state
         self._names = input_names(program)
@@ -224,12 +270,14 @@ class _Reference:
         ]
         tensors = dict(zip(self._names, map(as_tensor, arrays), strict=True))
         module: Any = self._module
-        held = dict(module.named_parameters()) | dict(module.named_buffers())
-        with torch.no_grad(), quiet_torch():
-            for name in self._state:
-                held[name].copy_(as_tensor(np.asarray(next(left))))
+        by_target = dict(module.named_parameters()) | dict(module.named_buffers())
+        held = {name: by_target[target] for target, name in self._state.items()}
+        with torch.no_grad(), quiet_torch(), kept(held.values()):
+            for tensor in held.values():
+                tensor.copy_(as_tensor(np.asarray(next(left))))
             positional, named = arguments(self._program, list(tensors.values()))
             found = module(*positional, **named)
-        written = [tensors.get(it, held.get(it)) for it in self._writes]
-        leaves = [it for it in (*written, *tree_leaves(found)) if hasattr(it, "shape")]
-        return tuple(as_numpy(it) for it in leaves)
+            written = [tensors.get(it, held.get(it)) for it in self._writes]
+            leaves = [it for it in (*written, *tree_leaves(found)) if hasattr(it, "shape")]
+            # What it returns may be what it holds, which is as before afterwards.
+            return tuple(np.array(as_numpy(it)) for it in leaves)

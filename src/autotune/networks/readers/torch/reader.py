@@ -12,6 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.graph import Value
+from autotune.networks.graph.naming import named_after
 from autotune.networks.readers.torch.call import Call, Item, Result
 from autotune.networks.readers.torch.expansion import expanded
 from autotune.networks.readers.torch.operators import OPERATORS
@@ -72,7 +73,8 @@ class GraphReader:
             str(getattr(node.target, "__name__", node.target)) if self.depth else described(node)
         )
         try:
-            found = self._computed(node)
+            with named_after("" if self.depth else node.name):
+                found = self._computed(node)
         except (InvalidValueError, UnsupportedWorkload) as error:
             raise type(error)(f"{name}: {error}") from error
         except AutotuneError as error:

@@ -9,9 +9,10 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from attrs import evolve
 from numpy.typing import NDArray
 
-from autotune.errors import UnsupportedWorkload
+from autotune.networks.arrays import numpy_type
 from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.frontend import Rival
 from autotune.networks.graph_program import GraphSource, Yardstick
@@ -25,20 +26,17 @@ Array = NDArray[Any]
 def torch_source(
     model: object, examples: Sequence[object] | None = None, asked: AskedInputs | None = None
 ) -> GraphSource:
-    """Read a model; as :func:`~autotune.networks.readers.torch.read_torch`.
-
-    Raises:
-        UnsupportedWorkload: besides, it writes what it holds itself: networks have no state.
-    """
+    """Read a model; as :func:`~autotune.networks.readers.torch.read_torch`."""
     network = read_torch(model, examples, asked)
-    if network.state:
-        raise UnsupportedWorkload(
-            f"{network.name} writes {', '.join(map(repr, sorted(network.state)))}: networks have "
-            "no state; call eval() before exporting it, or return what it writes"
-        )
+    types = {it.name: numpy_type(it.dtype) for it in network.graph.inputs}
+    state = {name: array.view(types[name]) for name, array in network.state.items()}
     name = f"torch {torch.__version__}"
     yardstick = Yardstick(name, network.reference, partial(_timed, network.reference, name))
-    return GraphSource(network.name, network.graph, network.fixed, yardstick, network.writes)
+    fixed = network.fixed
+    if state:
+        said = f"{', '.join(state)}: the network keeps what the model writes there between calls"
+        fixed = evolve(fixed, remarks=(*fixed.remarks, said))
+    return GraphSource(network.name, network.graph, fixed, yardstick, network.writes, state)
 
 
 def _timed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.networks.graph import Value
 from autotune.networks.readers.torch.operators.complex_pairs import Pair
 
-__all__ = ["as_tensor", "plain_array", "stored_value", "type_name"]
+__all__ = ["as_tensor", "kept", "plain_array", "stored_value", "type_name"]
 
 Array = NDArray[Any]
 
@@ -55,6 +57,18 @@ def stored_value(tensor: torch.Tensor, name: str = "") -> Value | Pair:
         assert isinstance(real, Value) and isinstance(imaginary, Value)
         return Pair(real, imaginary)
     return Value(tuple(tensor.shape), type_name(tensor.dtype), name, plain_array(tensor))
+
+
+@contextmanager
+def kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Tensors hold afterwards what they held before."""
+    before = [(it, it.detach().clone()) for it in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in before:
+                tensor.copy_(value)
 
 
 def as_tensor(array: Array) -> torch.Tensor:

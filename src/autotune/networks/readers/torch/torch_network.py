@@ -30,8 +30,8 @@ class TorchNetwork:
             outputs what it writes, then what it returns.
         fixed: The inputs of the model, and what was chosen that nobody gave.
         writes: Names of inputs, and of the state, whose new values are the first outputs.
-        state: What the model holds and writes, as it was read; the other constants of the graph
-            share its memory, too.
+        state: What the model holds and writes, as it was when it was read (bfloat16 as
+            ``uint16``); constants of the graph share the memory of the model's.
         strides: Of each output, steps in memory as torch has them; () where they are not known.
         reference: From arrays for the inputs of the graph to its outputs, computed by torch.
     """

@@ -1,4 +1,4 @@
-"""What networks are read from, one kind per module."""
+"""Sources of networks, one kind per module."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MODULES = ("tvm.ir.module.IRModule",)
 
 
 def is_source(source: object) -> bool:
-    """Whether this is of a kind that is read here, by its class or suffix; imports nothing."""
+    """Tell if this is of a kind that is read here, by its class or suffix; imports nothing."""
     if isinstance(source, Path):
         return source.suffix in SUFFIXES
     return bool(_classes(source) & {*_MODULES})

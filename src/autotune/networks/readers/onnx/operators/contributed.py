@@ -37,6 +37,7 @@ from autotune.networks.readers.onnx.operators.byte_products import dequantised
 from autotune.networks.readers.onnx.operators.elementwise import gelu, gelu_tanh
 from autotune.networks.readers.onnx.operators.normalisation import layer_norm
 from autotune.networks.readers.onnx.operators.quantised import QUANTISED, dynamic, quantised
+from autotune.networks.readers.onnx.operators.recurrent import recurrent
 from autotune.networks.readers.onnx.operators.reductions import REDUCTIONS
 from autotune.networks.readers.onnx.operators.shapes import vector
 from autotune.networks.readers.onnx.operators.windows import WINDOWS
@@ -150,6 +151,28 @@ def _dynamic_product(call: Call) -> Value:
     return _with_bias(found, call.get(4))
 
 
+def _dynamic_lstm(call: Call) -> list[Value]:
+    """An LSTM whose products are of bytes: rows are quantised for each of them.
+
+    Weights are ``[directions, k, 4 hidden]``, and those of ONNX's LSTM are transposed.
+    """
+    scales = {1: (call[8], call[9]), 2: (call[10], call[11])}
+    if any(it.constant is None for pair in scales.values() for it in pair):
+        raise UnsupportedWorkload("scales that are not known are not supported")
+    if call.get(4) is not None:
+        raise UnsupportedWorkload("lengths of sequences, which bytes depend on, are not supported")
+
+    def product(rows: Value, weights: Value, position: int, direction: int) -> Value:
+        scale, zero = (take(it, vector(direction), 0) for it in scales[position])
+        a, a_scale, a_zero = dynamic(rows)
+        return _product(a, weights, (a_scale, scale), (a_zero, zero))
+
+    weights = [transpose(call[at], (0, 2, 1)) for at in (1, 2)]
+    told = {"direction": "forward", "layout": 0, "input_forget": 0, **call.attributes}
+    inputs = (call[0], *weights, *call.inputs[3:8])
+    return recurrent(evolve(call, kind="LSTM", inputs=inputs, attributes=told), product)
+
+
 def _fused_product(call: Call) -> Value:
     if call.attribute("transBatchA") or call.attribute("transBatchB"):
         raise UnsupportedWorkload("batches that are transposed, too, are not supported")
@@ -261,6 +284,7 @@ CONTRIBUTED: Mapping[str, Operator] = {
     "QGemm": _gemm,
     "MatMulIntegerToFloat": _to_float,
     "DynamicQuantizeMatMul": _dynamic_product,
+    "DynamicQuantizeLSTM": _dynamic_lstm,
     "FusedMatMul": _fused_product,
     "Gelu": partial(_activation, gelu),
     "BiasGelu": partial(_activation, gelu),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.operators.elementwise import ACTIVATIONS
 from autotune.networks.readers.onnx.operators.shapes import vector
 
-__all__ = ["RECURRENT"]
+__all__ = ["RECURRENT", "recurrent"]
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
@@ -40,6 +41,12 @@ _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False,
 
 Function = Callable[[Value], Value]
 Step = Callable[[Sequence[Value], Value, Sequence[Value]], list[Value]]
+Product = Callable[[Value, Value, int, int], Value]
+"""Of rows and the weights ``[k, n]`` of an input of the operator, by its place and direction."""
+
+
+def _of_floats(rows: Value, weights: Value, position: int, direction: int) -> Value:
+    return matmul(rows, weights)
 
 
 def _functions(call: Call, direction: int) -> list[Function]:
@@ -80,11 +87,13 @@ class _Cell:
         functions: Its activations.
         clip: The largest amount that they are given; 0 for any.
         hidden: Width of its state.
+        product: Of the state and its weights.
     """
 
     functions: Sequence[Function]
     clip: float
     hidden: int
+    product: Callable[[Value, Value], Value]
 
     def within(self, x: Value) -> Value:
         """At most as large as is allowed."""
@@ -97,7 +106,7 @@ class _Cell:
 
 def _rnn(cell: _Cell) -> Step:
     def step(states: Sequence[Value], x: Value, fixed: Sequence[Value]) -> list[Value]:
-        return [cell.call(0, binary("add", x, matmul(states[0], fixed[0])))]
+        return [cell.call(0, binary("add", x, cell.product(states[0], fixed[0])))]
 
     return step
 
@@ -107,12 +116,12 @@ def _gru(cell: _Cell, reset_after: bool) -> Step:
         hidden, (gate_weights, weights, bias) = states[0], fixed[:3]
         h = cell.hidden
         x_gates, x_new = split(x, [2 * h, h], 1)
-        gates = cell.call(0, binary("add", x_gates, matmul(hidden, gate_weights)))
+        gates = cell.call(0, binary("add", x_gates, cell.product(hidden, gate_weights)))
         update, reset = split(gates, [h, h], 1)
         if reset_after:
-            inner = binary("mul", reset, binary("add", matmul(hidden, weights), bias))
+            inner = binary("mul", reset, binary("add", cell.product(hidden, weights), bias))
         else:
-            inner = binary("add", matmul(binary("mul", reset, hidden), weights), bias)
+            inner = binary("add", cell.product(binary("mul", reset, hidden), weights), bias)
         new = cell.call(1, binary("add", x_new, inner))
         return [elementwise(lambda z, n, old: (1 - z) * n + z * old, update, new, hidden)]
 
@@ -122,7 +131,7 @@ def _gru(cell: _Cell, reset_after: bool) -> Step:
 def _lstm(cell: _Cell, coupled: bool) -> Step:
     def step(states: Sequence[Value], x: Value, fixed: Sequence[Value]) -> list[Value]:
         (hidden, memory), (weights, *peepholes) = states, fixed
-        parts = split(binary("add", x, matmul(hidden, weights)), [cell.hidden] * 4, 1)
+        parts = split(binary("add", x, cell.product(hidden, weights)), [cell.hidden] * 4, 1)
 
         def gate(part: Value, seen: Value, number: int) -> Value:
             if peepholes:
@@ -140,7 +149,12 @@ def _lstm(cell: _Cell, coupled: bool) -> Step:
 
 
 def _direction(
-    call: Call, x: Value, number: int, starts: Sequence[Value], mask: Value | None
+    call: Call,
+    x: Value,
+    number: int,
+    starts: Sequence[Value],
+    mask: Value | None,
+    product: Product,
 ) -> tuple[Value, list[Value]]:
     """All hidden states of one direction ``[time, batch, hidden]``, and its last states."""
     gates, h = _GATES[call.kind], call.attribute("hidden_size") or call[2].shape[2]
@@ -148,7 +162,8 @@ def _direction(
     bias = None if call.get(3) is None else _of(call[3], number)
     none = constant(np.zeros(gates * h, element_type(x.dtype).dtype), x.dtype)
     w_bias, r_bias = (none, none) if bias is None else split(bias, [gates * h] * 2, 0)
-    cell = _Cell(_functions(call, number), call.attribute("clip") or 0.0, h)
+    of_state = partial(product, position=2, direction=number)
+    cell = _Cell(_functions(call, number), call.attribute("clip") or 0.0, h, of_state)
     weights = transpose(r)
     fixed = [weights]
     if call.kind == "GRU":
@@ -168,7 +183,7 @@ def _direction(
         step = _lstm(cell, bool(call.attribute("input_forget")))
         if call.get(7) is not None:
             fixed += split(_of(call[7], number), [h] * 3, 0)
-    inputs = binary("add", matmul(x, transpose(w)), w_bias)
+    inputs = binary("add", product(x, transpose(w), 1, number), w_bias)
     reverse = _DIRECTIONS[call.attribute("direction")][number]
     return _run(step, inputs, starts, fixed, mask, reverse)
 
@@ -208,7 +223,13 @@ def _of(value: Value, direction: int) -> Value:
     return reshape(slice_axis(value, 0, direction, direction + 1), value.shape[1:])
 
 
-def _recurrent(call: Call) -> list[Value]:
+def recurrent(call: Call, product: Product = _of_floats) -> list[Value]:
+    """The hidden states of a recurrent operator of ONNX, and the last states.
+
+    Args:
+        call: The operator.
+        product: How it multiplies with its weights.
+    """
     x, batch_first = call[0], bool(call.attribute("layout"))
     x = transpose(x, (1, 0, 2)) if batch_first else x
     directions = len(_DIRECTIONS[call.attribute("direction")])
@@ -230,7 +251,7 @@ def _recurrent(call: Call) -> list[Value]:
     shown, last = [], []
     for number in range(directions):
         own = [_of(it, number) for it in starts]
-        y, states = _direction(call, x, number, own, mask)
+        y, states = _direction(call, x, number, own, mask, product)
         shown.append(unsqueeze(y, [1]))
         last.append([unsqueeze(it, [0]) for it in states])
     found = [concat(shown, 1), *(concat(parts, 0) for parts in zip(*last, strict=True))]
@@ -239,4 +260,4 @@ def _recurrent(call: Call) -> list[Value]:
     return found
 
 
-RECURRENT: Mapping[str, Operator] = dict.fromkeys(_GATES, _recurrent)
+RECURRENT: Mapping[str, Operator] = dict.fromkeys(_GATES, recurrent)

@@ -1,0 +1,178 @@
+"""The host's handles of the processes that keepers are forked from."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from autotune.process.fork_server import ROOM_VARIABLE
+
+__all__ = ["THREAD_VARIABLES", "fork_keeper"]
+
+_SCRIPT = str(Path(__file__).with_name("fork_server.py"))
+# The longest path that the kernel takes.
+_ROOM = "-" * 4096
+_MOST_SERVERS = 3
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+_OF_A_WORKER = frozenset({*THREAD_VARIABLES, "TMPDIR", "PYTEST_CURRENT_TEST"})
+# Modules of this package read its variables when they need them, never on import.
+_OWN_PREFIX = "AUTOTUNE_"
+_OWN_PACKAGE = "autotune"
+
+_Key = tuple[int, int, str, tuple[tuple[str, str], ...]]
+
+
+class _ForkServer:
+    """A process that forks keepers; see :mod:`autotune.process.fork_server`.
+
+    The kernel ends it with the thread that created it.
+
+    Args:
+        environment: What it is started with.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        one_thread = dict.fromkeys(THREAD_VARIABLES, "1")
+        with theirs, ExitStack() as on_failure:
+            on_failure.callback(self._control.close)
+            self._process = subprocess.Popen(
+                [sys.executable, _SCRIPT, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**environment, **one_thread, ROOM_VARIABLE: _ROOM},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+            on_failure.pop_all()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended; reaps it where it has."""
+        return self._process.poll() is None
+
+    def send(self, descriptors: Sequence[int]) -> None:
+        """Have a keeper forked; see :func:`fork_keeper`."""
+        socket.send_fds(self._control, [b"."], descriptors)
+
+    def leave(self) -> None:
+        """Let it end once it has done what it was asked for."""
+        self._control.close()
+
+    def end(self) -> None:
+        """End it at once."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+_servers: dict[_Key, _ForkServer] = {}
+_leaving: list[_ForkServer] = []
+_lock = threading.Lock()
+
+
+def fork_keeper(
+    module: str,
+    arguments: Sequence[str],
+    imported: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    descriptors: Sequence[int],
+) -> None:
+    """Have a keeper forked, with a worker that runs a module's ``main``; returns at once.
+
+    Servers stay for the next worker until the process or the calling thread ends.
+
+    Args:
+        module: The worker's module.
+        arguments: The worker's arguments.
+        imported: What the worker is going to import: modules, or parts as ``module:name`` with the
+            ``worker_modules`` that these name. What is not of this package is ignored.
+        environment: That of the worker.
+        folder: The worker's folder.
+        descriptors: Those of the keeper's status, of its output, and what the worker inherits:
+            what it receives from, and what it sends to.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    trusted = [it for it in (module, *imported) if it.partition(".")[0] == _OWN_PACKAGE]
+    request = {
+        "module": module,
+        "arguments": list(arguments),
+        "imported": trusted,
+        "environment": dict(environment),
+        "folder": str(folder),
+        "cpus": sorted(os.sched_getaffinity(0)),
+    }
+    with ExitStack() as always:
+        file = os.memfd_create("worker-request")
+        always.callback(os.close, file)
+        with open(file, "wb", closefd=False) as writer:
+            writer.write(json.dumps(request).encode())
+        current = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        always.callback(os.close, current)
+        _send(environment, [file, current, *descriptors])
+
+
+def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
+    common = {
+        name: text
+        for name, text in environment.items()
+        if name not in _OF_A_WORKER and not name.startswith(_OWN_PREFIX)
+    }
+    key = os.getpid(), threading.get_ident(), sys.executable, tuple(sorted(common.items()))
+    with _lock:
+        # It may end at any moment: nothing of it but this is lost.
+        with suppress(OSError, KeyError):
+            if _servers[key].runs:
+                _servers[key].send(descriptors)
+                # The one that was used last is the last to go.
+                _servers[key] = _servers.pop(key)
+                return
+        _forget_some()
+        _servers[key] = _ForkServer(environment)
+        _servers[key].send(descriptors)
+
+
+def _forget_some() -> None:
+    """Reap those that have ended, and let those go that were used longest ago."""
+    _leaving[:] = [it for it in _leaving if it.runs]
+    own = [key for key in _servers if key[0] == os.getpid()]
+    ended = [key for key in own if not _servers[key].runs]
+    left = [key for key in own if key not in ended]
+    for key in [*ended, *left[: max(0, len(left) + 1 - _MOST_SERVERS)]]:
+        server = _servers.pop(key)
+        server.leave()
+        _leaving.append(server)
+    _leaving[:] = [it for it in _leaving if it.runs]
+
+
+@atexit.register
+def _end_all() -> None:
+    """End every server of this process."""
+    own = [server for key, server in _servers.items() if key[0] == os.getpid()]
+    _servers.clear()
+    for server in own:
+        server.end()

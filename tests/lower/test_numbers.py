@@ -1,0 +1,41 @@
+"""Numbers of iterations as values: constants, where so few vectors of them are counted."""
+
+from __future__ import annotations
+
+import re
+
+from row_loops import innermost_loops
+
+from autotune.backends.native import NativeBackend
+from autotune.ir.expressions import Binary, Cast, Constant, IndexValue, Load, Select, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.targets import preset
+from autotune.testing.programs import request_for, sample_candidates
+
+ROWS, COLUMNS = 8, 512
+
+
+def first_positive() -> Workload:
+    """The place of the first positive number of each row."""
+    i, k = Axis("i", ROWS), Axis("k", COLUMNS, "reduce")
+    read = Load("X", (var("i"), var("k")))
+    chosen = Select(
+        Binary("gt", read, Constant(0.0, "float32")),
+        Cast("int32", IndexValue(var("k"))),
+        Constant(COLUMNS, "int32"),
+    )
+    stage = Stage(Tensor("Y", (ROWS,), "int32"), (i, k), chosen, "min")
+    return Workload("first", (Tensor("X", (ROWS, COLUMNS), "float32"),), (stage,), ("Y",))
+
+
+def test_numbers_of_few_iterations_are_constants() -> None:
+    backend, target = NativeBackend(), preset("zen3")
+    seen = 0
+    for candidate in sample_candidates(backend, first_positive(), target, 4):
+        if candidate.sketch.name != "split-reduction-wide" or max(candidate.config.values()) > 8:
+            continue
+        seen += 1
+        for lines in innermost_loops(backend.show(request_for(candidate, target))):
+            computed = [line for line in lines if re.search(r"insertelement <\d+ x i64>", line)]
+            assert not computed, candidate.config
+    assert seen
