@@ -307,7 +307,7 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         whole = 1 << lanes.bit_length()
         bits = ", ".join(f"i1 {'true' if it < lanes else 'false'}" for it in range(whole))
         value = self.load(place, at, whole, Value(f"<{bits}>", "bool", whole))
-        value = self._shuffled(value, value, range(lanes))
+        value = self.shuffled(value, value, range(lanes))
         pointer, aligned = self._pointer(place, at)
         self._pieces[value.handle] = place.dtype, pointer, aligned, lanes
         return value
