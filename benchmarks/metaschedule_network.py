@@ -161,8 +161,8 @@ def build(folder: Path, machine: Any) -> dict[str, int]:
 
 def archive(plain: Any, scheduled: Any, machine: Any) -> Any:
     """A network for a device, with the functions of the second module for those of the first."""
+    from autotune_tvm.networks.graph import output_tensors
     from autotune_tvm.networks.reader import read_graph
-    from autotune_tvm.networks.sources.source import output_tensors
 
     from autotune.networks.cuda_file import cuda_network
     from autotune.networks.cuda_plan import ALIGNMENT

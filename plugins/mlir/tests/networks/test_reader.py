@@ -243,6 +243,12 @@ LEFT_OUT = {
         "function @main calls @elsewhere: function @elsewhere has no body",
     ),
     "index": (INDEXED, "3 : index", "uses its index; a loop of a network runs the same"),
+    "no result": (
+        f"%m = memref.alloc() : memref<f32>\n%n = arith.constant 1.0 : f32\n"
+        f"memref.store %n, %m[] : memref<f32>{TIMES}",
+        "3 : index",
+        "operation memref.store at ",
+    ),
     "bounds": (TIMES, "", "has bounds that are known only when it runs"),
     "no trips": (TIMES, "0 : index", "runs no iteration"),
 }

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+from autotune_tvm.networks.graph import output_tensors
 from autotune_tvm.networks.reader import read_graph
-from autotune_tvm.networks.sources.source import output_tensors
 from relax_networks import const, network, op, run, small_network, weights
 from tvm import relax
 

@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from autotune_tvm.networks.graph import output_tensors
 from autotune_tvm.networks.reader import read_graph
-from autotune_tvm.networks.sources.source import output_tensors
 from autotune_tvm.networks.writer import write_graph
 from relax_networks import const, network, op, run, small_network, two_layers, weights
 from tvm import relax

@@ -22,6 +22,7 @@ __all__ = ["answer"]
 _CALL, _LOOP, _VIEW, _CONSTANT = "func.call", "scf.for", "tensor.reshape", "arith.constant"
 _APART = (_CALL, _LOOP, _VIEW)
 """What is no part of a workload."""
+_ASSERTED = "cf.assert"
 _RETURNS = ("func.return", "scf.yield")
 # Each part of a function that needs one has its own.
 _COPIED = (_CONSTANT, "tensor.empty", "tensor.splat", "linalg.fill")
@@ -162,6 +163,11 @@ class _FunctionReader:
                 returned = [self._operand(it, steps) for it in operation.operands]
             elif operation.name in _APART:
                 steps.append(self._apart(operation, steps))
+            elif not operation.results and operation.name != _ASSERTED:
+                raise UnsupportedWorkload(
+                    f"operation {operation.name}{at(operation, self._file)} is not supported: it "
+                    "has no result, and a network is what its results are"
+                )
             elif not (_is_copied(operation) or _is_weight(operation)):
                 part.append(operation)
         return {"arguments": numbers, "steps": steps, "returned": returned}

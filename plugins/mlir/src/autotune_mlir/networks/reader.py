@@ -166,7 +166,7 @@ def _problem(functions: Functions, name: str) -> str:
         return f"function @{name} has no body"
     if function.problem:
         return function.problem
-    problems = ((called, _problem(functions, called)) for called in function.calls)
+    problems = ((called, _problem(functions, called)) for called in dict.fromkeys(function.calls))
     return next((f"function @{name} calls @{it}: {why}" for it, why in problems if why), "")
 
 

@@ -44,9 +44,6 @@ class RelaxFrontend(GraphFrontend):
             UnknownNameError: there is no pass of a name in ``options.passes``.
         """
         from autotune.networks import GraphProgram
-        from autotune_tvm.networks.reader import graph_source
 
         runtime.load()
-        return GraphProgram(
-            graph_source(read_source(source, example_inputs, options.asked)), options
-        )
+        return GraphProgram(read_source(source, example_inputs, options.asked), options)

@@ -5,6 +5,7 @@ A network is one function, ``main``: a straight line of bindings whose constants
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ from tvm import relax, tirx
 from tvm.ir import Call, GenericConst, IRModule, Op
 
 from autotune.errors import UnsupportedWorkload
+from autotune.networks import NetworkTensor
 
 __all__ = [
     "ENTRY",
     "array_of",
     "bindings_of",
     "dtype_of",
+    "input_tensors",
     "operator_of",
+    "output_tensors",
     "shape_of",
     "tensor_calls",
 ]
@@ -90,3 +94,54 @@ def tensor_calls(module: IRModule) -> list[tuple[str, Any]]:
         if operator_of(binding.value) == "call_tir":
             found.append((str(binding.value.args[0].name_hint), binding.value))
     return found
+
+
+def input_tensors(module: Any) -> tuple[NetworkTensor, ...]:
+    """The inputs of a network.
+
+    Raises:
+        UnsupportedWorkload: one is no tensor, has no elements, or is of a shape that is known only
+            when it runs.
+    """
+    found = tuple(_tensor(variable, variable.name) for variable in module[ENTRY].params)
+    for tensor in found:
+        if 0 in tensor.shape:
+            raise UnsupportedWorkload(
+                f"input {tensor.name!r} of the network has the shape {tensor.shape}, which has no "
+                "elements: there is nothing to compute; give inputs with at least one"
+            )
+    return found
+
+
+def output_tensors(module: Any, names: Sequence[str] = ()) -> tuple[NetworkTensor, ...]:
+    """The outputs of a network, in order; those without names are numbered.
+
+    Raises:
+        UnsupportedWorkload: one is no tensor, or of a shape that is known only when it runs.
+    """
+    found: list[Any] = []
+
+    def visit(kind: Any) -> None:
+        if isinstance(kind, relax.TupleType):
+            for field in kind.fields:
+                visit(field)
+        else:
+            found.append(relax.Var("output", kind))
+
+    visit(module[ENTRY].ret_ty)
+    if len(names) != len(found):
+        names = [f"output_{i}" for i in range(len(found))] if len(found) > 1 else ["output"]
+    return tuple(_tensor(variable, name) for variable, name in zip(found, names, strict=True))
+
+
+def _tensor(variable: Any, name: str) -> NetworkTensor:
+    shape, dtype = shape_of(variable), dtype_of(variable)
+    if not dtype:
+        raise UnsupportedWorkload(f"{name!r} of the network is {variable.ty}, not a tensor")
+    if shape is None:
+        raise UnsupportedWorkload(
+            f"tensor {name!r} of the network has a shape that is known only when it runs "
+            f"({variable.ty.shape}): programs are tuned for one shape; export the model with "
+            "fixed shapes, or give example inputs"
+        )
+    return NetworkTensor(str(name), shape, dtype)

@@ -6,9 +6,8 @@ from tvm.ir import IRModule
 
 from autotune.networks.passes import run_passes
 from autotune.targets import Target
-from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.graph import ENTRY, output_tensors
 from autotune_tvm.networks.reader import read_graph
-from autotune_tvm.networks.sources.source import output_tensors
 from autotune_tvm.networks.writer import write_graph
 
 __all__ = ["with_passes"]

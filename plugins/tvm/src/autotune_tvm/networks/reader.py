@@ -14,9 +14,7 @@ from tvm.ir import GenericConst, IRModule, Tuple, Var
 from tvm.ir.transform import Sequential
 
 from autotune.errors import UnsupportedWorkload
-from autotune.networks import FixedInputs, GraphSource, Yardstick
 from autotune.networks import graph as ops
-from autotune.networks.arrays import check_examples
 from autotune.networks.graph import Graph, Value
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.graph import (
@@ -28,33 +26,13 @@ from autotune_tvm.networks.graph import (
     shape_of,
 )
 from autotune_tvm.networks.native_messages import without_messages
-from autotune_tvm.networks.sources.source import Source, input_tensors, output_tensors
 
-__all__ = ["graph_source", "read_graph"]
+__all__ = ["read_graph"]
 
 _BFLOAT16 = "bfloat16"
 
 Operator = Callable[[Any, list[Value]], Sequence[Value]]
 """From a call of Relax and its tensors to its results."""
-
-
-def graph_source(source: Source) -> GraphSource:
-    """Source of the core for a network read as a Relax module.
-
-    Raises:
-        UnsupportedWorkload: as of :func:`read_graph`; or an input or an output is no tensor of a
-            fixed shape.
-        InvalidValueError: the example inputs are not those of the network.
-    """
-    examples = check_examples(input_tensors(source.module), source.examples)
-    tensors = output_tensors(source.module, source.outputs)
-    graph = read_graph(source.module, [tensor.name for tensor in tensors])
-    shapes = {value.name: value.shape for value in graph.inputs}
-    fixed = source.fixed or FixedInputs(shapes, examples)
-    yardstick = None if source.run is None else Yardstick(source.runner, source.run)
-    return GraphSource(
-        source.name, graph, evolve(fixed, examples=examples), yardstick, source.writes
-    )
 
 
 def read_graph(module: IRModule, names: Sequence[str]) -> Graph:

@@ -12,7 +12,7 @@ from autotune.networks import AskedInputs, class_names
 from autotune_tvm import runtime
 
 if TYPE_CHECKING:
-    from autotune_tvm.networks.sources.source import Source
+    from autotune.networks import GraphSource
 
 __all__ = ["SUFFIXES", "check_file", "is_source", "read_source"]
 
@@ -30,7 +30,7 @@ def is_source(source: object) -> bool:
 
 def read_source(
     source: object, example_inputs: Sequence[object] | None, asked: AskedInputs | None = None
-) -> Source:
+) -> GraphSource:
     """Read a network.
 
     Args:
@@ -61,7 +61,7 @@ def check_file(path: Path) -> None:
     with runtime.environment(**runtime.WORKER_ENVIRONMENT):
         runtime.load()
     if path.suffix == ".json":
-        from autotune_tvm.networks.sources.parsing import parse_json
+        from autotune_tvm.networks.sources.relax_module import parse_json
 
         parse_json(path)
     else:
@@ -70,19 +70,19 @@ def check_file(path: Path) -> None:
         parse_script(path)
 
 
-def _read_json(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
+def _read_json(path: Path, example_inputs: Examples, asked: AskedInputs) -> GraphSource:
     from autotune_tvm.networks.sources.relax_module import from_json
 
     return from_json(path, example_inputs, asked)
 
 
-def _read_script(path: Path, example_inputs: Examples, asked: AskedInputs) -> Source:
+def _read_script(path: Path, example_inputs: Examples, asked: AskedInputs) -> GraphSource:
     from autotune_tvm.networks.sources.script_file import from_script
 
     return from_script(path, example_inputs, asked)
 
 
-SUFFIXES: Mapping[str, Callable[[Path, Examples, AskedInputs], Source]] = MappingProxyType(
+SUFFIXES: Mapping[str, Callable[[Path, Examples, AskedInputs], GraphSource]] = MappingProxyType(
     {".json": _read_json, ".py": _read_script}
 )
 """What files are read by."""

@@ -11,13 +11,15 @@ import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.errors import InvalidValueError
 from autotune.networks import AskedInputs
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.relax_module import from_module
-from autotune_tvm.networks.sources.source import Source
+
+if TYPE_CHECKING:
+    from autotune.networks import GraphSource
 
 __all__ = ["check_script", "from_script", "parse_script"]
 
@@ -74,12 +76,14 @@ def parse_script(path: Path) -> Any:
         raise InvalidValueError(f"{str(path)!r}: TVM cannot parse it: {brief(error)}") from error
 
 
-def from_script(path: Path, example_inputs: Sequence[object] | None, asked: AskedInputs) -> Source:
+def from_script(
+    path: Path, example_inputs: Sequence[object] | None, asked: AskedInputs
+) -> GraphSource:
     """A file with a Relax module as TVMScript.
 
     Raises:
         InvalidValueError: as of :func:`parse_script`.
-        UnsupportedWorkload: an input is no tensor of a fixed shape.
+        UnsupportedWorkload: as of :func:`from_module`.
     """
     return from_module(parse_script(path), example_inputs, path.stem, asked)
 
