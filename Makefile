@@ -18,8 +18,8 @@ PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-model test test-slow test-long benchmarks venv all check clean
-.PHONY: environments static units slow-units slow-others
+.PHONY: help demo demo-model test test-slow test-all test-long benchmarks venv all check clean
+.PHONY: environments static units slow-units slow-others all-units all-others
 .NOTPARALLEL:
 
 help: ## Show this list
@@ -53,6 +53,15 @@ slow-units: $(VENV_TOX)/.installed
 slow-others: $(VENV_TOX)/.installed
 	$(VENV_TOX)/bin/tox run-parallel -e torch,ray,wheels -- -m "slow and not long"
 
+# Each session of pytest collects for a minute: one runs the quick and the slow ones.
+test-all: static all-units all-others ## Run both, in fewer sessions than one after the other: continuous integration
+
+all-units: environments
+	$(VENV_TOX)/bin/tox run -e tests -- -m "not long"
+
+all-others: environments
+	$(VENV_TOX)/bin/tox run-parallel -e torch,ray,wheels -- -m "not long"
+
 test-long: $(VENV_TOX)/.installed ## Run what takes hours, before a release; goes on where it was stopped
 	$(PYTHON) scripts/test_long.py $(VENV_TOX)/bin/tox
 
@@ -71,6 +80,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2
+	$(VENV_MODELS)/bin/python benchmarks/reading.py --quick --check
 	$(VENV_MODELS)/bin/python benchmarks/models.py --quick --check
 
 venv: $(VENV)/.installed ## Create .venv with the core and the plugins in this repository that need no compiler and no torch
@@ -120,7 +130,7 @@ $(VENV_ALL)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find plugins/pruner/
 $(VENV_MODELS)/.installed: $(PROJECT_FILES) $(SOURCES) scripts/check_system.sh
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_MODELS)
-	$(VENV_MODELS)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch]' ./plugins/tvm
+	$(VENV_MODELS)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch]'
 	@touch $@
 
 # By itself: MetaSchedule's workers take minutes longer to start where torch is installed.

@@ -33,6 +33,10 @@ os.environ.setdefault("AUTOTUNE_ALLOW_BUSY_CPU", "1")
 # Threads of NumPy's library spin for 30 ms in every process that imports it, before they sleep.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+# Those of torch and lightgbm spin at each barrier for one that another process keeps from running:
+# on processors that are busy their work takes ten to twenty times as long.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 # What is compiled in a test is compiled there.
 os.environ.setdefault("AUTOTUNE_OBJECT_CACHE", "off")
 

@@ -1,4 +1,4 @@
-"""TVM and MLIR through the same sketches: one strategy, one seed, one budget; numpy and torch.
+"""The backends through the same sketches: one strategy, one seed, one budget; numpy and torch.
 
     python benchmarks/backends.py [--quick] [--json FILE] [--check] [--torch-python PATH]
                                   [--threads N ...] [--only ROW ...] [--trials N] [--seeds N]
@@ -34,18 +34,20 @@ from common import (
 )
 from vendors import IN_NUMPY, IN_TORCH
 
-BACKENDS = ("tvm", "mlir")
+OURS = "native"
+OTHERS = ("tvm", "mlir")
+BACKENDS = (OURS, *OTHERS)
 CONTENDERS = (*BACKENDS, "numpy", "torch")
 
-# A matrix product of MLIR's, times as fast as numpy's BLAS.
+# A matrix product, times as fast as numpy's BLAS.
 BLAS_RATIO = 0.95
-# A program of MLIR's takes at most this much of what TVM's takes.
-SLOWER_THAN_TVM = 1.3
-# Rows that may take longer than that on several threads, and why; printed with the row.
+# A program of another backend takes at most this much of what ours takes.
+SLOWER_THAN_OURS = 1.3
+# Rows that may take longer than that on several threads with MLIR, and why; printed with the row.
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "depthwise 14x14x512, 3x3, stride 2": "of its 6 us, 1 to 3 us are OpenMP's parallel loop, "
-        "which costs that much when it is empty; TVM's threads watch for work instead"
+        "which costs that much when it is empty"
     }
 )
 
@@ -167,7 +169,7 @@ class Trial:
     Attributes:
         row: Name of the row.
         threads: Threads of all contenders.
-        seed: Seed of both runs.
+        seed: Seed of all runs.
         tunings: What each backend's run cost.
         final: Seconds per call of each contender in each round of the final timing.
         errors: Why a contender is missing.
@@ -249,7 +251,7 @@ def threads_text(threads: int) -> str:
 
 
 def run_trial(options: argparse.Namespace, row: Row, threads: int, seed: int) -> Trial:
-    """Tune an operator with both backends, then time both results, numpy and torch in turns."""
+    """Tune an operator with each backend, then time the results, numpy and torch in turns."""
     trial = Trial(row.name, threads, seed)
     workload = row.made()
     described = workload.to_json()
@@ -318,11 +320,11 @@ def print_trial(trial: Trial) -> None:
         if name in trial.errors:
             print(f"    {name:<6} not measured: {trial.errors[name]}", flush=True)
             continue
-        latency, ratio = trial.latency(name), trial.ratio(name, "mlir")
+        latency, ratio = trial.latency(name), trial.ratio(name, OURS)
         if latency is None:
             continue
-        of_mlir = "" if ratio is None else f"{ratio:6.2f}x"
-        print(f"    {name:<6} {latency * 1e3:9.3f} ms {of_mlir:>7}", end="")
+        of_ours = "" if ratio is None else f"{ratio:6.2f}x"
+        print(f"    {name:<6} {latency * 1e3:9.3f} ms {of_ours:>7}", end="")
         if name in trial.tunings:
             tuning = trial.tunings[name]
             print(f"   build {tuning.build_seconds * 1e3:4.0f} ms", end="")
@@ -342,13 +344,14 @@ def failures_text(tuning: Tuning) -> str:
 def print_table(trials: Sequence[Trial]) -> None:
     """One line for each operator and number of threads: medians of the seeds, in milliseconds."""
     print("\nmedians of the seeds: ms per call; ms per build; candidates/s; failures in all")
-    heads = [*CONTENDERS, "mlir/tvm", *(f"build {b}" for b in BACKENDS)]
+    heads = [*CONTENDERS, *(f"{b}/{OURS}" for b in OTHERS), *(f"build {b}" for b in BACKENDS)]
     heads += [*(f"{backend}/s" for backend in BACKENDS), *(f"fail {b}" for b in BACKENDS)]
     print(f"{'':<46}" + "".join(f"{head:>12}" for head in heads))
     for label, group in groups(trials).items():
         cells = [in_milliseconds(of_all(group, name)) for name in CONTENDERS]
-        slower = median_of([trial.ratio("mlir", "tvm") for trial in group])
-        cells.append("" if slower is None else f"{slower:.2f}")
+        for backend in OTHERS:
+            slower = median_of([trial.ratio(backend, OURS) for trial in group])
+            cells.append("" if slower is None else f"{slower:.2f}")
         for attribute, scale in (("build_seconds", 1e3), ("per_second", 1.0)):
             for backend in BACKENDS:
                 tunings = [t.tunings[backend] for t in group if backend in t.tunings]
@@ -379,19 +382,26 @@ def in_milliseconds(seconds: float | None) -> str:
 
 
 def bars_of(trials: Sequence[Trial]) -> list[Bar]:
-    """The promises: matrix products near numpy's BLAS, and no operator far behind TVM's."""
+    """The promises: matrix products near numpy's BLAS, and no backend far behind ours."""
     bars = []
     for label, group in groups(trials).items():
         row = group[0].row
-        missing = next((trial.errors["mlir"] for trial in group if "mlir" in trial.errors), "")
         if row.startswith("gemm"):
-            value = median_of([trial.ratio("numpy", "mlir") for trial in group])
-            bars.append(Bar(f"{label}, times numpy's BLAS", value, BLAS_RATIO, note=missing))
-        slower = median_of([trial.ratio("mlir", "tvm") for trial in group])
-        if not reason_of(row, group[0].threads):
-            name = f"{label}, MLIR's seconds over TVM's"
-            bars.append(Bar(name, slower, SLOWER_THAN_TVM, at_most=True, note=missing))
+            value = median_of([trial.ratio("numpy", OURS) for trial in group])
+            note = why_missing(group, OURS)
+            bars.append(Bar(f"{label}, times numpy's BLAS", value, BLAS_RATIO, note=note))
+        for backend in OTHERS:
+            if backend == "mlir" and reason_of(row, group[0].threads):
+                continue
+            slower = median_of([trial.ratio(backend, OURS) for trial in group])
+            name, note = f"{label}, seconds of {backend} over ours", why_missing(group, backend)
+            bars.append(Bar(name, slower, SLOWER_THAN_OURS, at_most=True, note=note))
     return bars
+
+
+def why_missing(trials: Sequence[Trial], backend: str) -> str:
+    """Why a backend has no program in one of several trials; empty where it has all."""
+    return next((trial.errors[backend] for trial in trials if backend in trial.errors), "")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,13 @@ def of_timm(name: str, size: int = 224) -> tuple[Any, tuple[Any, ...]]:
     import timm
     import torch
 
-    return timm.create_model(name).eval(), (torch.randn(1, 3, size, size),)
+    model = timm.create_model(name).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            # Training begins with zeros that would hide what is computed before them.
+            if not weights.any():
+                weights.normal_(0.0, 0.1)
+    return model, (torch.randn(1, 3, size, size),)
 
 
 def of_transformers(
@@ -388,7 +394,7 @@ def measured(options: argparse.Namespace, name: str, model: Model, context: Any)
     folder = options.work.absolute() / name.replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
     database = ""
-    if options.tune and is_tuned(name):
+    if is_tuned(name) and (options.tune or (folder / "tuned.json").exists()):
         path = folder / "records.db"
         command = partial(tuned, name, model, path, options.trials)
         database = str(path) if kept(folder / "tuned.json", row.errors, "tune", command) else ""
@@ -490,7 +496,7 @@ def measure(model: Model, name: str, database: str) -> dict[str, Any]:
         source = Source(made, inputs, name)
     options = TuneOptions(database=database or "none.db", threads=1)
     target = options.machine
-    export = 0.0 if model.make is None else exported(source)
+    export = 0.0 if model.make is None else traced(source)
     begin = processor_seconds()
     network = load_network(source, target, 1)
     read = processor_seconds() - begin - export
@@ -526,15 +532,14 @@ def processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def exported(source: Any) -> float:
+def traced(source: Any) -> float:
     """Processor seconds of ``torch.export``, once it has been called: the first call imports."""
-    import torch
+    from autotune.networks.readers.torch.program import exported
 
     taken = 0.0
     for _ in range(2):
         begin = processor_seconds()
-        with torch.no_grad():
-            torch.export.export(source.model, source.example_inputs)
+        exported(source.model, source.example_inputs)
         taken = processor_seconds() - begin
     return taken
 

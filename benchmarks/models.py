@@ -7,7 +7,8 @@
 Each network of the package is tuned for 5 and for 20 minutes in all, and timed in turns with torch
 eager, torch.compile, ONNX Runtime, OpenVINO and TVM's default schedules; what was built after 5
 and after 20 minutes, and by MetaSchedule in 20 minutes (ResNet-50 and BERT), is timed in turns,
-too. Needs torch; ONNX Runtime and OpenVINO take part where they are installed.
+too. Needs torch, and MetaSchedule the plugin for TVM; ONNX Runtime, OpenVINO and TVM take part
+where they are installed.
 
 It is resumable: what is done stays in ``--work``, and the same command goes on from there; remove
 the folder to start over. ``--quick`` tunes two small networks in so many trials each, whatever

@@ -40,6 +40,17 @@ def test_no_test_is_left_out(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.everywhere
+def test_both_sets_of_tests_are_run_together(request: pytest.FixtureRequest) -> None:
+    """In fewer sessions, and none is left out or added."""
+    every = all_selections()
+    together = [it for it in every if it.target == "test-all"]
+    apart = [it for it in every if it.target in ("test", "test-slow")]
+    assert len(together) < len(apart)
+    tests = request.config.stash[TESTS]
+    assert nowhere(tests, together) == nowhere(tests, apart)
+
+
+@pytest.mark.everywhere
 def test_files_that_are_not_collected_here_are_collected_elsewhere(
     request: pytest.FixtureRequest,
 ) -> None:

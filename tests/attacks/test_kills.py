@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from attack_cases import sampled
 from process_facts import becomes_true
-from tuner_processes import TUNE_NATIVELY, Stored, finish, start, wait_for_records
+from tuner_processes import TUNE_FOR_REAL, Stored, finish, start, wait_for_records
 
 from autotune.process.processes import marked_processes
 
@@ -34,7 +34,7 @@ def test_a_killed_tuner(
     temporary, database = tmp_path / "temporary", tmp_path / "records.db"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    command = (*TUNE_NATIVELY, "--quiet", "--trials", str(TRIALS))
+    command = (*TUNE_FOR_REAL, "--quiet", "--trials", str(TRIALS))
     process = start(tmp_path, *command)
     if seed % 2:
         wait_for_records(database, rng.randrange(1, TRIALS), process)

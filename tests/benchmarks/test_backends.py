@@ -108,9 +108,9 @@ def test_every_row_has_a_bar_but_those_with_a_reason(scripts: tuple[Any, Any]) -
     assert set(backends.REASONS) <= names
     for threads in (1, 2):
         trials = [
-            backends.Trial(name, threads, 0, final={"tvm": [1.0], "mlir": [1.31]})
+            backends.Trial(name, threads, 0, final={"native": [1.0], "mlir": [1.31]})
             for name in names
         ]
-        failed = {bar.name for bar in backends.bars_of(trials) if "over TVM's" in bar.name}
+        failed = {bar.name for bar in backends.bars_of(trials) if "mlir over ours" in bar.name}
         free = set(backends.REASONS if threads > 1 else ())
         assert len(failed) == len(names - free)

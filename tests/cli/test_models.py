@@ -35,6 +35,7 @@ from autotune.tuning.events import (
     NetworkLoaded,
     NetworkTaskFacts,
     PassFinished,
+    ReadingStarted,
     RunFinished,
     RunStarted,
     WarningRaised,
@@ -65,7 +66,8 @@ def test_the_tasks_of_a_model(cli: Any) -> None:
         ("scale", 1),
     ]
     assert data["tunable_flop"] == data["flop"] and data["space"] == "sketch"
-    assert cli(*MODEL_TASKS).stderr == ""
+    (line,) = cli(*MODEL_TASKS).stderr.splitlines()
+    assert line.endswith("three_layers: reading the model")
 
 
 def test_a_model_is_tuned_built_and_built_again(cli: Any) -> None:
@@ -81,7 +83,8 @@ def test_a_model_is_tuned_built_and_built_again(cli: Any) -> None:
     assert head.split("\t") == ["seconds", "trials", "total_latency"]
     assert float(lines[-1].split("\t")[2]) == pytest.approx(data["latency"])
     kinds = [type(event) for event in read_events(Path("run.jsonl").read_text().splitlines())]
-    assert kinds.index(NetworkLoaded) == kinds.count(PassFinished) == 2
+    assert kinds.index(ReadingStarted) == 0 and kinds.count(PassFinished) == 2
+    assert kinds.index(NetworkLoaded) == 3 and "reading the model" in done.stderr
     saved = Path("model.so").read_text()
     again = cli(*BUILD_MODEL, "-o", "again.so")
     assert again.status == 0, again.stderr
@@ -334,6 +337,7 @@ def events() -> list[Event]:
         return RunStarted("run", task, "aa", 1, 8, None, 0, {}, {}, None, 2.5, "db", 1, 1)
 
     return [
+        ReadingStarted("net"),
         PassFinished("net", "fuse", 0.5, "3 functions"),
         NetworkLoaded("net", facts),
         started("small"),
@@ -355,6 +359,7 @@ def test_what_is_worth_a_line_is_said_once(verbose: bool) -> None:
     lines = stream.getvalue().splitlines()
     passes = ["net: pass fuse, 500 ms: 3 functions"] if verbose else []
     assert lines == [
+        "net: reading the model",
         *passes,
         "net: 5 calls of 3 tasks, of which 1 is not tuned",
         "net: resuming run run after 2.50 s",
@@ -366,7 +371,7 @@ def test_what_is_worth_a_line_is_said_once(verbose: bool) -> None:
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (events()[:2], "no task was tuned"),
+        (events()[:3], "no task was tuned"),
         (
             [it for it in events() if not isinstance(it, BaselineMeasured)],
             "2 tasks that were tuned got no latency",

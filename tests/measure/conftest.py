@@ -25,7 +25,7 @@ _SCRIPT = (
 
 @pytest.fixture
 def target() -> Target:
-    return Target("cpu", "test", cores=2)
+    return Target("cpu", "test", cores=2, processor="x86-64")
 
 
 @pytest.fixture
@@ -53,8 +53,16 @@ def candidates(workload: Workload) -> list[Candidate]:
 
 
 @pytest.fixture
-def make_measurer(workload: Workload, target: Target) -> Iterator[Callable[..., LocalMeasurer]]:
-    """Makes measurers with the reference backend and the given faults, and closes them."""
+def backend_name() -> str:
+    """Import string of what builds the candidates; see ``make_measurer``."""
+    return REFERENCE_BACKEND
+
+
+@pytest.fixture
+def make_measurer(
+    workload: Workload, target: Target, backend_name: str
+) -> Iterator[Callable[..., LocalMeasurer]]:
+    """Makes measurers with a backend that has the given faults, and closes them."""
     with ExitStack() as stack:
 
         def make(*faults: dict[str, Any], **options: Any) -> LocalMeasurer:
@@ -62,7 +70,7 @@ def make_measurer(workload: Workload, target: Target) -> Iterator[Callable[..., 
             program = json.dumps({"faults": list(faults), **script})
             options = {"workers": 2, "threads": 2, **options}
             measurer = LocalMeasurer(
-                REFERENCE_BACKEND, target, workload=workload, program=program, **options
+                backend_name, target, workload=workload, program=program, **options
             )
             return stack.enter_context(measurer)
 

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune.testing.reference_backend import virtual_latency
+from autotune.testing.reference_backend import SIMULATED_NATIVE, virtual_latency
 
 MakeMeasurer = Callable[..., LocalMeasurer]
 
@@ -36,6 +37,12 @@ def processes_with_folder(folder: Path) -> set[int]:
         if f"TMPDIR={folder}/".encode() in environment:
             found.add(int(entry))
     return found
+
+
+@pytest.fixture
+def backend_name() -> str:
+    """Candidates are compiled."""
+    return SIMULATED_NATIVE
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +77,7 @@ def test_all_is_well(
         assert measurer.measure([]) == []
         assert measurer.versions == {
             "backend_version": "1",
-            "compiler_version": "numpy evaluator 1",
+            "compiler_version": f"llvmlite {metadata.version('llvmlite')}",
         }
 
 
@@ -301,12 +308,12 @@ def test_workers_that_die_at_start_are_an_error(
 
 HOST = """
 from autotune.measure import LocalMeasurer
-from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.testing.reference_backend import SIMULATED_NATIVE
 from autotune.targets import Target
 from autotune.ir.workloads import gemm
 script = '{"faults": [{"fault": "FAULT", "phase": "run", "candidate": "baseline"}]}'
-target, workload = Target("cpu", "test"), gemm(m=8, n=8, k=8)
-measurer = LocalMeasurer(REFERENCE_BACKEND, target, 1, workload, script, workers=2)
+target, workload = Target("cpu", "test", processor="x86-64"), gemm(m=8, n=8, k=8)
+measurer = LocalMeasurer(SIMULATED_NATIVE, target, 1, workload, script, workers=2)
 measurer.wait_ready()
 print(*measurer.worker_pids, flush=True)
 THEN

@@ -22,12 +22,18 @@ from autotune.measure import LocalMeasurer, MeasureProtocol
 from autotune.process.processes import marked_processes
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
-from autotune.testing.reference_backend import HANGING
+from autotune.testing.reference_backend import HANGING, SIMULATED_NATIVE
 
 MakeMeasurer = Callable[..., LocalMeasurer]
 
 PHASES = {2: "build", 4: "load", 6: "verify", 8: "run"}
 """Where the candidates with these values go wrong."""
+
+
+@pytest.fixture
+def backend_name() -> str:
+    """Candidates are compiled."""
+    return SIMULATED_NATIVE
 
 
 @pytest.fixture
@@ -197,7 +203,7 @@ from autotune.errors import AutotuneError
 from autotune.measure import LocalMeasurer
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.targets import Target
-from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.testing.reference_backend import SIMULATED_NATIVE
 from autotune.ir.workloads import gemm
 
 def room():
@@ -209,7 +215,7 @@ sketch = Sketch("toy", workload, (Ordinal("tile", (1, 2, 3, 4, 5, 6)),), (), ())
 faults = [{"fault": "disk", "phase": phase, "where": {"tile": tile}}
           for tile, phase in ((2, "build"), (4, "run"))]
 try:
-    with LocalMeasurer(REFERENCE_BACKEND, Target("cpu", "test"), 1, workload,
+    with LocalMeasurer(SIMULATED_NATIVE, Target("cpu", "test", processor="x86-64"), 1, workload,
                        json.dumps({"faults": faults}), workers=2) as measurer:
         outcomes = measurer.measure([Candidate(sketch, (value,)) for value in range(1, 7)])
         for outcome in outcomes:

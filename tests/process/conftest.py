@@ -25,7 +25,7 @@ def start_child(tmp_path: Path) -> Iterator[StartChild]:
     # The process that workers are forked from stays for the next ones.
     first = {"plan": json.dumps({"then": "hang"})}
     WorkerProcess("scripted_child", first, 1, {}, 1 << 30, folder / "first").end()
-    before = children_of(os.getpid()), open_descriptors()
+    before = {*children_of(os.getpid())}, open_descriptors()
 
     def start(**plan: Any) -> WorkerProcess:
         options = {"plan": json.dumps(plan)}
@@ -38,4 +38,6 @@ def start_child(tmp_path: Path) -> Iterator[StartChild]:
         worker.end()
     assert marked_processes(folder) == []
     assert list(folder.iterdir()) == []
-    assert (children_of(os.getpid()), open_descriptors()) == before
+    # One that was used longest ago may have ended meanwhile.
+    assert {*children_of(os.getpid())} <= before[0]
+    assert open_descriptors() == before[1]

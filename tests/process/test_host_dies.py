@@ -20,7 +20,7 @@ from thinning import thinned
 from autotune.process import WorkerProcess, encode, make_private_folder
 from autotune.process.private_folder import remove_stale_folders
 from autotune.process.processes import marked_processes
-from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.testing.reference_backend import SIMULATED_NATIVE
 
 HOST = """
 import json, os, sys, time
@@ -41,7 +41,7 @@ time.sleep(60)
 
 TUNE = (
     *("-m", "autotune", "tune", "gemm", "--shape", "m=64,n=64,k=64", "--threads", "1", "--quiet"),
-    *("--backend", REFERENCE_BACKEND, "--round-size", "8", "--trials", "100000"),
+    *("--backend", SIMULATED_NATIVE, "--round-size", "8", "--trials", "100000"),
 )
 KILLS = 60
 

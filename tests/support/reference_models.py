@@ -1,14 +1,27 @@
-"""Small networks of the reference frontend that share a task, to be tuned by real processes."""
+"""Small networks that share a task, to be tuned by real processes; layers are compiled."""
 
 from __future__ import annotations
 
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.builders import elementwise, gemm
-from autotune.testing.reference_frontend import REFERENCE_FRONTEND, ReferenceLayer, ReferenceModel
+from autotune.testing.reference_backend import SIMULATED_NATIVE, SimulatedNativeBackend
+from autotune.testing.reference_frontend import (
+    ReferenceFrontend,
+    ReferenceLayer,
+    ReferenceModel,
+)
 
-__all__ = ["build_model", "first", "second", "tune_model"]
+__all__ = ["NativeFrontend", "build_model", "first", "second", "tune_model"]
 
 _PRODUCT = gemm(m=16, n=16, k=16)
+
+
+class NativeFrontend(ReferenceFrontend):
+    """Reads a reference model, the layers of which are compiled."""
+
+    name = "native-reference"
+    backend_type = SimulatedNativeBackend
+    backend = SIMULATED_NATIVE
 
 
 def first() -> ReferenceModel:
@@ -41,5 +54,5 @@ def build_model(name: str) -> tuple[str, ...]:
 def _command(command: str, name: str) -> tuple[str, ...]:
     return (
         *("-m", "autotune", command, f"reference_models:{name}", "--threads", "1"),
-        *("--frontend", REFERENCE_FRONTEND, "--database", "records.db"),
+        *("--frontend", "reference_models:NativeFrontend", "--database", "records.db"),
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from attrs import frozen
 from needs import MACHINE, ROOT
 
-TARGETS = ("test", "test-slow")
+TARGETS = ("test", "test-slow", "test-all")
 """Targets of make that run tests, besides ``test-long``."""
 
 _REFERENCE = re.compile(r"\{\[([\w:-]+)\](\w+)\}")
@@ -109,7 +109,7 @@ def nowhere(tests: Iterable[Facts], selections: Sequence[Selection]) -> list[Fac
 
 
 def all_selections(tox_ini: Path = ROOT / "tox.ini") -> list[Selection]:
-    """The calls of pytest that ``make test``, ``make test-slow`` and ``make test-long`` make."""
+    """The calls of pytest that the targets of make that run tests make."""
     environments = read_environments(tox_ini)
     calls = [(target, call) for target in TARGETS for call in _calls_of_make(target)]
     calls += [("test-long", call) for call in _calls_of_test_long()]

@@ -18,7 +18,7 @@ import sys
 from autotune.tuning import api
 from autotune.tuning.programs import Task
 from autotune.ir.workloads.builders import gemm
-from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.testing.reference_backend import SIMULATED_NATIVE
 
 if __name__ == "__main__":
     lookahead, trials = map(int, sys.argv[1:])
@@ -28,7 +28,7 @@ if __name__ == "__main__":
         for number, (m, n, k) in enumerate(shapes)
     ]
     api.tune_tasks(
-        tasks, backend=REFERENCE_BACKEND, threads=1, trials=trials, round_size=6,
+        tasks, backend=SIMULATED_NATIVE, threads=1, trials=trials, round_size=6,
         lookahead=lookahead, database="records.db",
     )
 """

@@ -40,6 +40,9 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.nest import derive_nest, nest_tape
+from autotune.networks import graph as ops
+from autotune.networks.graph import Graph
+from autotune.networks.passes.fuse import fuse
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
@@ -127,6 +130,22 @@ def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(found[name], array)
 
 
+def test_nan_passes_through_the_larger_and_the_smaller(tmp_path: Path) -> None:
+    x = ops.input_value("x", (6, 32), "float32")
+    rows = ops.reduce("max", ops.clamp(x, -1, 2), [1], keepdims=False)
+    graph, _ = fuse(Graph((x,), {"y": rows}), TARGET)
+    (workload,) = graph.workloads
+    given = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
+    given[[1, 4], [0, 31]] = np.nan
+    program = next(small_programs(workload, {workload.inputs[0].name: given}))
+    (found,) = run_all([program], tmp_path)
+    wanted = np.clip(given, -1, 2).max(axis=1)
+    assert list(np.isnan(wanted)) == [False, True, False, False, True, False]
+    np.testing.assert_array_equal(found[workload.outputs[0]], wanted)
+    kernels = program.source.partition('extern "C"')[2]
+    assert "larger(" in kernels and not re.search(r"\bf?(max|min)f?\(", kernels)
+
+
 def program_of(
     candidate: Candidate, launches: tuple[tuple[int, ...], ...], inputs: Mapping[str, Array]
 ) -> Program:
@@ -134,9 +153,11 @@ def program_of(
     return Program(source_of(candidate), launches, workload, inputs)
 
 
-def small_programs(workload: Workload) -> Iterator[Program]:
+def small_programs(
+    workload: Workload, inputs: Mapping[str, Array] | None = None
+) -> Iterator[Program]:
     """One program of every sketch, with few enough threads for this machine."""
-    inputs = random_inputs(workload, np.random.default_rng(7))
+    inputs = inputs or random_inputs(workload, np.random.default_rng(7))
     seen: set[str] = set()
     for candidate in sampled(workload, 40):
         if candidate.sketch.name in seen:

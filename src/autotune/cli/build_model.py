@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.destinations import OutputFile
-from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options, notify_remarks
+from autotune.cli.models import (
+    SOURCE_HELP,
+    AskedModel,
+    ReadingLines,
+    model_options,
+    notify_remarks,
+)
 from autotune.cli.options import json_option, tune_options
 from autotune.cli.output import notify
 
@@ -65,7 +71,7 @@ def command(
     from autotune.networks.api import build_recorded
 
     output = Output(json_path)
-    listeners = [PassLines()] if model.verbose else []
+    listeners = [ReadingLines(model.verbose)]
     reading = model.reading()
     recorded = build_recorded(model.source(options), reading, evolve(options, listeners=listeners))
     notify_remarks(recorded.network)

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options, notify_remarks
+from autotune.cli.models import (
+    SOURCE_HELP,
+    AskedModel,
+    ReadingLines,
+    model_options,
+    notify_remarks,
+)
 from autotune.cli.options import json_option, tune_options
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ def command(model: AskedModel, json_path: str | None, options: TuneOptions) -> i
     from autotune.networks.tables import coverage_table
 
     output = Output(json_path)
-    listeners = [PassLines()] if model.verbose else []
+    listeners = [ReadingLines(model.verbose)]
     reading = model.reading()
     coverage = model_tasks(model.source(options), reading, evolve(options, listeners=listeners))
     notify_remarks(coverage.network)

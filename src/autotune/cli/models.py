@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AskedModel",
-    "PassLines",
+    "ReadingLines",
     "model_options",
     "notify_remarks",
-    "pass_text",
+    "reading_text",
     "read_objective",
 ]
 
@@ -305,12 +305,19 @@ def _asked(source: str | None, network: str | None, sizes: tuple[str, ...]) -> s
     return source
 
 
-class PassLines:
-    """A listener that writes a line for every graph pass."""
+class ReadingLines:
+    """A listener that says that a model is read.
+
+    Args:
+        verbose: Whether it writes a line for every graph pass, too.
+    """
+
+    def __init__(self, verbose: bool) -> None:
+        self._verbose = verbose
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        text = pass_text(event)
+        text = reading_text(event, self._verbose)
         if text:
             notify(text)
 
@@ -321,12 +328,14 @@ def notify_remarks(network: NetworkProgram) -> None:
         notify(f"autotune: {remark}")
 
 
-def pass_text(event: Event) -> str:
-    """A line on a graph pass; "" for any other event."""
+def reading_text(event: Event, verbose: bool) -> str:
+    """A line on a model that is read, and on its graph passes if ``verbose``; else ""."""
     from autotune.report import formats
-    from autotune.tuning.events import PassFinished
+    from autotune.tuning.events import PassFinished, ReadingStarted
 
-    if not isinstance(event, PassFinished):
+    if isinstance(event, ReadingStarted):
+        return f"{event.network}: reading the model"
+    if not verbose or not isinstance(event, PassFinished):
         return ""
     note = f": {event.note}" if event.note else ""
     return f"{event.network}: pass {event.name}, {formats.seconds(event.seconds)}{note}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from autotune.cli.event_log import LineFile
-from autotune.cli.models import pass_text
+from autotune.cli.models import reading_text
 from autotune.cli.output import notify, warn
 from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, warning_text
 from autotune.cli.run_state import joined
@@ -52,7 +52,7 @@ class NetworkRemarks:
 
     def __call__(self, event: Event, totals: NetworkTotals) -> str:
         """The line on an event; "" where it has none."""
-        if self._verbose and (text := pass_text(event)):
+        if text := reading_text(event, self._verbose):
             return text
         if isinstance(event, WarningRaised):
             few = event.task if len(event.task) <= 60 else totals.network

@@ -95,6 +95,12 @@ def command(
 
     from attrs import evolve
 
+    from autotune.process import prepare_workers
+
+    if model.is_own or ":" not in model.text:
+        # A function may change the import path, which workers get.
+        prepare_workers("autotune.measure.worker", "autotune.backends.native:NativeBackend")
+
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.network_progress import network_progress, total_latency_log
     from autotune.cli.output import Output, notify, notify_interrupted

@@ -8,6 +8,7 @@ from autotune.networks.frontend import NetworkProgram as NetworkProgram
 from autotune.networks.frontend import NetworkTask as NetworkTask
 from autotune.networks.frontend import PassReport as PassReport
 from autotune.networks.frontend import Rival as Rival
+from autotune.networks.frontend import class_names as class_names
 from autotune.networks.graph_frontend import GraphFrontend as GraphFrontend
 from autotune.networks.graph_program import GraphProgram as GraphProgram
 from autotune.networks.graph_program import GraphSource as GraphSource

@@ -36,7 +36,13 @@ from autotune.store.best_record import best_of_backends
 from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks
 from autotune.tuning.default_backend import backend_of_parts
-from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
+from autotune.tuning.events import (
+    NetworkLoaded,
+    NetworkTaskFacts,
+    PassFinished,
+    ReadingStarted,
+    WarningRaised,
+)
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, tasks_on_backends, usable_backends
 from autotune.tuning.result import Result
@@ -414,7 +420,7 @@ class Coverage:
 
 
 def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> Coverage:
-    """The tasks of a network, and which of them the search space can express."""
+    """The tasks of a network, those of most work first, and which the search space can express."""
     network, tasks, options = _loaded(source, reading, options)
     tunable = list(filter(_is_tunable, tasks))
     refused: dict[int, AutotuneError] = {}
@@ -432,6 +438,7 @@ def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> 
         else:
             sizes = len(space.sketches()), space.count()
             found.append(TaskCoverage(known, *sizes, space.name))
+    found.sort(key=lambda it: (it.task.view, -it.task.total_flop))
     return Coverage(network, tuple(found), options.chosen["search_space"].name)
 
 
@@ -448,6 +455,7 @@ def _loaded(
         limit.doing = f"its graph was prepared, after pass {report.name!r}"
         _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
 
+    _emit(options, ReadingStarted(source.text))
     with no_collection():
         with limit.during("it was read"):
             network = load_network(

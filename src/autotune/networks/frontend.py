@@ -27,6 +27,7 @@ __all__ = [
     "NetworkTensor",
     "PassReport",
     "Rival",
+    "class_names",
 ]
 
 
@@ -99,6 +100,11 @@ class LoadOptions:
     passes: Mapping[str, Callable[[Any], Any] | None] = field(factory=dict)
     on_pass: Callable[[PassReport], None] = lambda report: None
     asked: AskedInputs = field(factory=AskedInputs)
+
+
+def class_names(source: object) -> tuple[str, ...]:
+    """Names of the classes of an object, by which a frontend knows it and imports nothing."""
+    return tuple(f"{it.__module__}.{it.__qualname__}" for it in type(source).__mro__)
 
 
 class CompiledNetwork(ABC):
@@ -312,6 +318,9 @@ class Frontend(ABC):
         Raises:
             InvalidValueError: the file is damaged; says what to do.
         """
+
+    def warm_up(self, path: Path) -> None:  # noqa: B027
+        """Import what :meth:`load` needs for a file, which may be damaged and is being checked."""
 
     @abstractmethod
     def load(

@@ -129,8 +129,9 @@ def _choices(node: Node) -> Iterator[tuple[Value, _Use]]:
             continue
         for one, other in ((body.left, body.right), (body.right, body.left)):
             limits = _limits(one, stage, operands)
-            for load in loads(other) if limits is not None else ():
-                value = operands[load.tensor]
+            if limits is None:
+                continue
+            for value in (operands[load.tensor] for load in loads(other)):
                 if value.constant is None and value.dtype.removeprefix("u").startswith("int"):
                     yield value, _Use(*limits)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
 from autotune.errors import UnsupportedTarget
-from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram
+from autotune.networks.frontend import Frontend, LoadOptions, NetworkProgram, class_names
 from autotune.targets import Target
 
 __all__ = ["GraphFrontend"]
@@ -21,6 +22,7 @@ _TORCH = frozenset(
     }
 )
 _TORCH_FILE = ".pt2"
+_PROGRAMS = "autotune.networks.graph_program"
 
 
 class GraphFrontend(Frontend):
@@ -49,7 +51,7 @@ class GraphFrontend(Frontend):
         """Whether this is a model of ONNX or torch, by suffix or class; imports nothing."""
         if isinstance(source, str | Path):
             return Path(source).suffix in self.formats
-        return _is_of_torch(source) or bool(_classes(source) & _ONNX)
+        return _is_of_torch(source) or not _ONNX.isdisjoint(class_names(source))
 
     def kernel_backends(self, target: Target) -> tuple[str, ...]:
         """All others on CPUs: the built-in one prints what they schedule."""
@@ -98,6 +100,13 @@ class GraphFrontend(Frontend):
 
             open_model(path)
 
+    def warm_up(self, path: Path) -> None:
+        """Import the reader, the package that it reads with, and the passes."""
+        package = "torch" if path.suffix == _TORCH_FILE else "onnx"
+        with suppress(ImportError):  # `load` says what is missing
+            for name in (package, f"autotune.networks.readers.{package}.source", _PROGRAMS):
+                import_module(name)
+
     def load(
         self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions
     ) -> NetworkProgram:
@@ -119,11 +128,7 @@ class GraphFrontend(Frontend):
         return GraphProgram(found, options)
 
 
-def _classes(source: object) -> set[str]:
-    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
-
-
 def _is_of_torch(source: object) -> bool:
     if isinstance(source, str | Path):
         return Path(source).suffix == _TORCH_FILE
-    return bool(_classes(source) & _TORCH)
+    return not _TORCH.isdisjoint(class_names(source))

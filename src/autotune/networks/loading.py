@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def load_network(
     """
     reader = find_frontend(source, frontend, target)
     if isinstance(source.model, Path):
-        check_file(source.model, frontend or reader.name)
+        check_file(source.model, frontend or reader.name, partial(reader.warm_up, source.model))
     options = LoadOptions(target, threads, dict(passes or {}), on_pass, source.asked)
     network = reader.load(source.model, source.example_inputs, options)
     network.wide = source.wide

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from autotune.networks.frontend import Frontend
@@ -18,19 +19,21 @@ SECONDS = 300.0
 _MODULE = "autotune.networks.model_files"
 
 
-def check_file(path: Path, frontend: str) -> None:
+def check_file(path: Path, frontend: str, meanwhile: Callable[[], object] = int) -> None:
     """Have a frontend parse a file in a process of its own.
 
     Args:
         path: The file.
         frontend: Name or import string of a frontend that accepts it.
+        meanwhile: Called while that process works.
 
     Raises:
         InvalidValueError: the frontend dies of the file or does not end.
         AutotuneError: as :meth:`autotune.networks.Frontend.check_file`.
     """
     question = {"op": "check", "path": str(path), "frontend": frontend}
-    ask_isolated(f"{str(path)!r} cannot be read", _MODULE, question, 1, SECONDS)
+    what = f"{str(path)!r} cannot be read"
+    ask_isolated(what, _MODULE, question, 1, SECONDS, meanwhile=meanwhile)
 
 
 # What follows runs in that process.

@@ -117,7 +117,8 @@ def check_network(
     tensors = network.outputs
     if network.wide is not None:
         # What the model was before it was converted says what it returns alone.
-        found, tensors = (it[len(network.writes) :] for it in (found, tensors))
+        written = len(network.writes)
+        found, tensors = found[written:], tensors[written:]
     differences = compare_outputs(tensors, wanted, found, target, network.eps)
     wrong = [difference for difference in differences if not difference.ok]
     if wrong:

@@ -20,9 +20,8 @@ def flop_text(flop: float) -> str:
 
 
 def coverage_table(coverage: Coverage) -> Table:
-    """The tasks of a network, of most work first: which can be tuned, why the others cannot."""
-    tasks = sorted(coverage.tasks, key=lambda it: (it.task.view, -it.task.total_flop))
-    rows = [_coverage_row(it, coverage) for it in tasks]
+    """The tasks of a network: which can be tuned, why the others cannot."""
+    rows = [_coverage_row(it, coverage) for it in coverage.tasks]
     computing = [it for it in coverage.tasks if not it.task.view]
     tuned = [it for it in computing if it.task.is_tunable and it.space == coverage.space]
     fallen = [it for it in computing if it.task.is_tunable and it.space != coverage.space]

@@ -17,4 +17,5 @@ from autotune.process.question import ask_isolated as ask_isolated
 from autotune.process.question import ask_once as ask_once
 from autotune.process.worker_process import WorkerDied as WorkerDied
 from autotune.process.worker_process import WorkerProcess as WorkerProcess
+from autotune.process.worker_process import prepare_workers as prepare_workers
 from autotune.process.worker_process import worker_environment as worker_environment

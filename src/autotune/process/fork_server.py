@@ -6,7 +6,8 @@ keeper a child of the host, as if that had started it: it ends with the host, an
 
 Arguments: the descriptor of the socket that requests come by, and the host's process id. A request
 is a message with descriptors: of a file that holds it in JSON, of the current folder, of the
-keeper's status, of its output, and of what only the worker has. Where something has started
+keeper's status, of its output, and of what only the worker has. One with the first alone is for
+imports, and forks nothing. Where something has started
 threads, of which a copy would lack all but one, each keeper is a new interpreter instead, which
 runs this script with ``alone``, the host's process id and the descriptors.
 """
@@ -59,6 +60,9 @@ def main() -> None:
         request = _read(descriptors[0])
         for name in request["imported"]:
             _import(name)
+        if len(descriptors) == 1:
+            os.close(descriptors[0])
+            continue
         has_threads = len(os.listdir("/proc/self/task")) > 1
         try:
             is_copy = _fork_beside() == 0
@@ -80,7 +84,7 @@ def _tell(status: int, line: str) -> None:
         os.write(status, f"{line}\n".encode())
 
 
-def _next(control: socket.socket) -> Sequence[int]:
+def _next(control: socket.socket) -> list[int]:
     """The descriptors of the next request; none once the host has closed its end."""
     return socket.recv_fds(control, 1, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)[1]
 

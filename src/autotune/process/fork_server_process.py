@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from autotune.process.fork_server import ROOM_VARIABLE
 
-__all__ = ["THREAD_VARIABLES", "fork_keeper"]
+__all__ = ["THREAD_VARIABLES", "fork_keeper", "import_early"]
 
 _SCRIPT = str(Path(__file__).with_name("fork_server.py"))
 # The longest path that the kernel takes.
@@ -31,7 +32,10 @@ THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
 )
 
-_OF_A_WORKER = frozenset({*THREAD_VARIABLES, "TMPDIR", "PYTEST_CURRENT_TEST"})
+_OF_OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
+# What is read neither by Python nor by a library that a server loads.
+_OF_A_WORKER = frozenset({*THREAD_VARIABLES, *_OF_OPENMP, "TMPDIR", "PYTEST_CURRENT_TEST"})
 # Modules of this package read its variables when they need them, never on import.
 _OWN_PREFIX = "AUTOTUNE_"
 _OWN_PACKAGE = "autotune"
@@ -117,23 +121,48 @@ def fork_keeper(
     Raises:
         OSError: no process can be started.
     """
-    trusted = [it for it in (module, *imported) if it.partition(".")[0] == _OWN_PACKAGE]
     request = {
         "module": module,
         "arguments": list(arguments),
-        "imported": trusted,
+        "imported": _own([module, *imported]),
         "environment": dict(environment),
         "folder": str(folder),
         "cpus": sorted(os.sched_getaffinity(0)),
     }
-    with ExitStack() as always:
-        file = os.memfd_create("worker-request")
-        always.callback(os.close, file)
-        with open(file, "wb", closefd=False) as writer:
-            writer.write(json.dumps(request).encode())
+    with _written(request) as file:
         current = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        always.callback(os.close, current)
-        _send(environment, [file, current, *descriptors])
+        try:
+            _send(environment, [file, current, *descriptors])
+        finally:
+            os.close(current)
+
+
+def import_early(imported: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Have imported what workers are going to need; returns at once.
+
+    Args:
+        imported: As of :func:`fork_keeper`, like the other argument.
+        environment: That of the workers.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    with _written({"imported": _own(imported)}) as file:
+        _send(environment, [file])
+
+
+def _own(names: Sequence[str]) -> list[str]:
+    return [it for it in names if it.partition(".")[0] == _OWN_PACKAGE]
+
+
+@contextmanager
+def _written(request: Mapping[str, Any]) -> Iterator[int]:
+    """The descriptor of a file with a request."""
+    file = os.memfd_create("worker-request")
+    with open(file, "wb") as writer:
+        writer.write(json.dumps(request).encode())
+        writer.flush()
+        yield file
 
 
 def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
@@ -152,7 +181,8 @@ def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
                 _servers[key] = _servers.pop(key)
                 return
         _forget_some()
-        _servers[key] = _ForkServer(environment)
+        # A process whose environment names a worker's folder would be taken for a part of it.
+        _servers[key] = _ForkServer(common)
         _servers[key].send(descriptors)
 
 
@@ -174,5 +204,5 @@ def _end_all() -> None:
     """End every server of this process."""
     own = [server for key, server in _servers.items() if key[0] == os.getpid()]
     _servers.clear()
-    for server in own:
-        server.end()
+    while own or _leaving:
+        (own or _leaving).pop().end()

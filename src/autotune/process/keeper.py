@@ -3,8 +3,8 @@
 A process that a fork server has just forked becomes one. It forks: the child becomes the worker,
 and the parent, the keeper, does nothing but wait. All that the worker starts, also what makes a
 session of its own or forks twice, is a descendant of the keeper, which the kernel makes its child
-when it is orphaned. When the worker ends, or a signal asks the keeper to end (which the kernel also
-sends when the host dies), the keeper kills every descendant, waits until there is none, and
+when it is orphaned. When the worker ends, or a signal asks the keeper to end (which the kernel
+also sends when the host dies), the keeper kills every descendant, waits until there is none, and
 removes the worker's folder. Where the host is dying, too, it waits for its end and removes the
 host's folder.
 
@@ -129,7 +129,7 @@ def _end(worker: int) -> int | None:
 
 
 def _has_children() -> bool:
-    """Return whether any child lives, once those that have ended are reaped."""
+    """Whether any child lives, once those that have ended are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -196,7 +196,7 @@ def _remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
 
 
 def _is_ending(pid: int) -> bool:
-    """Tell if a process shows a sign of dying: a thread that ends or is about to be killed."""
+    """Whether a process shows a sign of dying: a thread that ends or is about to be killed."""
     kill = 1 << (signal.SIGKILL - 1)
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from autotune.errors import AutotuneError, InvalidValueError, one_line
@@ -27,6 +28,7 @@ def ask_isolated(
     threads: int,
     seconds: float,
     error: type[AutotuneError] = InvalidValueError,
+    meanwhile: Callable[[], object] = int,
 ) -> Message:
     """As :func:`ask_once`, of a worker whose handlers are ``refusing``; any other end is an error.
 
@@ -37,13 +39,14 @@ def ask_isolated(
         threads: As of :func:`ask_once`.
         seconds: As of :func:`ask_once`.
         error: Raised where the worker dies of the question or does not end, or a handler fails.
+        meanwhile: As of :func:`ask_once`.
 
     Raises:
         AutotuneError: ``error``, or what the handler raised.
         WorkerStartFailed: no worker can be started.
     """
     try:
-        answer = ask_once(module, message, threads, seconds)
+        answer = ask_once(module, message, threads, seconds, meanwhile)
     except (TimeoutError, WorkerDied) as end:
         raise error(f"{what}: the process that reads it: {_end(str(end))}") from end
     if "failed" in answer:
@@ -58,7 +61,13 @@ def _end(text: str) -> str:
     return one_line(lines[0] + last, 300)
 
 
-def ask_once(module: str, message: Message, threads: int, seconds: float) -> Message:
+def ask_once(
+    module: str,
+    message: Message,
+    threads: int,
+    seconds: float,
+    meanwhile: Callable[[], object] = int,
+) -> Message:
     """The answer of a worker that is started for one question: its ``done`` or ``failed``.
 
     Args:
@@ -66,6 +75,7 @@ def ask_once(module: str, message: Message, threads: int, seconds: float) -> Mes
         message: The question.
         threads: Threads that the worker may use.
         seconds: How long the answer may take, the worker's start included.
+        meanwhile: Called once the question has been asked.
 
     Raises:
         TimeoutError: there was no answer in time.
@@ -80,6 +90,7 @@ def ask_once(module: str, message: Message, threads: int, seconds: float) -> Mes
         worker = WorkerProcess(module, {}, threads, {}, default_memory_limit(), path)
         ending.callback(worker.end)
         worker.send(message)
+        meanwhile()
         while (remaining := end - time.monotonic()) > 0:
             ready(worker.fileno(), select.POLLIN, min(remaining, _POLL_SECONDS))
             for answer in worker.receive():

@@ -9,13 +9,13 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
 from autotune.process.channel import Decoder, Message, NotAMessage, encode
 from autotune.process.errors import WorkerStartFailed
-from autotune.process.fork_server_process import THREAD_VARIABLES
+from autotune.process.fork_server_process import THREAD_VARIABLES, import_early
 from autotune.process.keeper_process import KeeperProcess
 from autotune.process.private_folder import writing_temporary_files
 from autotune.process.processes import is_exiting, ready
@@ -223,6 +223,16 @@ def _last_words(text: str) -> str:
         return text[-_TAIL_BYTES:]
     kept = sign + report[: _TAIL_BYTES // 2]
     return words[len(kept) - _TAIL_BYTES :] + kept
+
+
+def prepare_workers(*imported: str) -> None:
+    """Begin to import what workers of this thread are going to need, and return at once.
+
+    Args:
+        imported: As of :class:`WorkerProcess`.
+    """
+    with suppress(OSError):  # who starts a worker hears of it
+        import_early(imported, worker_environment(1, {}))
 
 
 def worker_environment(

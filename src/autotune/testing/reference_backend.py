@@ -26,7 +26,8 @@ every other stretch of ``drift_seconds`` of the clock is slower by it, for all p
 ``"latencies"`` are those of programs, by digest or as above; ``"others"`` are all the others. The
 schedule that programs get by default is only one of :class:`ReferenceBackendWithDefault`.
 :class:`ScriptedNativeBackend` compiles programs with the built-in backend and lets the same go
-wrong with them; its latencies are real where none is scripted.
+wrong with them; its latencies are real where none is scripted. Those of
+:class:`SimulatedNativeBackend` are virtual: what it compiles is called and checked, never timed.
 
 With ``log``, the beginning and end of every ``build`` and ``time`` (and of ``start``, where the
 script comes from the environment) are appended to that file:
@@ -212,6 +213,9 @@ REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 SCRIPTED_NATIVE = "autotune.testing.reference_backend:ScriptedNativeBackend"
 """Import string of the built-in backend with scripted faults."""
 
+SIMULATED_NATIVE = "autotune.testing.reference_backend:SimulatedNativeBackend"
+"""Import string of the built-in backend with scripted faults and virtual time."""
+
 SCRIPT_VARIABLE = "AUTOTUNE_REFERENCE_BACKEND"
 
 _BAD_WORK = ("wrong", "nothing", "dirty", "outside", "spoil")
@@ -340,7 +344,7 @@ class ReferenceBackend(Backend):
 
     name = "reference"
     version = "1"
-    worker_modules = ("autotune.nest", "cattrs.gen")
+    worker_modules: tuple[str, ...] = ("autotune.nest", "cattrs.gen")
     simulated_times = True
 
     def compiler_version(self) -> str:
@@ -449,7 +453,7 @@ class ScriptedNativeBackend(ReferenceBackend):
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         scripted, made = lowered.program
-        return _ScriptedExecutable(super().compile(scripted), self._native.compile(made))
+        return self._scripted(super().compile(scripted), self._native.compile(made))
 
     def load_program(self, request: BuildRequest, path: Path) -> Executable:
         with TemporaryDirectory() as folder:
@@ -458,7 +462,17 @@ class ScriptedNativeBackend(ReferenceBackend):
             script.write_bytes(text)
             program.write_bytes(code)
             scripted = super().load_program(request, script)
-            return _ScriptedExecutable(scripted, self._native.load_program(request, program))
+            return self._scripted(scripted, self._native.load_program(request, program))
+
+    def _scripted(self, scripted: Executable, program: Executable) -> Executable:
+        return _ScriptedExecutable(scripted, program, is_timed=not self.simulated_times)
+
+
+class SimulatedNativeBackend(ScriptedNativeBackend):
+    """The same with virtual latencies, which are equal in every process."""
+
+    name = "simulated-native"
+    simulated_times = True
 
 
 class ReferenceBackendWithDefault(ReferenceBackend):
@@ -495,9 +509,10 @@ class _ReferenceExecutable(Executable):
 class _ScriptedExecutable(Executable):
     """A compiled program beside its script."""
 
-    def __init__(self, scripted: Executable, program: Executable) -> None:
+    def __init__(self, scripted: Executable, program: Executable, *, is_timed: bool) -> None:
         self._scripted = scripted
         self._program = program
+        self._is_timed = is_timed
         self.digest = scripted.digest
 
     def export(self, path: Path) -> None:
@@ -510,7 +525,7 @@ class _ScriptedExecutable(Executable):
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
         call = self._scripted.bind(inputs, outputs)
         assert isinstance(call, _ReferenceCall)
-        call.program = self._program.bind(inputs, outputs)
+        call.program, call.is_timed = self._program.bind(inputs, outputs), self._is_timed
         return call
 
 
@@ -519,9 +534,11 @@ class _ReferenceCall(BoundCall):
 
     Attributes:
         program: What it is a call of; None where the loop nest is executed in numpy.
+        is_timed: Whether that is timed where the script says no latencies.
     """
 
     program: BoundCall | None = None
+    is_timed = False
 
     def __init__(
         self,
@@ -564,7 +581,7 @@ class _ReferenceCall(BoundCall):
         if lie is not None:
             value: float = lie.value
             return value
-        if self.program is not None and not script.latencies:
+        if self.program is not None and self.is_timed and not script.latencies:
             return self.program.time(number)
         latency = script.latency(self._request.workload, candidate)
         is_slow = int(time.monotonic() / script.drift_seconds) % 2

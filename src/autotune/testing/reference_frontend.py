@@ -119,6 +119,7 @@ class ReferenceFrontend(Frontend):
     name = "reference"
     sources = ("a reference model",)
     passes = ("check", "number")
+    backend_type: type[ReferenceBackend] = ReferenceBackend
     backend = REFERENCE_BACKEND
 
     def __init__(self, context: Context | None = None) -> None:
@@ -148,7 +149,7 @@ class ReferenceFrontend(Frontend):
         tensor = _tensor(first, first.inputs[0].name)
         declared = DeclaredInput(tensor.name, tensor.shape, tensor.dtype, model.input)
         fixed = fix_inputs([declared], options.asked, example_inputs, model.name)
-        return _ReferenceNetwork(model, tuple(done), fixed)
+        return _ReferenceNetwork(model, tuple(done), fixed, self)
 
 
 def _same(model: ReferenceModel) -> ReferenceModel:
@@ -166,15 +167,16 @@ def _check(model: ReferenceModel) -> ReferenceModel:
 
 
 class _ReferenceNetwork(NetworkProgram):
-    backend = REFERENCE_BACKEND
-
     def __init__(
         self,
         model: ReferenceModel,
         passes: tuple[PassReport, ...],
         fixed: FixedInputs,
+        frontend: ReferenceFrontend,
     ) -> None:
         self._model = model
+        self._backend = frontend.backend_type()
+        self.backend = frontend.backend
         self.fixed = fixed
         self._inputs = (model.input,) if fixed.examples is None else fixed.examples
         self.name = model.name
@@ -207,7 +209,6 @@ class _ReferenceNetwork(NetworkProgram):
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
     ) -> CompiledNetwork:
-        backend = ReferenceBackend()
         programs = []
         for layer in self._model.layers:
             record = chosen.get(layer.name)
@@ -215,7 +216,7 @@ class _ReferenceNetwork(NetworkProgram):
             if record is not None:
                 candidate = record.on(layer.workload, layer.script).scheduled
             request = BuildRequest(layer.workload, layer.script, candidate, target, threads)
-            programs.append(backend.build(request))
+            programs.append(self._backend.build(request))
         scheduled = {name: record.name for name, record in chosen.items() if record is not None}
         return _ReferenceCompiled(self._model, self.inputs, programs, scheduled)
 

@@ -42,6 +42,21 @@ def test_iterations_are_run_once_each_in_equal_parts() -> None:
     assert {len(steps) for steps, _ in seen.values()} <= {2, 3}
 
 
+def test_who_finds_the_pool_busy_runs_all_iterations() -> None:
+    pool, inner = _native.ThreadPool(2), dict[int, dict[int, tuple[range, set[int]]]]()
+
+    def task(_: int, begin: int, end: int, thread: int) -> None:
+        inner[thread] = _run(pool, 5)
+
+    _LAUNCH(_native.launcher())(pool.address, _TASK(task), None, 2)
+    assert len(inner) == 2
+    assert all(list(seen) == [0] and seen[0][0] == range(5) for seen in inner.values())
+
+
+def test_a_loop_of_no_iterations_calls_nobody() -> None:
+    assert _run(_native.ThreadPool(2), 0) == {}
+
+
 @pytest.mark.needs("2 CPUs")
 def test_threads_leave_the_cpu_that_their_caller_is_on() -> None:
     cpus = sorted(os.sched_getaffinity(0))

@@ -171,3 +171,10 @@ def test_gathers_have_computed_indices() -> None:
     moved = substitute(body, {"i": var("k") * 2, "j": 3})
     assert loads(moved) == (Load("I", (var("k") * 2,)),)
     assert gathers(moved)[0].indices[1] == IndexValue(const(3))
+
+
+def test_literals_are_equal_that_are_one_number_in_every_operation() -> None:
+    zeros = {Constant(0.0, "float32"), Constant(-0.0, "float32"), Constant(0, "float32")}
+    assert len(zeros) == 2
+    assert Constant(float("nan"), "float32") == Constant(float("nan"), "float32")
+    assert Constant(1.0, "float32") != Constant(1.0, "float64")

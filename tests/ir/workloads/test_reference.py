@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -432,3 +434,60 @@ def test_integers_that_are_cast_to_floats_are_floats(op: str, wanted: float) -> 
     workload = Workload("cast", inputs, (stage,), ("Y",))
     arrays = {"X": np.asarray([-128], np.int8), "Z": np.asarray([3], np.int8)}
     np.testing.assert_allclose(reference_outputs(workload, arrays)["Y"], [wanted], rtol=1e-6)
+
+
+_FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(
+    op=st.sampled_from(["add", "sub", "mul", "div"]),
+    pairs=st.lists(st.tuples(_FLOATS, _FLOATS), min_size=1, max_size=8),
+)
+def test_one_operation_is_rounded_as_in_double_precision(
+    op: str, pairs: list[tuple[float, float]]
+) -> None:
+    n = len(pairs)
+    here = (at_i,)
+    x, y, z = (Tensor(name, (n,), "float32") for name in "xyz")
+    stage = Stage(z, (Axis("i", n),), Binary(op, Load("x", here), Load("y", here)))
+    left, right = np.array(pairs, np.float32).T.copy()
+    ufuncs = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+    with np.errstate(all="ignore"):
+        (found,) = reference_outputs(
+            Workload("w", (x, y), (stage,), ("z",)), {"x": left, "y": right}
+        ).values()
+        wanted = ufuncs[op](left.astype(float), right.astype(float)).astype(np.float32)
+    np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "bool"])
+def test_what_is_moved_keeps_its_bits(dtype: str) -> None:
+    """NaN with other bits and zeros of both signs, too; parts of a tensor and its transpose."""
+    tensor = Tensor("x", (4, 6), dtype)
+    stored = tensor.element.dtype
+    bits = np.random.default_rng(0).integers(0, 256, 24 * stored.itemsize).astype(np.uint8)
+    array = (bits % 2).astype(bool) if dtype == "bool" else bits.view(stored)
+    array = array.reshape(4, 6)
+    body = Load("x", (at_k + 1, at_i * 2))
+    stage = Stage(Tensor("y", (3, 2), dtype), (Axis("i", 3), Axis("k", 2)), body)
+    moved = Workload("w", (tensor,), (stage,), ("y",))
+    (found,) = reference_outputs(moved, {"x": array}).values()
+    assert found.tobytes() == np.ascontiguousarray(array.T[::2, 1:3]).tobytes()
+
+
+def test_parts_of_a_long_axis_are_evaluated_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read along the axis that is cut, and what is read whole."""
+    body = Binary(
+        "add",
+        Binary("mul", Load("x", (at_i + 1, at_k)), Load("y", (at_k,))),
+        Load("x", (const(0), at_k)),
+    )
+    stage = Stage(Tensor("z", (7, 3), "float32"), (Axis("i", 7), Axis("k", 3)), body)
+    inputs = (Tensor("x", (8, 3), "float32"), Tensor("y", (3,), "float32"))
+    workload = Workload("w", inputs, (stage,), ("z",))
+    arrays, whole = run(workload)
+    monkeypatch.setattr(reference_module, "_CHUNK_POINTS", 6)
+    _, cut = run(workload)
+    np.testing.assert_array_equal(cut, whole)
+    x, y = (widened(arrays[name]) for name in "xy")
+    np.testing.assert_allclose(whole, x[1:] * y + x[:1], rtol=1e-6)

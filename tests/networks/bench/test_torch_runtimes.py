@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,11 +61,27 @@ def test_weights_and_inputs_are_the_same_in_every_process(reader: str) -> None:
 def test_nested_outputs_are_flat() -> None:
     import torch
 
-    from autotune.networks.bench.torch_runtimes import as_arrays
+    from autotune.networks.bench.torch_runtimes import ReturningTensors, as_arrays
+
+    class Cache:
+        """What torch knows nothing of."""
+
+        def __init__(self, *layers: torch.Tensor) -> None:
+            self.layers = layers
+
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            return iter(self.layers)
+
+    class Caching(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, Any]:
+            return {"logits": x + 2, "cache": Cache(x + 3, x + 5), "loss": None}
 
     a, b, c = (torch.full((2,), float(value)) for value in range(3))
     found = as_arrays({"first": a, "others": (b, [c])})
     np.testing.assert_array_equal(np.stack(found)[:, 0], [0.0, 1.0, 2.0])
+    for model in (Caching(), ReturningTensors(Caching())):
+        cached = np.stack(as_arrays(model(a)))
+        np.testing.assert_array_equal(cached[:, 0], [2.0, 3.0, 5.0])
     (row,) = bench_model("torch_models:several", options("torch eager")).rows
     assert row.problem == "" and row.latency
 

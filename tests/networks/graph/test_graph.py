@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.networks import graph as ops
 from autotune.networks.graph import (
     Graph,
     HostOperator,
     Node,
+    Value,
     binary,
     constant,
     evaluate,
@@ -111,3 +115,23 @@ def test_an_operator_that_the_host_lacks_is_named() -> None:
     with pytest.raises(UnknownNameError, match="sort"):
         evaluate_node(node, [drawn((3, 4), "float32")])
     assert sort(X)[0].node is not None
+
+
+def test_nodes_of_loops_run_as_often_as_all_loops_around_them() -> None:
+    def sums(body: Any, trips: int, start: Value, slices: Value) -> Value:
+        states, _ = ops.loop(lambda s, r, f: ([body(s[0], r[0])], []), trips, [start], [slices])
+        return states[0]
+
+    def outer(state: Value, rows: Value) -> Value:
+        inner = sums(lambda s, row: ops.binary("add", s, row), 3, state, rows)
+        return ops.unary("tanh", inner)
+
+    x, start = input_value("x", (2, 3, 4), "float32"), input_value("s", (4,), "float32")
+    graph = Graph((x, start), {"y": ops.unary("neg", sums(outer, 2, start, x))})
+    found = [(node.label, times) for node, times in graph.runs]
+    assert found == [("loop", 1), ("loop", 2), ("add", 6), ("tanh", 2), ("neg", 1)]
+    assert {it.name: count for it, count in graph.workloads.items()} == {
+        "add": 6,
+        "tanh": 2,
+        "neg": 1,
+    }

@@ -8,6 +8,7 @@ import pytest
 from autotune.errors import InvalidValueError
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Node, Value, evaluate, input_value
+from autotune.networks.graph.naming import named_after
 from autotune.networks.graph.rewriting import readers, rewritten
 
 
@@ -63,3 +64,15 @@ def test_readers_are_nodes_and_outputs() -> None:
     found = readers(graph)
     assert found[graph.outputs["y"].key] == [(twice, 0), (None, 0)]
     assert found[graph.inputs[0].key] == [(plus, 0)]
+
+
+def test_what_is_made_in_the_place_of_a_node_has_its_name() -> None:
+    x = input_value("x", (4,), "float32")
+    with named_after("first"):
+        y = ops.unary("tanh", x)
+    graph = Graph((x,), {"y": ops.unary("exp", y)})
+
+    def change(node: Node, operands: tuple[Value, ...]) -> list[Value] | None:
+        return [ops.unary("sin", ops.unary("neg", operands[0]))] if node.name else None
+
+    assert [it.label for it in rewritten(graph, change).nodes] == ["first", "first", "exp"]

@@ -10,7 +10,8 @@ import pytest
 from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload, softmax
 from autotune.networks import graph as ops
-from autotune.networks.graph import Graph, Value, Window, evaluate, input_value
+from autotune.networks.graph import Graph, Scalar, Value, Window, evaluate, input_value
+from autotune.networks.graph.scalars import maximum, minimum
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.views import views
 from autotune.spaces import SketchSpace
@@ -43,6 +44,38 @@ def test_a_residual_block_is_two_workloads() -> None:
     graph = _fused(second, inputs=(x,))
     assert labels(graph) == ["convolution+add+clamp", "convolution+add+add+clamp"]
     assert [it.name for it in _workloads(graph)[1].stages] == ["p", "y", "y1", "y2", "y3"]
+
+
+def _rounded(x: Value) -> Value:
+    def number(it: Scalar) -> Scalar:
+        return minimum(maximum((it / 0.05).call("round"), -128), 127).cast("int8")
+
+    return ops.elementwise(number, x, dtype="int8", name="quantize")
+
+
+def _numbers(x: Value) -> Value:
+    it = ops.cast(x, "float32")
+    return ops.binary("mul", it, 0.05)
+
+
+def test_what_is_rounded_to_bytes_is_stored_as_bytes() -> None:
+    x = input_value("x", (1, 8, 6, 6), "int8")
+    start = _numbers(x)
+    first = _numbers(_rounded(_convolved(start)))
+    second = _numbers(_rounded(_convolved(ops.unary("abs", start))))
+    added = _rounded(ops.clamp(ops.binary("add", first, second), 0))
+    graph = _fused(ops.reduce("max", _numbers(added), [1], False), inputs=(x,))
+    stored = [(it.label, it.results[0][1]) for it in graph.nodes]
+    assert [kind for name, kind in stored if "convolution" in name] == ["int8", "int8"]
+    assert stored[-1] == ("cast+mul+max", "float32")
+
+
+def test_numbers_that_a_product_or_a_caller_reads_are_made_of_bytes_where_these_are() -> None:
+    x = _image()
+    rounded = _numbers(_rounded(_convolved(x)))
+    assert labels(_fused(rounded, inputs=(x,))) == ["convolution+add+quantize+cast+1"]
+    again = labels(_fused(_convolved(rounded), inputs=(x,)))
+    assert again == ["convolution+add+quantize+cast+1", "convolution+add"]
 
 
 def test_what_is_returned_as_well_is_kept() -> None:
@@ -185,3 +218,24 @@ def test_numbers_are_read_once_from_where_two_operations_read_them() -> None:
     expected = (1 + np.asarray(shared.constant)) * np.asarray(shared.constant)
     graph = Graph((x,), {"y": y})
     assert np.allclose(evaluate(fuse(graph, MACHINE)[0], given)["y"][0], expected)
+
+
+def test_groups_that_are_alike_are_one_workload() -> None:
+    """What they read differs, and which of it is constant makes a difference."""
+    x, y = input_value("x", (8, 16), "float32"), input_value("y", (16, 16), "float32")
+
+    def layer(value: Value, weight: Value) -> Value:
+        return ops.unary("tanh", ops.binary("add", ops.matmul(value, weight), weights(16, seed=1)))
+
+    out = layer(layer(layer(x, weights(16, 16)), weights(16, 16, seed=2)), y)
+    first, second, third = _workloads(_fused(out, inputs=(x, y)))
+    assert first is second and third is not second
+    assert [it.constant for it in second.inputs] == [False, True, True]
+    assert [it.constant for it in third.inputs] == [False, False, True]
+
+
+def test_groups_with_zeros_of_other_signs_are_not_alike() -> None:
+    x = input_value("x", (8, 16), "float32")
+    one, other = (ops.unary("neg", ops.binary("mul", x, zero)) for zero in (0.0, -0.0))
+    first, second = _workloads(_fused(one, other, inputs=(x,)))
+    assert first != second

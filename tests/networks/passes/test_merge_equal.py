@@ -61,3 +61,12 @@ def test_bodies_of_loops_are_graphs_of_their_own() -> None:
 def test_a_graph_without_equal_nodes_is_the_same_object() -> None:
     graph = Graph((X,), {"y": ops.unary("tanh", X)})
     assert merge_equal(graph, MACHINE) == (graph, "")
+
+
+def test_constants_without_dimensions_and_transposed_ones_are_compared() -> None:
+    """What is transposed in memory is compared as it is read."""
+    numbers = np.arange(36, dtype=np.float32).reshape(6, 6)
+    same = [constant(numbers.T), constant(np.ascontiguousarray(numbers.T)), constant(numbers)]
+    assert len(_merged(*(ops.matmul(X, it) for it in same))) == 2
+    scalars = [constant(np.asarray(it, np.float32)) for it in (2.0, 2.0, 3.0)]
+    assert len(_merged(*(ops.elementwise(lambda a, b: a * b, X, it) for it in scalars))) == 2

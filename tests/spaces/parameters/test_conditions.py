@@ -64,8 +64,9 @@ conditions = st.recursive(
 
 def according_to_python(text: str) -> list[bool] | None:
     """What Python itself says of every row; None where it cannot compute some."""
+    code = compile(text, "condition", "eval")
     try:
-        return [bool(eval(text, {"__builtins__": {}}, dict(row))) for row in ROWS]
+        return [bool(eval(code, {"__builtins__": {}}, dict(row))) for row in ROWS]
     except (ZeroDivisionError, OverflowError, TypeError):
         return None
 

@@ -30,9 +30,15 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.sketches import STEP_TYPES, Pack
+from autotune.sketches import STEP_TYPES, Pack, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.rules import InlineRule, generate_sketches
+from autotune.spaces.rules import (
+    InlineRule,
+    SketchDraft,
+    generate_sketches,
+    replayable_sketches,
+)
+from autotune.spaces.sketch_space import BUILT_IN_RULES
 
 
 @pytest.mark.parametrize(
@@ -118,3 +124,25 @@ def test_what_is_read_where_data_says_stays_in_place() -> None:
     for sketch in (*sketches(embedding_bag()), *sketches(gathered_product())):
         packed = {step.operand for step in sketch.steps if isinstance(step, Pack)}
         assert packed == (set() if sketch.name == "direct" else {"W"})
+
+
+@pytest.mark.parametrize(
+    "workload", [gemm(m=37, n=53, k=29), conv2d(h=9, w=9, ci=4, co=40), softmax(m=64, n=256)]
+)
+def test_sketches_are_made_when_they_are_asked_for(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: list[str] = []
+    finish = SketchDraft.finished
+
+    def counted(draft: SketchDraft) -> Sketch:
+        made = finish(draft)
+        finished.append(made.name)
+        return made
+
+    monkeypatch.setattr(SketchDraft, "finished", counted)
+    one_by_one = replayable_sketches(workload, TARGET, LIMITS, BUILT_IN_RULES)
+    first = next(one_by_one)
+    assert finished == [first.name]
+    whole = generate_sketches(workload, TARGET, LIMITS, BUILT_IN_RULES)
+    assert (first, *one_by_one) == whole.sketches

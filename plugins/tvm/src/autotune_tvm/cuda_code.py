@@ -31,6 +31,7 @@ _CALLBACK = "tvm_callback_cuda_compile"
 _KERNEL_CONVENTION = 2  # CallingConv::kDeviceKernelLaunch
 _AXES = ("x", "y", "z")
 _BITS = {"inf": "0x7f800000", "nan": "0x7fffffff"}
+_NAMES = {"max": "larger", "min": "smaller"}
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 # Of what all threads of the process see while source is generated.
 _GENERATING = threading.Lock()
@@ -113,7 +114,43 @@ def _spelled(source: str) -> str:
     source = re.sub(
         r"\b(inf|nan)f(?=/\*)", lambda found: f"__int_as_float({_BITS[found.group(1)]})", source
     )
-    return source.replace("hnearbyint(", "hrint(")
+    return _with_nan(source.replace("hnearbyint(", "hrint("))
+
+
+_KERNEL = 'extern "C" __global__'
+
+_EXTREMES = """\
+#ifndef AUTOTUNE_EXTREMES
+#define AUTOTUNE_EXTREMES
+// The larger and the smaller of both; NaN where one is, which CUDA's own leave out.
+template <typename T> static inline __device__ T larger(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <typename T> static inline __device__ T smaller(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+static inline __device__ float larger(float a, float b) {
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+static inline __device__ float smaller(float a, float b) {
+  float found;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+}
+#endif
+#endif
+
+"""
+
+
+def _with_nan(source: str) -> str:
+    """Source whose kernels have NaN for the larger and the smaller of two if one is NaN."""
+    before, kernel, after = source.partition(_KERNEL)
+    changed = re.sub(r"\b(max|min)\(", lambda it: f"{_NAMES[it.group(1)]}(", kernel + after)
+    return source if changed == kernel + after else before + _EXTREMES + changed
 
 
 def program_of(lowered: LoweredKernels, cubin: bytes, *, fast_math: bool) -> CudaProgram:

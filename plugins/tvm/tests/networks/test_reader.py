@@ -14,7 +14,7 @@ from autotune_tvm.networks.reader import read_graph
 from relax_networks import const, network, op, run, small_network, weights
 from tvm import relax
 
-from autotune.errors import UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import Graph, HostOperator, evaluate
 
@@ -90,6 +90,29 @@ def test_indices_are_data() -> None:
         it.operation.kind for it in read(module).nodes if isinstance(it.operation, HostOperator)
     ]
     assert kinds == ["scatter_along", "scatter_nd"]
+
+
+@pytest.mark.parametrize(
+    ("make", "places", "wrong"),
+    [
+        (lambda x, at: op.take(x, at, 0), np.array([0, 3, 1]), (2, [4, -1])),
+        (lambda x, at: op.take(x, at, 0, "clip"), np.array([0, 3, 9]), None),
+        (lambda x, at: op.take(x, at, 1, "wrap"), np.array([0, 8, -1]), None),
+        (lambda x, at: op.gather_elements(x, at, 0), PLACES, ((0, 0), [4])),
+        (lambda x, at: op.gather_nd(x, at), np.array([[3, 5], [0, 1]]), ((0, 1), [6])),
+    ],
+    ids=["take", "take clip", "take wrap", "gather_elements", "gather_nd"],
+)
+def test_an_index_beside_a_table_is_refused(make: Any, places: Any, wrong: Any) -> None:
+    shapes = [(X.shape, "float32"), (places.shape, "int64")]
+    module = network(shapes, lambda emit, x, at: emit(make(x, at)))
+    check(module, X, places)
+    at, numbers = wrong if wrong else ((), ())
+    for number in numbers:
+        beside = places.copy()
+        beside[at] = number
+        with pytest.raises(InvalidValueError, match=rf"index {number} is not from"):
+            computed(module, X, beside)
 
 
 def test_a_network_is_workloads_and_views() -> None:

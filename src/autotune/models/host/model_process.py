@@ -34,7 +34,8 @@ _SLEEPING_THREADS = {
     "OMP_WAIT_POLICY": "passive",
     "GOMP_SPINCOUNT": "0",
     "KMP_BLOCKTIME": "0",
-    "OPENBLAS_THREAD_TIMEOUT": "4",
+    # It has no such switch that could be set once it is loaded.
+    "OPENBLAS_NUM_THREADS": "1",
 }
 
 
@@ -85,7 +86,7 @@ class ModelProcess:
             {},
             # What libraries take where nothing is said.
             len(os.sched_getaffinity(0)),
-            {**kept, **_SLEEPING_THREADS},
+            {**_SLEEPING_THREADS, **kept},
             self._memory_bytes,
             self._folder.path / f"models-{self._started}",
         )

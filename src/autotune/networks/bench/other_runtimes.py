@@ -45,7 +45,8 @@ def openvino(source: Source, options: TuneOptions, reading: ModelOptions) -> Pre
     else:
         torch_runtimes = import_module("autotune.networks.bench.torch_runtimes")
         module, tensors = torch_runtimes.as_module(source)
-        model = runtime.convert_model(module, example_input=tensors)
+        returning = torch_runtimes.ReturningTensors(module)
+        model = runtime.convert_model(returning, example_input=tensors)
         inputs = [np.asarray(it.detach()) for it in tensors]
     settings = {
         "INFERENCE_NUM_THREADS": options.machine.cores,
@@ -93,5 +94,6 @@ def _onnx(source: Source) -> tuple[Any, list[Any]]:
     module, inputs = torch_runtimes.as_module(source)
     stream = io.BytesIO()
     with torch.inference_mode():
-        torch.onnx.export(module, inputs, stream, opset_version=_OPSET, dynamo=False)
+        returning = torch_runtimes.ReturningTensors(module)
+        torch.onnx.export(returning, inputs, stream, opset_version=_OPSET, dynamo=False)
     return stream.getvalue(), [np.asarray(it.detach()) for it in inputs]

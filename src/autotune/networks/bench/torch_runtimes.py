@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch.utils._pytree import tree_leaves
 
 from autotune.errors import InvalidValueError
 from autotune.networks.api import ModelOptions
 from autotune.networks.arrays import as_numpy
 from autotune.networks.bench.runtimes import Prepared
 from autotune.networks.bench.torch_device import prepared_on
+from autotune.networks.readers.torch.program import taken_apart
 from autotune.networks.source import Source
 from autotune.tuning.options import TuneOptions
 
-__all__ = ["as_arrays", "as_module", "compiled", "eager"]
+__all__ = ["ReturningTensors", "as_arrays", "as_module", "compiled", "eager"]
 
 
 def eager(source: Source, options: TuneOptions, reading: ModelOptions) -> Prepared:
@@ -56,16 +58,25 @@ def as_module(source: Source) -> tuple[Any, tuple[Any, ...]]:
 
 
 def as_arrays(outputs: object) -> list[NDArray[Any]]:
-    """The tensors of nested outputs, in order."""
-    if isinstance(outputs, torch.Tensor):
-        return [as_numpy(outputs)]
-    if isinstance(outputs, dict):
-        outputs = list(outputs.values())
-    if hasattr(outputs, "to_tuple"):
-        outputs = outputs.to_tuple()
-    if isinstance(outputs, Sequence):
-        return [array for each in outputs for array in as_arrays(each)]
-    return []
+    """The tensors of what a module returns, in order."""
+    return list(map(as_numpy, _tensors(outputs)))
+
+
+class ReturningTensors(torch.nn.Module):  # type: ignore[misc]
+    """A module that returns a tuple of tensors, which is all that exporters take."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.training = model.training  # train() is refused by exported programs
+
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+        """The tensors of what the module returns."""
+        return tuple(_tensors(self.model(*inputs)))
+
+
+def _tensors(outputs: object) -> list[torch.Tensor]:
+    return [it for it in tree_leaves(taken_apart(outputs)) if isinstance(it, torch.Tensor)]
 
 
 def _prepared(

@@ -21,6 +21,7 @@ from autotune.networks.graph.graph import (
     constant,
     results_of,
 )
+from autotune.networks.graph.index_ranges import index_requirements
 from autotune.networks.graph.naming import current_name
 from autotune.networks.graph.scalars import divisors
 
@@ -130,7 +131,7 @@ def program(
 
 
 def workload(given: Workload, operands: Sequence[Value]) -> tuple[Value, ...]:
-    """The results of a workload that somebody else wrote.
+    """The results of a workload that somebody else wrote, which are checked as those of others.
 
     Args:
         given: The workload.
@@ -150,6 +151,7 @@ def workload(given: Workload, operands: Sequence[Value]) -> tuple[Value, ...]:
     divide = dict.fromkeys(it for stage in given.stages for it in divisors(stage.body))
     whole = {it.name for it in given.inputs if not it.element.is_float}
     checks = [Requirement(order.index(it), nonzero=True) for it in divide if it in whole]
+    checks += index_requirements(given)
     outputs = [given.tensors[name] for name in given.outputs]
     results = [(it.shape, it.dtype) for it in outputs]
     return compute(evolve(given, inputs=constant_inputs), operands, results, checks)

@@ -7,6 +7,7 @@ from math import prod
 
 from attrs import define, evolve, field, frozen
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Load, var
 from autotune.ir.workloads import Stage, Tensor, Workload
 from autotune.ir.workloads.composing import Part, composed
@@ -211,6 +212,8 @@ class _Grouping:
             if self._form(number).is_anchor and number not in self.group_of:
                 self._extend(number)
         for first in [*self.members]:
+            self._hand_over(first)
+        for first in [*self.members]:
             self._prepend(first)
         for number in usable:
             if self._form(number).is_pointwise:
@@ -297,6 +300,47 @@ class _Grouping:
         workload, inputs = self.composer.composed(self._nodes([*numbers]))
         return len(inputs) <= _MOST_INPUTS and workload is not None
 
+    def _hand_over(self, group: int) -> None:
+        """Leave to what reads a group what makes more bytes of the fewest that it has computed.
+
+        Numbers that are rounded to bytes are stored as these, and made numbers again where they
+        are read.
+        """
+        tail, readers = self._widening(group), self.flow.readers[self.members[group][-1]]
+        others = {self.group_of.get(it) for it in readers} - {group}
+        if not tail or len(others) != 1 or (other := others.pop()) is None:
+            return
+        for number in tail:
+            del self.group_of[number]
+        kept, before = self.members[group], self.members[other]
+        self.members[group] = [it for it in kept if it not in tail]
+        for number in reversed(tail):
+            if not self._precedes(number, other):
+                self.members[other] = before
+                self._add(group, tail)
+                for it in before:
+                    self.group_of[it] = other
+                return
+            self._add(other, [number])
+
+    def _widening(self, group: int) -> list[int]:
+        """The last operations of a group, where their operand is of the fewest bytes in it."""
+        members = self.members[group]
+        number, tail = members[-1], list[int]()
+        while self._form(number).is_pointwise and len(tail) < _MOST_NAMES:
+            tail.insert(0, number)
+            reads = self._inner_reads(number, {*members})
+            if len(reads) != 1:
+                return []
+            source = self.flow.nodes[number].operands[reads[0][0]]
+            assert source.node is not None
+            number = self.flow.place[id(source.node)]
+            if len({*self.flow.readers[number]}) != 1:
+                return []
+            if _bytes(source.node) < _bytes(self.flow.nodes[members[-1]]):
+                return tail
+        return []
+
     def _prepend(self, group: int) -> None:
         """Add to a group what only it reads."""
         waiting = list(self.members[group])
@@ -375,6 +419,10 @@ class _Grouping:
         workload, inputs = self.composer.composed(self._nodes(whole))
         assert workload is not None
         return len(inputs) <= _MOST_INPUTS and nodes_if_inlined(workload) <= _MOST_NODES
+
+
+def _bytes(node: Node) -> int:
+    return _size(node) * element_type(node.results[0][1]).bytes
 
 
 def _size(node: Node) -> int:

@@ -7,7 +7,7 @@ one loop over rows, what only a reduction reads inside of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 
 from attrs import frozen
@@ -131,7 +131,8 @@ def with_readers_joined(workload: Workload) -> Workload:
     """The workload in which one stage alone reads its last reduction, as epilogues have it.
 
     Behind the reduction, stages are kept through which everything goes, unless they are expensive
-    and read again. The others are computed where they are read.
+    and read again. The others are computed where they are read, as is all but the last of what is
+    only computed of operands that they read besides.
     """
     last = max(
         (at for at, it in enumerate(workload.stages) if not is_pointwise(it)),
@@ -158,7 +159,21 @@ def with_readers_joined(workload: Workload) -> Workload:
             joined.append(stage.name)
         if readers:
             waiting[stage.name] = readers
-    return computed_where_read(workload, joined)
+    return computed_where_read(workload, [*_beside(workload, last, behind), *joined])
+
+
+def _beside(workload: Workload, last: int, behind: Collection[str]) -> list[str]:
+    """Stages that neither read a reduction nor are read by it, and that only such ones read."""
+    needed = _ancestors(workload, workload.stages[last].name) | {workload.stages[last].name}
+    beside = {
+        it.name
+        for it in workload.stages
+        if is_pointwise(it)
+        and not is_expensive(it)
+        and it.name not in needed
+        and it.name not in behind
+    }
+    return [name for name in beside if _reader_names(workload, name) <= beside]
 
 
 def _reader_names(workload: Workload, tensor: str) -> set[str]:

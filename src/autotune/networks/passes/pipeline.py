@@ -34,6 +34,8 @@ def graph_passes() -> dict[str, GraphPass]:
     path = user_file()
     kept = None if path is None else KeptSpeedups(path)
     afterwards = (views, fuse)
+    # Views twice: scales and attentions are recognised where no reshapes are between, and both
+    # choices of convolutions make products, which have reshapes around them.
     return {
         "merge_equal": merge_equal,
         "views": views,

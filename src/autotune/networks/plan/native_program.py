@@ -11,6 +11,7 @@ from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.backends.native import NativeBackend
 from autotune.backends.native.executable import Layout
 from autotune.backends.native.exports.kernel import Part, scratch_parts
+from autotune.backends.native.printed import printed_program
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.networks.plan.plan import PackedOperand
@@ -94,14 +95,12 @@ def native_program(
         own_candidate = None if candidate is None else candidate.on(workload)
     except InvalidValueError as error:
         raise InvalidSchedule(str(error)) from error
-    backend = NativeBackend()
-    backend.check_workload(workload)
+    NativeBackend().check_workload(workload)
     request = BuildRequest(workload, None, own_candidate, target, threads)
-    program = backend.lower(request).program
-    layout = Layout.of(program, workload)
+    program = printed_program(request)
     own = len(workload.inputs) + len(workload.outputs)
-    parts, fixed, each = scratch_parts(layout, own)
-    return NativeProgram(request, str(program.text), layout, parts, fixed, each)
+    parts, fixed, each = scratch_parts(program.layout, own)
+    return NativeProgram(request, program.text, program.layout, parts, fixed, each)
 
 
 def scratch_bytes(programs: Iterable[NativeProgram], threads: int) -> int:

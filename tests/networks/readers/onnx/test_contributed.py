@@ -76,6 +76,26 @@ TABLES = [floats(9, 8, seed=1), floats(5, 8, seed=2), floats(2, 8, seed=3)]
 POOL: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [1, 2], "pads": [1, 0, 0, 1]}
 IMAGE = small(1, 2, 5, 6, seed=3)
 
+KEYS = tuple(floats(2, 3, 32, seed=it) for it in (1, 2))
+OLD = tuple(floats(2, 2, 5, 16, seed=it) for it in (3, 4))
+TURNS = tuple(floats(12, 8, seed=it) for it in (5, 6))
+PROMPT, NEXT = ((whole(*[total - 1] * 2), one(total, "int32")) for total in (3, 6))
+ONE, ONE_KEYS = floats(2, 1, 64), tuple(it[:, :1] for it in KEYS)
+MORE, MORE_OLD = (whole(7), one(8, "int32")), tuple(it[:1] for it in OLD)
+TURNED = {"do_rotary": 1}
+GROUPED: Any = [
+    ((floats(2, 3, 64), *KEYS), None, PROMPT, {}),
+    ((ONE, *ONE_KEYS), OLD, NEXT, {"scale": 0.3, "softcap": 2.0}),
+    ((ONE, *ONE_KEYS), OLD, (*NEXT, *TURNS), TURNED),
+    ((floats(1, 3, 64), *(it[:1] for it in KEYS)), MORE_OLD, MORE, {"local_window_size": 3}),
+    (
+        (floats(2, 3, 128), None, None),
+        None,
+        (*PROMPT, *TURNS),
+        {**TURNED, "rotary_interleaved": 1},
+    ),
+]
+
 CASES = [
     Case(
         "QLinearAdd",
@@ -217,6 +237,29 @@ CASES = [
         given=3,
     ),
     Case("MultiHeadAttention", (Q, *PAST), HEADS, given=3),
+    *(
+        Case(
+            "GroupQueryAttention",
+            (*given, None if past is None else past[0], None if past is None else past[1], *told),
+            {"num_heads": 4, "kv_num_heads": 2, **more},
+            ("y", "key", "value"),
+            given=1,
+        )
+        for given, past, told, more in GROUPED
+    ),
+    *(
+        Case(
+            "MatMulNBits",
+            (
+                floats(3, 40),
+                small(6, -(-40 // 16), 16 * bits // 8),
+                floats(6 * 3, seed=1),
+                small(6 * -(-3 * bits // 8), seed=2) if zero else None,
+            ),
+            {"N": 6, "K": 40, "bits": bits, "block_size": 16},
+        )
+        for bits, zero in ((4, False), (4, True), (8, True))
+    ),
     Case("RotaryEmbedding", (X, whole(3, dtype="int64"), *CACHES)),
     Case(
         "RotaryEmbedding",
@@ -275,6 +318,14 @@ def test_what_it_computes(case: Case) -> None:
 def test_what_is_not_supported_is_named() -> None:
     case = Case("Attention", (X, WEIGHTS, BIAS, whole(1, 2, 3, 4)), HEADS)
     with pytest.raises(UnsupportedWorkload, match=r"Attention 'n': a mask of shape \[4\] is not"):
+        read_onnx(model(case))
+    case = Case(
+        "GroupQueryAttention",
+        (floats(2, 3, 64), *KEYS, *OLD, whole(3, 4), one(8, "int32")),
+        {"num_heads": 4, "kv_num_heads": 2},
+        ("y", "key", "value"),
+    )
+    with pytest.raises(UnsupportedWorkload, match=r"sequences of \[4, 5\] tokens with keys of 8"):
         read_onnx(model(case))
     case = Case("FusedConv", (floats(1, 2, 4, 4), floats(2, 2, 3, 3)))
     with pytest.raises(UnsupportedWorkload, match="optimised by onnxruntime for itself"):

@@ -13,7 +13,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import model_of
 
 from autotune.networks.graph import evaluate
+from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
+from autotune.targets import detect_cpu
 
 Array = NDArray[Any]
 make = helper.make_node
@@ -92,6 +94,37 @@ def test_what_has_another_scale_or_is_computed_is_rounded_again() -> None:
     ):
         _, found, wanted = read(nodes, given)
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_sums_of_bytes_are_bytes_from_one_task_to_the_next() -> None:
+    """A residual block: both branches, and what reads their sum, are bytes."""
+    rng = np.random.default_rng(0)
+    CONSTANTS["kernel"] = rng.integers(-9, 9, (4, 4, 3, 3), np.int8)
+    CONSTANTS["side"] = rng.integers(-9, 9, (4, 4, 1, 1), np.int8)
+    down, up = "DequantizeLinear", "QuantizeLinear"
+    nodes = [
+        make(down, ["q", "s", "z"], ["d"]),
+        make(down, ["kernel", "t"], ["kernel_d"]),
+        make("Conv", ["d", "kernel_d"], ["c"], pads=[1, 1, 1, 1]),
+        make(up, ["c", "s", "z"], ["c_q"]),
+        make(down, ["c_q", "s", "z"], ["c_d"]),
+        make(down, ["side", "t"], ["side_d"]),
+        make("Conv", ["d", "side_d"], ["b"]),
+        make(up, ["b", "t", "z"], ["b_q"]),
+        make(down, ["b_q", "t", "z"], ["b_d"]),
+        make("Add", ["c_d", "b_d"], ["a"]),
+        make("Add", ["a", "d"], ["e"]),
+        make("Relu", ["e"], ["r"]),
+        make(up, ["r", "s", "z"], ["r_q"]),
+        make(down, ["r_q", "s", "z"], ["r_d"]),
+        make("GlobalAveragePool", ["r_d"], ["g"]),
+        make(up, ["g", "s", "z"], ["y"]),
+    ]
+    network, found, wanted = read(nodes, rng.integers(110, 130, (1, 4, 6, 6), np.uint8))
+    assert np.max(np.abs(found.astype(int) - wanted.astype(int))) <= 1
+    graph, _ = run_passes(network.graph, detect_cpu(), 1, {"layouts": None})
+    assert {kind for node in graph.nodes for _, kind in node.results} == {"uint8"}
+    assert len(graph.workloads) <= 4
 
 
 def test_weights_that_are_turned_are_multiplied_as_bytes() -> None:

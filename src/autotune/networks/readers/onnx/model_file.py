@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
+from autotune.networks.readers.onnx.wire import split_model
 from autotune.plugins.installing import install_extra
 
 __all__ = ["ModelFile", "open_model"]
@@ -23,7 +27,7 @@ _RUNTIME_ONLY = {
 }
 
 
-# Bytes of a tensor above which the checker is not given a copy of it.
+# Bytes, or elements, of a tensor above which it stays in its file, and the checker gets no copy.
 _LARGE = 1 << 12
 
 
@@ -35,11 +39,14 @@ class ModelFile:
         model: The ``ModelProto``; elements of other files are not in it.
         path: Its file, beside which others are looked for; None of a model that is an object.
         text: What a person calls it.
+        content: The bytes of the file, for tensors that are said to be in the file called "";
+            None where there are none.
     """
 
     model: Any
     path: Path | None
     text: str
+    content: NDArray[np.uint8] | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -66,10 +73,10 @@ def open_model(source: object) -> ModelFile:
     elif isinstance(source, str | Path):
         path = Path(source)
         try:
-            model = onnx.load(str(path), load_external_data=False)
+            model, content = _read(path)
         except Exception as error:  # errors of protobuf and of files share no class
             raise _damaged(repr(str(path)), error) from error
-        found = ModelFile(model, path, path.name)
+        found = ModelFile(model, path, path.name, content)
     else:
         raise InvalidValueError(
             f"an ONNX model is a path or a ModelProto, not {type(source).__name__}"
@@ -80,6 +87,25 @@ def open_model(source: object) -> ModelFile:
     except Exception as error:  # the checker's errors share no class
         raise _damaged(found.text, error) from error
     return found
+
+
+def _read(path: Path) -> tuple[Any, NDArray[np.uint8] | None]:
+    """A model, and the content of its file where large tensors are left in that."""
+    import onnx
+
+    known = onnx.serialization.registry.get_format_from_file_extension(path.suffix)
+    if known not in (None, "protobuf"):
+        return onnx.load(str(path), load_external_data=False), None
+    content = np.fromfile(path, np.uint8)
+    light, places = split_model(content.data, _LARGE)
+    model = onnx.ModelProto.FromString(light)
+    for tensor, place in zip(model.graph.initializer, places, strict=True):
+        if place is not None:
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            told = {"location": "", "offset": place.begin, "length": place.end - place.begin}
+            for key, value in told.items():
+                tensor.external_data.add(key=key, value=str(value))
+    return model, content
 
 
 def _without_weights(model: Any) -> Any:
@@ -100,7 +126,7 @@ def _without_weights(model: Any) -> Any:
     for name in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(light.graph, name).extend(getattr(graph, name))
     for tensor in graph.initializer:
-        if tensor.ByteSize() < _LARGE and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        if prod(tensor.dims) < _LARGE and tensor.data_location != onnx.TensorProto.EXTERNAL:
             light.graph.initializer.append(tensor)
         elif tensor.name not in given:
             light.graph.input.append(

@@ -196,7 +196,7 @@ class ModelReader:
             return scope.items[name]
         if name in scope.tensors:
             tensor = scope.tensors.pop(name)
-            scope.items[name] = tensor_value(tensor, self.file.folder, name)
+            scope.items[name] = tensor_value(tensor, self.file.folder, name, self.file.content)
             return scope.items[name]
         if scope.parent is None:
             if missing:

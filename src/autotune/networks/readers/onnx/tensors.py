@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +74,16 @@ def sparse_value(sparse: Any, folder: Path | None) -> Value:
     return constant(dense, values.dtype, sparse.values.name)
 
 
-def tensor_value(tensor: Any, folder: Path | None, name: str = "") -> Value:
+def tensor_value(
+    tensor: Any, folder: Path | None, name: str = "", content: NDArray[np.uint8] | None = None
+) -> Value:
     """A tensor of a file as a constant; what lies in another file is mapped, not copied.
 
     Args:
         tensor: A ``TensorProto``.
         folder: Where the model's file lies; None of a model without one.
         name: What it is called.
+        content: The bytes of the model's file, of which a tensor in the file ``""`` is a part.
 
     Raises:
         InvalidValueError: its elements are not where it says.
@@ -90,7 +94,7 @@ def tensor_value(tensor: Any, folder: Path | None, name: str = "") -> Value:
     dtype = dtype_of(tensor.data_type)
     shape = tuple(tensor.dims)
     if tensor.data_location == TensorProto.EXTERNAL:
-        return constant(_external(tensor, folder, dtype, shape), dtype, name)
+        return constant(_external(tensor, folder, dtype, shape, content), dtype, name)
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, TypeError) as error:
@@ -99,9 +103,17 @@ def tensor_value(tensor: Any, folder: Path | None, name: str = "") -> Value:
     return constant(stored.reshape(shape), dtype, name)
 
 
-def _external(tensor: Any, folder: Path | None, dtype: str, shape: tuple[int, ...]) -> Array:
-    """The elements of a tensor that a file beside the model holds."""
+def _external(
+    tensor: Any,
+    folder: Path | None,
+    dtype: str,
+    shape: tuple[int, ...],
+    content: NDArray[np.uint8] | None,
+) -> Array:
+    """The elements of a tensor that the file of the model holds, or one beside it."""
     told = {entry.key: entry.value for entry in tensor.external_data}
+    if content is not None and not told.get("location"):
+        return _own(tensor, content, dtype, shape, told)
     where = f"tensor {tensor.name!r} is in the file {told.get('location', '')!r}"
     if folder is None:
         raise InvalidValueError(
@@ -124,3 +136,25 @@ def _external(tensor: Any, folder: Path | None, dtype: str, shape: tuple[int, ..
         return np.memmap(path, kind, "r", offset, shape or (1,)).reshape(shape)
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"{where}, which cannot be read: {error}") from error
+
+
+def _own(
+    tensor: Any,
+    content: NDArray[np.uint8],
+    dtype: str,
+    shape: tuple[int, ...],
+    told: Mapping[str, str],
+) -> Array:
+    """The elements of a tensor that the file of the model holds."""
+    kind = element_type(dtype).dtype.newbyteorder("<")
+    try:
+        offset, length = int(told.get("offset", 0)), int(told.get("length", 0))
+    except ValueError as error:
+        raise InvalidValueError(f"tensor {tensor.name!r} is damaged: {error}") from error
+    size = math.prod(shape) * kind.itemsize
+    if length != size or offset < 0 or offset + size > content.size:
+        raise InvalidValueError(
+            f"tensor {tensor.name!r} is damaged: it has {length} bytes, and {dtype}{list(shape)} "
+            f"takes {size}"
+        )
+    return content[offset : offset + size].view(kind).reshape(shape)

@@ -30,6 +30,7 @@ __all__ = [
     "input_names",
     "is_input",
     "on_cpu",
+    "taken_apart",
 ]
 
 
@@ -73,23 +74,23 @@ class _InParts(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any) -> Any:
         """What the module returns, taken apart."""
-        return _taken_apart(self.model(*inputs))
+        return taken_apart(self.model(*inputs))
 
 
-def _taken_apart(item: Any) -> Any:
-    """Tuples and dictionaries of tensors, numbers and None."""
+def taken_apart(item: Any) -> Any:
+    """Tuples and dictionaries of tensors, numbers and None, for what a model returns."""
     if isinstance(item, (torch.Tensor, bool, int, float, str, type(None))):
         return item
     if isinstance(item, Mapping):
-        return {str(key): _taken_apart(value) for key, value in item.items()}
+        return {str(key): taken_apart(value) for key, value in item.items()}
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         names = [it.name for it in dataclasses.fields(item)]
-        return {name: _taken_apart(getattr(item, name)) for name in names}
+        return {name: taken_apart(getattr(item, name)) for name in names}
     if hasattr(item, "__iter__"):
-        return tuple(map(_taken_apart, item))
+        return tuple(map(taken_apart, item))
     names = [*getattr(item, "__dict__", ()), *getattr(type(item), "__slots__", ())]
     held = {name: getattr(item, name, None) for name in names if not name.startswith("_")}
-    return {name: _taken_apart(value) for name, value in held.items()}
+    return {name: taken_apart(value) for name, value in held.items()}
 
 
 def _cannot_trace(model: torch.nn.Module, error: Exception) -> UnsupportedWorkload:

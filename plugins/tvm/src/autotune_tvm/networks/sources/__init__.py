@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from autotune.errors import InvalidValueError
-from autotune.networks import AskedInputs
+from autotune.networks import AskedInputs, class_names
 from autotune_tvm import runtime
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ __all__ = ["SUFFIXES", "check_file", "is_source", "read_source"]
 
 Examples = Sequence[object] | None
 
-_MODULES = ("tvm.ir.module.IRModule",)
+_MODULE = "tvm.ir.module.IRModule"
 
 
 def is_source(source: object) -> bool:
     """Tell if this is of a kind that is read here, by its class or suffix; imports nothing."""
     if isinstance(source, Path):
         return source.suffix in SUFFIXES
-    return bool(_classes(source) & {*_MODULES})
+    return _MODULE in class_names(source)
 
 
 def read_source(
@@ -68,10 +68,6 @@ def check_file(path: Path) -> None:
         from autotune_tvm.networks.sources.script_file import parse_script
 
         parse_script(path)
-
-
-def _classes(source: object) -> set[str]:
-    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
 
 
 def _read_json(path: Path, example_inputs: Examples, asked: AskedInputs) -> GraphSource:

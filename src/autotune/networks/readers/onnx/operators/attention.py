@@ -31,12 +31,12 @@ from autotune.networks.graph import (
 )
 from autotune.networks.readers.onnx.call import Call, Operator
 
-__all__ = ["ATTENTION"]
+__all__ = ["ATTENTION", "heads_of", "rotated"]
 
 _MASKED = -10000.0
 
 
-def _heads(x: Value, count: int) -> Value:
+def heads_of(x: Value, count: int) -> Value:
     """From ``[batch, length, width]`` to ``[batch, heads, length, size]``."""
     batch, length, width = x.shape
     return transpose(reshape(x, (batch, length, count, width // count)), [0, 2, 1, 3])
@@ -103,7 +103,7 @@ def _projected(call: Call, total: Value, past_at: int) -> list[Value | None]:
     _check(call, "do_rotary", "past_present_share_buffer")
     heads, width = call.attribute("num_heads"), total.shape[-1] // 3
     sizes = call.attribute("qkv_hidden_sizes") or [width] * 3
-    q, k, v = (_heads(it, heads) for it in split(total, sizes, 2))
+    q, k, v = (heads_of(it, heads) for it in split(total, sizes, 2))
     past = call.get(past_at)
     if past is not None:
         before = [reshape(it, it.shape[1:]) for it in split(past, [1, 1], 0)]
@@ -145,14 +145,15 @@ def _multi_head(call: Call) -> list[Value | None]:
             binary("add", it, part)
             for it, part in zip((q, k, v), split(bias, widths, 0), strict=True)
         )
-    q = _heads(q, heads)
-    k, v = (it if it.rank == 4 else _heads(it, heads) for it in (k, v))
+    q = heads_of(q, heads)
+    k, v = (it if it.rank == 4 else heads_of(it, heads) for it in (k, v))
     k, v = _with_past(call.get(6), k), _with_past(call.get(7), v)
     found, scores = _attended(call, q, k, v, call.get(4), call.get(5))
     return [found, k, v, scores]
 
 
-def _rotary(call: Call) -> Value:
+def rotated(call: Call) -> Value:
+    """``RotaryEmbedding``: pairs of elements turned by angles that depend on the position."""
     _check(call, "is_packed_batching")
     if call.attribute("scale", 1.0) not in (0.0, 1.0):
         raise UnsupportedWorkload("a scale is not supported")
@@ -196,6 +197,6 @@ ATTENTION: Mapping[str, Operator] = {
     "Attention": _attention,
     "QAttention": _quantised_attention,
     "MultiHeadAttention": _multi_head,
-    "RotaryEmbedding": _rotary,
+    "RotaryEmbedding": rotated,
 }
 """By name."""

@@ -6,10 +6,10 @@ Where ``x = s (a - p)`` and ``w = t (b - q)``, the product of both is ``s t`` ti
 
 from __future__ import annotations
 
-from autotune.networks.graph import Value, binary, cast, reshape
+from autotune.networks.graph import Scalar, Value, binary, cast, elementwise, reshape
 from autotune.networks.readers.onnx.call import Call, Dequantised
 
-__all__ = ["BYTES", "byte_factors", "dequantised", "scaled_sums"]
+__all__ = ["BYTES", "byte_factors", "dequantised", "moving", "scaled_sums"]
 
 BYTES = ("int8", "uint8")
 
@@ -23,10 +23,21 @@ def dequantised(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value
         zero: Likewise; None for 0.
         dtype: Type of the result.
     """
-    if zero is not None and (zero.constant is None or zero.constant.any()):
-        x = binary("sub", cast(x, "int32"), cast(zero, "int32"))
     computed = "float32" if dtype in ("float16", "bfloat16") else dtype
-    return cast(binary("mul", cast(x, computed), cast(scale, computed)), dtype)
+
+    def number(it: Scalar, by: Scalar, *zeros: Scalar) -> Scalar:
+        for zero in zeros:
+            it = it.cast("int32") - zero.cast("int32")
+        return it.cast(computed) * by.cast(computed)
+
+    operands = (x, scale, *moving(zero))
+    return elementwise(number, *operands, dtype=dtype, name="dequantize")
+
+
+def moving(zero: Value | None) -> tuple[Value, ...]:
+    """A zero point that is not 0."""
+    is_none = zero is None or (zero.constant is not None and not zero.constant.any())
+    return () if is_none or zero is None else (zero,)
 
 
 def byte_factors(

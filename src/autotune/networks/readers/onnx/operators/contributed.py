@@ -35,6 +35,10 @@ from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.operators.attention import ATTENTION
 from autotune.networks.readers.onnx.operators.byte_products import dequantised
 from autotune.networks.readers.onnx.operators.elementwise import gelu, gelu_tanh
+from autotune.networks.readers.onnx.operators.few_bits import product_of_few_bits
+from autotune.networks.readers.onnx.operators.grouped_attention import (
+    grouped_query_attention,
+)
 from autotune.networks.readers.onnx.operators.normalisation import layer_norm
 from autotune.networks.readers.onnx.operators.quantised import QUANTISED, dynamic, quantised
 from autotune.networks.readers.onnx.operators.recurrent import recurrent
@@ -295,6 +299,8 @@ CONTRIBUTED: Mapping[str, Operator] = {
     "SimplifiedLayerNormalization": _simple,
     "EmbedLayerNormalization": _embedded,
     "GroupNorm": _group_norm,
+    "GroupQueryAttention": grouped_query_attention,
+    "MatMulNBits": product_of_few_bits,
     **ATTENTION,
 }
 """By name."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from autotune.errors import UnsupportedWorkload
 from autotune.networks.graph import (
+    Scalar,
     Value,
     binary,
     broadcast,
@@ -21,11 +22,10 @@ from autotune.networks.graph import (
     minimum,
     reduce,
     reshape,
-    unary,
     where,
 )
 from autotune.networks.readers.onnx.call import Call, Dequantised, Operator
-from autotune.networks.readers.onnx.operators.byte_products import BYTES, dequantised
+from autotune.networks.readers.onnx.operators.byte_products import BYTES, dequantised, moving
 from autotune.networks.readers.onnx.operators.windows import convolution_window
 from autotune.networks.readers.onnx.tensors import dtype_of
 
@@ -54,10 +54,16 @@ def _parameters(call: Call, x: Value) -> tuple[Value, Value | None]:
 def quantised(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
     """``x / scale`` rounded to even, shifted, and at most what the type holds."""
     limits = np.iinfo(dtype)
-    quotient = unary("round", binary("div", x, cast(scale, x.dtype)))
-    if zero is not None and (zero.constant is None or zero.constant.any()):
-        quotient = binary("add", quotient, cast(zero, x.dtype))
-    return cast(clamp(quotient, int(limits.min), int(limits.max)), dtype)
+
+    def number(it: Scalar, *zeros: Scalar) -> Scalar:
+        rounded = it.call("round")
+        for zero in zeros:
+            rounded = rounded + zero.cast(it.dtype)
+        return minimum(maximum(rounded, int(limits.min)), int(limits.max)).cast(dtype)
+
+    # The quotient is rounded by itself: which way halves go depends on its last digit.
+    quotient = binary("div", x, cast(scale, x.dtype))
+    return elementwise(number, quotient, *moving(zero), dtype=dtype, name="quantize")
 
 
 def _quantize(call: Call) -> Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,8 +161,12 @@ def _direction(
     bias = None if call.get(3) is None else _of(call[3], number)
     none = constant(np.zeros(gates * h, element_type(x.dtype).dtype), x.dtype)
     w_bias, r_bias = (none, none) if bias is None else split(bias, [gates * h] * 2, 0)
-    of_state = partial(product, position=2, direction=number)
-    cell = _Cell(_functions(call, number), call.attribute("clip") or 0.0, h, of_state)
+    cell = _Cell(
+        _functions(call, number),
+        call.attribute("clip") or 0.0,
+        h,
+        lambda rows, weights: product(rows, weights, 2, number),
+    )
     weights = transpose(r)
     fixed = [weights]
     if call.kind == "GRU":
