@@ -291,7 +291,7 @@ class LLVMEmitter(ScopedEmitter, ArithmeticEmitter):
         return self._from_memory(f"{text}{kind} zeroinitializer)", place.dtype, lanes)
 
     def _is_read_in_pieces(self, place: Place, lanes: int) -> bool:
-        """Whether LLVM would put a register together from several loads: 7 floats from 3.
+        """Tell whether LLVM would put a register together from several loads: 7 floats from 3.
 
         What was written a moment ago, in such pieces, is read in them all the same: a wider load
         would wait until they are in the cache.

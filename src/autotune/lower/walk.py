@@ -611,7 +611,7 @@ def _most_copies(group: Sequence[ConcreteStatement]) -> int:
 
 
 def _holds_numbers(body: ScalarExpr) -> bool:
-    """Whether a value is computed of indices, other than in conditions and in addresses."""
+    """Tell whether a value is computed of indices, other than in conditions and in addresses."""
     if isinstance(body, Select):
         return _holds_numbers(body.on_true) or _holds_numbers(body.on_false)
     if isinstance(body, Gather):

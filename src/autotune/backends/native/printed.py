@@ -68,7 +68,7 @@ def _printed(request: BuildRequest) -> PrintedProgram:
 
 
 def _is_own(candidate: Candidate) -> bool:
-    """Whether nothing of a plugin decides what is printed: its code is in no digest."""
+    """Tell whether nothing of a plugin decides what is printed: its code is in no digest."""
     steps = candidate.sketch.steps
     named = {it.intrinsic for it in candidate.sketch.core_steps if isinstance(it, Tensorize)}
     are_own = all(type(it).__module__.partition(".")[0] == _OWN_PACKAGE for it in steps)
