@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.nvcc import kernel_resources
+from autotune_tvm.nvcc import read_report
 from cuda_threads import Array, Program
 from workload_names import named
 
@@ -65,17 +65,20 @@ def outcome_of(program: Program, result: Mapping[str, Array] | int, target: Targ
 
 def assembled(candidate: Candidate, target: Target, folder: Path) -> str:
     """The PTX of a candidate for warpgroups: nothing is spilled, no products are serialised."""
-    source = source_of(candidate, target)
-    for kernel in kernel_resources(source, _WARPGROUPS):
-        assert kernel.stack_bytes == kernel.spill_loads == 0
     code, assembly = folder / "kernel.cu", folder / "kernel.ptx"
-    code.write_text(source)
+    code.write_text(source_of(candidate, target))
     command = ["nvcc", "-ptx", f"-arch={_WARPGROUPS}", "-w", "-o", str(assembly), str(code)]
     subprocess.run(command, check=True, capture_output=True)
     text = assembly.read_text()
     assert ".local" not in text
     cubin = folder / "kernel.cubin"
-    command = ["nvcc", "-cubin", f"-arch={_WARPGROUPS}", "-o", str(cubin), str(assembly)]
+    reporting = ["nvcc", "-cubin", f"-arch={_WARPGROUPS}", "-Xptxas", "-v"]
+    command = [*reporting, "-o", str(cubin), str(assembly)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "GMMA" not in (done.stderr + done.stdout).upper()
+    report = done.stderr + done.stdout
+    assert "GMMA" not in report.upper()
+    kernels = read_report(report)
+    assert kernels
+    for kernel in kernels:
+        assert kernel.stack_bytes == kernel.spill_loads == 0
     return text
