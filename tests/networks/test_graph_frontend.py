@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from attrs import evolve
 from onnx import helper
 
 import autotune
 from autotune.backends import InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
+from autotune.networks.draft import draft_candidate
 from autotune.networks.frontend import NetworkProgram
 from autotune.networks.graph_examples import EDGES
 from autotune.networks.graph_frontend import GraphFrontend
@@ -21,7 +23,9 @@ from autotune.networks.running import WrongOutputs, check_network
 from autotune.networks.source import Source as Given
 from autotune.networks.source import find_frontend
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
+from autotune.store.best_record import best_of_backends
 from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.store.sqlite import open_database
 from autotune.targets import Target, detect_cpu
 from autotune.testing.frontend_suite import FrontendSuite, Source
 from tests.support.onnx_models import graph_of, model_of
@@ -121,6 +125,31 @@ def test_a_schedule_that_only_another_compiler_can_apply_is_refused_by_its_task(
     record = _record(baseline_candidate(task.program, name), "tvm", name)
     with pytest.raises(InvalidSchedule, match="task 'matmul': record run/.* only backend 'tvm'"):
         program.build({task.name: record}, detect_cpu(), 1)
+
+
+def test_a_network_is_built_of_the_best_record_that_it_can_be_built_of(tmp_path: Path) -> None:
+    """What only another compiler can apply may be the fastest one of a task."""
+    program: Any = _loaded(small_model())
+    task, machine = _task(program, "matmul"), detect_cpu()
+    name = "TVM's default schedule"
+    opaque = _record(baseline_candidate(task.program, name), "tvm", name)
+    slower = evolve(
+        _record(draft_candidate(task.program, machine), "native"),
+        trial=1,
+        outcome=Outcome("ok", 2e-3, (2e-3,)),
+    )
+    assert "only backend 'tvm'" in program.refuses(opaque, machine)
+    assert not program.refuses(slower, machine)
+    path = tmp_path / "records.db"
+    with open_database(path) as database:
+        for record in (opaque, slower):
+            database.add(evolve(record, key=evolve(record.key, threads=machine.cores)))
+    with open_database(path, read_only=True) as database:
+        found = [
+            best_of_backends(database, task.program.digest, machine, ("native", "tvm"), accepts)
+            for accepts in (bool, lambda it: not program.refuses(it, machine))
+        ]
+    assert [it.candidate for it in found if it] == [opaque.candidate, slower.candidate]
 
 
 def test_a_record_of_another_workload_is_refused_by_its_task() -> None:

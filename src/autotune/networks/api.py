@@ -299,6 +299,7 @@ def _run_loaded(
     accepted = [task.name for task in tunable if task.name not in reasons]
     by_name = dict(zip(accepted, results, strict=True))
     found = [_tuned_task(task, by_name, reasons, fallbacks) for task in tasks]
+    found = [_buildable(network, it, options) for it in found]
     return _tuned(network, found, options, results[0] if results else None)
 
 
@@ -325,6 +326,21 @@ def _tuned_task(
     record = None if result is None else result.best
     known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
     return ModelTask(known, record, result, fallback=fallbacks.get(task.name, ""))
+
+
+def _buildable(network: NetworkProgram, task: ModelTask, options: TuneOptions) -> ModelTask:
+    """The task with a record that the network can be built of, which its best one may not be."""
+    if task.record is None or task.result is None:
+        return task
+    refusal = network.refuses(task.record, options.machine)
+    if not refusal:
+        return task
+    other = task.result.fastest
+    if other is not None and network.refuses(other, options.machine):
+        other = None
+    taken = "untuned" if other is None else f"run by record {other.name}"
+    _emit(options, WarningRaised(task.name, f"in the network it is {taken}: {refusal}"))
+    return evolve(task, record=other)
 
 
 def _tuned(
@@ -371,7 +387,13 @@ def build_recorded(source: Source, reading: ModelOptions, options: TuneOptions) 
         for task in tasks:
             record = None
             if task.workload is not None:
-                record = best_of_backends(database, task.workload.digest, machine, options.backend)
+                record = best_of_backends(
+                    database,
+                    task.workload.digest,
+                    machine,
+                    options.backend,
+                    lambda it: not network.refuses(it, machine),
+                )
             found.append(ModelTask(task, record))
     return ModelResult(network, tuple(found), machine, machine.cores, options.database)
 

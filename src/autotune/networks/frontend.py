@@ -248,6 +248,13 @@ class NetworkProgram(ABC):
         """
         return None
 
+    def refuses(self, record: Record, target: Target) -> str:
+        """Return why a network for ``target`` is not built of a record, in a line; "" where it is.
+
+        The next best record is then taken in its place.
+        """
+        return ""
+
     @abstractmethod
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int

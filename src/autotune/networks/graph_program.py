@@ -284,6 +284,10 @@ class GraphProgram(NetworkProgram):
             return _recorded(name, workload, record)
         return self._draft(workload, machine)
 
+    def refuses(self, record: Record, target: Target) -> str:
+        """Return why a network is not built of a record: only its own backend can apply it."""
+        return _refusal(record) if target.kind == "cpu" else ""
+
     def check_saving(self, path: Path, target: Target) -> None:
         """Check that a library for a CPU can be written to a path.
 
@@ -315,6 +319,17 @@ def _scheduled_for(target: Target) -> Target:
     return printed_for(target) if target.kind == "cpu" else target
 
 
+def _refusal(record: Record) -> str:
+    """Reason why a schedule cannot be printed, in a line; "" where it can be."""
+    sketch = record.candidate.sketch
+    if record.scheduled is None or not sketch.is_opaque:
+        return ""
+    return (
+        f"record {record.name} is a schedule that only backend {record.key.backend!r} can apply "
+        f"(sketch {sketch.name!r}), and no part of a network"
+    )
+
+
 def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None:
     """The schedule of a record for a workload; None for its untuned program."""
     own = record.candidate.sketch
@@ -325,12 +340,8 @@ def _recorded(name: str, workload: Workload, record: Record) -> Candidate | None
         )
     if record.scheduled is None:
         return None
-    if own.is_opaque:
-        raise InvalidSchedule(
-            f"task {name!r}: record {record.name} is a schedule that only backend "
-            f"{record.key.backend!r} can apply (sketch {own.name!r}); tune it with backend "
-            f"'native'"
-        )
+    if refusal := _refusal(record):
+        raise InvalidSchedule(f"task {name!r}: {refusal}")
     return record.on(workload, None).scheduled
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
 from autotune.store.database import Database, RecordFilter
@@ -48,7 +48,11 @@ def find_record(
 
 
 def best_of_backends(
-    database: Database, workload: str, machine: Target, backends: Iterable[str]
+    database: Database,
+    workload: str,
+    machine: Target,
+    backends: Iterable[str],
+    accepts: Callable[[Record], bool] = bool,
 ) -> Record | None:
     """The fastest program of a workload on a machine, of what some backends have made.
 
@@ -57,17 +61,27 @@ def best_of_backends(
         workload: Digest of the workload.
         machine: With as many cores as there are threads.
         backends: Names of the backends.
+        accepts: Whether a program is of use; the others are passed over.
     """
-    found = [
-        database.best(
-            RecordFilter(
-                workload=workload,
-                target=machine.fingerprint,
-                backend=backend,
-                threads=machine.cores,
-                status="ok",
-            )
+    wanted = (
+        RecordFilter(
+            workload=workload,
+            target=machine.fingerprint,
+            backend=backend,
+            threads=machine.cores,
+            status="ok",
         )
         for backend in backends
-    ]
+    )
+    found = [_best_accepted(database, where, accepts) for where in wanted]
     return min(filter(None, found), key=attrgetter("rank"), default=None)
+
+
+def _best_accepted(
+    database: Database, where: RecordFilter, accepts: Callable[[Record], bool]
+) -> Record | None:
+    best = database.best(where)
+    if best is None or accepts(best):
+        return best
+    others = filter(accepts, database.records(where))
+    return min(others, key=attrgetter("rank"), default=None)
