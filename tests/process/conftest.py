@@ -11,7 +11,7 @@ import pytest
 from process_facts import children_of, open_descriptors
 from scripted_workers import StartChild
 
-from autotune.process import WorkerProcess
+from autotune.process import WorkerProcess, prepare_workers
 from autotune.process.processes import marked_processes
 
 
@@ -23,8 +23,7 @@ def start_child(tmp_path: Path) -> Iterator[StartChild]:
     numbers = itertools.count()
     started = []
     # The process that workers are forked from stays for the next ones.
-    first = {"plan": json.dumps({"then": "hang"})}
-    WorkerProcess("scripted_child", first, 1, {}, 1 << 30, folder / "first").end()
+    prepare_workers()
     before = {*children_of(os.getpid())}, open_descriptors()
 
     def start(**plan: Any) -> WorkerProcess:

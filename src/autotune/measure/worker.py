@@ -1,4 +1,4 @@
-"""The main loop of a measuring process: ``python -m autotune.measure.worker``.
+"""The main loop of a measuring process.
 
 It serves several tasks. What it has built for one is held under numbers until a message releases
 it. Programs of a task run on the same arrays, one after the other; only one task has arrays in

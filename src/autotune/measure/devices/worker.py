@@ -1,4 +1,4 @@
-"""The main loop of the process that owns a device: ``python -m autotune.measure.devices.worker``.
+"""The main loop of the process that owns a device.
 
 It answers the messages by which :class:`~autotune.measure.timing_session.TimingSession` has held
 programs checked and timed, as :mod:`autotune.measure.worker` does on CPUs; programs come with the

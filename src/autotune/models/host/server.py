@@ -1,4 +1,4 @@
-"""The process of the models: ``python -m autotune.models.host.server``.
+"""The process of the models.
 
 It creates the requested models and serves the calls of the tuner.
 """

@@ -213,7 +213,7 @@ def workers_of(raylets: set[int]) -> set[int]:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        found |= {pid} if b"keeper.py" in line else set()
+        found |= {pid} if b"fork_server.py" in line else set()
     return found
 
 

@@ -1,4 +1,4 @@
-"""The process that holds the session with one RPC server: ``python -m autotune_tvm.rpc.worker``.
+"""The process that holds the session with one RPC server.
 
 It serves the messages of :mod:`autotune.measure.worker` and runs what they name on the server. It
 can be ended at any time: the server ends the session when its time is over.
