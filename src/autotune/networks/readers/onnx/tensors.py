@@ -157,4 +157,5 @@ def _own(
             f"tensor {tensor.name!r} is damaged: it has {length} bytes, and {dtype}{list(shape)} "
             f"takes {size}"
         )
-    return content[offset : offset + size].view(kind).reshape(shape)
+    found: Array = content[offset : offset + size].view(kind).reshape(shape)
+    return found
