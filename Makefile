@@ -130,7 +130,7 @@ $(VENV_ALL)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find plugins/pruner/
 $(VENV_MODELS)/.installed: $(PROJECT_FILES) $(SOURCES) scripts/check_system.sh
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_MODELS)
-	$(VENV_MODELS)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch]'
+	$(VENV_MODELS)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch,onnx]'
 	@touch $@
 
 # By itself: MetaSchedule's workers take minutes longer to start where torch is installed.

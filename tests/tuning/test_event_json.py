@@ -44,7 +44,6 @@ from autotune.tuning.events import (
     NetworkLoaded,
     NetworkTaskFacts,
     PassFinished,
-    ReadingStarted,
     RoundStarted,
     RunFailed,
     RunFinished,
@@ -113,7 +112,6 @@ def events() -> list[Event]:
         BackendsCompared(
             "gemm", Contest("a", {"a": "aa", "b": "bb"}, {"b": Comparison(2.0, 1.5, math.inf, 2)})
         ),
-        ReadingStarted("bert"),
         PassFinished("bert", "FuseOps", 0.25, "33 functions"),
         NetworkLoaded("bert", (NetworkTaskFacts("dense", 12, 1024.0, True),)),
         WarmStarted(

@@ -28,7 +28,6 @@ __all__ = [
     "ReadingLines",
     "model_options",
     "notify_remarks",
-    "reading_text",
     "read_objective",
 ]
 
@@ -306,36 +305,39 @@ def _asked(source: str | None, network: str | None, sizes: tuple[str, ...]) -> s
 
 
 class ReadingLines:
-    """A listener that says that a model is read.
+    """A listener that says how far the reading of a model is.
 
     Args:
-        verbose: Whether it writes a line for every graph pass, too.
+        verbose: Whether every graph pass gets a line, and not the first alone.
     """
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
+        self._prepared = ""
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        text = reading_text(event, self._verbose)
+        text = self.text(event)
         if text:
             notify(text)
+
+    def text(self, event: Event) -> str:
+        """The line on an event; "" where it has none."""
+        from autotune.report import formats
+        from autotune.tuning.events import PassFinished
+
+        if not isinstance(event, PassFinished):
+            return ""
+        if self._verbose:
+            note = f": {event.note}" if event.note else ""
+            return f"{event.network}: pass {event.name}, {formats.seconds(event.seconds)}{note}"
+        if self._prepared == event.network:
+            return ""
+        self._prepared = event.network
+        return f"{event.network}: read; its graph is being prepared"
 
 
 def notify_remarks(network: NetworkProgram) -> None:
     """Say what was chosen of a model's inputs that nobody gave."""
     for remark in network.fixed.remarks if network.fixed else ():
         notify(f"autotune: {remark}")
-
-
-def reading_text(event: Event, verbose: bool) -> str:
-    """A line on a model that is read, and on its graph passes if ``verbose``; else ""."""
-    from autotune.report import formats
-    from autotune.tuning.events import PassFinished, ReadingStarted
-
-    if isinstance(event, ReadingStarted):
-        return f"{event.network}: reading the model"
-    if not verbose or not isinstance(event, PassFinished):
-        return ""
-    note = f": {event.note}" if event.note else ""
-    return f"{event.network}: pass {event.name}, {formats.seconds(event.seconds)}{note}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from autotune.cli.event_log import LineFile
-from autotune.cli.models import reading_text
+from autotune.cli.models import ReadingLines
 from autotune.cli.output import notify, warn
 from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, warning_text
 from autotune.cli.run_state import joined
@@ -47,12 +47,12 @@ class NetworkRemarks:
     """Lines on events of a network's run that are worth one, each said once."""
 
     def __init__(self, verbose: bool) -> None:
-        self._verbose = verbose
+        self._reading = ReadingLines(verbose)
         self._said: set[type[Event]] = set()
 
     def __call__(self, event: Event, totals: NetworkTotals) -> str:
         """The line on an event; "" where it has none."""
-        if text := reading_text(event, self._verbose):
+        if text := self._reading.text(event):
             return text
         if isinstance(event, WarningRaised):
             few = event.task if len(event.task) <= 60 else totals.network

@@ -36,13 +36,7 @@ from autotune.store.best_record import best_of_backends
 from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks
 from autotune.tuning.default_backend import backend_of_parts
-from autotune.tuning.events import (
-    NetworkLoaded,
-    NetworkTaskFacts,
-    PassFinished,
-    ReadingStarted,
-    WarningRaised,
-)
+from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, tasks_on_backends, usable_backends
 from autotune.tuning.result import Result
@@ -477,7 +471,6 @@ def _loaded(
         limit.doing = f"its graph was prepared, after pass {report.name!r}"
         _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
 
-    _emit(options, ReadingStarted(source.text))
     with no_collection():
         with limit.during("it was read"):
             network = load_network(

@@ -26,7 +26,6 @@ __all__ = [
     "NetworkLoaded",
     "NetworkTaskFacts",
     "PassFinished",
-    "ReadingStarted",
     "RoundStarted",
     "RunFailed",
     "RunFinished",
@@ -41,17 +40,6 @@ __all__ = [
 
 LATER = "later"
 """Marks fields that came with a later version: they are written unless they have the default."""
-
-
-@frozen
-class ReadingStarted:
-    """A model is about to be read, which takes seconds; passes over its graph follow.
-
-    Attributes:
-        network: What a person calls the network.
-    """
-
-    network: str
 
 
 @frozen
@@ -313,8 +301,7 @@ class RunFinished:
 
 
 Event: TypeAlias = (
-    ReadingStarted
-    | PassFinished
+    PassFinished
     | NetworkLoaded
     | RunStarted
     | WarmStarted

@@ -275,7 +275,11 @@ def _quantised(scales: int) -> Any:
 def test_a_convolution_of_what_is_dequantised_is_one_of_bytes(scales: int) -> None:
     model, constants = _quantised(scales)
     network = read_onnx(model)
-    (product,) = (it for it in network.graph.nodes if it.label == "convolution")
+    (product,) = (
+        it
+        for it in network.graph.nodes
+        if isinstance(it.operation, Workload) and it.operation.name == "convolution"
+    )
     assert [it.dtype for it in product.operands] == ["uint8", "int8"]
     x = RNG.uniform(-2, 2, (1, 3, 8, 8)).astype(np.float32)
     q = np.clip(np.rint(x / constants["s"]) + 128, 0, 255)
@@ -284,6 +288,21 @@ def test_a_convolution_of_what_is_dequantised_is_one_of_bytes(scales: int) -> No
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
     wanted = np.einsum("nchwij,ocij->nohw", windows, weights) + constants["b"].reshape(-1, 1, 1)
     np.testing.assert_allclose(_computed(network, x=x)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_nodes_are_called_after_those_of_the_model() -> None:
+    """Those of an operator that ONNX expands, too; without a name, after what they make."""
+    nodes = [
+        node("Softmax", ["x"], ["s"], name="scores"),
+        node("Gather", ["s", "at"], ["rows"]),
+        node("Celu", ["rows"], ["y"], name="activation"),
+    ]
+    shapes = {"x": X, "at": ("int64", (2,))}, {"y": ("float32", (2, 4))}
+    network = read_onnx(model_of(nodes, *shapes))
+    assert {it.label for it in network.graph.nodes} == {"scores", "rows", "activation"}
+    x = np.zeros((3, 4), np.float32)
+    with pytest.raises(InvalidValueError, match="^rows: index 7 is not from"):
+        _computed(network, x=x, at=_ints(0, 7))
 
 
 def test_messages_are_one_line() -> None:

@@ -441,3 +441,9 @@ def test_batch_norms_are_one_product_and_one_sum() -> None:
         for it in network.graph.nodes
         if isinstance(it.operation, HostOperator)
     )
+
+
+def test_nodes_are_called_after_those_of_the_export() -> None:
+    network = read_torch(model(Residual), IMAGE)
+    names = {it.label for it in network.graph.nodes}
+    assert "" not in names and {"tanh", "linear", "max_pool2d"} <= names
