@@ -117,7 +117,7 @@ def check_network(
     tensors = network.outputs
     if network.wide is not None:
         # What the model was before it was converted says what it returns alone.
-        found, tensors = (it[len(network.writes) :] for it in (found, tensors))
+        found, tensors = found[len(network.writes) :], tensors[len(network.writes) :]
     differences = compare_outputs(tensors, wanted, found, target, network.eps)
     wrong = [difference for difference in differences if not difference.ok]
     if wrong:

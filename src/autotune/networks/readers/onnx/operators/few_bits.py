@@ -59,4 +59,4 @@ def _unpacked(packed: Array, bits: int) -> Array:
     each = 8 // bits
     shifts = np.arange(each, dtype=np.uint8) * np.uint8(bits)
     apart = packed[:, :, None] >> shifts & np.uint8((1 << bits) - 1)
-    return apart.reshape(packed.shape[0], packed.shape[1] * each)
+    return np.reshape(apart, (packed.shape[0], packed.shape[1] * each))
