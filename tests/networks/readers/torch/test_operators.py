@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 
 from autotune.errors import UnsupportedWorkload
 from autotune.networks.graph import Loop
@@ -353,6 +354,29 @@ def test_a_branch_and_a_scan_are_graphs_of_the_graph() -> None:
         check_read(Called(branches), (sign * torch.ones(3),))
 
 
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_a_loop_that_counts_is_a_loop_of_as_many_steps(trips: int) -> None:
+    weights = numbers(3, 3)
+
+    def counted(x: Any, more: Any) -> Any:
+        def step(count: Any, x: Any) -> Any:
+            return count + 1, torch.tanh(x @ weights) + count + more
+
+        start = torch.zeros((), dtype=torch.int64)
+        return while_loop(lambda count, x: count < trips, step, (start, x))[1]
+
+    inputs = numbers(2, 3), numbers(2, 3)
+    check_read(Called(counted), inputs)
+    nodes = read_torch(Called(counted), inputs).graph.nodes
+    assert [it.operation.trips for it in nodes if isinstance(it.operation, Loop)] == [trips][
+        :trips
+    ]
+
+
+def _waits(x: Any) -> Any:
+    return while_loop(lambda x: x.sum() < 100, lambda x: (x + 1,), (x,))[0]
+
+
 def _masks(x: Any) -> Any:
     return x[x > 0]
 
@@ -361,6 +385,7 @@ def _masks(x: Any) -> Any:
     ("function", "message"),
     [
         (_masks, r"node 'index' \(index.Tensor\): .*torch.where"),
+        (_waits, r"node 'while_loop' .*use a loop of a fixed number of steps"),
         (torch.nonzero, r"node 'nonzero' .*shape that depends on data"),
         (lambda x: torch.linalg.svd(x)[1], r"node 'linalg_svd' .*not supported"),
         (lambda x: x.shape[0], "returns no tensor"),
