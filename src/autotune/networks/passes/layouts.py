@@ -18,7 +18,7 @@ _GAIN_ON_CPU = 0.65
 Measured over expected speedup of the channels last, the best of eight candidates of the draft
 model each way, one core of a Zen 3 with AVX2: convolutions of 1 x 1 taps 0.9, 1.0, 2.3 and 2.7
 (geometric mean 1.55, of which this is the inverse: a network may have no others), depthwise ones
-1.7, 3.4 and 5.2, those of 3 x 3 taps 1.5 (a stem) and 6 to 33; layers of ResNet-50 and MobileNet-V2.
+1.7, 3.4 and 5.2, those of 3 x 3 taps 1.5 (a stem) and 6 to 33; of ResNet-50 and MobileNet-V2.
 """
 _VERSION = 2
 """Grows when this module or :func:`channels_last` expects another speedup of some network."""
