@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -131,10 +132,11 @@ def on_other_axes(
         for it in _with_places(groups)
         if [shape[at] for at in it.before] != [old.shape[at] for at in it.after]
     ]
+    prefix = _fresh_prefix(workload)
     blocks = [
         _Block(
             tuple(old.shape[at] for at in it.after),
-            tuple((f"b{number}_{place}", shape[at]) for place, at in enumerate(it.before)),
+            tuple((f"{prefix}{number}_{place}", shape[at]) for place, at in enumerate(it.before)),
         )
         for number, it in enumerate(changed)
     ]
@@ -151,6 +153,15 @@ def on_other_axes(
     shapes = {it.name: known.shapes.get(it.name, it.shape) for it in workload.inputs}
     inputs = tuple(evolve(it, shape=shapes[it.name]) for it in workload.inputs)
     return OnOtherAxes(evolve(workload, inputs=inputs, stages=stages), shapes)
+
+
+def _fresh_prefix(workload: Workload) -> str:
+    """Beginning of axis names that none of a workload's has: it may have been changed before."""
+    taken = {axis.name for stage in workload.stages for axis in stage.axes}
+    prefix = "b"
+    while any(re.fullmatch(rf"{prefix}\d+_\d+", name) for name in taken):
+        prefix += "b"
+    return prefix
 
 
 def _with_places(groups: Sequence[AxisGroup]) -> list[AxisGroup]:
