@@ -33,8 +33,8 @@ ROOM_VARIABLE = "AUTOTUNE_FORK_SERVER_ROOM"
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_PARENT = 0x8000
-# The number of the system call on x86-64.
-_CLONE = 56
+# Numbers of the system call, by machine.
+_CLONE = {"x86_64": 56, "aarch64": 220}
 _MOST_DESCRIPTORS = 16
 # Fields of /proc/PID/stat behind the name.
 _ENVIRONMENT_BEGINS, _ENVIRONMENT_ENDS = 47, 48
@@ -110,7 +110,7 @@ def _fork_beside() -> int:
     """
     # It holds the interpreter's lock, which the copy then has.
     found: int = ctypes.PyDLL(None, use_errno=True).syscall(
-        ctypes.c_long(_CLONE),
+        ctypes.c_long(_CLONE[os.uname().machine]),
         ctypes.c_long(_CLONE_PARENT | signal.SIGCHLD),
         *[ctypes.c_long(0)] * 4,
     )
