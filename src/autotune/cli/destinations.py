@@ -1,4 +1,4 @@
-"""Where a command may write: never over what it reads, nor over a file of another kind."""
+"""Destinations of a command: never what it reads, nor a file of another kind."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _Output:
 
 
 def checked_destinations(context: click.Context, force: bool) -> Mapping[str, str]:
-    """Where the output of each option of a command goes, by the name of its parameter.
+    """Check the output of each option of a command; by the name of its parameter.
 
     It is asked before any work is done, and leaves nothing behind. ``"-"``, and every name of the
     file that standard output is, become ``"-"``.

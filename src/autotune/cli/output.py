@@ -1,4 +1,4 @@
-"""Where a command's words go: tables for people, JSON for programs."""
+"""Output of a command: tables for people, JSON for programs."""
 
 from __future__ import annotations
 

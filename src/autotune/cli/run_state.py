@@ -208,7 +208,7 @@ class RunState:
 
     @property
     def share_text(self) -> str:
-        """Where the time went; "" before that is known."""
+        """Shares of the time; "" before that is known."""
         return share_text(self.seconds)
 
 

@@ -244,7 +244,7 @@ def _read(path: Path) -> str:
 
 
 def _variables(folder: str) -> dict[str, str]:
-    """Where a candidate finds what it was built to, and by which it is found itself."""
+    """Variables by which a candidate finds what it was built to, and is found itself."""
     return {"TMPDIR": folder, "AUTOTUNE_WORKDIR": folder}
 
 

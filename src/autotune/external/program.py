@@ -126,7 +126,7 @@ class Run:
 
 @frozen
 class Read:
-    """Where the result of a run is found.
+    """Place in which the result of a run is found.
 
     Attributes:
         source: ``wall``: the wall seconds of the run; ``stdout``: a number that the pattern finds

@@ -87,7 +87,7 @@ class JobWorkers:
 
     @property
     def folder(self) -> Path:
-        """Where candidates have their folders."""
+        """Folder in which candidates have theirs."""
         return self._folder.path
 
     @property

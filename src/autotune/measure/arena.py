@@ -159,7 +159,7 @@ def _check(workload: Workload, inputs: Sequence[Array]) -> None:
 def _places(
     sizes: Sequence[int], placements: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where arrays begin, and where what belongs to each ends: [placements, arrays], in bytes.
+    """Beginnings of arrays, and ends of what belongs to each: [placements, arrays], in bytes.
 
     An array begins in a page that nothing before it touches, at a random line of it, and at least
     a line lies before it and after it.

@@ -730,7 +730,7 @@ def corner_steps(
 
 
 def corner_starts(forms: tuple[AffineForm, ...], inside: dict[str, IntExpr]) -> dict[str, IntExpr]:
-    """Where the corner of a copied region is with all loops at 0, where that is not 0."""
+    """Corner of a copied region with all loops at 0, in the dimensions in which that is not 0."""
     starts = {}
     for index, form in enumerate(forms):
         start = const(form.constant)

@@ -16,7 +16,7 @@ from autotune.sketches import Sketch, per_sketch
 
 @frozen(eq=False)
 class StatementColumns:
-    """Where a statement's quantities are among the outputs of the tape that features read.
+    """Positions of a statement's quantities among the outputs of the tape that features read.
 
     Attributes:
         statement: The statement.

@@ -58,7 +58,7 @@ __all__ = [
 
 @frozen(kw_only=True, eq=False)
 class ModelOptions:
-    """How a model is read.
+    """Options of reading a model.
 
     Attributes:
         frontend: Name of the part that reads it; by default the first that accepts it.
@@ -315,7 +315,7 @@ def _tuned_task(
     reasons: Mapping[str, str],
     fallbacks: Mapping[str, str],
 ) -> ModelTask:
-    """What came of a task, from the results of those that were tuned and why others were not."""
+    """Join a task with its result if it was tuned, and with the reason if it was not."""
     result = results.get(task.name)
     record = None if result is None else result.best
     known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
@@ -362,7 +362,7 @@ def _untuned_reason(tasks: Sequence[ModelTask]) -> str:
 
 
 def _weights(tasks: Sequence[UniqueTask], given: Mapping[str, float]) -> dict[str, float]:
-    """What a second of each task counts."""
+    """Weight of a second of each task."""
     names = {name: task.name for task in tasks for name in task.names}
     found = {task.name: float(task.occurrences) for task in tasks}
     for name, weight in given.items():
@@ -394,7 +394,7 @@ def build_recorded(source: Source, reading: ModelOptions, options: TuneOptions) 
 
 @frozen(eq=False)
 class TaskCoverage:
-    """Whether a task of a network can be tuned.
+    """Tell whether a task of a network can be tuned.
 
     Attributes:
         task: The task, with the reason where it is refused.
@@ -411,7 +411,7 @@ class TaskCoverage:
 
 @frozen(eq=False)
 class Coverage:
-    """What can be tuned of a network.
+    """Tunable share of a network.
 
     Attributes:
         network: The network.

@@ -78,7 +78,7 @@ def as_numpy(value: Any) -> Array:
 
 
 def aligned_inputs(inputs: Sequence[NetworkTensor], given: Sequence[Any]) -> list[Array]:
-    """What a network is called with, as code may read it: each begins at a multiple of 64 bytes.
+    """Inputs of a call as code may read them: each begins at a multiple of 64 bytes.
 
     Arrays that are aligned, contiguous and writeable are taken as they are, others copied.
 
@@ -109,7 +109,7 @@ def stored_array(array: Array, dtype: str) -> Array:
 
 
 def handed_back(array: Array, dtype: str, like: Any) -> Any:
-    """What a program wrote, as a caller takes it.
+    """Convert what a program wrote for its caller.
 
     Args:
         array: As programs have it.
@@ -130,7 +130,7 @@ def handed_back(array: Array, dtype: str, like: Any) -> Any:
 
 
 def converter_to(like: Any) -> Callable[[Any], Any]:
-    """What makes an output of the kind of an input: ``from_dlpack`` of its package, or numpy's."""
+    """Return the maker of outputs as an input is: its package's ``from_dlpack``, or numpy's."""
     package = sys.modules.get(type(like).__module__.split(".")[0])
     if package in (None, np):
         return _array_of

@@ -58,7 +58,7 @@ def _checked_value(name: str, value: object) -> object:
 
 @frozen(kw_only=True, eq=False)
 class AskedInputs:
-    """What a person says of the inputs of a model.
+    """Wishes of a person for the inputs of a model.
 
     Attributes:
         dims: Lengths of axes by the names that the model has for them.
@@ -166,7 +166,7 @@ def _value(name: str, text: str) -> object:
 
 
 def loaded(name: str, value: object) -> object:
-    """What was asked for an input, with the array of a file in place of its path.
+    """Wish for an input, with the array of a file in place of its path.
 
     Raises:
         InvalidValueError: there is no such file, or it holds no array.

@@ -1,4 +1,4 @@
-"""Whether a network computes what its model does."""
+"""Tell whether a network computes what its model does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Difference:
 
     @property
     def ok(self) -> bool:
-        """Whether the output is right."""
+        """True if the output is right."""
         return not (self.wrong or self.problem)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ def compare_outputs(
     target: Target | None = None,
     eps: float = 0.0,
 ) -> list[Difference]:
-    """How far each output is from the model's.
+    """Compare each output with the model's.
 
     Args:
         tensors: The outputs of the network.

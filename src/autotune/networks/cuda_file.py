@@ -236,7 +236,7 @@ def _check(data: Mapping[str, Any], outputs: int) -> DeviceCheck:
 
 
 def _named_plan(data: Mapping[str, Any], constant: ReadConstant) -> Plan[DeviceProgram]:
-    """What files of the first version hold: calls on values by their names."""
+    """Plan of a file of the first version: calls on values by their names."""
     calls = [
         (str(it["task"]), {str(key): str(value) for key, value in it["arguments"].items()})
         for it in data["calls"]

@@ -32,7 +32,7 @@ Memory = Mapping[tuple[str, int], int]
 
 @define(eq=False)
 class _Resources:
-    """What is freed once nothing of the network is on its way any more.
+    """Resources that are freed once nothing of the network is on its way any more.
 
     Attributes:
         device: The device.
@@ -61,7 +61,7 @@ class _Resources:
 
 @frozen(eq=False)
 class _Layout:
-    """What is computed, and where.
+    """Layout of what is computed.
 
     Attributes:
         plan: The network.
@@ -130,7 +130,7 @@ class LoadedNetwork:
 
     @property
     def plan(self) -> Plan[DeviceProgram]:
-        """What is computed."""
+        """Plan of what is computed."""
         return self._layout.plan
 
     def output(self, number: int) -> int:
@@ -216,7 +216,7 @@ class LoadedNetwork:
 
     @contextmanager
     def _after_others(self, stream: int) -> Iterator[None]:
-        """What is begun inside comes after calls before, and before those that follow."""
+        """Order the work begun inside after earlier calls, and before those that follow."""
         driver, done = self.device.driver, self._resources.done
         driver.wait(stream, done)
         try:
@@ -321,5 +321,5 @@ def _address(place: Place, addresses: Memory) -> int:
 
 
 def _usable_pointer(given: Given) -> int:
-    """Where kernels can read an input; 0 for nowhere but in a copy."""
+    """Address by which kernels can read an input; 0 if they need a copy."""
     return given.view.pointer if given.view is not None and given.is_usable else 0

@@ -72,7 +72,7 @@ class CudaNetwork(CompiledNetwork):
 
     @property
     def outputs(self) -> tuple[NetworkTensor, ...]:
-        """What a call returns."""
+        """Outputs that a call returns."""
         return self.plan.outputs[: min((it.output for it in self.checks), default=None)]
 
     @property
@@ -227,7 +227,7 @@ class CudaNetwork(CompiledNetwork):
 
 
 def _plain(tensor: NetworkTensor, value: Any) -> Any:
-    """What a caller gave; bfloat16 on the host as the bits that the device is given."""
+    """Convert what a caller gave; bfloat16 on the host to the bits that the device is given."""
     where = dlpack.device_of(value)
     if tensor.dtype != _BFLOAT16 or (where is not None and where[0] != dlpack.CPU):
         return value

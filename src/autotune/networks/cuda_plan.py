@@ -78,7 +78,7 @@ class NamedCall:
 
 
 def device_steps(plan: Plan[DeviceProgram]) -> tuple[Call | Copy, ...]:
-    """What is put on the stream of a device, in order.
+    """Steps that are put on the stream of a device, in order.
 
     Raises:
         UnsupportedWorkload: a step runs on the host, or there are too many.
@@ -103,7 +103,7 @@ def _named(step: Leaf) -> str:
 
 
 def scratch_bytes(plan: Plan[DeviceProgram]) -> int:
-    """What the intermediate arrays of any one program take together."""
+    """Bytes of the intermediate arrays of any one program together."""
     return max(
         (
             sum(rounded(it.bytes, ALIGNMENT) for it in each.program.intermediates)

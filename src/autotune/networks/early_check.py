@@ -1,4 +1,4 @@
-"""Whether a network was imported right, before its budget is spent: the untuned one is run."""
+"""Check of an imported network before its budget is spent: the untuned one is run."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class EarlyCheck:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether building and calling it takes little, and little of the time that there is."""
+        """True if building and calling it takes little, and little of the time that there is."""
         expected = self.flop / NAIVE_FLOP_PER_SECOND + _SECONDS_PER_PROGRAM * len(self.tasks)
         return self.flop <= _MOST_FLOP and expected <= _MOST_SHARE * self._seconds
 

@@ -173,7 +173,7 @@ def _check_names(declared: Sequence[DeclaredInput], asked: AskedInputs, what: st
 
 
 def _is_constant(one: DeclaredInput, value: object) -> bool:
-    """Whether a number is the value of an input, and not its length."""
+    """Return whether a number is the value of an input, and not its length."""
     if isinstance(value, (bool, float)):
         return True
     is_single = all(axis == 1 for axis in one.shape)
@@ -219,7 +219,7 @@ def _examples(
     given: Mapping[str, Array],
     own: Mapping[str, Array],
 ) -> tuple[Array, ...] | None:
-    """What is given, else the model's own, where it has that shape; else random numbers."""
+    """Return given examples, else the model's own of that shape, else random numbers."""
     tensors = [NetworkTensor(it.name, shapes[it.name], it.dtype) for it in left]
     found = []
     for tensor, random in zip(tensors, random_examples(tensors), strict=True):

@@ -33,7 +33,7 @@ __all__ = [
 
 @frozen(eq=False)
 class NetworkTask:
-    """One program of a network that is tuned by itself.
+    """Program of a network that is tuned by itself.
 
     Attributes:
         name: Unique in its network, and readable.
@@ -55,7 +55,7 @@ class NetworkTask:
 
 @frozen
 class PassReport:
-    """One pass over the graph.
+    """Report of a pass over the graph.
 
     Attributes:
         name: As :attr:`LoadOptions.passes` names it.
@@ -83,7 +83,7 @@ class Rival:
 
 @frozen(eq=False)
 class LoadOptions:
-    """What a model is prepared for.
+    """Options that a model is prepared for.
 
     Attributes:
         target: What the network runs on.
@@ -116,7 +116,7 @@ class CompiledNetwork(ABC):
 
     @property
     def lacks(self) -> str:
-        """What it needs to run that is not here, in one line; "" where it can be called.
+        """Need that is not met here, in one line; "" where the network can be called.
 
         A network for a device may be built, and saved, where there is no such device.
         """
@@ -212,7 +212,7 @@ class NetworkProgram(ABC):
 
     @abstractmethod
     def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
-        """What the model itself computes where it came from, such as in torch.
+        """Compute the outputs by the model itself where it came from, such as in torch.
 
         Returns:
             Numpy arrays, one for each of :attr:`outputs`; None where the source is no program that
@@ -220,7 +220,7 @@ class NetworkProgram(ABC):
         """
 
     def suspect(self, inputs: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> str:
-        """What may be at fault for wrong outputs, and how to find out, in one line.
+        """Suspects for wrong outputs, and the way to find out, in one line.
 
         Args:
             inputs: What the network and its model were called with.
@@ -309,12 +309,12 @@ class Frontend(ABC):
         return self.backend
 
     def builds_for(self, target: Target) -> bool:
-        """Whether it makes networks for a target; otherwise one after it may read the source."""
+        """Tell if it makes networks for a target; otherwise one after it may read the source."""
         return True
 
     @abstractmethod
     def accepts(self, source: object) -> bool:
-        """Whether it reads sources of this kind, found without importing a compiler."""
+        """Return whether it reads sources of this kind, found without importing a compiler."""
 
     def check_file(self, path: Path) -> None:  # noqa: B027
         """Parse a file that it accepts, in a process of its own and before :meth:`load`.

@@ -177,7 +177,7 @@ def _sources(value: Value, use: _Use) -> Iterator[tuple[Value, _Use]]:
 
 
 def _moved(node: Node | None) -> Value | None:
-    """What a node only moves, or converts."""
+    """Value that a node only moves, or converts."""
     if node is None or is_reshape(node):
         return None if node is None else node.operands[0]
     if not isinstance(node.operation, Workload) or not is_elementwise(node.operation):

@@ -48,7 +48,7 @@ class GraphFrontend(Frontend):
         return tuple(graph_passes())
 
     def accepts(self, source: object) -> bool:
-        """Whether this is a model of ONNX or torch, by suffix or class; imports nothing."""
+        """Return whether this is a model of ONNX or torch, by suffix or class; imports nothing."""
         if isinstance(source, str | Path):
             return Path(source).suffix in self.formats
         return _is_of_torch(source) or not _ONNX.isdisjoint(class_names(source))
@@ -71,7 +71,7 @@ class GraphFrontend(Frontend):
             return ""
 
     def builds_for(self, target: Target) -> bool:
-        """Whether it is a CPU that libraries are made for, or a device that a backend serves."""
+        """Tell if it is a CPU that libraries are made for, or a device that a backend serves."""
         from autotune.backends.native.exports import machine_of
         from autotune.networks.cuda_programs import device_backend
 

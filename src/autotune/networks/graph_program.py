@@ -58,7 +58,7 @@ def _untimed(arrays: Sequence[Array], threads: int, seconds: float) -> Rival | N
 
 @frozen(eq=False)
 class Yardstick:
-    """What computes a model besides us.
+    """Runtime that computes a model besides us.
 
     Attributes:
         name: Of it, with its version, for messages.
@@ -144,7 +144,7 @@ class GraphProgram(NetworkProgram):
         self._drafts: dict[tuple[str, str], Candidate | None] = {}
 
     def example_inputs(self) -> tuple[Any, ...]:
-        """Those it was loaded with, else random ones of one seed."""
+        """Inputs that it was loaded with, else random ones of one seed."""
         if self._source.fixed.examples is not None:
             return self._source.fixed.examples
         return self._examples()
@@ -176,7 +176,7 @@ class GraphProgram(NetworkProgram):
         return inputs, self.reference(inputs)
 
     def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """What :attr:`yardstick` computes: a runtime of the source, else the graph as it was read.
+        """Outputs of :attr:`yardstick`: a runtime of the source, else the graph as it was read.
 
         Raises:
             InvalidValueError: an input holds what leads to a division by zero or an index out of
@@ -195,7 +195,7 @@ class GraphProgram(NetworkProgram):
         return self._evaluated(arrays)
 
     def suspect(self, inputs: Sequence[Any], wanted: Sequence[Any], found: Sequence[Any]) -> str:
-        """Where outputs are wrong: in the reading of the model, or behind it."""
+        """Suspect of wrong outputs: the reading of the model, or what is behind it."""
         read = self._evaluated(self._arrays(inputs))
 
         def agrees(arrays: Sequence[Any]) -> bool:
@@ -315,7 +315,7 @@ class GraphProgram(NetworkProgram):
 
 
 def _scheduled_for(target: Target) -> Target:
-    """What passes and the draft model are asked for."""
+    """Target that passes and the draft model are asked for."""
     return printed_for(target) if target.kind == "cpu" else target
 
 

@@ -1,4 +1,4 @@
-"""What was expected of layouts and convolutions, kept in a file for the next time."""
+"""Expectations of layouts and convolutions, kept in a file for the next time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KeptSpeedups:
     path: Path
 
     def find(self, key: str) -> tuple[float | None] | None:
-        """What is known for a key: a speedup, or None for what cannot be expressed."""
+        """Return the speedup of a key, or None for what cannot be expressed, if it is known."""
         speedups = self._read()
         return (speedups[key],) if key in speedups else None
 

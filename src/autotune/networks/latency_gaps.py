@@ -1,4 +1,4 @@
-"""Where the estimate of a network and what the built network takes differ."""
+"""Differences between the estimate of a network and the time of the built network."""
 
 from __future__ import annotations
 

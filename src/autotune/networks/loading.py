@@ -55,7 +55,7 @@ class UniqueTask:
 
     @property
     def is_tunable(self) -> bool:
-        """Whether it gets a part of the budget."""
+        """True if it gets a part of the budget."""
         return not (self.view or self.refusal)
 
     @property
@@ -65,7 +65,7 @@ class UniqueTask:
 
     @property
     def work(self) -> float:
-        """What a call takes before any is timed: operations, or traffic counted as such."""
+        """Expected work of a call before any is timed: operations, or traffic counted as such."""
         traffic = 0.0 if self.workload is None else self.workload.io_bytes * _FLOP_PER_BYTE
         return max(self.flop, traffic)
 

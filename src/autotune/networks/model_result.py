@@ -54,7 +54,7 @@ _COLUMN_WIDTH = 72
 
 @frozen(eq=False)
 class ModelTask:
-    """What is run for the equal tasks of a network.
+    """Equal tasks of a network, and their record.
 
     Attributes:
         task: The tasks.
@@ -84,7 +84,7 @@ class ModelTask:
 
     @property
     def run_by(self) -> str:
-        """What it is run by, as ``docs`` describe: ``tuned``, ``baseline``, ``view``, ..."""
+        """Kind of program that runs it, as documented: ``tuned``, ``baseline``, ``view``, ..."""
         if self.task.view:
             return VIEW
         if self.record is None:
@@ -209,7 +209,7 @@ class ModelResult:
 
     @property
     def name(self) -> str:
-        """What a person calls the network."""
+        """Name of the network for a person."""
         return self.network.name
 
     @property
@@ -219,7 +219,7 @@ class ModelResult:
 
     @property
     def is_tunable(self) -> bool:
-        """Whether there is something to tune: a task that is no view.
+        """True if there is something to tune: a task that is no view.
 
         What only moves its inputs, or sorts them, has none, and is built and run all the same.
         """
@@ -269,7 +269,7 @@ class ModelResult:
 
     @property
     def speedup(self) -> float | None:
-        """How much faster the estimate is than that without tuning, if both are known."""
+        """Speed of the estimate relative to that without tuning, if both are known."""
         untuned = self.untuned
         return untuned / self.latency if untuned is not None and self.latency else None
 
@@ -285,7 +285,7 @@ class ModelResult:
 
     @property
     def gaps(self) -> tuple[LatencyGap, ...]:
-        """What explains a measured latency that is off the estimate by more than a tenth."""
+        """Explanations of a measured latency that is off the estimate by more than a tenth."""
         if self.timing is None or not self.is_tunable:
             return ()
         timed = [it for it in self.tasks if it.measured is not None]
@@ -294,7 +294,7 @@ class ModelResult:
 
     @property
     def chosen(self) -> dict[str, Record | None]:
-        """What is run for each task of the network, by its name."""
+        """Record of each task of the network, by its name."""
         return {name: it.record for it in self.tasks for name in it.task.names}
 
     def build(self, *, check: bool = True) -> CompiledNetwork:
@@ -337,7 +337,7 @@ class ModelResult:
         return left / self.expected if self.expected else 0.0
 
     def table(self) -> Table:
-        """What is run for each task and how long it takes, the longest first.
+        """Table of the tasks' records and times, the longest first.
 
         ``print(result.table().to_text())`` shows it.
         """
@@ -407,7 +407,7 @@ def percent_text(part: float, whole: float) -> str:
 
 
 def _table(result: ModelResult) -> Table:
-    """What is run for each task of a network and how long it takes, the longest first."""
+    """Tabulate the record of each task and its time, the longest first."""
     tasks = sorted(result.tasks, key=lambda it: (it.task.view, -(it.total or 0.0)))
     columns = ["task", "calls>", "flop share>", "trials>", "latency>", "total>", "share>"]
     if result.timing is not None:
@@ -450,7 +450,7 @@ def _headline(result: ModelResult) -> str:
 
 
 def _default_schedules(result: ModelResult) -> str:
-    """What there is without tuning; "" where nothing but naive loop nests was timed."""
+    """Name of the programs without tuning; "" where nothing but naive loop nests was timed."""
     timed = (it for task in result.tasks if task.result for it in task.result.baselines)
     names = {it.name for it in timed if it.outcome.latency is not None} - {UNTUNED}
     return " and ".join(sorted(names))
@@ -502,7 +502,7 @@ def _notes(result: ModelResult) -> list[str]:
 
 
 def _gap_line(gaps: tuple[LatencyGap, ...]) -> str:
-    """Where most of the time is that the estimate does not have, or has too much of."""
+    """Line on most of the time that the estimate does not have, or has too much of."""
     texts = []
     for gap in gaps:
         estimated, measured = formats.seconds(gap.estimated), formats.seconds(gap.measured)

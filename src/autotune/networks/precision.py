@@ -83,7 +83,7 @@ def _rounded(value: Any, kind: Any, precision: str | None) -> Any:
 
 
 def _wide(torch: Any, source: Source) -> Callable[[Sequence[Any]], tuple[NDArray[Any], ...]]:
-    """What the module as it was computes of inputs, which may be of half precision."""
+    """Outputs of the module as it was, of inputs that may be of half precision."""
     tree: Any = torch.utils._pytree
     leaves, structure = tree.tree_flatten(source.example_inputs)
     module: Any = source.model

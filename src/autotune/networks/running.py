@@ -51,7 +51,7 @@ class WrongOutputs(AutotuneError):
 
 @frozen
 class Timing:
-    """How long a network takes.
+    """Latency of a network.
 
     Attributes:
         latency: Median seconds of an inference.
@@ -130,7 +130,7 @@ def check_network(
 
 
 def _wanted(network: NetworkProgram, given: Sequence[Any]) -> Sequence[Any] | None:
-    """What the model computes; of one that was converted in float32, rounded once."""
+    """Outputs of the model; of one that was converted in float32, rounded once."""
     if network.wide is None:
         return network.reference(given)
     found, outputs = network.wide(given), network.outputs[len(network.writes) :]

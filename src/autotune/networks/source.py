@@ -1,4 +1,4 @@
-"""What a person names as a model: a function that makes one, or a file."""
+"""Source of a model, as a person names it: a function that makes one, or a file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Source:
 
     @property
     def key(self) -> str:
-        """What tells it from others without reading it: a name, and what is known of its size.
+        """Key that tells it from others without reading it: a name, and what is known of its size.
 
         Two that have the same key may differ, and the same network may be given in two ways.
         """
@@ -82,7 +82,7 @@ class Source:
 
 
 def formats(frontend: str | None = None) -> tuple[str, ...]:
-    """How the names of files end that frontends read.
+    """Endings of the names of files that frontends read.
 
     Args:
         frontend: Name of one of them; None for all that are installed.
@@ -139,7 +139,7 @@ def _files_beside(path: Path, known: Sequence[str]) -> list[str]:
 
 
 def _listed(known: Sequence[str]) -> str:
-    """What a file is called that can be read: ``a .pt2, .onnx or .mlir file``."""
+    """Kinds of files that can be read: ``a .pt2, .onnx or .mlir file``."""
     first, last = ", ".join(known[:-1]), "".join(known[-1:])
     return f"a {' or '.join(filter(None, [first, last])) or 'model'} file"
 
@@ -179,7 +179,7 @@ def imported_function(text: str, purpose: str) -> Callable[..., object]:
 
 
 def _called(text: str) -> Source:
-    """What the function returns that an import string names.
+    """Return what the function returns that an import string names.
 
     Random weights are the same in every process.
     """
@@ -225,7 +225,7 @@ def as_path(model: object) -> object:
 
 
 def text_of(model: object) -> str:
-    """What messages call a model: the path of a file, else the name of its class."""
+    """Name of a model for messages: the path of a file, else the name of its class."""
     return str(model) if isinstance(model, str | Path) else type(model).__name__
 
 
@@ -280,7 +280,7 @@ def find_frontend(source: Source, name: str | None, target: Target) -> Frontend:
 
 
 def _missing(frontends: Sequence[Frontend]) -> str:
-    """How frontends of this repository that are not installed are had; "" where all are."""
+    """Way of getting frontends of this repository that are not installed; "" where all are."""
     names = [it.name for it in frontends]
     others = {
         f"autotune-{folder}": parts["frontend"][0]

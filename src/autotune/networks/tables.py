@@ -1,4 +1,4 @@
-"""What can be tuned of a network, as a table."""
+"""Table of what can be tuned of a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What networks take and return."""
+"""Tensors that networks take and return."""
 
 from __future__ import annotations
 

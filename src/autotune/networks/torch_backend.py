@@ -84,7 +84,7 @@ class BackendOptions:
 
     @property
     def tunes(self) -> bool:
-        """Whether candidates are measured."""
+        """True if candidates are measured."""
         return self.trials is not None or self.time is not None
 
 
@@ -210,7 +210,7 @@ class _OfTensors(torch.nn.Module):  # type: ignore[misc]
         self._inputs = [it if isinstance(it, torch.Tensor) else _size(it) for it in inputs]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What the graph computes, without the outputs that are no tensors."""
+        """Compute the outputs of the graph, without those that are no tensors."""
         left = iter(tensors)
         given = [next(left) if isinstance(it, torch.Tensor) else it for it in self._inputs]
         return tuple(it for it in self._graph(*given) if isinstance(it, torch.Tensor))
@@ -242,7 +242,7 @@ def _compiled(
 
 
 def _target_for(options: BackendOptions, inputs: Sequence[Any]) -> str:
-    """What to compile for.
+    """Target to compile for.
 
     Raises:
         _NotCompiled: the tensors are on several devices, on one that nothing is compiled for, or

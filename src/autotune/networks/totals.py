@@ -21,7 +21,7 @@ __all__ = ["NetworkTotals", "TaskTotals"]
 
 @define
 class TaskTotals:
-    """What is known of the equal tasks of a network.
+    """Knowledge of the equal tasks of a network.
 
     Attributes:
         facts: The tasks.
@@ -95,7 +95,7 @@ class NetworkTotals:
 
     @property
     def unknown(self) -> int:
-        """How many of the tasks that are tuned have no latency yet."""
+        """Number of tasks that are tuned and have no latency yet."""
         return sum(task.started and task.latency is None for task in self.tasks.values())
 
     @property

@@ -72,7 +72,7 @@ class WritingNetwork(CompiledNetwork):
         return tuple(found[len(self._names) :])
 
     def _alone(self) -> AbstractContextManager[Any]:
-        """What holds up other calls, where there is a state."""
+        """Lock that holds up other calls, where there is a state."""
         if not self._state:
             return nullcontext()
         if self._process != os.getpid():

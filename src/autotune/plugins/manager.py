@@ -82,7 +82,7 @@ class PluginStatus:
 
 @frozen
 class _Source:
-    """Where a plugin came from."""
+    """Origin of a plugin."""
 
     name: str
     distribution: str = ""

@@ -1,4 +1,4 @@
-"""How many threads matrix products use: those of small matrices only get slower on several."""
+"""Threads of matrix products: those of small matrices only get slower on several."""
 
 from __future__ import annotations
 

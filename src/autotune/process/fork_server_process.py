@@ -73,7 +73,7 @@ class _ForkServer:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended; reaps it where it has."""
+        """True if it has not ended; reaps it where it has."""
         return self._process.poll() is None
 
     def send(self, descriptors: Sequence[int]) -> None:

@@ -129,7 +129,7 @@ def _end(worker: int) -> int | None:
 
 
 def _has_children() -> bool:
-    """Whether any child lives, once those that have ended are reaped."""
+    """Return whether any child lives, once those that have ended are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -196,7 +196,7 @@ def _remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
 
 
 def _is_ending(pid: int) -> bool:
-    """Whether a process shows a sign of dying: a thread that ends or is about to be killed."""
+    """Tell if a process shows a sign of dying: a thread that ends or is about to be killed."""
     kill = 1 << (signal.SIGKILL - 1)
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -117,7 +117,7 @@ def _held_lock(path: Path) -> int:
 
 
 def temporary_directory() -> Path:
-    """Where temporary files go, as ``tempfile`` chooses it.
+    """Folder of temporary files, as ``tempfile`` chooses it.
 
     Except that it writes a file to try a directory, which stays if it is killed just then.
     """

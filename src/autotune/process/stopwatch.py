@@ -1,4 +1,4 @@
-"""Where the time went: wall seconds by activity."""
+"""Stopwatch: wall seconds by activity."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def _record_note(database: str, best: Record) -> str:
 
 
 def time_line(seconds: Mapping[str, float]) -> str:
-    """Where the time went, on one line, largest first."""
+    """Line on the time by activity, largest first."""
     total = sum(seconds.values())
     parts = sorted(ACTIVITIES, key=lambda name: -seconds.get(name, 0.0))
     listed = ", ".join(

@@ -245,7 +245,7 @@ def _parts(
 
 
 def _first_of_run(alone: Sequence[bool | None], end: int) -> int:
-    """Where the longest run of equal entries begins that ends before ``end``; ``end`` if none."""
+    """Beginning of the longest run of equal entries that ends before ``end``; ``end`` if none."""
     first = end
     while first and alone[first - 1] is not None and alone[first - 1] == alone[end - 1]:
         first -= 1

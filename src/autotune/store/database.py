@@ -55,7 +55,7 @@ class Database(ABC):
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where it is, for people: a path, or ``:memory:``."""
+        """Location for people: a path, or ``:memory:``."""
 
     @abstractmethod
     def append_record(self, record: Record) -> int:

@@ -158,7 +158,7 @@ class _Loaded:
         return self.own[name]
 
     def pointer_of(self, given: Given, stream: int) -> int:
-        """Where kernels read an input: where it is, or a copy of it."""
+        """Address from which kernels read an input: its own, or that of a copy of it."""
         if given.view is not None and given.is_usable:
             return given.view.pointer
         copy = self.staging(given.name)
@@ -262,7 +262,7 @@ def _read(
 
 @define(eq=False)
 class _Output:
-    """Where an output is written, and what the caller gets.
+    """Place that an output is written to, and what the caller gets.
 
     Attributes:
         array: Memory of ours, if any.
@@ -295,7 +295,7 @@ class _Output:
 
     @property
     def pointer(self) -> int:
-        """Where the kernels write."""
+        """Address that the kernels write to."""
         if self.array is not None:
             return self.array.pointer
         if self.view is None:
@@ -326,7 +326,7 @@ def _written(
     dtype: str,
     value: Any,
 ) -> Given:
-    """Where an output is to be written, or would be copied to."""
+    """Place that an output is to be written to, or would be copied to."""
     if caller is not None and caller.has(value):
         return caller.written(name, shape, dtype, value)
     stream = None if caller is None else caller.stream

@@ -83,7 +83,7 @@ def force(cost: Reals, push: Reals, penalty: Reals, options: FelixOptions) -> Re
 
 @frozen(eq=False)
 class Trajectories:
-    """Where points have been.
+    """Points of a descent so far.
 
     Attributes:
         points: [steps + 1, n, size], the starting points first.

@@ -222,7 +222,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
 
 
 def _places(pool: Pool, batch: CandidateBatch) -> Positions:
-    """Where rows that are in a pool are, each once."""
+    """Positions in a pool of the rows that are in it, each once."""
     places = {key: place for place, key in enumerate(pool.batch.keys)}
     return np.array(sorted({places[key] for key in batch.keys}), dtype=np.int64)
 

@@ -38,7 +38,7 @@ class Generated:
     engine: Any = field(repr=False)
 
     def address(self, name: str = ENTRY) -> int:
-        """Where an entry begins."""
+        """Address at which an entry begins."""
         return self.addresses[name]
 
     def run(self, arrays: Sequence[NDArray[Any]]) -> None:

@@ -165,7 +165,7 @@ class ScheduleState:
         return tensor
 
     def read_position(self, block: Any, buffer: str) -> int:
-        """Where a buffer is among those that a block reads."""
+        """Position of a buffer among those that a block reads."""
         names = [read.source.name for read in self.sch.get(block).reads]
         return names.index(buffer)
 

@@ -356,7 +356,7 @@ def _result(
 def _place(
     tile: Tile, form: _Form, axis: int, result: tuple[Any, Any], term: Any
 ) -> tuple[Any, ...]:
-    """Where a factor is read in its copy, for one term and one result, as of :func:`_result`."""
+    """Place of a factor in its copy, for one term and one result, as of :func:`_result`."""
     (fragment, kept), own = result, _kept(tile.call, axis)
     extent = tile.call.spatial_axes[axis].extent
     place = fragment * extent + kept * own.stride

@@ -183,7 +183,7 @@ static __device__ __forceinline__ void {function_name(tile)}(
 
 
 class _Place:
-    """Where a factor's core matrices lie, as expressions of the function: in bytes."""
+    """Places of a factor's core matrices, as expressions of the function: in bytes."""
 
     def __init__(self, tile: WarpgroupTile, name: str) -> None:
         is_left = name == "left"
@@ -217,7 +217,7 @@ class _Place:
 
 
 def _own_result(call: Intrinsic, operand: IntrinsicOperand) -> str:
-    """Where the lane's own first result is on the spatial axis of a factor."""
+    """Place of the lane's own first result on the spatial axis of a factor."""
     fragment = call.result.fragment
     axes = {name for name, _ in operand.layout}
     parts, inner = [], 1

@@ -62,7 +62,7 @@ def _band(name: str, runs: Sequence[Run], by_time: bool) -> Band | None:
 
 
 def _marks(runs: Sequence[Run], by_time: bool) -> list[float]:
-    """Where the curves are drawn: where one of them falls, or evenly, where these are many."""
+    """Places at which the curves are drawn: at their falls, or evenly, if these are many."""
     end = min(run.seconds if by_time else float(run.budget) for run in runs)
     falls = {
         point.seconds if by_time else float(point.trials) for run in runs for point in run.points

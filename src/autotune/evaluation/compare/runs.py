@@ -62,7 +62,7 @@ class Run:
         return _last([point.latency for point in self.points])
 
     def reached(self, target: float) -> Point | None:
-        """Where its best program first took at most ``target`` seconds; None where none did."""
+        """Point at which its best program first took at most ``target`` seconds; None if none did."""
         return next((point for point in self.points if point.latency <= target), None)
 
     def trials_to(self, target: float) -> int:
@@ -117,7 +117,7 @@ def read_run(line: Mapping[str, Any]) -> Run:
 def improvements(
     history: Sequence[tuple[int, float, float | None]], before: float
 ) -> tuple[Point, ...]:
-    """Where the best latency became less.
+    """Trials at which the best latency became less.
 
     Args:
         history: ``[trial, elapsed seconds, best latency so far or null]`` of a result file, whose

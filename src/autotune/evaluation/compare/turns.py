@@ -39,7 +39,7 @@ Step = tuple[int, float, Record]
 
 @frozen
 class Arena:
-    """Where programs take turns.
+    """Place in which programs take turns.
 
     Attributes:
         turns: How many each of them has. They are many and short: a machine that others use

@@ -1,4 +1,4 @@
-"""Where tables come from: files and databases, in this process or in another one."""
+"""Sources of tables: files and databases, in this process or in another one."""
 
 from __future__ import annotations
 

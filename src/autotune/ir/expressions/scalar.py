@@ -37,7 +37,7 @@ UNARY = (
 
 
 def _identity(value: float) -> object:
-    """What tells literals apart: both zeros are equal numbers, and a NaN is equal to none."""
+    """Key that tells literals apart: both zeros are equal numbers, and a NaN is equal to none."""
     return repr(value) if value == 0 or value != value else value
 
 

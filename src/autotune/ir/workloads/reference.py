@@ -71,7 +71,7 @@ def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[s
 
 
 def _is_exact_as_stored(workload: Workload) -> bool:
-    """Whether each result is an element, or one operation on two that is rounded once.
+    """Return whether each result is an element, or one operation on two that is rounded once.
 
     Such an operation on numbers of single precision gives the same when it is computed in double
     precision and rounded then, which has more than twice as many digits and two.
@@ -109,7 +109,7 @@ def evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
 
 
 def _evaluated(stage: Stage, arrays: Mapping[str, Array], dtype: np.dtype[Any]) -> Array:
-    """What a stage writes, as numbers of a type, part after part."""
+    """Values that a stage writes, as numbers of a type, part after part."""
     result = np.empty(stage.output.shape, dtype=dtype)
     extent = stage.spatial_axes[0].extent if stage.spatial_axes else 1
     step = max(1, _CHUNK_POINTS * extent // max(stage.points, 1))
@@ -264,7 +264,7 @@ def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[
 
 
 def _views(stage: Stage, arrays: Mapping[str, Array], start: int, stop: int) -> dict[Load, Array]:
-    """What is loaded in bounds, by load, as views that broadcast as :func:`stage_grid` does."""
+    """Views of what is loaded in bounds, by load, which broadcast as :func:`stage_grid` does."""
     first = next(iter(stage.spatial_axes), None)
     found: dict[Load, Array] = {}
     for load in {*stage.loads}:

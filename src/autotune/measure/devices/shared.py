@@ -220,7 +220,7 @@ class Given:
 
     @property
     def address(self) -> int:
-        """Where it lies on the device.
+        """Address on the device.
 
         Raises:
             RuntimeError: it is on the host.
@@ -286,7 +286,7 @@ def read_given(
 
 
 def view_on(device: SharedDevice, value: Any, stream: int | None = None) -> dlpack.TensorView:
-    """Where a tensor of a device lies, once a stream waits for what was begun on it.
+    """Place of a tensor of a device, once a stream waits for what was begun on it.
 
     Torch exports tensors of its current device only. The stream is the device's unless given.
 

@@ -345,7 +345,7 @@ class EnginePool:
 
     @property
     def _first_place(self) -> Place:
-        """Where what is built is timed, unless the host chooses; one not held where none is."""
+        """Machine that times what is built, unless the host chooses; one not held if none is."""
         if not self._racers:
             return _NOWHERE
         return self._index(self._racers[0].name), self._racers[0].incarnation

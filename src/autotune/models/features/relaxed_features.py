@@ -91,7 +91,7 @@ class RelaxedPoints:
 
 @frozen(eq=False)
 class _Plan:
-    """Where the columns of one sketch come from.
+    """Sources of the columns of one sketch.
 
     Attributes:
         tape: What varies.

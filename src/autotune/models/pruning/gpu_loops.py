@@ -39,7 +39,7 @@ _LARGE_TILE, _UNROLLED_BY_ITSELF, _UNROLLED_WHEN_ASKED = 64, 256, 512
 
 
 def scope_of(nest: LoopNest, buffer: str) -> str:
-    """Where a buffer is: ``global``, ``shared`` or ``local``."""
+    """Memory of a buffer: ``global``, ``shared`` or ``local``."""
     return next((known.scope for known in nest.buffers if known.name == buffer), "global")
 
 

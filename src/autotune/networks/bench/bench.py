@@ -53,7 +53,7 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class BenchOptions:
-    """What is timed, and how.
+    """Options of timing a network beside other runtimes.
 
     Attributes:
         database: Where the records of the tuned network are.
@@ -94,7 +94,7 @@ class BenchOptions:
 
     @property
     def is_on_device(self) -> bool:
-        """Whether the network runs on a CUDA device."""
+        """True if the network runs on a CUDA device."""
         return checked_target(self.target, None).kind == "cuda"
 
     @property
@@ -236,7 +236,7 @@ def bench_model(
 
 
 def _wide_outputs(question: Message, threads: int, folder: Path) -> list[Any]:
-    """What the model computes as it was before it was converted, in a process of its own.
+    """Outputs of the model as it was before it was converted, from a process of its own.
 
     Raises:
         InvalidValueError: it does not run.
@@ -265,7 +265,7 @@ def _check_source(running: Sequence[_Running]) -> None:
 
 
 def _missing(name: str) -> str:
-    """What is to be installed for a runtime; "" where everything is there."""
+    """Packages to be installed for a runtime; "" where everything is there."""
     for package, advice in RUNTIMES[name].packages.items():
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed: {advice}"

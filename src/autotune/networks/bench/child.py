@@ -102,7 +102,7 @@ class Child:
         }
 
     def reference(self, question: Message) -> Message:
-        """What the model computed before it was converted to half precision."""
+        """Outputs of the model as it was before it was converted to half precision."""
         source = _source(question)
         assert source.wide is not None and source.example_inputs is not None
         outputs = source.wide(list(filter(_is_array, _leaves(source.example_inputs))))

@@ -1,4 +1,4 @@
-"""How fast each runtime runs a network, as data and as a table."""
+"""Speed of a network by runtime, as data and as a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BENCH_VERSION = 1
 
 @frozen
 class BenchRow:
-    """One runtime.
+    """Row of a runtime.
 
     Attributes:
         runtime: Its name.
@@ -82,7 +82,7 @@ class BenchResult:
         return next((row for row in self.rows if row.runtime == runtime), None)
 
     def ratio(self, row: BenchRow) -> float | None:
-        """How much faster the tuned network is than this runtime, if both were timed."""
+        """Speed of the tuned network relative to this runtime, if both were timed."""
         tuned = self.row(TUNED)
         if tuned is None or not tuned.latency or not row.latency:
             return None

@@ -1,4 +1,4 @@
-"""What runs a network, by name. Nothing is imported here that they need."""
+"""Runtimes of networks, by name. Nothing is imported here that they need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNTUNED = "untuned"
 
 @frozen
 class Runtime:
-    """One that runs networks.
+    """Runtime of networks.
 
     Attributes:
         packages: Modules that it needs, by what installs them.

@@ -1,4 +1,4 @@
-"""What operators of the host are told, as tables of C for ``host_operators.c``.
+"""Arguments of the host's operators, as tables of C for ``host_operators.c``.
 
 In the process that builds a network its operators of the host stay those of numpy, which are the
 reference: C needs a compiler there, and they are a small part of any network.

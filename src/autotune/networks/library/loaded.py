@@ -68,7 +68,7 @@ class LoadedNetwork:
 
     @property
     def threads(self) -> int:
-        """How many threads a call uses, the calling one included.
+        """Number of threads that a call uses, the calling one included.
 
         As many as it was tuned with, but no more than there are processors for, unless
         ``AUTOTUNE_NUM_THREADS`` says something else before the first call.

@@ -63,7 +63,7 @@ _WEIGHTS = "autotune_network_weights"
 
 @frozen
 class MadeFor:
-    """What a library says of itself.
+    """Facts that a library tells of itself.
 
     Attributes:
         name: What people call the network.
@@ -78,7 +78,7 @@ class MadeFor:
 
 @frozen(eq=False)
 class Held:
-    """What a network keeps between calls: the next call reads what the last one wrote.
+    """Array that a network keeps between calls: the next call reads what the last one wrote.
 
     Attributes:
         input: Number of the input that is read.
@@ -93,7 +93,7 @@ class Held:
 
 @frozen(eq=False)
 class _Signature:
-    """What callers see of a plan.
+    """Parts of a plan that callers see.
 
     Attributes:
         inputs: What they give.
@@ -222,7 +222,7 @@ def _remarks(path: Path, header: Path, weights: Path | None) -> tuple[str, ...]:
 
 
 def _features(plan: Plan[NativeProgram], machine: Machine) -> tuple[str, ...]:
-    """What the processor is asked for; no compiler uses tile registers by itself."""
+    """Features asked of the processor; no compiler uses tile registers by itself."""
     uses_tiles = any(program.layout.uses_tiles for program in plan.programs.values())
     return tuple(it for it in machine.features if uses_tiles or it not in TILES)
 
@@ -253,7 +253,7 @@ def _lacks(features: Sequence[str], machine: Machine) -> str:
 
 
 def _offsets(constants: Sequence[Array | None]) -> tuple[list[int], int]:
-    """Where constants lie in the weights, and the size of those."""
+    """Offsets of constants in the weights, and the size of those."""
     found, size = [], 0
     for array in constants:
         found.append(size)

@@ -21,7 +21,7 @@ Read = tuple[Value, Indices]
 def factors_of(
     queries: Read, keys: Read, values: Read, extents: Mapping[str, int]
 ) -> tuple[Factor, Factor, Factor] | None:
-    """Where matrices of each are; None where they are none for each head, or for each group.
+    """Places of the matrices of each; None if there are none for each head, or for each group.
 
     Args:
         queries: What is read of them over ``h``, ``i`` and ``k``.
@@ -112,7 +112,7 @@ def _matrices(
 
 
 def _copies(number: IntExpr, matrices: int, heads: int) -> int | None:
-    """How many heads share a matrix, which is that of the head at ``number``."""
+    """Number of heads that share a matrix, which is that of the head at ``number``."""
     if heads % matrices:
         return None
     copies = heads // matrices

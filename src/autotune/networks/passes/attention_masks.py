@@ -34,7 +34,7 @@ _ABSORBING = -1e30
 
 @frozen
 class Band:
-    """One number for keys near each query, and another one for all others.
+    """Mask of one number for keys near each query, and another one for all others.
 
     Attributes:
         first: By how much the first near key is beyond the query; None where it is the first key.
@@ -59,7 +59,7 @@ class Band:
 
 
 def band_of(value: Value, row: int, column: int) -> Band | None:
-    """How a constant divides the keys of each query; None where it does something else.
+    """Read a constant as a division of each query's keys; None where it does something else.
 
     Args:
         value: The constant.
@@ -94,7 +94,7 @@ def _band(square: NDArray[Any]) -> Band | None:
 
 
 def may_be_selected(body: ScalarExpr) -> bool:
-    """Whether a simple body selects by indices, hides whatever is added to it, or only reads."""
+    """Tell if a simple body selects by indices, hides whatever is added to it, or only reads."""
     if any(isinstance(node, IndexValue) for node in walk(body)):
         return True
     return isinstance(body, Load) or _absorbs(body)
@@ -151,7 +151,7 @@ def _converted(body: Cast) -> ScalarExpr:
 
 
 def _has(dtype: str, number: Constant) -> bool:
-    """Whether a type has a number of another one."""
+    """Return whether a type has a number of another one."""
     if not element_type(number.dtype).is_float:
         return False
     element = element_type(dtype)
@@ -182,7 +182,7 @@ def _order(condition: ScalarExpr) -> int:
 
 
 def _is_tree(body: ScalarExpr) -> bool:
-    """Whether a body is a number, or selects one."""
+    """Return whether a body is a number, or selects one."""
     if isinstance(body, Select):
         return _is_tree(body.on_true) and _is_tree(body.on_false)
     return isinstance(body, Constant)
@@ -195,7 +195,7 @@ def _leaves(body: ScalarExpr) -> Sequence[Constant]:
 
 
 def _absorbs(body: ScalarExpr) -> bool:
-    """Whether a body selects zero, or a number that a score makes no difference to."""
+    """Return whether a body selects zero, or a number that a score makes no difference to."""
     if not isinstance(body, Select) or not _is_tree(body):
         return False
     numbers = [leaf.value for leaf in _leaves(body)]

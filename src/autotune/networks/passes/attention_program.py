@@ -31,7 +31,7 @@ __all__ = ["Attention", "Factor"]
 
 @frozen(eq=False)
 class Factor:
-    """One of queries, keys and values, where its matrices are.
+    """Factor: queries, keys or values, where its matrices are.
 
     Attributes:
         value: The tensor.
@@ -49,7 +49,7 @@ class Factor:
 
     @property
     def moves(self) -> bool:
-        """Whether elements have to be moved to have this order."""
+        """True if elements have to be moved to have this order."""
         return list(self.order) != sorted(self.order)
 
     def matrices(self, value: Value, shape: Sequence[int]) -> Value:
@@ -89,7 +89,7 @@ class Attention:
 
     @property
     def copies(self) -> int:
-        """How many heads of queries each of keys and values is for."""
+        """Number of heads of queries that each of keys and values is for."""
         return self.factors[1].copies
 
     @property

@@ -55,7 +55,7 @@ Indices = tuple[IntExpr, ...]
 
 
 class NoAttention(Exception):
-    """What is computed has another form."""
+    """Refusal of a computation that has another form."""
 
 
 @frozen
@@ -122,7 +122,7 @@ class WeightReader:
     _known: dict[tuple[object, Indices], ScalarExpr] = field(factory=dict)
 
     def element(self, value: Value, indices: Sequence[IntExpr]) -> ScalarExpr:
-        """What a tensor has at a place.
+        """Element of a tensor at a place.
 
         Args:
             value: The tensor.
@@ -240,7 +240,7 @@ class WeightReader:
         return Load(name, self.place.indices[:2])
 
     def _other(self, value: Value, indices: Indices) -> ScalarExpr:
-        """What stands beside scores: a number, a bound of keys, or an element of a tensor."""
+        """Value beside scores: a number, a bound of keys, or an element of a tensor."""
         number = uniform_number(value)
         if number is not None:
             return Constant(number, value.dtype)
@@ -296,7 +296,7 @@ class WeightReader:
 
 
 def _is_logic(body: ScalarExpr) -> bool:
-    """Whether a body selects numbers, or computes a condition of others."""
+    """Return whether a body selects numbers, or computes a condition of others."""
     if isinstance(body, Select):
         parts = (body.condition, body.on_true, body.on_false)
         return all(_is_logic(it) for it in parts)
@@ -310,7 +310,7 @@ def _is_logic(body: ScalarExpr) -> bool:
 
 
 def _hidden_where(body: ScalarExpr, combiner: str) -> tuple[ScalarExpr, str, str] | None:
-    """What all scores of a query are minus infinity, or not, says of the largest of them."""
+    """Read from a bound on a query's largest score where all its scores are minus infinity."""
     negated = False
     while isinstance(body, Unary) and body.op == "not":
         body, negated = body.operand, not negated

@@ -93,7 +93,7 @@ _Place = tuple[int, int]
 
 @frozen(eq=False)
 class _Change:
-    """What is known while a workload is rewritten stage by stage.
+    """Knowledge of a workload while it is rewritten stage by stage.
 
     Attributes:
         tensors: Its tensors as they are.
@@ -285,7 +285,7 @@ def _load(load: Load, place_of: Mapping[str, _Place], known: _Change) -> Load:
 def _has_long(
     load: Load, at: int, number: int, place_of: Mapping[str, _Place], known: _Change
 ) -> bool:
-    """Whether further indices of a load are long axes of a block."""
+    """Return whether further indices of a load are long axes of a block."""
     places = [place_of.get(it.args[0]) for it in load.indices[at:] if it.op == "var"]
     return any(it and it[0] == number and it[1] in known.blocks[number].long for it in places)
 

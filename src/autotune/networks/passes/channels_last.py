@@ -59,7 +59,7 @@ class _Stored:
 
 @define(eq=False)
 class _Converter:
-    """One rewriting of a graph.
+    """Rewriting of a graph.
 
     Attributes:
         forms: By workload and orders of what it reads: it on what is stored, and all orders.
@@ -72,7 +72,7 @@ class _Converter:
     stored: dict[tuple[object, Order], _Stored] = field(factory=dict)
 
     def changed(self, node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        """What takes the place of the results of a node; None to keep it."""
+        """Return what takes the place of the results of a node; None to keep it."""
         convolution = Convolution.of(node, operands)
         if convolution is not None:
             return self._convolution(node, operands, convolution)
@@ -204,7 +204,7 @@ def _multiplies(workload: Workload) -> bool:
 
 
 def _variable(body: ScalarExpr, workload: Workload) -> list[str]:
-    """What it reads that is no constant."""
+    """Value that it reads and that is no constant."""
     return [it.tensor for it in reads(body) if not workload.tensors[it.tensor].constant]
 
 

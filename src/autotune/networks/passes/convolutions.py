@@ -17,7 +17,7 @@ __all__ = ["Convolution"]
 
 @frozen
 class _Window:
-    """One dimension of an image: ``stride * place + dilation * tap``.
+    """Dimension of an image: ``stride * place + dilation * tap``.
 
     Attributes:
         place: Axis of the places of the window.
@@ -64,7 +64,7 @@ class Convolution:
 
     @staticmethod
     def of(node: Node, operands: Sequence[Value]) -> Convolution | None:
-        """What a node computes of these operands, if it is one.
+        """Recognise the operation of a node on these operands, if it is one.
 
         Margins are a stage before the one that sums; a stage behind it may convert its sums.
         """
@@ -109,7 +109,7 @@ class Convolution:
 
     @property
     def channels_last(self) -> Order:
-        """How the image is stored with the channels last."""
+        """Storage order of the image with the channels last."""
         ranks: Mapping[str, int] = {"batch": 0, "group": 2, "channel": 3}
         keys = [1 if isinstance(it, _Window) else ranks[it] for it in self.dimensions]
         return inverse(sorted(range(len(keys)), key=lambda at: keys[at]))
@@ -152,7 +152,7 @@ def _is_converted(workload: Workload, summed: Stage) -> bool:
 def _image(
     workload: Workload, name: str, summed: Stage
 ) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
-    """What is read with its margins: the tensor, and their widths."""
+    """Image that is read with its margins: the tensor, and their widths."""
     before = [stage for stage in workload.stages[:-1] if stage is not summed]
     if name in {tensor.name for tensor in workload.inputs}:
         none = (0,) * len(workload.tensors[name].shape)
@@ -168,7 +168,7 @@ def _image(
 
 
 def _dimensions(stage: Stage, image: Load, kernel: Load) -> tuple[_Dimension, ...] | None:
-    """What the dimensions of an image are, by who else has their axes."""
+    """Kinds of the dimensions of an image, by who else has their axes."""
     reduced = {axis.name for axis in stage.reduce_axes}
     weights = stage.forms(kernel)
     if any(form.constant or list(form.coefficients.values()) != [1] for form in weights):

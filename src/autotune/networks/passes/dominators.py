@@ -40,7 +40,7 @@ class Flow:
         ]
 
     def is_returned(self, number: int) -> bool:
-        """Whether the graph returns a result of a node."""
+        """Return whether the graph returns a result of a node."""
         return id(self.nodes[number]) in self._returned
 
     def meeting(self, number: int) -> int | None:

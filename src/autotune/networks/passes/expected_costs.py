@@ -1,4 +1,4 @@
-"""What the draft model expects forms of a network to take, without compiling them."""
+"""Costs of forms of a network, as the draft model expects, without compiling them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cost_key(question: str, graph: Graph, machine: Target) -> str:
 
 
 def _written(graph: Graph) -> Iterator[str]:
-    """What a graph computes, but for values of constants and names, a line for each node."""
+    """Describe a graph but for values of constants and names, a line for each node."""
     places = {value.key: f"in{number}" for number, value in enumerate(graph.inputs)}
 
     def place(value: Value) -> str:
@@ -84,7 +84,7 @@ def _written(graph: Graph) -> Iterator[str]:
 def expected_speedup(
     before: Graph, after: Graph, machine: Target, afterwards: Passes = ()
 ) -> float | None:
-    """How many times as fast one form of a network is as another, as the draft model expects.
+    """Expected speed of one form of a network relative to another, by the draft model.
 
     The cost of a program is that of the best of a few random configurations by the draft model:
     nothing is compiled. Of what only one form has, the largest operations that reduce are taken
@@ -126,7 +126,7 @@ class _Operations:
 
     @staticmethod
     def of(graph: Graph) -> _Operations:
-        """Those of a graph; bodies of loops are left out."""
+        """Cost of a graph; bodies of loops are left out."""
         found = [(it.operation, it) for it in graph.nodes if isinstance(it.operation, Workload)]
         return _Operations(Counter(it for it, _ in found), dict(found), readers(graph))
 
@@ -180,7 +180,7 @@ def _total(
 
 
 def programs(graph: Graph, machine: Target, afterwards: Passes) -> Counter[Workload]:
-    """What a graph is cut into, and how often."""
+    """Programs that a graph is cut into, and their numbers of calls."""
     for each in afterwards:
         graph, _ = each(graph, machine)
     operations = (node.operation for node in graph.nodes)
@@ -197,14 +197,14 @@ def _moves(workload: Workload) -> bool:
 
 
 def _size(workload: Workload) -> float:
-    """What a program is expected to take, in no unit: a byte takes as long as 16 operations."""
+    """Expected size of a program, in no unit: a byte takes as long as 16 operations."""
     work = sum(stage.points for stage in workload.stages)
     return work / 8 + sum(it.elements for it in workload.tensors.values())
 
 
 @frozen(eq=False)
 class Costs:
-    """What the draft model expects of programs, each scored once.
+    """Expectations of the draft model for programs, each scored once.
 
     Attributes:
         machine: What they run on.
@@ -214,7 +214,7 @@ class Costs:
     known: dict[Workload, float] = field(factory=dict)
 
     def of(self, workload: Workload) -> float:
-        """One over the best score of a few configurations; infinite where there are none."""
+        """Reciprocal of the best score of a few configurations; infinite where there are none."""
         if workload not in self.known:
             self.known[workload] = self._scored(workload)
         return self.known[workload]
@@ -256,7 +256,7 @@ def _packs(sketch: Sketch) -> bool:
 
 
 def _limits(machine: Target) -> ScheduleLimits:
-    """What the programs of a network may be on a machine."""
+    """Limits of a network's programs on a machine."""
     if machine.kind == "cpu":
         return NativeBackend().limits(machine)
     return ScheduleLimits(frozenset(STEP_TYPES), _THREAD_BYTES, _UNROLLED, "registers of a thread")

@@ -75,14 +75,14 @@ def _fused(graph: Graph, machine: Target) -> Graph:
 
 
 def _workload_of(node: Node) -> Workload:
-    """What a node computes; of a reshape, where its elements come from."""
+    """Workload of a node; of a reshape, where its elements come from."""
     if isinstance(node.operation, Workload):
         return node.operation
     return _reshape(node.operands[0].shape, *node.results[0])
 
 
 def _reshape(before: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Workload:
-    """Where the elements of a reshape come from."""
+    """Sources of the elements of a reshape."""
     axes = spatial(shape)
     extents = {axis.name: axis.extent for axis in axes}
     indices = reshaped_indices([var(axis.name) for axis in axes], shape, before, extents)
@@ -242,7 +242,7 @@ class _Grouping:
             self.group_of[number] = group
 
     def _inner_reads(self, number: int, within: set[int]) -> list[tuple[int, str]]:
-        """What a node reads of others of a group: operand, and the input that it is."""
+        """Reads of a node of others in a group: operand, and the input that it is."""
         node, inputs = self.flow.nodes[number], self._workload(number).inputs
         return [
             (at, inputs[at].name)
@@ -251,12 +251,12 @@ class _Grouping:
         ]
 
     def _is_checked(self, number: int, within: set[int]) -> bool:
-        """Whether a node's operands have to be checked that would be computed within it."""
+        """Return whether a node's operands have to be checked that would be computed within it."""
         checked = {it.operand for it in self.flow.nodes[number].requirements}
         return any(at in checked for at, _ in self._inner_reads(number, within))
 
     def _gathers(self, number: int, within: set[int]) -> bool:
-        """Whether a node reads others of a group where data says."""
+        """Return whether a node reads others of a group where data says."""
         operation = self._workload(number)
         names = [name for _, name in self._inner_reads(number, within)]
         return any(is_gathered_from(operation, name) for name in names)
@@ -396,7 +396,7 @@ class _Grouping:
         self._add(whole[0], whole)
 
     def _is_movable(self, number: int) -> bool:
-        """Whether a node is elementwise, or a reshape that may be between such ones."""
+        """Return whether a node is elementwise, or a reshape that may be between such ones."""
         node = self.flow.nodes[number]
         if is_reshape(node):
             return keeps_rows(node.operands[0].shape, node.results[0][0])

@@ -64,7 +64,7 @@ def fuse_attention(graph: Graph, machine: Target) -> tuple[Graph, str]:
 
 
 def fused(graph: Graph, chosen: Callable[[Attention], bool]) -> tuple[Graph, int]:
-    """One program of each attention that is chosen, and their number."""
+    """Make one program of each attention that is chosen; return their number, too."""
     found = {id(last): it for last, it in _attentions(graph) if chosen(it)}
     if not found:
         return graph, 0
@@ -129,7 +129,7 @@ def _between(
 
 
 def _is_followed(node: Node) -> bool:
-    """Whether it computes each element on its own, or from rows."""
+    """Return whether it computes each element on its own, or from rows."""
     if node.requirements or len(node.results) > 1:
         return False
     workload = node.operation
@@ -141,7 +141,7 @@ def _is_followed(node: Node) -> bool:
 def _attention(
     product: Node, first: Contraction, last: Node, inside: frozenset[object]
 ) -> Attention:
-    """What the sums of a last product are.
+    """Attention that the sums of a last product are.
 
     Raises:
         NoAttention: they are not sums of values by weights that are an attention's.

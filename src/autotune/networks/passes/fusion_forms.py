@@ -75,12 +75,12 @@ def _loads(stage: Stage, tensor: str) -> Iterator[Load]:
 
 
 def is_gathered_from(workload: Workload, tensor: str) -> bool:
-    """Whether elements of a tensor are read where data says."""
+    """Return whether elements of a tensor are read where data says."""
     return any(it.tensor == tensor for stage in workload.stages for it in stage.gathers)
 
 
 def reads_in_place(workload: Workload, tensor: str) -> bool:
-    """Whether a pointwise workload reads a tensor only at the place that it computes."""
+    """Return whether a pointwise workload reads a tensor only at the place that it computes."""
     if is_gathered_from(workload, tensor):
         return False
     for stage in workload.stages:
@@ -93,7 +93,7 @@ def reads_in_place(workload: Workload, tensor: str) -> bool:
 
 
 def reads_in_rows(workload: Workload, tensor: str) -> bool:
-    """Whether neighbours along the last axis of each stage are neighbours in a tensor, or one."""
+    """Tell if neighbours along the last axis of each stage are neighbours in a tensor, or one."""
     for stage in workload.stages:
         last = stage.axes[-1].name if stage.axes else ""
         for read in (it for it in stage.accesses if it.tensor == tensor):
@@ -106,7 +106,7 @@ def reads_in_rows(workload: Workload, tensor: str) -> bool:
 
 
 def reads_each_once(workload: Workload, tensor: str, elements: int) -> bool:
-    """Whether no stage reads more elements of a tensor than there are."""
+    """Return whether no stage reads more elements of a tensor than there are."""
     return all(
         prod(axis.extent for axis in stage.axes) * len({*_loads(stage, tensor)}) <= elements
         for stage in workload.stages

@@ -71,7 +71,7 @@ def _identity(node: Node) -> Hashable:
 
 
 class _Constants:
-    """What identifies a value: of constants what they hold."""
+    """Keys of values: of constants what they hold."""
 
     def __init__(self) -> None:
         self._keys: dict[int, Hashable] = {}
@@ -102,7 +102,7 @@ class _Constants:
 
 
 def _hold_the_same(one: Value, other: Value) -> bool:
-    """Whether two constants of one shape and type are equal bit by bit."""
+    """Return whether two constants of one shape and type are equal bit by bit."""
     assert one.constant is not None and other.constant is not None
     left, right = (np.ascontiguousarray(it.constant).view(np.uint8) for it in (one, other))
     return bool(np.array_equal(left, right))

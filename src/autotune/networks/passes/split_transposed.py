@@ -88,7 +88,7 @@ def _split(node: Node, operands: Sequence[Value]) -> Value | None:
 
 
 def _before_spread(image: Value) -> tuple[Value, Sequence[int]] | None:
-    """What zeros were put between the elements of, and by which strides."""
+    """Value between whose elements zeros were put, and the strides."""
     if image.node is None or len(image.node.operands) != 1:
         return None
     (source,) = image.node.operands
@@ -130,7 +130,7 @@ class _Phases:
 
     @staticmethod
     def of(size: int, stride: int, kernel: int, margin: int, output: int) -> _Phases:
-        """Those of a convolution of an image of ``size`` elements that were put apart."""
+        """Recognise a convolution of an image of ``size`` elements that were put apart."""
         taps = -(-kernel // stride)
         first, last = -(margin // stride), -((margin - output + 1) // stride)
         high = last + taps - size

@@ -67,7 +67,7 @@ def views(graph: Graph, machine: Target) -> tuple[Graph, str]:
 
 
 def keeps_rows(before: Sequence[int], after: Sequence[int]) -> bool:
-    """Whether a reshape leaves the last axis of more than one element as it is."""
+    """Return whether a reshape leaves the last axis of more than one element as it is."""
     return _long(before)[-1:] == _long(after)[-1:]
 
 
@@ -78,7 +78,7 @@ def view(value: Value, shape: Sequence[int]) -> Value:
 
 
 def _source(value: Value) -> Value | None:
-    """What a value is a reshape of."""
+    """Value that a value is a reshape of."""
     node = value.node
     return node.operands[0] if node is not None and is_reshape(node) else None
 
@@ -205,7 +205,7 @@ def _moved(node: Node) -> Sequence[Value] | None:
 
 
 def _is_preferred(node: Node, number: int, size: int) -> bool:
-    """Whether an operand's axes before its reshape are better than those after it.
+    """Return whether an operand's axes before its reshape are better than those after it.
 
     Another operand that is as large has the axes after it: it would be reshaped in its turn.
     Those axes are better of which there are fewer; so no reshape is ever moved to and fro.

@@ -125,7 +125,7 @@ class _Chooser:
         return best
 
     def _speedup(self, convolution: TiledConvolution, tile: Tile) -> float:
-        """How many times as fast a convolution is expected to be by a tile."""
+        """Expected speed of a convolution by a tile, relative to the direct one."""
         alone = convolution.alone(None)
         key = cost_key(f"winograd {_VERSION} by {tile}", alone, self.costs.machine)
         known = None if self.kept is None else self.kept.find(key)

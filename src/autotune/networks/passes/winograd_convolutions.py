@@ -63,7 +63,7 @@ class TiledConvolution:
 
     @staticmethod
     def of(node: Node, operands: Sequence[Value]) -> TiledConvolution | None:
-        """What a node computes of these operands, if tiles can."""
+        """Recognise the convolution of a node on these operands, if tiles can compute it."""
         found = Convolution.of(node, operands)
         if found is None or len(found.dimensions) != 4 or len(found.windows) != 2:
             return None
@@ -137,7 +137,7 @@ class TiledConvolution:
         return positions * each
 
     def by(self, tile: Tile) -> Value:
-        """What it computes, by a tile."""
+        """Compute it by a tile."""
         return self._tiled(tile, constant(self._transformed_weights(tile)))
 
     def _tiled(self, tile: Tile, weights: Value) -> Value:
@@ -173,7 +173,7 @@ class TiledConvolution:
         return found.reshape(self._tiled_shape(tile))
 
     def _input_tiles(self, tile: Tile) -> Value:
-        """What the products read: [positions, batch, tiles, tiles, channels]."""
+        """Tiles that the products read: [positions, batch, tiles, tiles, channels]."""
         rows, columns = tile.axes
         batch, height, width, channels = (self.data.shape[at] for at in self.data_order)
         counts = rows.tiles(self.shape[1]), columns.tiles(self.shape[2])

@@ -1,4 +1,4 @@
-"""What Winograd's convolution is made of: transforms of one axis, and of tiles of two.
+"""Parts of Winograd's convolution: transforms of one axis, and of tiles of two.
 
 ``F(m, 3)`` computes m neighbouring outputs of a filter of three taps with ``m + 2``
 multiplications instead of ``3 * m``: ``y = A^T ((G g) * (B^T d))`` for ``m + 2`` inputs ``d`` and
@@ -25,7 +25,7 @@ TAPS = 3
 
 @frozen(eq=False)
 class AxisTransform:
-    """How outputs along one axis are computed.
+    """Computation of outputs along one axis.
 
     Attributes:
         inputs: ``B^T`` of shape [positions, window].
@@ -55,7 +55,7 @@ class AxisTransform:
 
     @property
     def growth(self) -> float:
-        """How many times the direct sum's terms those of an output may be, in magnitude."""
+        """Bound on the terms of an output, in multiples of the direct sum's, in magnitude."""
         factors = np.abs(self.taps).sum((1, 2)) * np.abs(self.inputs).sum(1)
         return float((np.abs(self.outputs) @ factors).max()) / TAPS
 
@@ -109,12 +109,12 @@ class Tile:
 
     @property
     def axes(self) -> tuple[AxisTransform, AxisTransform]:
-        """How outputs along each axis are computed."""
+        """Computations of outputs along each axis."""
         return ALONG_AN_AXIS[self.height], ALONG_AN_AXIS[self.width]
 
     @property
     def growth(self) -> float:
-        """How many times that of the direct convolution the bound of the rounding error is.
+        """Bound on the rounding error, in multiples of the direct convolution's.
 
         All magnitudes that are added up for an output are together at most so many times
         ``9 * channels * max(|inputs|) * max(|taps|)``, those of the direct sum. The bound is that

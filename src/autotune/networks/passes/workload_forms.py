@@ -65,7 +65,7 @@ class ScaledRead:
 
 
 def is_reshape(node: Node) -> bool:
-    """Whether a node changes the shape alone."""
+    """Return whether a node changes the shape alone."""
     operation = node.operation
     return isinstance(operation, HostOperator) and operation.kind == "reshape"
 
@@ -93,7 +93,7 @@ def _behind_cast(body: ScalarExpr) -> Load | None:
 
 
 def _only_casts(stage: Stage, before: Stage) -> bool:
-    """Whether a stage is another one at the same place, in another type."""
+    """Return whether a stage is another one at the same place, in another type."""
     body = _behind_cast(stage.body)
     if body is None or body.tensor != before.name or stage.combiner is not None:
         return False
@@ -101,12 +101,12 @@ def _only_casts(stage: Stage, before: Stage) -> bool:
 
 
 def is_elementwise(workload: Workload) -> bool:
-    """Whether it has one stage, and computes each element of it on its own."""
+    """Return whether it has one stage, and computes each element of it on its own."""
     return len(workload.stages) == 1 and workload.stages[0].combiner is None
 
 
 def scaled_read(node: Node) -> ScaledRead | None:
-    """What a node reads where it only moves elements, and may multiply them by a number."""
+    """Read of a node that only moves elements, and may multiply them by a number."""
     workload = node.operation
     if not isinstance(workload, Workload) or not is_elementwise(workload):
         return None
@@ -147,7 +147,7 @@ def uniform_number(value: Value) -> float | int | bool | None:
 
 
 def has_exponentials(node: Node) -> bool:
-    """Whether a node computes exponentials."""
+    """Return whether a node computes exponentials."""
     workload = node.operation
     if not isinstance(workload, Workload):
         return False

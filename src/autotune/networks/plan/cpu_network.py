@@ -99,7 +99,7 @@ class CpuNetwork(CompiledNetwork):
 
     @property
     def plan(self) -> Plan[NativeProgram]:
-        """What is computed."""
+        """Plan of what is computed."""
         return self.loaded.plan
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -327,7 +327,7 @@ def compile_network(
 
 
 def _address(array: Any) -> int:
-    """Where an array begins: faster than numpy says it, where it may be written to."""
+    """Address of an array: faster than numpy says it, if it may be written to."""
     if array.flags.writeable and array.size:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))
     return int(array.ctypes.data)

@@ -222,7 +222,7 @@ class _Body:
     _names: int = 0
 
     def head(self) -> Iterator[str]:
-        """What comes before the lines: words of the frame, and where arrays begin."""
+        """Lines before the others: words of the frame, and where arrays begin."""
         if self.arrays:
             yield f"  %table = alloca [{self.arrays} x ptr], align {ALIGNMENT}"
         for word in dict.fromkeys([*(f"{kind}s" for kind, _ in self._bases), *self._words]):
@@ -250,7 +250,7 @@ class _Body:
         return f"%{name}"
 
     def address(self, place: Place) -> str:
-        """Where an array begins."""
+        """Address at which an array begins."""
         if place.kind == "arena":
             found = self.word("arena")
         else:

@@ -146,7 +146,7 @@ def _object(program: NativeProgram, target: Target) -> bytes:
 
 
 def _packers(plan: Plan[NativeProgram]) -> dict[str, Any]:
-    """What packs constants, as machine code of this process without the rest of each program."""
+    """Packers of constants, as machine code of this process without the rest of each program."""
     entries: dict[str, set[str]] = {}
     for it in plan.packings:
         entries.setdefault(it.program, set()).add(it.entry)

@@ -24,7 +24,7 @@ _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctyp
 
 
 class HostTable:
-    """What a driver calls for operators of the host.
+    """Functions that a driver calls for operators of the host.
 
     Args:
         calls: The calls, in order.
@@ -38,7 +38,7 @@ class HostTable:
         self.table = table_of([address] * len(calls))
 
     def error(self) -> BaseException:
-        """What the latest call in this thread that failed has raised."""
+        """Error that the latest failed call in this thread has raised."""
         found: BaseException = self._errors.last
         return found
 

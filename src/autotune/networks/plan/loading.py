@@ -56,7 +56,7 @@ class LoadedPlan:
 
     @property
     def built(self) -> BuiltPlan:
-        """What a library has of it."""
+        """Parts of the network for a library."""
         objects = {key: code.object for key, code in self.codes.items()}
         return BuiltPlan(self.plan, objects, self.constants)
 

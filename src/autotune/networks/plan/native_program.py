@@ -57,7 +57,7 @@ class NativeProgram:
 
     @property
     def packed(self) -> tuple[PackedOperand, ...]:
-        """What is made of constants before it runs."""
+        """Arrays that are made of constants before it runs."""
         found = []
         for entry, group in groupby(self.layout.packed, lambda it: it.entry):
             items = [*group]

@@ -41,7 +41,7 @@ Program = TypeVar("Program")
 
 @frozen
 class Place:
-    """Where an array begins: ``offset`` bytes behind the beginning of something.
+    """Beginning of an array: ``offset`` bytes behind the beginning of something.
 
     Attributes:
         kind: ``input``, ``output``, ``constant`` or ``arena``; ``value`` before values have places
@@ -72,7 +72,7 @@ class Place:
         return evolve(self, offset=self.offset + passed, strides=())
 
     def is_aligned(self, alignment: int) -> bool:
-        """Whether it is a multiple of ``alignment`` in every trip, where its beginning is."""
+        """Tell if it is a multiple of ``alignment`` in every trip, where its beginning is."""
         return not any(it % alignment for it in (self.offset, *self.strides))
 
 
@@ -107,7 +107,7 @@ class Call:
 
 @frozen
 class PackedOperand:
-    """What a program takes in the place of a constant.
+    """Operand that a program takes in the place of a constant.
 
     Attributes:
         entry: Its function that makes it.
@@ -175,7 +175,7 @@ Step = Leaf | Repeat
 
 @frozen(eq=False)
 class Constant:
-    """What is the same in every call.
+    """Array that is the same in every call.
 
     Attributes:
         array: Its elements, as the graph has them: they may lie anywhere and be strided. None
@@ -189,7 +189,7 @@ class Constant:
 
 @frozen
 class Packing:
-    """What makes constants of a constant before the first call.
+    """Making of constants of a constant before the first call.
 
     Attributes:
         program: Key of the program that takes them.
@@ -269,7 +269,7 @@ def leaves(steps: Sequence[Step]) -> Iterator[Leaf]:
 
 
 def places_of(step: Leaf) -> tuple[Place, ...]:
-    """What a step reads and writes."""
+    """Places that a step reads and writes."""
     if isinstance(step, Call):
         return step.arguments
     if isinstance(step, HostCall):

@@ -133,7 +133,7 @@ def plan_graph(
 
 @define(eq=False)
 class _Planner:
-    """What is known of a plan while its steps are made.
+    """State of a plan while its steps are made.
 
     Attributes:
         packed: As of :func:`plan_graph`.
@@ -157,7 +157,7 @@ class _Planner:
         return Place("value", len(self.sizes) - 1)
 
     def place(self, value: Value, places: Places) -> Place:
-        """Where a value lies that is known."""
+        """Place of a value that is known."""
         if value.constant is not None:
             return Place("constant", self.constants.number(value.constant))
         return places[value.key]
@@ -180,7 +180,7 @@ class _Planner:
         return found
 
     def returned(self, place: Place, value: Value, target: Place, mark: int) -> list[Step]:
-        """What brings a value to where somebody wants it: nothing, if it is computed there.
+        """Bring a value to where somebody wants it: nothing, if it is computed there.
 
         Args:
             place: Where it lies.
@@ -265,7 +265,7 @@ class _Planner:
     def _loop_inputs(
         self, loop: Loop, operands: Sequence[Place], states: Sequence[Place], depth: int
     ) -> tuple[Places, list[Step]]:
-        """Where the inputs of a loop's body lie, and copies of slices that are not aligned."""
+        """Places of the inputs of a loop's body, and copies of slices that are not aligned."""
         places, copies = list(states), list[Step]()
         values = loop.body.inputs[loop.states :]
         for number, (value, place) in enumerate(zip(values, operands[loop.states :], strict=True)):

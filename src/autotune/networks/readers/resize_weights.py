@@ -21,7 +21,7 @@ _RADII = {"linear": 1, "cubic": 2}
 
 @frozen
 class AxisResize:
-    """How an axis changes.
+    """Change of an axis.
 
     Attributes:
         extent: Elements before.
@@ -93,7 +93,7 @@ ROUNDINGS: dict[str, Callable[[Numbers], Numbers]] = {
 
 @frozen
 class Interpolation:
-    """How elements between others are computed.
+    """Interpolation of elements between others.
 
     Attributes:
         mode: ``nearest``, ``linear`` or ``cubic``.

@@ -21,7 +21,7 @@ __all__ = ["ZooNetwork", "build", "outline"]
 
 
 class ZooNetwork(Protocol):
-    """What a class of a network gives besides being a ``torch.nn.Module``."""
+    """Parts of a network's class besides being a ``torch.nn.Module``."""
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor: ...
 

@@ -19,7 +19,7 @@ _LARGEST_SIZE = 1 << 20
 
 @frozen
 class Network:
-    """One network of the zoo.
+    """Network of the zoo.
 
     Attributes:
         module: The module beside this one that defines it.

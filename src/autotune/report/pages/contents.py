@@ -326,7 +326,7 @@ def _is_weight(value: object) -> bool:
 
 
 def _seconds_of(run: Run, tasks: int) -> tuple[Mapping[str, float], str]:
-    """Where the time of a run went, and why that is unknown if it is."""
+    """Seconds of a run by activity, and the reason if they are unknown."""
     if run.checkpoint is None:
         return {}, "the run has no checkpoint"
     try:

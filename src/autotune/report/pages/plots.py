@@ -164,7 +164,7 @@ def total_plot(number: int, run: RunContents) -> Plot:
 
 
 def time_plot(runs: Sequence[tuple[int, RunContents]]) -> Plot:
-    """Where the time of each run went."""
+    """Plot the time of each run by activity."""
     labels = [f"run {number}" for number, _ in runs]
     parts = [
         (ACTIVITY_LABELS[name], [run.seconds.get(name, 0.0) for _, run in runs])

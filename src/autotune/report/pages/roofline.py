@@ -75,7 +75,7 @@ def measured_rates(target: Target) -> Rates:
 
 
 def place(workload: Workload, latency: float, target: Target) -> Roofline:
-    """Where a program is below the roofs.
+    """Place of a program below the roofs.
 
     Args:
         workload: What it computes.

@@ -42,7 +42,7 @@ class AnnealingOptions:
 
 @frozen
 class _Walk:
-    """Where a walk is: at the fastest of its samples so far, then where it has moved to."""
+    """Position of a walk: at the fastest of its samples so far, then what it has moved to."""
 
     temperature: float
     sampled: int = 0

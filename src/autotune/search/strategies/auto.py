@@ -288,7 +288,7 @@ class Surrogate:
         return self._fit.told + len(self._members) - len(self._fit.members)
 
     def point(self, sketch: int, values: Sequence[int]) -> NDArray[np.float64]:
-        """Where a configuration of a sketch is; [coordinates]."""
+        """Position of a configuration of a sketch; [coordinates]."""
         rows: list[list[Sequence[int]]] = [[] for _ in self._encoding.sketches]
         rows[sketch].append(values)
         batch = CandidateBatch.of_rows(self._encoding.sketches, rows)

@@ -68,7 +68,7 @@ def residuals(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def is_feasible(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where all constraints hold; shape [n].
+    """Mark the configurations for which all constraints hold; shape [n].
 
     Raises:
         InvalidValueError: as :func:`residuals`.

@@ -74,7 +74,7 @@ class Condition:
     names: tuple[str, ...]
 
     def holds(self, columns: Columns) -> NDArray[np.bool_]:
-        """Where it holds; [n].
+        """Mark the rows for which it holds; [n].
 
         As in Python, the right of ``and`` and ``or`` and the branches of ``if`` are only looked
         at where they decide.
@@ -338,7 +338,7 @@ def negated(value: Any) -> Any:
 
 
 def truth(value: Any) -> Any:
-    """Where values count as true."""
+    """Mark the values that count as true."""
     return value.astype(np.bool_) if isinstance(value, np.ndarray) else bool(value)
 
 

@@ -71,7 +71,7 @@ class Variable:
 
 @frozen
 class Origin:
-    """Where a constraint comes from.
+    """Origin of a constraint.
 
     Attributes:
         source: Who asks for it: the workload, a backend, a target, a preference.

@@ -74,7 +74,7 @@ _MIN_PANEL_DEPTH = 16
 
 @frozen
 class Packing:
-    """Where operands are packed, as one choice of structure.
+    """Packing of operands, as one choice of structure.
 
     ``blocked`` operands hold the vector axis in one dimension and are laid out in panels of a
     register tile's width; ``plain`` ones are copied as they are. ``None`` leaves them in place,
@@ -243,7 +243,7 @@ def _copied_plain(operand: Operand, stage: Stage) -> bool:
 
 
 def _place(operand: Operand, packing: Packing, stage: Stage) -> str | None:
-    """Where ``packing`` puts the operand's copy; None leaves it in place."""
+    """Place of the operand's copy by ``packing``; None leaves it in place."""
     if operand.block_dim is not None:
         whole = operand.prepacked or operand.whole
         return "root" if packing.blocked is not None and whole else packing.blocked
@@ -608,7 +608,7 @@ def _window(
 
 @frozen
 class _Terms:
-    """Where terms are not the neutral element.
+    """Terms that are not the neutral element.
 
     Attributes:
         workload: Of which the stages are.

@@ -46,7 +46,7 @@ class Condition:
     value: int
 
     def holds(self, values: NDArray[np.int64]) -> Mask:
-        """Where it holds for values of the variable [n]."""
+        """Mark the values of the variable for which it holds, [n]."""
         return np.asarray(_RELATIONS[self.relation](values, self.value), dtype=np.bool_)
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Rule:
     chance: float
 
     def holds(self, names: Sequence[str], matrix: Matrix) -> Mask:
-        """Where all conditions hold for rows of these variables [n, variables]; shape [n]."""
+        """Mark the rows of these variables, [n, variables], for which all conditions hold; shape [n]."""
         held = np.ones(len(matrix), dtype=np.bool_)
         for condition in self.conditions:
             held &= condition.holds(matrix[:, list(names).index(condition.variable)])

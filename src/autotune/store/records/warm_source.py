@@ -1,4 +1,4 @@
-"""Where a run's first proposals, and what its model knew before them, came from."""
+"""Source of a run's first proposals, and of what its model knew before them."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Written:
 
     @property
     def places(self) -> tuple[IntExpr, ...]:
-        """Where the result is written."""
+        """Places that the result is written to."""
         return tuple(var(axis.name) for axis in self.axes if axis.kind != "reduce")
 
     def indices(self, item: Any) -> list[ScalarExpr]:

@@ -202,7 +202,7 @@ def joined(
 
 
 class PartAt:
-    """Where a part is read at a position of the whole.
+    """Place at which a part is read at a position of the whole.
 
     Args:
         part: The part.

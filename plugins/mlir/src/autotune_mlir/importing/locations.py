@@ -1,4 +1,4 @@
-"""Where things stand in the text that a program was read from."""
+"""Places of things in the text that a program was read from."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def _address(buffer: Any, indices: Any) -> Any:
-    """Where the elements at consecutive indices begin."""
+    """Address at which the elements at consecutive indices begin."""
     (index,) = indices
     if isinstance(index, tirx.Ramp):
         if not isinstance(index.stride, tirx.IntImm) or int(index.stride.value) != 1:

@@ -135,7 +135,7 @@ def _loaded(block: Any) -> Any:
 def _corner(
     realize: Any, loops: Sequence[Any], values: Mapping[Any, Any], indices: Sequence[Any]
 ) -> list[Any]:
-    """Where a copy begins: indices of its block where all of its own loops begin."""
+    """Corner of a copy: indices of its block at which all of its own loops begin."""
     names = [*values, *(loop.loop_var for loop in loops)]
     zeros = [tirx.const(0, str(loop.loop_var.ty.dtype)) for loop in loops]
     placed = [at(value, names, [*values.values(), *zeros]) for value in realize.iter_values]

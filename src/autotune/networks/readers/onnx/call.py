@@ -64,11 +64,11 @@ class Dequantised:
 
     @property
     def is_by_one(self) -> bool:
-        """Whether all elements have one scale and one zero point."""
+        """True if all elements have one scale and one zero point."""
         return self.scale.size == 1 and (self.zero is None or self.zero.size == 1)
 
     def is_by(self, scale: Value, zero: Value | None) -> bool:
-        """Whether it is one scale and one zero point, and these are known to be the same."""
+        """Tell if it is one scale and one zero point, and these are known to be the same."""
         return (
             self.is_by_one
             and _same(self.scale, scale)

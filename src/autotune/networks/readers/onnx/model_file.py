@@ -50,7 +50,7 @@ class ModelFile:
 
     @property
     def folder(self) -> Path | None:
-        """Where other files are looked for; None of a model that is an object."""
+        """Folder in which other files are looked for; None of a model that is an object."""
         return None if self.path is None else self.path.parent
 
 

@@ -63,7 +63,7 @@ class _Model:
     constants: Mapping[str, Array]
 
     def call(self, options: Any, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
-        """What runs it on these inputs."""
+        """Run it on these inputs."""
         import onnxruntime
 
         options.log_severity_level = 4
@@ -75,7 +75,7 @@ class _Model:
 
 
 def _multiplies_bytes(file: ModelFile) -> bool:
-    """Whether there are products of integers, whose sums the runtime may saturate at 16 bits."""
+    """Tell if there are products of integers, whose sums the runtime may saturate at 16 bits."""
     return any(
         node.op_type.startswith("QLinear")
         or node.op_type.endswith("Integer")

@@ -81,7 +81,7 @@ def _split_graph(data: memoryview, graph: Span, least: int, places: list[Span | 
 
 
 def _split_tensor(data: memoryview, tensor: Span) -> tuple[Span | None, bytes]:
-    """Where its bytes are, and all else; None where they are in another file, or typed fields."""
+    """Split a tensor into its bytes and all else; None if they are elsewhere, or typed fields."""
     place: Span | None = None
     light = bytearray()
     for field in _fields(data, tensor):

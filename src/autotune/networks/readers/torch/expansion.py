@@ -21,7 +21,7 @@ __all__ = ["expanded"]
 
 @cache
 def _decompositions() -> Mapping[Any, Any]:
-    """What torch knows of operators that are not read as they are."""
+    """Decompositions of torch for operators that are not read as they are."""
     return {
         target: rule
         for target, rule in torch._decomp.decomposition_table.items()

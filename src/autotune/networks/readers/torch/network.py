@@ -131,7 +131,7 @@ def _written_state(program: Any, inputs: Mapping[str, Value]) -> dict[str, str]:
 
 
 def _inputs(program: Any, fixed: FixedInputs) -> dict[str, Value]:
-    """What the caller gives, by name: inputs, and those that are the same in every call."""
+    """Inputs of the caller by name, and those that are the same in every call."""
     dtypes = {it.name: it.dtype for it in declared(program)}
     found: dict[str, Value] = {}
     for name in input_names(program):
@@ -149,7 +149,7 @@ def _given(
     state: Mapping[str, Value],
     held: Mapping[str, torch.Tensor],
 ) -> Any:
-    """What a placeholder of a program stands for."""
+    """Value that a placeholder of a program stands for."""
     if is_input(spec):
         return inputs[spec.arg.name]
     if spec.kind.name == "USER_INPUT":
@@ -199,7 +199,7 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def _output_names(program: Any, count: int) -> list[str]:
-    """Where outputs are in what a model returns, of those with names; else ""."""
+    """Names of a model's outputs by their places in what it returns; else ""."""
     form = program.call_spec.out_spec
     if form is None or form.num_leaves != count:
         return [""] * count
@@ -209,7 +209,7 @@ def _output_names(program: Any, count: int) -> list[str]:
 
 
 def _paths(form: Any) -> list[str]:
-    """Where the leaves of a tree are: ``['cache'][0].keys``.
+    """Paths of the leaves of a tree: ``['cache'][0].keys``.
 
     A library says how torch takes its own objects apart, and need not name their parts.
     """
@@ -223,7 +223,7 @@ def _paths(form: Any) -> list[str]:
 
 
 def _steps(form: Any) -> list[str]:
-    """What leads from a node of a tree to its children."""
+    """Steps from a node of a tree to its children."""
     context = form.context
     fields = getattr(context, "_fields", ())
     parts = [fields, context, *(context if isinstance(context, list) else ())]

@@ -73,7 +73,7 @@ class _InParts(torch.nn.Module):  # type: ignore[misc]
         self.train(model.training)
 
     def forward(self, *inputs: Any) -> Any:
-        """What the module returns, taken apart."""
+        """Call the module, and take apart what it returns."""
         return taken_apart(self.model(*inputs))
 
 
@@ -186,7 +186,7 @@ def example_tensors(values: Sequence[object]) -> list[Any]:
 
 
 def arguments(program: Any, tensors: Sequence[Any]) -> tuple[Any, Any]:
-    """What a program is called with; numbers and None are those with which it was traced."""
+    """Arguments of a program; numbers and None are those with which it was traced."""
     left = iter(tensors)
     leaves = [
         next(left) if is_input(it) else getattr(it.arg, "value", None)

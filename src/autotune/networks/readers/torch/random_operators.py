@@ -50,7 +50,7 @@ def _calls(module: GraphModule) -> Iterator[Any]:
 
 
 def _arguments_of(node: Any) -> dict[str, Any]:
-    """What a call is given by name, with what its operator's schema says where nothing is."""
+    """Arguments of a call by name, with its operator's defaults where nothing is given."""
     assert isinstance(node.target, OpOverload)
     wanted = node.target._schema.arguments
     found = {it.name: it.default_value for it in wanted if it.has_default_value()}

@@ -47,7 +47,7 @@ class GraphReader:
     _aliases: dict[Node, Node] = field(factory=dict, init=False)
 
     def outputs(self, inputs: Sequence[Item]) -> Item:
-        """What the graph returns, in the form in which it does.
+        """Outputs of the graph, in the form in which it returns them.
 
         Args:
             inputs: What its placeholders are, in order.
@@ -107,7 +107,7 @@ class GraphReader:
         return stored_value(held, name) if isinstance(held, torch.Tensor) else held
 
     def _read(self, item: Any) -> Any:
-        """What an argument of a node stands for."""
+        """Value that an argument of a node stands for."""
         if isinstance(item, Node):
             return self._items[self._root(item)]
         if isinstance(item, (list, tuple)):
@@ -155,7 +155,7 @@ class GraphReader:
         return self._expanded(node, call)
 
     def _expanded(self, node: Node, call: Call) -> Item:
-        """What torch says in terms of other operators."""
+        """Graph of a node in terms of other operators."""
         named = is_complex(call) and call.kind in OPERATORS
         if named or self.depth >= _MOST_EXPANSIONS:
             of_what = " of complex numbers" if named else ""
@@ -262,7 +262,7 @@ def _check(found: Value | None, call: Call) -> None:
 
 
 def _examples(item: Any) -> Any:
-    """What torch says that arguments are."""
+    """Examples of arguments as torch has them."""
     return torch.fx.node.map_arg(item, lambda node: node.meta["val"])
 
 

@@ -68,7 +68,7 @@ def _two(combine: str, call: Call) -> Value:
 
 
 def _one(compute: Callable[[Call, Value], Value], call: Call) -> Value:
-    """What is computed of floats, as bytes again."""
+    """Compute on floats, and return bytes again."""
     return _bytes(call, compute(call, _floats(call, 0)), 3, call[0].dtype)
 
 

@@ -82,7 +82,7 @@ def _while(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
 def _trips(
     run: Run, condition: Item, body: Item, states: Sequence[Value], fixed: Sequence[Value]
 ) -> int:
-    """How often a loop runs, found from those of its states that are constant."""
+    """Number of a loop's trips, found from those of its states that are constant."""
     for trips in range(_MOST_TRIPS + 1):
         (goes_on,) = _listed(run(condition, [*states, *fixed]))
         if isinstance(goes_on, Value):

@@ -223,7 +223,7 @@ def _scatter_reduce(call: Call) -> Value:
 
 
 def _neutral(dtype: str, how: str) -> Value:
-    """What a reduction starts from."""
+    """Number that a reduction starts from."""
     if how in ("sum", "mean", "prod"):
         return filled((), int(how == "prod"), dtype)
     if dtype == "bool":
@@ -292,7 +292,7 @@ def _index_fill(call: Call) -> Value:
 
 
 def _masked_scatter(call: Call) -> Value:
-    """Where a mask holds, elements of the source one after the other."""
+    """Put elements of the source, one after the other, to the places at which a mask holds."""
     x, source = call.x, reshape(as_type(call["source"], call.x.dtype), (-1,))
     mask = broadcast(as_type(call["mask"], "bool"), call.shape)
     if source.size == 0 or mask.size == 0:
@@ -326,7 +326,7 @@ def _nonzero(call: Call) -> Value:
 
 
 def _bucketize(call: Call) -> Value:
-    """How many boundaries are below each element, or not above it."""
+    """Count the boundaries below each element, or not above it."""
     is_search = call.kind == "searchsorted"
     borders = call["sorted_sequence"] if is_search else call["boundaries"]
     values = call["self"]

@@ -18,7 +18,7 @@ __all__ = ["RESAMPLING"]
 
 
 def _scale(call: Call, axis: int) -> float | None:
-    """How much longer an axis becomes, where that is given."""
+    """Factor by which an axis becomes longer, where that is given."""
     given = call.get("scale_factors")
     if given:
         return float(given[axis])

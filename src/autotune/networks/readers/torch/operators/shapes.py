@@ -377,7 +377,7 @@ def _broadcast_tensors(call: Call) -> list[Value]:
 
 
 def _scalar(call: Call) -> Any:
-    """What a tensor of one element holds, where that is known."""
+    """Number in a tensor of one element, where that is known."""
     x = call.x
     if x.constant is None:
         raise UnsupportedWorkload("it makes a number of a tensor, whose value is not known")

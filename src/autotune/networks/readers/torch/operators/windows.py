@@ -150,7 +150,7 @@ def _counts(call: Call, x: Value, window: Window, more: Sequence[int], dtype: st
 
 
 def _bounds(extent: int, to: int) -> list[tuple[int, int]]:
-    """Where the windows of an adaptive pool begin and end."""
+    """Beginnings and ends of the windows of an adaptive pool."""
     return [(at * extent // to, -(-(at + 1) * extent // to)) for at in range(to)]
 
 
