@@ -62,7 +62,7 @@ class Run:
         return _last([point.latency for point in self.points])
 
     def reached(self, target: float) -> Point | None:
-        """Point at which its best program first took at most ``target`` seconds; None if none did."""
+        """Point at which its best program first took ``target`` seconds at most; else None."""
         return next((point for point in self.points if point.latency <= target), None)
 
     def trials_to(self, target: float) -> int:

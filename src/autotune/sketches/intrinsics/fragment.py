@@ -129,7 +129,7 @@ class Fragment:
         return found
 
     def row_starts(self, dtype: str) -> tuple[dict[str, int], ...]:
-        """Beginnings of the rows whose addresses lanes give to ``ldmatrix``, in the order of lanes.
+        """Beginnings of rows whose addresses lanes give to ``ldmatrix``, in the order of lanes.
 
         ``ldmatrix`` fills register ``m`` of all lanes from an 8x8 matrix of 32-bit words: its row
         ``g``, of 16 bytes, goes to the lanes of group ``g``. Lane ``8 m + g`` gives its address.

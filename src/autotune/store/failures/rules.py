@@ -68,7 +68,7 @@ class Rule:
     chance: float
 
     def holds(self, names: Sequence[str], matrix: Matrix) -> Mask:
-        """Mark the rows of these variables, [n, variables], for which all conditions hold; shape [n]."""
+        """Mark the rows [n, variables] for which all conditions hold; shape [n]."""
         held = np.ones(len(matrix), dtype=np.bool_)
         for condition in self.conditions:
             held &= condition.holds(matrix[:, list(names).index(condition.variable)])
