@@ -96,7 +96,7 @@ def _pairs(name: str, lanes: int) -> str:
     """Sums of two products of 16 bits."""
     halves, wide, sums = f"<{2 * lanes} x i16>", f"<{2 * lanes} x i32>", f"<{lanes} x i32>"
     lines = [f"%x = sext {halves} %a to {wide}", f"%y = sext {halves} %b to {wide}"]
-    lines += [f"%p = mul {wide} %x, %y", f"%s = add {sums} zeroinitializer, zeroinitializer"]
+    lines += [f"%p = mul {wide} %x, %y"]
     return _folded(name, f"{halves} %a, {halves} %b", sums, wide, lines, lanes, "add")
 
 
