@@ -1,7 +1,7 @@
 """Instructions in printed LLVM IR, as functions in its place: programs run on any processor.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of
-``VPDPBUSD``, ``VDPBF16PS`` and ``PMADDWD``; for tile registers see :mod:`tile_machine`.
+``VPDPBUSD`` and ``VDPBF16PS``; for tile registers see :mod:`tile_machine`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ __all__ = ["assembly", "emulated", "emulated_text"]
 _TYPES = {"c_ubyte": "i8", "c_long": "i64", "c_void_p": "ptr"}
 _DECLARED = re.compile(r"^declare .* @(llvm\.x86\.[\w.]+)\(.*\)$", re.MULTILINE)
 _LANES = {"256": 8, "512": 16}
-_PAIRS = {"avx2.pmadd.wd": 8, "avx512.pmaddw.d.512": 16}
 
 
 def emulated(
@@ -75,8 +74,6 @@ def _definition(name: str, machine: TileMachine) -> str:
         given = ", ".join(f"{kind} %a{at}" for at, kind in enumerate(kinds))
         call = f"call void inttoptr (i64 {machine.addresses[own]} to ptr)({given})"
         return f"define internal void @emulated.{name}({given}) {{\n  {call}\n  ret void\n}}"
-    if own in _PAIRS:
-        return _pairs(name, _PAIRS[own])
     _, instruction, bits = own.split(".")
     return {"vpdpbusd": _bytes, "dpbf16ps": _halves}[instruction](name, _LANES[bits])
 
@@ -90,14 +87,6 @@ def _bytes(name: str, lanes: int) -> str:
         f"%p = mul {wide} %x, %y",
     ]
     return _folded(name, f"{sums} %s, {bytes_} %a, {bytes_} %b", sums, wide, lines, lanes, "add")
-
-
-def _pairs(name: str, lanes: int) -> str:
-    """Sums of two products of 16 bits."""
-    halves, wide, sums = f"<{2 * lanes} x i16>", f"<{2 * lanes} x i32>", f"<{lanes} x i32>"
-    lines = [f"%x = sext {halves} %a to {wide}", f"%y = sext {halves} %b to {wide}"]
-    lines += [f"%p = mul {wide} %x, %y"]
-    return _folded(name, f"{halves} %a, {halves} %b", sums, wide, lines, lanes, "add")
 
 
 def _halves(name: str, lanes: int) -> str:

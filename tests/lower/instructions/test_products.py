@@ -31,8 +31,6 @@ BACKEND = NativeBackend()
 PRODUCTS = {
     "cascadelake-1core": ("int8", "u8s8s32"),
     "alderlake-1core": ("int8", "u8s8s32"),
-    "haswell-1core": ("int8", "u8s8s32"),
-    "skylake-avx512-1core": ("int8", "u8s8s32"),
     "sapphirerapids-1core": ("int8", "u8s8s32", "bfloat16"),
 }
 
@@ -125,9 +123,8 @@ def extremes(workload: Workload) -> dict[str, NDArray[np.generic]]:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "u8s8s32"])
-@pytest.mark.parametrize("name", ["cascadelake-1core", "haswell-1core"])
-def test_sums_are_exact_for_all_bytes(name: str, dtype: str) -> None:
-    target, workload = preset(name), gemm(m=16, n=20, k=52, dtype=dtype)
+def test_sums_are_exact_for_all_bytes(dtype: str) -> None:
+    target, workload = preset("cascadelake-1core"), gemm(m=16, n=20, k=52, dtype=dtype)
     inputs, machine = extremes(workload), TileMachine()
     for candidate in candidates_of(workload, target):
         check_executable(emulated(candidate, target, machine), workload, inputs)

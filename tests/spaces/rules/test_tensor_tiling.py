@@ -81,9 +81,7 @@ def test_nests_compute_exact_integers(workload: Workload) -> None:
 @pytest.mark.parametrize(
     ("name", "lacking"),
     [
-        ("sandybridge-4core", {"u8s8s32", "int8", "bfloat16"}),
-        ("haswell-4core", {"bfloat16"}),
-        ("skylake-avx512-4core", {"bfloat16"}),
+        ("haswell-4core", {"u8s8s32", "int8", "bfloat16"}),
         # Signed bytes take corrections with VNNI, which comes without bfloat16 first.
         ("alderlake-4core", {"bfloat16"}),
         ("cascadelake-2core", {"bfloat16"}),
@@ -161,7 +159,8 @@ def test_random_bytes_have_all_values() -> None:
         ({"backend": "external"}, "cascadelake"),
         ({"steps": LIMITS.steps - {"tensorize"}}, "cascadelake"),
         ({"steps": LIMITS.steps - {"interleave"}}, "cascadelake"),
-        ({}, "sandybridge"),
+        ({}, "skylake-avx512"),
+        ({}, "haswell"),
     ],
 )
 @pytest.mark.parametrize("workload", [WORKLOADS[0], HALVES[0]], ids=["bytes", "halves"])
@@ -181,14 +180,10 @@ def test_other_products_are_tiled_as_before(workload: Workload) -> None:
     assert ours == before
 
 
-@pytest.mark.parametrize(
-    ("target", "name"),
-    [("alderlake", "vnni-8x4"), ("haswell", "madd-8x2"), ("skylake-avx512", "madd-16x2")],
-)
-def test_vectors_have_the_instruction_of_their_length(target: str, name: str) -> None:
-    (sketch, *_) = SketchSpace(WORKLOADS[0], preset(target), LIMITS).sketches()
+def test_short_vectors_have_the_short_instruction() -> None:
+    (sketch, *_) = SketchSpace(WORKLOADS[0], preset("alderlake"), LIMITS).sketches()
     (step,) = (step for step in sketch.steps if isinstance(step, Tensorize))
-    assert step.intrinsic == name
+    assert step.intrinsic == "vnni-8x4"
 
 
 def first(workload: Workload) -> Candidate:
@@ -259,7 +254,7 @@ def test_padding_the_reduction_needs_both_factors_packed() -> None:
         "packed-panel-outer",
     }
     narrow = evolve(LIMITS, steps=LIMITS.steps - {"pad_extent"})
-    ordinary = SketchSpace(gemm(m=8, n=32, k=17, dtype="u8s8s32"), TARGET, narrow)
+    ordinary = SketchSpace(gemm(m=8, n=32, k=18, dtype="u8s8s32"), TARGET, narrow)
     assert not any(
         isinstance(step, Tensorize) for sketch in ordinary.sketches() for step in sketch.steps
     )

@@ -1,7 +1,7 @@
-"""Dot products of a group in each lane of a vector: VNNI, AVX-VNNI, AVX512-BF16 and pairs.
+"""Dot products of 32 bits in each lane of a vector: VNNI, AVX-VNNI and AVX512-BF16.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of
-``VPDPBUSD``, ``VDPBF16PS`` and ``PMADDWD``.
+``VPDPBUSD`` and ``VDPBF16PS``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,7 @@ from autotune.lower.state import State
 from autotune.nest.corrections import SHIFT
 from autotune.sketches.intrinsics import Intrinsic
 
-__all__ = [
-    "DotProduct",
-    "PairProduct",
-    "bfloat16_256",
-    "bfloat16_512",
-    "pairs_256",
-    "pairs_512",
-    "vnni_256",
-    "vnni_512",
-]
+__all__ = ["DotProduct", "bfloat16_256", "bfloat16_512", "vnni_256", "vnni_512"]
 
 _SIGNS = -0x7F7F7F80  # the highest bits of four bytes
 
@@ -124,29 +115,6 @@ class DotProduct(Instruction):
         return state.emitter.intrinsic(self.function, sums.dtype, sums.lanes, arguments)
 
 
-@frozen
-class PairProduct(DotProduct):
-    """An instruction that multiplies pairs of 16 bits and adds up each pair, in 32 bits.
-
-    Bytes of either factor are made as wide, by which it is exact: their products and the sum of
-    two of them are no larger than 2^16. Sums are added to the vector behind it.
-    """
-
-    def _add(self, state: State, call: Call, sums: Value, weights: Value) -> Value:
-        emitter = state.emitter
-        arguments = [self._data(state, call, weights.lanes), emitter.cast(weights, "int16")]
-        pairs = emitter.intrinsic(self.function, sums.dtype, sums.lanes, arguments)
-        return emitter.binary("add", sums, pairs)
-
-    def _made(self, state: State, call: Call, at: Linear, lanes: int) -> Value:
-        assert call.left is not None
-        emitter, size = state.emitter, call.intrinsic.left.elements
-        pair = emitter.bitcast(emitter.load(call.left.place, at, size), "int16", 1)
-        # Sixteen bits are broadcast from memory; a widened pair would be made in three steps.
-        bytes_ = emitter.bitcast(emitter.wide(pair, lanes // size), call.left.place.dtype, lanes)
-        return emitter.cast(bytes_, "int16")
-
-
 def vnni_512(intrinsic: Intrinsic) -> DotProduct:
     """``vpdpbusd`` on 512 bits: unsigned by signed bytes."""
     return DotProduct("llvm.x86.avx512.vpdpbusd.512", "uint8")
@@ -165,13 +133,3 @@ def bfloat16_512(intrinsic: Intrinsic) -> DotProduct:
 def bfloat16_256(intrinsic: Intrinsic) -> DotProduct:
     """``vdpbf16ps`` on 256 bits."""
     return DotProduct("llvm.x86.avx512bf16.dpbf16ps.256", "bfloat16")
-
-
-def pairs_256(intrinsic: Intrinsic) -> PairProduct:
-    """``vpmaddwd`` on 256 bits: bytes of any signs, widened."""
-    return PairProduct("llvm.x86.avx2.pmadd.wd", intrinsic.left.dtype)
-
-
-def pairs_512(intrinsic: Intrinsic) -> PairProduct:
-    """``vpmaddwd`` on 512 bits."""
-    return PairProduct("llvm.x86.avx512.pmaddw.d.512", intrinsic.left.dtype)

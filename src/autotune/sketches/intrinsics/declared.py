@@ -28,16 +28,13 @@ def _dot(
     dtypes: tuple[str, str, str],
     features: tuple[str, ...],
     implementation: str,
-    *,
-    group_bytes: int = 4,
-    corrected: bool = False,
 ) -> Intrinsic:
-    """A vector of sums of products of a group of either factor, the left one broadcast.
+    """A vector of sums of products of 32 bits of either factor, the left one broadcast.
 
     ``dtypes``: of the left factor, of the right one and of the sums.
     """
     left, right, total = dtypes
-    group = group_bytes // element_type(left).bytes
+    group = _GROUP_BYTES // element_type(left).bytes
     return Intrinsic(
         name,
         f"{lanes} {total} sums of {group} {left} * {right} products, "
@@ -48,7 +45,8 @@ def _dot(
         IntrinsicOperand("sums", total, (("j", lanes),)),
         features=features,
         implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.dot_products:{implementation}"),
-        corrected=corrected,
+        # One of the factors of instructions is unsigned.
+        corrected=left == "int8",
     )
 
 
@@ -190,15 +188,10 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
                 for rows in (32, 28, 16, 14, 7)
                 for row_bytes in (256, 128, 64)
             ),
-            # One of the factors of these is unsigned.
             _dot("vnni-16x4", 16, _UNSIGNED, _VNNI, "vnni_512"),
-            _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512", corrected=True),
+            _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512"),
             _dot("vnni-8x4", 8, _UNSIGNED, ("avxvnni",), "vnni_256"),
-            _dot("vnni-8x4-signed", 8, _SIGNED, ("avxvnni",), "vnni_256", corrected=True),
-            _dot("madd-16x2", 16, _UNSIGNED, ("avx512bw",), "pairs_512", group_bytes=2),
-            _dot("madd-16x2-signed", 16, _SIGNED, ("avx512bw",), "pairs_512", group_bytes=2),
-            _dot("madd-8x2", 8, _UNSIGNED, ("avx2",), "pairs_256", group_bytes=2),
-            _dot("madd-8x2-signed", 8, _SIGNED, ("avx2",), "pairs_256", group_bytes=2),
+            _dot("vnni-8x4-signed", 8, _SIGNED, ("avxvnni",), "vnni_256"),
             _dot("bf16-16x2", 16, _BFLOAT16, ("avx512bf16",), "bfloat16_512"),
             _dot("bf16-8x2", 8, _BFLOAT16, ("avx512bf16", "avx512vl"), "bfloat16_256"),
             _product(
