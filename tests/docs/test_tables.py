@@ -39,11 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PLUGIN = ROOT / "plugins" / "tvm" / "src" / "autotune_tvm"
 REPLAY = tuple(
-    PLUGIN / f"{name}.py"
-    for name in (
-        *("replay", "operand_copies", "schedule_state", "pad"),
-        *("warp_products", "matrix_products", "split_reductions"),
-    )
+    PLUGIN / f"{name}.py" for name in ("replay", "schedule_state", "pad", "warp_products")
 )
 GOLDEN_RESULT = ROOT / "tests" / "report" / "result_version_1.json"
 

@@ -18,7 +18,7 @@ def test_the_tasks_of_a_module(command: Command, tmp_path: Path) -> None:
     assert "can be tuned: 4 of 4 tasks, 6 of 6 calls" in done.stdout
     assert "argument 0 of function @dynamic has the dynamic shape" in done.stderr
     tasks = json.loads((tmp_path / "tasks.json").read_text())["tasks"]
-    assert [it["name"] for it in tasks] == ["first", "normalized", "added", "main_1"]
+    assert [it["name"] for it in tasks] == ["first", "added", "normalized", "main_1"]
     assert tasks[0]["nodes"] == ["first", "again"] and tasks[0]["occurrences"] == 3
 
 

@@ -153,7 +153,8 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     lines += [f"free({pointer});" for pointer in pointers]
     launcher = "void run() {\n" + "\n".join(lines) + "\n}"
     plain = body.replace('extern "C" ', "")
-    return f"namespace {name} {{\n{plain}\n{launcher}\n}}"
+    # Each program has its own of what a source is told to declare once.
+    return f"#undef AUTOTUNE_EXTREMES\nnamespace {name} {{\n{plain}\n{launcher}\n}}"
 
 
 def _is_map(parameter: str) -> bool:

@@ -38,7 +38,9 @@ UNARY = (
 
 def _identity(value: float) -> object:
     """Key that tells literals apart: both zeros are equal numbers, and a NaN is equal to none."""
-    return repr(value) if value == 0 or value != value else value
+    if value != value:
+        return "nan"
+    return value if value else ("zero", math.copysign(1.0, value))
 
 
 @frozen

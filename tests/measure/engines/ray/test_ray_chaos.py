@@ -16,7 +16,7 @@ from engine_chaos import are_gone, measure_through
 from process_facts import descendants
 from ray_chaos import FaultyRayCluster
 from ray_nodes import add_node, ray_cluster
-from tuner_processes import TUNE_NATIVELY, Stored, finish, start, stop, wait_for_records
+from tuner_processes import TUNE_FOR_REAL, Stored, finish, start, stop, wait_for_records
 
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore
@@ -127,7 +127,7 @@ def inflict(
 def command(address: str) -> tuple[str, ...]:
     """A run that is continued when it is given again."""
     runner = ("--runner", "ray", "--ray-address", address)
-    return (*TUNE_NATIVELY, "--quiet", "--trials", str(TRIALS), *runner)
+    return (*TUNE_FOR_REAL, "--quiet", "--trials", str(TRIALS), *runner)
 
 
 def check_whole(database: Path) -> None:
