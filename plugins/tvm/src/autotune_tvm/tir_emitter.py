@@ -697,4 +697,6 @@ def _launched(own: Frame, loop: Any) -> Any:
     """A parallel loop with what each thread allocates for its share, and waits for after it."""
     one = tirx.IntImm("int32", 1)
     fence = [_fence()] if own.streams else []
-    return tirx.AttrStmt(one, _LAUNCH, one, sequence([*own.allocations, loop, *fence]))
+    body = sequence([*own.allocations, loop.body])
+    inside = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body)
+    return tirx.AttrStmt(one, _LAUNCH, one, sequence([inside, *fence]))

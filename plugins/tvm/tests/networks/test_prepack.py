@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from autotune_tvm.networks.apply import PREPACKED
 from autotune_tvm.networks.graph import array_of
 from autotune_tvm.networks.prepack import Packer
@@ -65,6 +66,20 @@ def test_what_is_no_constant_is_packed_when_it_runs(target: Target, tmp_path: Pa
     assert constants(made) == []
     x, y = weights(24, 24, seed=1), weights(24, 24, seed=2)
     np.testing.assert_allclose(run(made, x, y)[0], x @ y, rtol=1e-4, atol=1e-4)
+
+
+def test_threads_have_registers_of_their_own_in_any_pipeline(
+    target: Target, tmp_path: Path
+) -> None:
+    """TVM's own passes move what is allocated before a parallel loop out of what threads run."""
+    module = network([SHAPE] * 2, lambda emit, x, y: emit(op.matmul(x, y)))
+    made = packed(module, "packed-root", target, tmp_path)
+    built = relax.build(made, tvm.target.Target({"kind": "llvm", "opt-level": 0}))
+    call = relax.VirtualMachine(built, tvm.cpu())["main"]
+    x, y = weights(24, 24, seed=1), weights(24, 24, seed=2)
+    given = tvm.runtime.tensor(x), tvm.runtime.tensor(y)
+    for _ in range(200):
+        np.testing.assert_allclose(call(*given).numpy(), x @ y, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("sketch", ["direct", "plain-rows"])
