@@ -137,6 +137,10 @@ class ReferenceFrontend(Frontend):
             if name not in self.passes:
                 raise UnknownNameError("pass", name, self.passes)
         model = source
+        first = model.layers[0].workload
+        tensor = _tensor(first, first.inputs[0].name)
+        declared = DeclaredInput(tensor.name, tensor.shape, tensor.dtype, model.input)
+        fixed = fix_inputs([declared], options.asked, example_inputs, model.name)
         done = []
         for name in self.passes:
             began = time.perf_counter()
@@ -145,10 +149,6 @@ class ReferenceFrontend(Frontend):
                 model = replaced(model)
                 done.append(PassReport(name, time.perf_counter() - began))
                 options.on_pass(done[-1])
-        first = model.layers[0].workload
-        tensor = _tensor(first, first.inputs[0].name)
-        declared = DeclaredInput(tensor.name, tensor.shape, tensor.dtype, model.input)
-        fixed = fix_inputs([declared], options.asked, example_inputs, model.name)
         return _ReferenceNetwork(model, tuple(done), fixed, self)
 
 

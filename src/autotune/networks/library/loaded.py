@@ -158,6 +158,13 @@ class LoadedNetwork:
         Raises:
             InvalidValueError: the name has no namespace, or the network has a state.
         """
+        if self.state:
+            raise InvalidValueError(
+                f"{self.path.name} keeps {', '.join(map(repr, self.state))} between calls, and "
+                "custom operators of torch have no state: call the network itself"
+            )
+        if name.count("::") != 1 or not all(map(str.isidentifier, name.split("::"))):
+            raise InvalidValueError(f"{name!r} is no name of an operator, such as 'mine::net'")
         module = import_module("autotune.networks.library.torch_operator")
         operator: Callable[..., Any] = module.torch_operator(self, name)
         return operator

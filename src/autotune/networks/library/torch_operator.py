@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autotune.errors import InvalidValueError
-
 if TYPE_CHECKING:
     from autotune.networks.library.loaded import LoadedNetwork
 
@@ -18,17 +16,10 @@ __all__ = ["torch_operator"]
 def torch_operator(network: LoadedNetwork, name: str) -> Callable[..., Any]:
     """Register a network as a custom operator; as :meth:`LoadedNetwork.as_torch_operator`.
 
-    Raises:
-        InvalidValueError: the name has no namespace, or the network has a state, of which torch
-            would know nothing when it leaves out or moves calls.
+    Args:
+        network: One without a state, of which torch would know nothing when it moves calls.
+        name: With a namespace.
     """
-    if network.state:
-        raise InvalidValueError(
-            f"{network.path.name} keeps {', '.join(map(repr, network.state))} between calls, and "
-            "custom operators of torch have no state: call the network itself"
-        )
-    if name.count("::") != 1 or not all(map(str.isidentifier, name.split("::"))):
-        raise InvalidValueError(f"{name!r} is no name of an operator, such as 'mine::net'")
     given = ", ".join(f"Tensor input{at}" for at in range(len(network.inputs)))
     several = len(network.outputs) > 1
     returned = ", ".join(["Tensor"] * len(network.outputs))
