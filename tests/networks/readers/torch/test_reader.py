@@ -316,7 +316,7 @@ def test_comparing_leaves_what_a_model_holds_as_it_was() -> None:
         assert calls == 5 and given == 0 and network.state["calls"] == 0
 
 
-class Named(nn.Module):
+class OfNamedParts(nn.Module):
     """What it holds has the names of its inputs."""
 
     def __init__(self) -> None:
@@ -332,7 +332,7 @@ class Named(nn.Module):
 
 
 def test_what_a_model_holds_may_have_the_name_of_an_input() -> None:
-    network = read_torch(Named(), (torch.ones(3), torch.ones(3)))
+    network = read_torch(OfNamedParts(), (torch.ones(3), torch.ones(3)))
     names = [it.name for it in network.graph.inputs]
     assert names[:2] == ["x", "calls"] and len({*names}) == 4
     assert set(network.state) == set(network.writes) == {*names[2:]}
