@@ -214,7 +214,7 @@ def test_two_hundred_generations_leave_nothing(start_child: StartChild) -> None:
         assert zombies_of(os.getpid()) == []
         if number == 10:
             early = open_descriptors()
-    assert open_descriptors() == early
+    assert open_descriptors().items() <= early.items()
 
 
 def test_descriptors_beyond_what_select_knows(start_child: StartChild) -> None:

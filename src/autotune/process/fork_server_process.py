@@ -22,6 +22,8 @@ _SCRIPT = str(Path(__file__).with_name("fork_server.py"))
 # The longest path that the kernel takes.
 _ROOM = "-" * 4096
 _MOST_SERVERS = 3
+# Imports of this package take less, also on a machine that is busy.
+_PATIENCE_SECONDS = 5.0
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -81,8 +83,11 @@ class _ForkServer:
         socket.send_fds(self._control, [b"."], descriptors)
 
     def leave(self) -> None:
-        """Let it end once it has done what it was asked for."""
+        """Let it do what it was asked for, wait until it has ended, and reap it."""
         self._control.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE_SECONDS)
+        self.end()
 
     def end(self) -> None:
         """End it at once."""
@@ -92,7 +97,6 @@ class _ForkServer:
 
 
 _servers: dict[_Key, _ForkServer] = {}
-_leaving: list[_ForkServer] = []
 _lock = threading.Lock()
 
 
@@ -171,38 +175,45 @@ def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
         for name, text in environment.items()
         if name not in _OF_A_WORKER and not name.startswith(_OWN_PREFIX)
     }
-    key = os.getpid(), threading.get_ident(), sys.executable, tuple(sorted(common.items()))
+    key = os.getpid(), threading.get_native_id(), sys.executable, tuple(sorted(common.items()))
     with _lock:
+        _reap()
         # It may end at any moment: nothing of it but this is lost.
         with suppress(OSError, KeyError):
-            if _servers[key].runs:
-                _servers[key].send(descriptors)
-                # The one that was used last is the last to go.
-                _servers[key] = _servers.pop(key)
-                return
-        _forget_some()
+            _servers[key].send(descriptors)
+            # The one that was used last is the last to go.
+            _servers[key] = _servers.pop(key)
+            return
         # A process whose environment names a worker's folder would be taken for a part of it.
-        _servers[key] = _ForkServer(common)
-        _servers[key].send(descriptors)
+        server = _ForkServer(common)
+        if key in _servers:
+            _servers.pop(key).end()
+        _servers[key] = server
+        server.send(descriptors)
+        _let_some_go()
 
 
-def _forget_some() -> None:
-    """Reap those that have ended, and let those go that were used longest ago."""
-    _leaving[:] = [it for it in _leaving if it.runs]
-    own = [key for key in _servers if key[0] == os.getpid()]
-    ended = [key for key in own if not _servers[key].runs]
-    left = [key for key in own if key not in ended]
-    for key in [*ended, *left[: max(0, len(left) + 1 - _MOST_SERVERS)]]:
-        server = _servers.pop(key)
-        server.leave()
-        _leaving.append(server)
-    _leaving[:] = [it for it in _leaving if it.runs]
+def _own_keys() -> list[_Key]:
+    return [key for key in _servers if key[0] == os.getpid()]
+
+
+def _reap() -> None:
+    """Forget the servers that have ended, such as those of threads that are no more."""
+    for key in _own_keys():
+        if not _servers[key].runs:
+            _servers.pop(key).end()
+
+
+def _let_some_go() -> None:
+    """Let those go that were used longest ago, if there are too many."""
+    for key in _own_keys()[:-_MOST_SERVERS]:
+        _servers.pop(key).leave()
 
 
 @atexit.register
 def _end_all() -> None:
     """End every server of this process."""
-    own = [server for key, server in _servers.items() if key[0] == os.getpid()]
+    own = [_servers[key] for key in _own_keys()]
     _servers.clear()
-    while own or _leaving:
-        (own or _leaving).pop().end()
+    for server in own:
+        server.end()
