@@ -16,7 +16,14 @@ from typing import Any
 
 from autotune.process.fork_server import ROOM_VARIABLE
 
-__all__ = ["THREAD_VARIABLES", "fork_keeper", "import_early"]
+__all__ = [
+    "THREAD_VARIABLES",
+    "fork_keeper",
+    "guard_folder",
+    "import_early",
+    "release_folder",
+    "worker_environment",
+]
 
 _SCRIPT = str(Path(__file__).with_name("fork_server.py"))
 # The longest path that the kernel takes.
@@ -48,7 +55,7 @@ _Key = tuple[int, int, str, tuple[tuple[str, str], ...]]
 class _ForkServer:
     """A process that forks keepers; see :mod:`autotune.process.fork_server`.
 
-    The kernel ends it with the thread that created it.
+    It ends with the thread that created it, by the kernel's doing.
 
     Args:
         environment: What it is started with.
@@ -84,7 +91,8 @@ class _ForkServer:
 
     def leave(self) -> None:
         """Let it do what it was asked for, wait until it has ended, and reap it."""
-        self._control.close()
+        with suppress(OSError):  # it may have ended
+            self._control.send(b".")
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE_SECONDS)
         self.end()
@@ -98,6 +106,8 @@ class _ForkServer:
 
 _servers: dict[_Key, _ForkServer] = {}
 _lock = threading.Lock()
+# With the processes that they are of.
+_guarded: set[tuple[int, str]] = set()
 
 
 def fork_keeper(
@@ -155,18 +165,54 @@ def import_early(imported: Sequence[str], environment: Mapping[str, str]) -> Non
         _send(environment, [file])
 
 
+def guard_folder(folder: Path) -> None:
+    """Have a folder removed when this process dies; called before it is made.
+
+    Args:
+        folder: A private folder, which need not exist.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    _guarded.add((os.getpid(), str(folder)))
+    import_early((), worker_environment(1, {}))
+
+
+def release_folder(folder: Path) -> None:
+    """Forget a guarded folder, which has been removed."""
+    _guarded.discard((os.getpid(), str(folder)))
+
+
 def _own(names: Sequence[str]) -> list[str]:
     return [it for it in names if it.partition(".")[0] == _OWN_PACKAGE]
 
 
 @contextmanager
 def _written(request: Mapping[str, Any]) -> Iterator[int]:
-    """The descriptor of a file with a request."""
+    """The descriptor of a file with a request, which names all folders that are guarded."""
+    guarded = sorted(folder for pid, folder in list(_guarded) if pid == os.getpid())
     file = os.memfd_create("worker-request")
     with open(file, "wb") as writer:
-        writer.write(json.dumps(request).encode())
+        writer.write(json.dumps({**request, "guarded": guarded}).encode())
         writer.flush()
         yield file
+
+
+def worker_environment(
+    threads: int, additions: Mapping[str, str], folder: Path | None = None
+) -> dict[str, str]:
+    """The environment of a worker: the host's, thread caps, then ``additions``.
+
+    The host's import path is passed on, so that a worker finds what the host found.
+    """
+    environment = dict(os.environ)
+    environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment["PYTHONFAULTHANDLER"] = "1"
+    if folder is not None:
+        environment["TMPDIR"] = str(folder)
+    environment.update(additions)
+    return environment
 
 
 def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
@@ -212,7 +258,9 @@ def _let_some_go() -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """End every server of this process."""
+    """End every server of this process, unless there is something that they are to remove."""
+    if any(pid == os.getpid() for pid, _ in _guarded):
+        return
     own = [_servers[key] for key in _own_keys()]
     _servers.clear()
     for server in own:
