@@ -15,7 +15,7 @@ from autotune.backends import BoundCall
 from autotune.measure.worker import Worker, _first_call
 from autotune.plugins.parts import import_string
 from autotune.process.child import Connection
-from autotune.process.worker_process import worker_environment
+from autotune.process.fork_server_process import worker_environment
 
 
 @pytest.mark.parametrize("first", ["hello", None])

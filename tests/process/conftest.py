@@ -37,6 +37,6 @@ def start_child(tmp_path: Path) -> Iterator[StartChild]:
         worker.end()
     assert marked_processes(folder) == []
     assert list(folder.iterdir()) == []
-    # One that was used longest ago may have ended meanwhile.
+    # Nothing is there that was not before. Less may be: a process to fork from, with its socket.
     assert {*children_of(os.getpid())} <= before[0]
-    assert open_descriptors() == before[1]
+    assert open_descriptors().items() <= before[1].items()

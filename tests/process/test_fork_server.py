@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from process_facts import becomes_true, children_of
+from process_facts import becomes_true, children_of, open_descriptors, zombies_of
 
 from autotune.process import (
     Message,
     WorkerProcess,
+    WorkerStartFailed,
     ask_once,
     fork_server_process,
     prepare_workers,
@@ -151,10 +153,35 @@ def test_servers_that_were_used_longest_ago_go(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("OTHER_SERVER", str(number))
         described()
         pids.append(server())
+        assert zombies_of(os.getpid()) == []
     assert len(set(pids)) == len(pids)
-    assert len(fork_server_process._servers) <= fork_server_process._MOST_SERVERS
-    assert becomes_true(lambda: not {*pids[:2]} & {*_running()})
+    assert not {*pids[:2]} & {*children_of(os.getpid())}
+    assert {*pids[2:]} <= {*children_of(os.getpid())}
 
 
-def _running() -> list[int]:
-    return [pid for pid in children_of(os.getpid()) if not _has_ended(pid)]
+def test_a_server_that_has_ended_is_reaped_with_the_next_worker() -> None:
+    one = list[int]()
+
+    def use() -> None:
+        described()
+        one.append(server())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert becomes_true(lambda: one[0] in zombies_of(os.getpid()))
+    described()
+    assert zombies_of(os.getpid()) == []
+
+
+def test_one_that_cannot_be_started_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(fork_server_process._MOST_SERVERS):
+        monkeypatch.setenv("OTHER_SERVER", str(number))
+        described()
+    before = list(fork_server_process._servers), open_descriptors()
+    monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
+    with pytest.raises(WorkerStartFailed):
+        described()
+    assert (list(fork_server_process._servers), open_descriptors()) == before

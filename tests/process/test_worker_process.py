@@ -188,12 +188,15 @@ def test_no_descriptor_of_the_host_is_inherited(start_child: StartChild, tmp_pat
         other = start_child(say=encode(HELLO).hex(), then="hang")
         worker = start_child(say=encode(HELLO).hex(), then="hang")
         hear(worker)
-        theirs = open_descriptors(worker.pid)
-        assert sorted(_kinds(worker.pid)) == ["/dev/null", *["/memfd"] * 2, *["pipe"] * 2]
+        # It may still be writing a file of its own.
+        assert becomes_true(
+            lambda: sorted(_kinds(worker.pid)) == ["/dev/null", *["/memfd"] * 2, *["pipe"] * 2]
+        )
         # The worker may be ahead of its keeper, which closes what is only the worker's.
         assert becomes_true(
             lambda: sorted(_kinds(worker.keeper_pid)) == ["/dev/null", *["/memfd"] * 2, "pipe"]
         )
+        theirs = open_descriptors(worker.pid)
         hear(other)
         shared = set(theirs.values()) & set(open_descriptors(other.pid).values())
         assert not any("pipe" in what for what in shared)
@@ -214,7 +217,7 @@ def test_two_hundred_generations_leave_nothing(start_child: StartChild) -> None:
         assert zombies_of(os.getpid()) == []
         if number == 10:
             early = open_descriptors()
-    assert open_descriptors() == early
+    assert open_descriptors().items() <= early.items()
 
 
 def test_descriptors_beyond_what_select_knows(start_child: StartChild) -> None:

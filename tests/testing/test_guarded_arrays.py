@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autotune.backends import ALIGNMENT, BuildRequest
 from autotune.ir.workloads import gemm, random_inputs, reference_outputs
-from autotune.process.worker_process import worker_environment
+from autotune.process.fork_server_process import worker_environment
 from autotune.targets import detect_cpu
 from autotune.testing.programs import guarded_calls, guarded_empty
 from autotune.testing.reference_backend import ReferenceBackend

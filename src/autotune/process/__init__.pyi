@@ -5,6 +5,7 @@ from autotune.process.channel import NotAMessage as NotAMessage
 from autotune.process.channel import encode as encode
 from autotune.process.errors import WorkerStartFailed as WorkerStartFailed
 from autotune.process.fork_server_process import THREAD_VARIABLES as THREAD_VARIABLES
+from autotune.process.fork_server_process import worker_environment as worker_environment
 from autotune.process.memory import affordable_workers as affordable_workers
 from autotune.process.memory import available_memory as available_memory
 from autotune.process.memory import default_memory_limit as default_memory_limit
@@ -18,4 +19,3 @@ from autotune.process.question import ask_once as ask_once
 from autotune.process.worker_process import WorkerDied as WorkerDied
 from autotune.process.worker_process import WorkerProcess as WorkerProcess
 from autotune.process.worker_process import prepare_workers as prepare_workers
-from autotune.process.worker_process import worker_environment as worker_environment

@@ -7,9 +7,11 @@ keeper a child of the host, as if that had started it: it ends with the host, an
 Arguments: the descriptor of the socket that requests come by, and the host's process id. A request
 is a message with descriptors: of a file that holds it in JSON, of the current folder, of the
 keeper's status, of its output, and of what only the worker has. One with the first alone is for
-imports, and forks nothing. Where something has started
-threads, of which a copy would lack all but one, each keeper is a new interpreter instead, which
-runs this script with ``alone``, the host's process id and the descriptors.
+imports, and forks nothing; a message without descriptors lets this go. Each request names all
+private folders of the host: when that dies, whatever it was about, this removes them before it
+ends, or a keeper does. Where something has started threads, of which a copy would lack all but
+one, each keeper is a new interpreter instead, which runs this script with ``alone``, the host's
+process id and the descriptors.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -41,7 +44,7 @@ _ENVIRONMENT_BEGINS, _ENVIRONMENT_ENDS = 47, 48
 
 
 def main() -> None:
-    """Serve the host until it closes the socket; in a worker, returns when that is done."""
+    """Serve the host until it lets this go or dies; in a worker, returns when that is done."""
     here = os.path.dirname(os.path.abspath(__file__))
     # Where a script lies is searched first, and names here may be those of other modules.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
@@ -52,12 +55,18 @@ def main() -> None:
         _keep(_read(descriptors[0]), int(sys.argv[2]), descriptors)
         return
     host = int(sys.argv[2])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != host:  # it died before the line above
-        return
+    death = _hear_of_death()
     control = socket.socket(fileno=int(sys.argv[1]))
-    while descriptors := _next(control):
+    guarded: list[str] = []
+    # It may have died before the kernel was asked to tell.
+    while os.getppid() == host and not _is_told(death, control):
+        text, descriptors = _next(control)
+        if not text:
+            break
+        if not descriptors:
+            return
         request = _read(descriptors[0])
+        guarded = request["guarded"]
         for name in request["imported"]:
             _import(name)
         if len(descriptors) == 1:
@@ -70,6 +79,7 @@ def main() -> None:
             is_copy = False
             _tell(descriptors[2], f"refused {error.strerror}")
         if is_copy:
+            _forget_death(death)
             control.close()
             if has_threads:
                 _start_alone(request, host, descriptors)
@@ -77,6 +87,50 @@ def main() -> None:
             return
         for descriptor in descriptors:
             os.close(descriptor)
+    _remove_folders(host, _last_guarded(control, guarded))
+
+
+def _hear_of_death() -> int:
+    """The end of a pipe that is written to when the thread ends that started this."""
+    hears, tells = os.pipe()
+    os.set_blocking(tells, False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(tells)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    return hears
+
+
+def _forget_death(hears: int) -> None:
+    """Undo in a copy what ``_hear_of_death`` has done; it is not told by the kernel."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.close(signal.set_wakeup_fd(-1))
+    os.close(hears)
+
+
+def _is_told(death: int, control: socket.socket) -> bool:
+    """Wait for a request or the end of the host; returns whether it is known to end."""
+    waiting = select.poll()
+    for descriptor in (death, control.fileno()):
+        waiting.register(descriptor, select.POLLIN)
+    return death in dict(waiting.poll())
+
+
+def _last_guarded(control: socket.socket, guarded: list[str]) -> list[str]:
+    """The folders that the host named last, be it in a request that comes too late."""
+    control.setblocking(False)
+    with control, contextlib.suppress(OSError):  # there is no more
+        while descriptors := _next(control)[1]:
+            guarded = _read(descriptors[0])["guarded"]
+            for descriptor in descriptors:
+                os.close(descriptor)
+    return guarded
+
+
+def _remove_folders(host: int, folders: Sequence[str]) -> None:
+    from autotune.process.keeper import SIGN_SECONDS, remove_folder_of
+
+    for folder in folders:
+        remove_folder_of(host, folder, SIGN_SECONDS)
 
 
 def _tell(status: int, line: str) -> None:
@@ -84,9 +138,9 @@ def _tell(status: int, line: str) -> None:
         os.write(status, f"{line}\n".encode())
 
 
-def _next(control: socket.socket) -> list[int]:
-    """The descriptors of the next request; none once the host has closed its end."""
-    return socket.recv_fds(control, 1, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)[1]
+def _next(control: socket.socket) -> tuple[bytes, list[int]]:
+    """The next message and its descriptors; an empty one if the host has closed its end."""
+    return socket.recv_fds(control, 1, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)[:2]
 
 
 def _read(descriptor: int) -> Any:

@@ -16,12 +16,21 @@ from typing import Any
 
 from autotune.process.fork_server import ROOM_VARIABLE
 
-__all__ = ["THREAD_VARIABLES", "fork_keeper", "import_early"]
+__all__ = [
+    "THREAD_VARIABLES",
+    "fork_keeper",
+    "guard_folder",
+    "import_early",
+    "release_folder",
+    "worker_environment",
+]
 
 _SCRIPT = str(Path(__file__).with_name("fork_server.py"))
 # The longest path that the kernel takes.
 _ROOM = "-" * 4096
 _MOST_SERVERS = 3
+# Imports of this package take less, also on a machine that is busy.
+_PATIENCE_SECONDS = 5.0
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -46,7 +55,7 @@ _Key = tuple[int, int, str, tuple[tuple[str, str], ...]]
 class _ForkServer:
     """A process that forks keepers; see :mod:`autotune.process.fork_server`.
 
-    The kernel ends it with the thread that created it.
+    It ends with the thread that created it, by the kernel's doing.
 
     Args:
         environment: What it is started with.
@@ -81,8 +90,12 @@ class _ForkServer:
         socket.send_fds(self._control, [b"."], descriptors)
 
     def leave(self) -> None:
-        """Let it end once it has done what it was asked for."""
-        self._control.close()
+        """Let it do what it was asked for, wait until it has ended, and reap it."""
+        with suppress(OSError):  # it may have ended
+            self._control.send(b".")
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE_SECONDS)
+        self.end()
 
     def end(self) -> None:
         """End it at once."""
@@ -92,8 +105,9 @@ class _ForkServer:
 
 
 _servers: dict[_Key, _ForkServer] = {}
-_leaving: list[_ForkServer] = []
 _lock = threading.Lock()
+# With the processes that they are of.
+_guarded: set[tuple[int, str]] = set()
 
 
 def fork_keeper(
@@ -151,18 +165,54 @@ def import_early(imported: Sequence[str], environment: Mapping[str, str]) -> Non
         _send(environment, [file])
 
 
+def guard_folder(folder: Path) -> None:
+    """Have a folder removed when this process dies; called before it is made.
+
+    Args:
+        folder: A private folder, which need not exist.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    _guarded.add((os.getpid(), str(folder)))
+    import_early((), worker_environment(1, {}))
+
+
+def release_folder(folder: Path) -> None:
+    """Forget a guarded folder, which has been removed."""
+    _guarded.discard((os.getpid(), str(folder)))
+
+
 def _own(names: Sequence[str]) -> list[str]:
     return [it for it in names if it.partition(".")[0] == _OWN_PACKAGE]
 
 
 @contextmanager
 def _written(request: Mapping[str, Any]) -> Iterator[int]:
-    """The descriptor of a file with a request."""
+    """The descriptor of a file with a request, which names all folders that are guarded."""
+    guarded = sorted(folder for pid, folder in list(_guarded) if pid == os.getpid())
     file = os.memfd_create("worker-request")
     with open(file, "wb") as writer:
-        writer.write(json.dumps(request).encode())
+        writer.write(json.dumps({**request, "guarded": guarded}).encode())
         writer.flush()
         yield file
+
+
+def worker_environment(
+    threads: int, additions: Mapping[str, str], folder: Path | None = None
+) -> dict[str, str]:
+    """The environment of a worker: the host's, thread caps, then ``additions``.
+
+    The host's import path is passed on, so that a worker finds what the host found.
+    """
+    environment = dict(os.environ)
+    environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment["PYTHONFAULTHANDLER"] = "1"
+    if folder is not None:
+        environment["TMPDIR"] = str(folder)
+    environment.update(additions)
+    return environment
 
 
 def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
@@ -171,38 +221,47 @@ def _send(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
         for name, text in environment.items()
         if name not in _OF_A_WORKER and not name.startswith(_OWN_PREFIX)
     }
-    key = os.getpid(), threading.get_ident(), sys.executable, tuple(sorted(common.items()))
+    key = os.getpid(), threading.get_native_id(), sys.executable, tuple(sorted(common.items()))
     with _lock:
+        _reap()
         # It may end at any moment: nothing of it but this is lost.
         with suppress(OSError, KeyError):
-            if _servers[key].runs:
-                _servers[key].send(descriptors)
-                # The one that was used last is the last to go.
-                _servers[key] = _servers.pop(key)
-                return
-        _forget_some()
+            _servers[key].send(descriptors)
+            # The one that was used last is the last to go.
+            _servers[key] = _servers.pop(key)
+            return
         # A process whose environment names a worker's folder would be taken for a part of it.
-        _servers[key] = _ForkServer(common)
-        _servers[key].send(descriptors)
+        server = _ForkServer(common)
+        if key in _servers:
+            _servers.pop(key).end()
+        _servers[key] = server
+        server.send(descriptors)
+        _let_some_go()
 
 
-def _forget_some() -> None:
-    """Reap those that have ended, and let those go that were used longest ago."""
-    _leaving[:] = [it for it in _leaving if it.runs]
-    own = [key for key in _servers if key[0] == os.getpid()]
-    ended = [key for key in own if not _servers[key].runs]
-    left = [key for key in own if key not in ended]
-    for key in [*ended, *left[: max(0, len(left) + 1 - _MOST_SERVERS)]]:
-        server = _servers.pop(key)
-        server.leave()
-        _leaving.append(server)
-    _leaving[:] = [it for it in _leaving if it.runs]
+def _own_keys() -> list[_Key]:
+    return [key for key in _servers if key[0] == os.getpid()]
+
+
+def _reap() -> None:
+    """Forget the servers that have ended, such as those of threads that are no more."""
+    for key in _own_keys():
+        if not _servers[key].runs:
+            _servers.pop(key).end()
+
+
+def _let_some_go() -> None:
+    """Let those go that were used longest ago, if there are too many."""
+    for key in _own_keys()[:-_MOST_SERVERS]:
+        _servers.pop(key).leave()
 
 
 @atexit.register
 def _end_all() -> None:
-    """End every server of this process."""
-    own = [server for key, server in _servers.items() if key[0] == os.getpid()]
+    """End every server of this process, unless there is something that they are to remove."""
+    if any(pid == os.getpid() for pid, _ in _guarded):
+        return
+    own = [_servers[key] for key in _own_keys()]
     _servers.clear()
-    while own or _leaving:
-        (own or _leaving).pop().end()
+    for server in own:
+        server.end()

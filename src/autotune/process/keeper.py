@@ -22,7 +22,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-__all__ = ["become_keeper"]
+__all__ = ["SIGN_SECONDS", "become_keeper", "remove_folder_of"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -33,9 +33,10 @@ _POLL_SECONDS = 0.01
 # How long a dying host may take to close its files: it may have much memory to give back.
 _HOST_SECONDS = 30.0
 _HOST_POLL_SECONDS = 0.05
-# After the thread that started this keeper has ended: a host without a sign of dying lives.
-_SIGN_SECONDS = 0.5
 _PF_EXITING = 0x4
+
+SIGN_SECONDS = 0.5
+"""After the thread that started a keeper has ended: a host without a sign of dying lives."""
 
 
 def become_keeper(status: int, host: int, folder: str, descriptors: Sequence[int]) -> None:
@@ -55,7 +56,7 @@ def become_keeper(status: int, host: int, folder: str, descriptors: Sequence[int
     keeper = os.getpid()
     if os.getppid() != host:  # it died before the lines above
         _remove_folder(folder)
-        _remove_folder_of(host, os.path.dirname(folder))
+        remove_folder_of(host, os.path.dirname(folder))
         os._exit(0)
     worker = os.fork()
     if worker == 0:
@@ -71,7 +72,7 @@ def become_keeper(status: int, host: int, folder: str, descriptors: Sequence[int
     _remove_folder(folder)
     _tell(status, "gone" if code is None else f"gone {code}")
     # The kernel gives its order as process 0.
-    _remove_folder_of(host, os.path.dirname(folder), _SIGN_SECONDS if sender == 0 else 0.0)
+    remove_folder_of(host, os.path.dirname(folder), SIGN_SECONDS if sender == 0 else 0.0)
     os._exit(0)
 
 
@@ -167,8 +168,8 @@ def _remove_folder(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
-    """Remove the folder of a host that is dying or dead; the last of its keepers does.
+def remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
+    """Remove the folder of a host that is dying or dead; whoever finds it held by none does.
 
     The kernel gives its order when one thread of the host ends. Others may go on for a while, and
     hold its lock even when it is nobody's parent any more.
@@ -188,7 +189,7 @@ def _remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
 
             remove_if_abandoned(Path(folder))
         elif _is_ending(host):
-            watched = now + _SIGN_SECONDS
+            watched = now + SIGN_SECONDS
         elif now >= watched:
             return
         time.sleep(_HOST_POLL_SECONDS)

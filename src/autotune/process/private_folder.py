@@ -19,6 +19,7 @@ from pathlib import Path
 from attrs import frozen
 
 from autotune.process.errors import WorkerStartFailed
+from autotune.process.fork_server_process import guard_folder, release_folder
 from autotune.process.processes import kill_marked, marked_processes
 
 __all__ = [
@@ -82,6 +83,7 @@ class PrivateFolder:
     def remove(self) -> None:
         """Remove the folder and release its lock."""
         _remove(self.path)
+        release_folder(self.path)
         os.close(self.descriptor)
 
 
@@ -94,9 +96,13 @@ def make_private_folder() -> PrivateFolder:
     with writing_temporary_files():
         directory = temporary_directory()
         remove_stale_folders(directory)
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
+        path = directory / f"{_PREFIX}{os.urandom(8).hex()}"
+        with contextlib.suppress(OSError):  # who starts a worker hears of it
+            guard_folder(path)
         with contextlib.ExitStack() as on_failure:
+            on_failure.callback(release_folder, path)
             on_failure.callback(_remove, path)
+            path.mkdir(mode=0o700)
             descriptor = _held_lock(path)
             on_failure.pop_all()
     return PrivateFolder(path, descriptor)
@@ -155,20 +161,25 @@ def remove_stale_folders(directory: Path) -> list[Path]:
 
 
 def remove_if_abandoned(path: Path) -> None:
-    """Remove a private folder that no process holds or works in."""
+    """Remove the private folder of a process that has ended, if no other works in it.
+
+    One that was being made just then need not be waited for.
+    """
+    if not path.name.startswith(_PREFIX):
+        return
     with contextlib.suppress(OSError):
         if not any(entry.is_dir() and marked_processes(entry) for entry in list(path.iterdir())):
-            _remove_unheld(path)
+            _remove_unheld(path, seconds_to_make=0.0)
 
 
-def _remove_unheld(path: Path) -> bool:
+def _remove_unheld(path: Path, seconds_to_make: float = _SECONDS_TO_MAKE) -> bool:
     """Return whether it was a private folder that no process holds, and is now removed."""
     try:
         if path.stat().st_uid != os.getuid():
             return False
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return _remove_unfinished(path)
+        return _remove_unfinished(path, seconds_to_make)
     except OSError:  # not one of these folders
         return False
     try:
@@ -184,10 +195,10 @@ def _remove_unheld(path: Path) -> bool:
     return True
 
 
-def _remove_unfinished(path: Path) -> bool:
+def _remove_unfinished(path: Path, seconds_to_make: float) -> bool:
     """Return whether its maker was killed before it held the lock, and it is now removed."""
     try:
-        if time.time() - path.stat().st_mtime < _SECONDS_TO_MAKE:
+        if time.time() - path.stat().st_mtime < seconds_to_make:
             return False
         if set(os.listdir(path)) <= {_UNLOCKED}:
             (path / _UNLOCKED).unlink(missing_ok=True)

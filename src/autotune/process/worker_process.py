@@ -6,7 +6,6 @@ import fcntl
 import os
 import select
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from autotune.process.channel import Decoder, Message, NotAMessage, encode
 from autotune.process.errors import WorkerStartFailed
-from autotune.process.fork_server_process import THREAD_VARIABLES, import_early
+from autotune.process.fork_server_process import import_early, worker_environment
 from autotune.process.keeper_process import KeeperProcess
 from autotune.process.private_folder import writing_temporary_files
 from autotune.process.processes import is_exiting, ready
@@ -233,23 +232,6 @@ def prepare_workers(*imported: str) -> None:
     """
     with suppress(OSError):  # who starts a worker hears of it
         import_early(imported, worker_environment(1, {}))
-
-
-def worker_environment(
-    threads: int, additions: Mapping[str, str], folder: Path | None = None
-) -> dict[str, str]:
-    """The environment of a worker: the host's, thread caps, then ``additions``.
-
-    The host's import path is passed on, so that a worker finds what the host found.
-    """
-    environment = dict(os.environ)
-    environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environment["PYTHONFAULTHANDLER"] = "1"
-    if folder is not None:
-        environment["TMPDIR"] = str(folder)
-    environment.update(additions)
-    return environment
 
 
 @contextmanager

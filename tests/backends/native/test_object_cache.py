@@ -20,7 +20,7 @@ from autotune.backends.native.object_cache import (
     object_cache_findings,
 )
 from autotune.ir.workloads import gemm
-from autotune.process.worker_process import worker_environment
+from autotune.process.fork_server_process import worker_environment
 from autotune.targets import detect_cpu
 from autotune.testing.programs import check_executable
 
