@@ -18,8 +18,8 @@ from scripted_workers import HELLO, hear
 from thinning import thinned
 
 from autotune.process import WorkerProcess, encode, make_private_folder
-from autotune.process.private_folder import remove_stale_folders
 from autotune.process.processes import marked_processes
+from autotune.process.stale_folders import remove_stale_folders
 from autotune.testing.reference_backend import SIMULATED_NATIVE
 
 HOST = """

@@ -12,12 +12,9 @@ from process_facts import becomes_true
 from small_disk import run_on_small_disk
 
 from autotune.process import private_folder
-from autotune.process.private_folder import (
-    make_private_folder,
-    remove_if_abandoned,
-    remove_stale_folders,
-)
+from autotune.process.private_folder import make_private_folder
 from autotune.process.processes import marked_processes
+from autotune.process.stale_folders import remove_if_abandoned, remove_stale_folders
 
 
 @pytest.fixture(autouse=True)

@@ -185,7 +185,7 @@ def remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
         if os.getppid() != host:
             from pathlib import Path
 
-            from autotune.process.private_folder import remove_if_abandoned
+            from autotune.process.stale_folders import remove_if_abandoned
 
             remove_if_abandoned(Path(folder))
         elif _is_ending(host):

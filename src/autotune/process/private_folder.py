@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,20 +19,20 @@ from attrs import frozen
 
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.fork_server_process import guard_folder, release_folder
-from autotune.process.processes import kill_marked, marked_processes
+from autotune.process.stale_folders import (
+    LOCK,
+    PREFIX,
+    UNLOCKED,
+    remove_folder,
+    remove_stale_folders,
+)
 
 __all__ = [
     "PrivateFolder",
     "make_private_folder",
-    "remove_if_abandoned",
-    "remove_stale_folders",
     "writing_temporary_files",
 ]
 
-_PREFIX = "autotune-"
-_LOCK = "lock"
-_UNLOCKED = "lock.new"
-_SECONDS_TO_MAKE = 60.0
 _RESTORING_TRIES, _RESTORING_SECONDS = 20, 0.01
 
 
@@ -67,7 +66,7 @@ class PrivateFolder:
     def _is_whole(self) -> bool:
         """Tell if the folder is there with the lock that is held; asked before every job."""
         try:
-            there = os.stat(f"{self.path}/{_LOCK}")
+            there = os.stat(f"{self.path}/{LOCK}")
         except OSError:
             return False
         return os.path.samestat(there, os.fstat(self.descriptor))
@@ -82,7 +81,7 @@ class PrivateFolder:
 
     def remove(self) -> None:
         """Remove the folder and release its lock."""
-        _remove(self.path)
+        remove_folder(self.path)
         release_folder(self.path)
         os.close(self.descriptor)
 
@@ -96,12 +95,12 @@ def make_private_folder() -> PrivateFolder:
     with writing_temporary_files():
         directory = temporary_directory()
         remove_stale_folders(directory)
-        path = directory / f"{_PREFIX}{os.urandom(8).hex()}"
+        path = directory / f"{PREFIX}{os.urandom(8).hex()}"
         with contextlib.suppress(OSError):  # who starts a worker hears of it
             guard_folder(path)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(release_folder, path)
-            on_failure.callback(_remove, path)
+            on_failure.callback(remove_folder, path)
             path.mkdir(mode=0o700)
             descriptor = _held_lock(path)
             on_failure.pop_all()
@@ -110,12 +109,12 @@ def make_private_folder() -> PrivateFolder:
 
 def _held_lock(path: Path) -> int:
     """Put a lock into a folder; returns the descriptor that holds it."""
-    unlocked = path / _UNLOCKED
+    unlocked = path / UNLOCKED
     descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Renamed when it is held: the lock is never seen free.
-        unlocked.rename(path / _LOCK)
+        unlocked.rename(path / LOCK)
     except BaseException:
         os.close(descriptor)
         raise
@@ -150,71 +149,3 @@ def writing_temporary_files() -> Iterator[None]:
             f"cannot write temporary files: {error}; make room in {temporary_directory()}, or set "
             "TMPDIR to a folder elsewhere"
         ) from error
-
-
-def remove_stale_folders(directory: Path) -> list[Path]:
-    """Remove this user's folders in ``directory`` that no process holds; returns them.
-
-    What still runs of the workers that they belonged to is killed.
-    """
-    return [path for path in sorted(directory.glob(f"{_PREFIX}*")) if _remove_unheld(path)]
-
-
-def remove_if_abandoned(path: Path) -> None:
-    """Remove the private folder of a process that has ended, if no other works in it.
-
-    One that was being made just then need not be waited for.
-    """
-    if not path.name.startswith(_PREFIX):
-        return
-    with contextlib.suppress(OSError):
-        if not any(entry.is_dir() and marked_processes(entry) for entry in list(path.iterdir())):
-            _remove_unheld(path, seconds_to_make=0.0)
-
-
-def _remove_unheld(path: Path, seconds_to_make: float = _SECONDS_TO_MAKE) -> bool:
-    """Return whether it was a private folder that no process holds, and is now removed."""
-    try:
-        if path.stat().st_uid != os.getuid():
-            return False
-        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return _remove_unfinished(path, seconds_to_make)
-    except OSError:  # not one of these folders
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not (path / _LOCK).exists():  # another process has just removed it
-            return False
-        kill_marked(path)
-        _remove(path)
-    except OSError:  # held
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _remove_unfinished(path: Path, seconds_to_make: float) -> bool:
-    """Return whether its maker was killed before it held the lock, and it is now removed."""
-    try:
-        if time.time() - path.stat().st_mtime < seconds_to_make:
-            return False
-        if set(os.listdir(path)) <= {_UNLOCKED}:
-            (path / _UNLOCKED).unlink(missing_ok=True)
-            path.rmdir()
-            return True
-    except OSError:  # removed meanwhile, or not a folder
-        pass
-    return False
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder, the lock last: what is left if this is interrupted is found again."""
-    with contextlib.suppress(OSError):
-        for entry in list(path.iterdir()):
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            elif entry.name != _LOCK:
-                entry.unlink()
-    shutil.rmtree(path, ignore_errors=True)
