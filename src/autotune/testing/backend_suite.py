@@ -45,7 +45,7 @@ from autotune.ir import element_types
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.ir.workloads.halves import HALF_DTYPES
-from autotune.process.worker_process import worker_environment
+from autotune.process.fork_server_process import worker_environment
 from autotune.sketches import (
     STEP_TYPES,
     Bind,
