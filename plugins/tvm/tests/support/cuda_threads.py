@@ -153,7 +153,7 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     lines += [f"free({pointer});" for pointer in pointers]
     launcher = "void run() {\n" + "\n".join(lines) + "\n}"
     plain = body.replace('extern "C" ', "")
-    # Each program has its own of what a source is told to declare once.
+    # The guard against a second declaration is for one source; here each program is a namespace.
     return f"#undef AUTOTUNE_EXTREMES\nnamespace {name} {{\n{plain}\n{launcher}\n}}"
 
 
