@@ -306,9 +306,9 @@ class _Kernel(Walk):
         begin, end = limits(group[0], depth, state.digits)
         if any(self._is_of_thread(group[0], name) for name in (*begin.digits, *end.digits)):
             raise UnsupportedWorkload(f"loop {loop.name!r} ends elsewhere in every thread")
-        # An iteration follows one that touched all of it.
         read, written = self.touched
-        for statement in group:
+        # An iteration follows one that touched all of it.
+        for statement in group if loop.extent > 1 else ():
             read |= self._shared(statement, written=False)
             written |= self._shared(statement, written=True)
         with state.forgetting(), self.emitter.loop(loop.name, begin, end, loop.kind):
