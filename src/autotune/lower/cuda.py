@@ -45,7 +45,7 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
-#else
+#elif defined(__CUDACC__)
 #include <cstdint>
 #endif
 #define DIV(value, by) ((int)((unsigned)(value) / (by)))

@@ -311,6 +311,7 @@ class _Kernel(Walk):
         for statement in group if loop.extent > 1 else ():
             read |= self._shared(statement, written=False)
             written |= self._shared(statement, written=True)
+            read.add(_exchanged(statement))
         with state.forgetting(), self.emitter.loop(loop.name, begin, end, loop.kind):
             self.level(group, depth + 1, pending)
 
@@ -459,6 +460,8 @@ class _Kernel(Walk):
         with state.forgetting(), self._in_threads(statement, guarded=False), ExitStack() as stack:
             for loop in around:
                 span = Linear(), Linear((), loop.extent)
+                if loop.extent > 1:
+                    self.touched[0].add(_exchanged(statement))
                 stack.enter_context(emitter.loop(loop.name, *span, "serial"))
             total = Place(f"{source.name}.sum", place.dtype, "registers", (1,), order=(0,))
             emitter.allocate(total)
@@ -488,11 +491,9 @@ class _Kernel(Walk):
         x, y = digits.counter("x", columns), digits.counter("y", rows)
         parts = _WARP if columns % _WARP == 0 else 1
         width = columns // parts
-        name, dtype = f"{statement.name}.threads", value.dtype
+        name, dtype = _exchanged(statement), value.dtype
         kept = Place(name, dtype, "stack", (rows, width), order=(0, 1))
         emitter.allocate_shared(kept)
-        # A loop around it comes back to it.
-        self.touched[0].add(name)
         self._meet(set(), {name})
         value = self._of_lanes(op, value, parts)
         with emitter.when(emitter.below(digits.remainder(x, parts) - 1)):
@@ -553,6 +554,11 @@ def _independent(
                 return tuple(found)
         found.append(loop)
     return tuple(found)
+
+
+def _exchanged(statement: ConcreteStatement) -> str:
+    """The name of the place by which the warps of a row exchange what they have reduced."""
+    return f"{statement.name}.threads"
 
 
 def _buffers(statement: ConcreteStatement) -> set[str]:

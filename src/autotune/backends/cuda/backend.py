@@ -15,7 +15,11 @@ from autotune.backends.backend import (
     LoweredProgram,
 )
 from autotune.backends.cuda import measuring
-from autotune.backends.cuda_compilers import cubin_architecture, find_cuda_compiler
+from autotune.backends.cuda_compilers import (
+    NoCudaCompiler,
+    cubin_architecture,
+    find_cuda_compiler,
+)
 from autotune.backends.cuda_program import (
     CudaExecutable,
     CudaProgram,
@@ -62,12 +66,11 @@ class CudaBackend(Backend):
     device_kinds = frozenset({"cuda"})
 
     def compiler_version(self) -> str:
-        """Nothing: what compiles for a target is named with it."""
-        return ""
-
-    def compiler_version_for(self, target: Target) -> str:
-        """What makes machine code of the source, and whether by fast math."""
-        return measuring.compiler_described()
+        """What makes machine code of the source, and whether by fast math; "" where nothing is."""
+        try:
+            return measuring.compiler_described()
+        except NoCudaCompiler:
+            return ""
 
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget unless ``target`` is a current CUDA device."""
