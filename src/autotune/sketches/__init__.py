@@ -25,6 +25,7 @@ from autotune.sketches.gpu_steps import (
     WarpTensorize,
 )
 from autotune.sketches.im2col import columns_name, im2col, weights_name
+from autotune.sketches.limits import names_used
 from autotune.sketches.matrix_form import (
     COLUMNS,
     GROUPS,
@@ -47,6 +48,7 @@ from autotune.sketches.rewrites import (
     is_indexed,
     is_uneven,
     lane_axis,
+    lane_splits,
     partial_name,
     scanned_parts_name,
     split_reduction,
@@ -81,7 +83,6 @@ from autotune.sketches.steps import (
     UnrollLimit,
     Vectorize,
 )
-from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
 __all__ = [
     "BIND_ROLES",
@@ -91,7 +92,6 @@ __all__ = [
     "STEP_CLASSES",
     "GPU_STEP_NAMES",
     "STEP_TYPES",
-    "STEP_VARIANTS",
     "TERMS",
     "DEFAULT_CONFIGURATION",
     "UNTUNED",
@@ -157,6 +157,7 @@ __all__ = [
     "is_indexed",
     "is_uneven",
     "lane_axis",
+    "lane_splits",
     "matrix_form",
     "names_used",
     "partial_name",
@@ -167,6 +168,5 @@ __all__ = [
     "running_directions",
     "scanned_parts_name",
     "split_reduction",
-    "step_names",
     "weights_name",
 ]

@@ -148,8 +148,6 @@ def test_backends_without_the_step_compute_what_is_hidden() -> None:
     workload = attention(h=1, n=16, d=16, causal=1)
     without = evolve(LIMITS, steps=LIMITS.steps - {"bound_loop"})
     assert bounded(workload, without) == set()
-    own, other = (SketchSpace(workload, TARGET, it).version for it in (LIMITS, without))
-    assert own == f"{other}+causal"
 
 
 def test_bounds_are_printed() -> None:

@@ -63,10 +63,7 @@ __all__ = ["ATTENTION_LABEL", "AttentionTilesRule"]
 
 ATTENTION_LABEL = "attention-tiles"
 
-_NEEDED = (
-    *("accumulate", "fuse_producer.reduction", "fuse_producer.tiled"),
-    *("inline.into_reduction", "pack.whole", "pack.blocked"),
-)
+_NEEDED = ("accumulate", "fuse_producer", "inline", "pack")
 # Beyond 16 rows the accumulators of a register tile spill.
 _MOST_ROWS = 16
 # With fewer rows a register tile reads its other operand more than it multiplies.
@@ -239,8 +236,7 @@ class _Tiling:
         producer = producer_stage(workload, operand)
         if producer is None or not is_pointwise(producer) or operand in workload.outputs:
             return False
-        alone = len(workload.consumers(operand)) == 1
-        return alone and self.draft.can("inline.into_copy", "inline.into_whole_copy")
+        return len(workload.consumers(operand)) == 1
 
     def _loop_kinds(self) -> list[Step]:
         """Kinds of the innermost loops of both products."""
@@ -384,8 +380,7 @@ def _shared_operand(draft: SketchDraft, stage: Stage, rows: int, vector: str) ->
         return None
     others = (forms[tensor] for tensor in stage.reads if tensor != shared[0])
     # Several heads may share one, which they read at the quotient of an axis.
-    divided = draft.can("pack.divided")
-    if not (is_plain(forms[shared[0]], divided=divided) and all(map(is_affine, others))):
+    if not (is_plain(forms[shared[0]], divided=True) and all(map(is_affine, others))):
         return None
     return shared[0] if dimension_of(forms[shared[0]], vector) is not None else None
 

@@ -215,8 +215,7 @@ def _copy(draft: SketchDraft, stage: Stage, load: Load, lanes: int) -> Pack | Fu
         return None
     producer = producer_stage(draft.workload, load.tensor)
     if producer is None:
-        plain = ("pack", "pack.inside", "pack.plain")
-        return Pack(stage.name, load.tensor, at, None, None, lanes) if draft.can(*plain) else None
+        return Pack(stage.name, load.tensor, at, None, None, lanes) if draft.can("pack") else None
     users = draft.workload.consumers(producer.name)
     if not is_pointwise(producer) or len(users) > 1 or producer.name in draft.workload.outputs:
         return None

@@ -217,7 +217,7 @@ def _extents(draft: SketchDraft, stage: Stage, axis: Axis, of_call: int) -> tupl
     """
     whole = round_up(axis.extent, of_call)
     reads = [form for load in stage.loads for form in stage.forms(load) if axis.name in form.axes]
-    if not draft.can_pad(stage, axis) or not all(map(is_axis, reads)):
+    if not draft.can("pad_extent") or not all(map(is_axis, reads)):
         return (whole,) if whole == axis.extent else ()
     if whole > _MOST_PADDED * axis.extent:
         return ()

@@ -192,7 +192,7 @@ def tensor_kernel(
 
 def as_matrices(draft: SketchDraft, step: Im2col) -> SketchDraft | None:
     """The draft with a stage as a product of matrices, where it is one and can be replayed."""
-    if not draft.can("im2col", "inline.into_copy"):
+    if not draft.can("im2col", "inline"):
         return None
     try:
         return evolve(draft, workload=im2col(draft.workload, step))

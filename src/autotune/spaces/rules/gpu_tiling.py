@@ -128,7 +128,7 @@ def cross_thread_draft(draft: SketchDraft, stage: Stage) -> SketchDraft:
             and tensor not in draft.workload.outputs
             and draft.workload.consumers(tensor) == (stage,)
             and not is_expensive(producer)
-            and draft.can("inline.into_reduction")
+            and draft.can("inline")
         ):
             steps.append(Inline(tensor))
             settled.append(tensor)

@@ -61,7 +61,6 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
 from autotune.spaces.rules.epilogue import reduction_before
-from autotune.spaces.rules.phases import needed_to_pack
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
@@ -208,7 +207,7 @@ def _operand(
 ) -> Operand:
     block_dim = dimension_of(forms, vector)
     divided = not is_affine(forms)
-    if divided and (block_dim is None or not draft.can(*needed_to_pack(forms, vector))):
+    if divided and (block_dim is None or not draft.can("pack")):
         return Operand(tensor, forms, None)
     depth = math.prod(a.extent for a in stage.reduce_axes if depends_on(forms, a.name))
     trivial = all(len(form.coefficients) <= 1 for form in forms)
@@ -322,18 +321,13 @@ def _axes_to_pad(
     draft: SketchDraft, stage: Stage, operands: list[Operand], packing: Packing
 ) -> tuple[set[str], set[str]]:
     """Axes whose padding goes into packed operands, and those that every operand has (batches)."""
-    packs = [
-        Pack(stage.name, it.tensor, None if place == "root" else place, it.block_dim, None, 1)
-        for it in operands
-        if (place := _place(it, packing, stage)) is not None
-    ]
-    packed = {pack.operand for pack in packs}
+    packed = {it.tensor for it in operands if _place(it, packing, stage) is not None}
     divided = {axis for it in operands for form in it.forms for axis in form.divided_axes}
     paddable = {
         axis.name
         for axis in stage.spatial_axes
         if axis.name not in divided
-        and draft.can_pad(stage, axis, packs)
+        and draft.can("pad_extent")
         and all(it.tensor in packed for it in operands if depends_on(it.forms, axis.name))
     }
     batch = {
@@ -420,7 +414,7 @@ def _operand_steps(
     if place is None:
         if producer is None or not pointwise or kept or producer.name in settled:
             return []
-        if draft.can("fuse_producer.reduction") and rows_behind(draft, producer) is not None:
+        if draft.can("fuse_producer") and rows_behind(draft, producer) is not None:
             return []
         settled.add(producer.name)
         return root_copy_steps(producer, lanes)
@@ -444,8 +438,7 @@ def _operand_steps(
         steps.append(Prepack(stage.name, operand.tensor))
     if producer is not None and pointwise and not kept:
         settled.add(producer.name)
-        whole = ("inline.into_whole_copy",) if place == "root" else ()
-        if draft.can("inline.into_copy", *whole):
+        if draft.can("inline"):
             steps.append(Inline(producer.name))
         else:
             steps.extend(root_copy_steps(producer, lanes))

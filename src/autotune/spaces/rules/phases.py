@@ -22,7 +22,7 @@ from autotune.ir.expressions import (
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage
 
-__all__ = ["Phases", "lanes_inside_groups", "needed_to_pack", "phases_of"]
+__all__ = ["Phases", "lanes_inside_groups", "phases_of"]
 
 
 @frozen
@@ -88,18 +88,6 @@ def lanes_inside_groups(stage: Stage, lanes: int) -> int:
         )
     )
     return next((count for count in range(lanes, 1, -1) if width % count == 0), lanes)
-
-
-def needed_to_pack(forms: Iterable[AffineForm], vector: str) -> tuple[str, ...]:
-    """Uses of the step that packs an operand which is read at quotients or remainders.
-
-    Args:
-        forms: Indices of the operand.
-        vector: The axis with lanes.
-    """
-    divided = [form for form in forms if form.terms]
-    mixed = any(form.quotient is None or vector in form.divided_axes for form in divided)
-    return ("pack.whole", "pack.divided", *(("pack.mixed_quotients",) if mixed else ()))
 
 
 def _divided(stage: Stage) -> Iterator[IndexTerm]:

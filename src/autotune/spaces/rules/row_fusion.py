@@ -86,7 +86,7 @@ class RowFusionRule(SketchRule):
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
         found = rows_behind(draft, stage) or numbers_behind(draft, stage)
-        if found is None or not draft.can("fuse_producer.reduction"):
+        if found is None or not draft.can("fuse_producer"):
             return None
         behind, rows = found
         choices = _choices(draft, stage, behind, rows)

@@ -14,7 +14,6 @@ from autotune.sketches import (
     Tile,
     Unroll,
     Vectorize,
-    is_indexed,
     lane_axis,
     partial_name,
 )
@@ -106,21 +105,18 @@ def row_vector_levels(draft: SketchDraft, stage: Stage) -> Levels:
 def partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
     """Partial results of a reduction: as many as asked for, or the next fewer that divide it.
 
-    As many as asked for also where that makes fewer rounds, and the backend can do with a last
-    round that is not whole. 1 where the axis is too short to be split.
+    As many as asked for also where that makes fewer rounds, the last of which is then not whole.
+    1 where the axis is too short to be split.
     """
     if is_pointwise(producer) or not draft.can("split_reduction"):
-        return 1
-    if is_indexed(producer) and not draft.can("split_reduction.indexed"):
         return 1
     lanes = draft.target.lanes(producer.output.dtype)
     extent, least = producer.reduce_axes[-1].extent, min(lanes, _NARROWEST)
     wanted = max(PARTIALS[partials] * lanes // 4, least)
-    uneven = draft.can("split_reduction.uneven")
     widths = (1 << power for power in reversed(range(wanted.bit_length())))
     known = [width for width in widths if width >= max(least, 2) and extent >= 2 * width]
     even = [width for width in known if extent % width == 0]
-    if uneven and known and (not even or -(-extent // known[0]) < extent // even[0]):
+    if known and (not even or -(-extent // known[0]) < extent // even[0]):
         return known[0]
     return even[0] if even else 1
 

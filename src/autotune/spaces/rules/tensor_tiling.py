@@ -35,7 +35,7 @@ from autotune.targets import Target
 __all__ = ["TensorTilingRule", "contraction_of", "lacking_instructions"]
 
 
-_STEPS = ("tensorize", "interleave", "pack.blocked")
+_STEPS = ("tensorize", "interleave", "pack")
 
 
 @frozen
@@ -182,12 +182,12 @@ def _fills(
 ) -> bool:
     """Tell if calls fill the vector axis and the reduce axis, or padding makes them do so."""
     vector, reduced, call = stage.spatial_axes[-1], stage.reduce_axes[-1], contraction.call
-    if vector.extent % call.lanes and not draft.can_pad(stage, vector):
+    if vector.extent % call.lanes and not draft.can("pad_extent"):
         return False
     if call.rows and (rows := stage.spatial_axes[-2]).extent % call.rows:
         padded = padded_extents(rows.extent, (call.rows,), 0)[-1]
-        if not data_copied or not draft.can_pad(stage, rows) or padded % call.rows:
+        if not data_copied or not draft.can("pad_extent") or padded % call.rows:
             return False
     if reduced.extent % call.depth == 0:
         return True
-    return data_copied and draft.can_pad(stage, reduced)
+    return data_copied and draft.can("pad_extent")
