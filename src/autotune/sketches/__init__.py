@@ -14,16 +14,6 @@ from autotune.sketches.baselines import (
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
 from autotune.sketches.directions import running_directions, runs_one_way
-from autotune.sketches.gpu_steps import (
-    BIND_ROLES,
-    Bind,
-    BulkCopy,
-    CooperativeFetch,
-    CoreMatrices,
-    PipelineFetches,
-    SharedLayout,
-    WarpTensorize,
-)
 from autotune.sketches.im2col import columns_name, im2col, weights_name
 from autotune.sketches.limits import names_used
 from autotune.sketches.matrix_form import (
@@ -55,12 +45,17 @@ from autotune.sketches.rewrites import (
 )
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
+    BIND_ROLES,
     GPU_STEP_NAMES,
     STEP_TYPES,
     Accumulate,
+    Bind,
     BoundLoop,
+    BulkCopy,
     ChunkReduction,
     ChunkScan,
+    CooperativeFetch,
+    CoreMatrices,
     FuseConsumer,
     FuseProducer,
     Im2col,
@@ -70,8 +65,10 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
+    PipelineFetches,
     Prefetch,
     Prepack,
+    SharedLayout,
     SoftwarePipeline,
     SplitReduction,
     Step,
@@ -82,6 +79,7 @@ from autotune.sketches.steps import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    WarpTensorize,
 )
 
 __all__ = [

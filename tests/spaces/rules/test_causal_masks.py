@@ -31,8 +31,7 @@ from autotune.sketches import BoundLoop, Candidate, Sketch
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import generate_sketches
-from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
-from autotune.spaces.rules.causal_masks import shown_columns
+from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL, shown_columns
 from autotune.testing.nest_interpreter import run_candidate
 
 ALL = {"Y", "A", "R", "E", "M_partial", "S_partial"}

@@ -17,7 +17,7 @@ from autotune.ir.expressions import IndexValue, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d
 from autotune.sketches import STEP_TYPES, Factor, Pack, PadExtent, Unroll
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.rules.phases import (
+from autotune.spaces.rules.tile_params import (
     Phases,
     lanes_inside_groups,
     phases_of,

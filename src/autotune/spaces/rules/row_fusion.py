@@ -42,8 +42,7 @@ from autotune.spaces.rules.row_producers import (
 )
 from autotune.spaces.rules.rows import numbers_behind, rows_behind
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.streams import stream_choice
-from autotune.spaces.rules.vector_levels import Levels, split_levels
+from autotune.spaces.rules.vector_levels import Levels, split_levels, stream_choice
 
 _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
 
