@@ -9,19 +9,19 @@ from collections.abc import Iterable, Sequence
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
+from autotune.plugins import Context
+from autotune.plugins.options import check_known
+from autotune.plugins.parts import create_part
 from autotune.sketches import Sketch
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.loosening import loosen
+from autotune.spaces.problems import require_solutions
 from autotune.spaces.rules import (
     AttentionTilesRule,
     ElementwiseRule,
     EpilogueRule,
-    GpuElementwiseRule,
-    GpuRowFusionRule,
-    GpuScanRule,
-    GpuTilingRule,
     InlineRule,
     MultiLevelTilingRule,
     RowFusionRule,
@@ -45,17 +45,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
     MultiLevelTilingRule(),
     ElementwiseRule(),
 )
-"""The built-in rules for CPUs in the order in which they are asked."""
-
-GPU_RULES: tuple[SketchRule, ...] = (
-    InlineRule(),
-    GpuScanRule(),
-    GpuRowFusionRule(),
-    EpilogueRule(),
-    GpuTilingRule(),
-    GpuElementwiseRule(),
-)
-"""The built-in rules for GPUs in the order in which they are asked."""
+"""The built-in rules in the order in which they are asked: one for each structure."""
 
 
 class EmptySpace(InvalidValueError):
@@ -98,8 +88,7 @@ class SketchSpace(FeasibleSpace):
         """``rules`` are asked before the built-in ones."""
         bases = [it for it in reversed(type(self).__mro__) if issubclass(it, SketchSpace)]
         numbers = "+".join(it.version for it in bases if "version" in vars(it))
-        built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
-        generated = generate_sketches(workload, target, limits, (*rules, *built_in))
+        generated = generate_sketches(workload, target, limits, (*rules, *BUILT_IN_RULES))
         feasible_sets: dict[Sketch, FeasibleSet] = {}
         self.left_out = left_out = dict(generated.left_out)
         loosened: dict[str, tuple[str, ...]] = {}
@@ -118,6 +107,29 @@ class SketchSpace(FeasibleSpace):
         self.loosened = loosened
         self.notes = lacking_instructions(workload, target, limits)
         super().__init__(feasible_sets)
+
+
+def make_sketch_space(context: Context) -> SketchSpace:
+    """A :class:`~autotune.spaces.SketchSpace` that asks the rules first that it is named with.
+
+    Its option ``rules`` holds their names; ``sketch+one+another`` spells them.
+
+    Raises:
+        UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
+        ContradictoryConstraints: no sketch has a feasible configuration; names a smallest set of
+            constraints of the first sketch that contradict each other.
+        PluginError: a rule fails while it is made.
+    """
+    check_known("search space 'sketch'", context.options, ["rules"])
+    rules = [
+        create_part("sketch_rule", name, context) for name in context.options.get("rules", ())
+    ]
+    try:
+        return SketchSpace(context.workload, context.target, context.limits, rules)
+    except EmptySpace as error:
+        for sketch in error.sketches:
+            require_solutions(sketch)
+        raise
 
 
 def _digest(sketches: Iterable[Sketch]) -> str:

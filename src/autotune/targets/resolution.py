@@ -478,8 +478,8 @@ _FEATURE = "tf32"
 _RATE_OF_HALVES = 0.5
 
 
-# TF32 changes what programs compute, so it is part of the target: of its name, and of its features,
-# by which records with and without it are told apart.
+# TF32 changes what programs compute, so it is part of the target: of its name and its features, by
+# which records with and without it are told apart.
 def allows_tf32(target: Target) -> bool:
     """Return whether factors of float32 products may be rounded to TF32."""
     return _FEATURE in target.features

@@ -357,7 +357,8 @@ class AttentionTilesRule(SketchRule):
     name = "attention-tiles"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> Iterable[SketchDraft] | None:
-        found = _attention(draft, stage) if draft.can(*_NEEDED) else None
+        fitting = not draft.on_gpu and draft.can(*_NEEDED)
+        found = _attention(draft, stage) if fitting else None
         return None if found is None else self._drafts(draft, stage, found)
 
     def _drafts(

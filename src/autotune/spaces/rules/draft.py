@@ -79,6 +79,11 @@ class SketchDraft:
             settled=self.settled | {consumer},
         )
 
+    @property
+    def on_gpu(self) -> bool:
+        """True if loops are bound to blocks and threads, and not run by cores in vectors."""
+        return self.target.kind == "cuda"
+
     def can(self, *names: str) -> bool:
         """Return whether the backend has all of these steps."""
         return not self.limits.missing(names)

@@ -87,7 +87,7 @@ class SplitReductionRule(SketchRule):
     name = "split-reduction"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        if is_pointwise(stage) or not draft.can(*_NEEDED):
+        if draft.on_gpu or is_pointwise(stage) or not draft.can(*_NEEDED):
             return None
         source = _source(draft, stage)
         if not _reads_plainly(source.stage) or not is_without_reuse(source.stage):

@@ -50,7 +50,7 @@ class TensorTilingRule(SketchRule):
     name: str = "tensor-tiling"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        if not draft.can(*_STEPS):
+        if draft.on_gpu or not draft.can(*_STEPS):
             return None
         for intrinsic in self.intrinsics:
             if draft.limits.backend not in intrinsic.implementations:
