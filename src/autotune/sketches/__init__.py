@@ -13,7 +13,6 @@ from autotune.sketches.baselines import (
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
-from autotune.sketches.directions import running_directions, runs_one_way
 from autotune.sketches.im2col import columns_name, im2col, weights_name
 from autotune.sketches.limits import names_used
 from autotune.sketches.matrix_form import (
@@ -162,8 +161,6 @@ __all__ = [
     "per_sketch",
     "prepacked_operands",
     "result_axes",
-    "runs_one_way",
-    "running_directions",
     "scanned_parts_name",
     "split_reduction",
     "weights_name",
