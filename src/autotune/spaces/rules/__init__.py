@@ -7,13 +7,12 @@ from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import ElementwiseRule
 from autotune.spaces.rules.epilogue import EpilogueRule
 from autotune.spaces.rules.inline import InlineRule
-from autotune.spaces.rules.intrinsic_tiles import intrinsic_sketch
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_fusion import RowFusionRule
 from autotune.spaces.rules.rule import SketchRule, generate_sketches, replayable_sketches
 from autotune.spaces.rules.scan import ScanRule
 from autotune.spaces.rules.split_reduction import SplitReductionRule
-from autotune.spaces.rules.tensor_tiling import TensorTilingRule
+from autotune.spaces.rules.tensor_tiling import TensorTilingRule, intrinsic_sketch
 
 __all__ = [
     "AttentionTilesRule",

@@ -73,7 +73,7 @@ from autotune.spaces.rules.access import (
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
-from autotune.spaces.rules.row_producers import kept_steps, producer_steps
+from autotune.spaces.rules.row_fusion import kept_steps, producer_steps
 from autotune.spaces.rules.rows import rows_behind, rows_in_step
 from autotune.spaces.rules.rule import SketchRule
 
