@@ -58,7 +58,6 @@ from autotune.spaces.rules.access import (
     gathering_tensors,
     index_of_value,
     is_affine,
-    is_expensive,
     is_pointwise,
     largest_divisor,
     operand_places,
@@ -68,7 +67,7 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import gpu_pointwise, root_copy_steps
 from autotune.spaces.rules.epilogue import reduction_before
-from autotune.spaces.rules.gpu_kernel import Fetched, fetchable, tiled_kernel
+from autotune.spaces.rules.gpu_kernel import Fetched, fetchable, inlined_operand, tiled_kernel
 from autotune.spaces.rules.gpu_layouts import transposable
 from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, block_threads, check_gpu, cover_factors
 from autotune.spaces.rules.gpu_split_reduction import SPLIT_LABELS, split_drafts
@@ -808,15 +807,7 @@ def cross_thread_draft(draft: SketchDraft, stage: Stage) -> SketchDraft:
     steps: list[Step] = []
     settled = [stage.name]
     for tensor in stage.reads:
-        producer = producer_stage(draft.workload, tensor)
-        if (
-            producer is not None
-            and is_pointwise(producer)
-            and tensor not in draft.workload.outputs
-            and draft.workload.consumers(tensor) == (stage,)
-            and not is_expensive(producer)
-            and draft.can("inline")
-        ):
+        if inlined_operand(draft, draft.workload, stage, tensor, copied=False):
             steps.append(Inline(tensor))
             settled.append(tensor)
     steps += [
