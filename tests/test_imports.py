@@ -103,9 +103,15 @@ class Import:
 
 
 @functools.cache
+def read(path: Path) -> tuple[tuple[Import, ...], tuple[Import, ...]]:
+    """A file's imports, and those that it asks for by name; parsed once for several tests."""
+    tree = ast.parse(path.read_text())
+    return tuple(imports(tree)), tuple(asked_for(tree))
+
+
 def imports_in(path: Path) -> tuple[Import, ...]:
-    """All of a file's imports; files are parsed once, since several tests read all of them."""
-    return tuple(imports(ast.parse(path.read_text())))
+    """All of a file's imports."""
+    return read(path)[0]
 
 
 def imports(tree: ast.AST) -> Iterator[Import]:
@@ -118,6 +124,18 @@ def imports(tree: ast.AST) -> Iterator[Import]:
             assert node.level == 0, "relative imports are not used"
             for item in node.names:
                 yield Import(node.module or "", item.name, item.asname or item.name, node.lineno)
+
+
+def asked_for(tree: ast.AST) -> Iterator[Import]:
+    """Every module of the core whose name is given to ``import_module``."""
+    for node in ast.walk(tree):
+        called = getattr(node, "func", None)
+        name = getattr(called, "attr", getattr(called, "id", ""))
+        if isinstance(node, ast.Call) and name == "import_module":
+            argument = node.args[0]
+            text = argument.values[0] if isinstance(argument, ast.JoinedStr) else argument
+            if isinstance(text, ast.Constant) and str(text.value).startswith("autotune."):
+                yield Import(str(text.value).rstrip("."), "", "", node.lineno)
 
 
 def module_of(path: Path) -> str:
@@ -161,6 +179,11 @@ def test_imports_go_down_the_rooms_only() -> None:
         for target, found in imported_modules(path):
             if target == "" or RANK[room_of(target)] > RANK[room_of(module)]:
                 wrong.append(f"{path.relative_to(ROOT)}:{found.line}: {module} imports {target}")
+        for found in read(path)[1]:
+            if RANK[found.path[1]] > RANK[room_of(module)]:
+                wrong.append(
+                    f"{path.relative_to(ROOT)}:{found.line}: {module} asks for {found.module}"
+                )
     assert not wrong, "\n".join(wrong)
 
 

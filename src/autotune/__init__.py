@@ -12,10 +12,19 @@ importing this package stays cheap.
 
 from __future__ import annotations
 
-from autotune.imports import names_of_stub
+from autotune.imports import find_parts_by, names_of_stub
 
 __all__, __getattr__ = names_of_stub(__name__, __file__)
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _registered_part(kind: str, name: str) -> object:
+    from autotune.plugins.parts import registered_part
+
+    return registered_part(kind, name)
+
+
+find_parts_by(_registered_part)

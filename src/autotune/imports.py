@@ -1,7 +1,10 @@
-"""Names of packages that are imported when they are first used.
+"""Names of packages that are imported when they are first used, and parts of plugins by name.
 
 What a package offers is listed once, in the stub beside it, for type checkers and for this. A
 process that needs one name of a package does not wait for all the others.
+
+Rooms before that of plugins know by name what plugins register; the package itself, which may
+import every room, says who finds it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["names_of_stub"]
+__all__ = ["find_parts_by", "names_of_stub", "plugin_part"]
+
+_finders: list[Callable[[str, str], Any]] = []
 
 
 def names_of_stub(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
@@ -42,3 +47,19 @@ def names_of_stub(package: str, file: str) -> tuple[list[str], Callable[[str], A
         return value
 
     return list(module_of), imported
+
+
+def find_parts_by(find: Callable[[str, str], Any]) -> None:
+    """Sets the function of a kind and a name that :func:`plugin_part` asks."""
+    _finders[:] = [find]
+
+
+def plugin_part(kind: str, name: str) -> Any:
+    """The part that a plugin registers under a name.
+
+    Raises:
+        UnknownNameError: nobody registers it; an import string is no name.
+        PluginError: its plugin fails.
+    """
+    (find,) = _finders
+    return find(kind, name)

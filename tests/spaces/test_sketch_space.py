@@ -109,9 +109,21 @@ def test_a_subclass_that_has_other_sketches_proposes_no_others() -> None:
 
 def test_the_version_of_a_subclass_is_part_of_the_version() -> None:
     own = space_of(WORKLOADS[0]).version
-    assert own.startswith("12")
+    assert own.startswith("12.")
     assert tiled().version == "12+3" + own[2:]
     assert tiled(LaterTiledSpace).version == "12+3+4" + own[2:]
+
+
+def test_the_version_is_that_of_the_sketches() -> None:
+    """Equal where the sketches are, and another where a constraint of one of them is."""
+    workload = WORKLOADS[0]
+    assert space_of(workload).version == space_of(workload).version
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
+    versions = {
+        SketchSpace(workload, preset("haswell"), it).version
+        for it in (limits, limits, evolve(limits, unrolled_statements=256))
+    }
+    assert len(versions) == 2
 
 
 @pytest.mark.parametrize("values", [(), (5,)])

@@ -1,4 +1,4 @@
-"""A backend for tests that lacks some steps and some uses of steps."""
+"""Backends for tests that lack some steps, programs to import, or every target."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from autotune.testing.reference_backend import ReferenceBackend
 
 
 class BackendWithGaps(ReferenceBackend):
-    """The reference backend without padding and without packing of whole operands."""
+    """The reference backend without padding and packing."""
 
     def limits(self, target: Target) -> ScheduleLimits:
         every = super().limits(target)
-        steps = every.steps - {"pad_extent"}
-        return evolve(every, steps=steps, without=frozenset({"pack.whole"}))
+        return evolve(every, steps=every.steps - {"pad_extent", "pack"})
 
 
 class BackendWithoutImports(ReferenceBackend):

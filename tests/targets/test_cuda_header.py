@@ -12,7 +12,7 @@ import pytest
 
 from autotune.backends import header_folders
 from autotune.measure.devices import device, worker
-from autotune.targets import cuda_detection, cuda_driver
+from autotune.targets import cuda_driver, resolution
 from autotune.targets.cuda_driver import CudaError
 
 HEADERS = [folder for folder in header_folders() if Path(folder, "cuda.h").is_file()]
@@ -54,12 +54,12 @@ CONSTANTS = {
     "CU_TENSOR_MAP_INTERLEAVE_NONE": cuda_driver._NO_INTERLEAVE,
     "CU_TENSOR_MAP_L2_PROMOTION_L2_128B": cuda_driver._L2_OF_128_BYTES,
     "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE": cuda_driver._ZEROS_BEYOND,
-    "CU_COMPUTEMODE_PROHIBITED": cuda_detection._PROHIBITED,
+    "CU_COMPUTEMODE_PROHIBITED": resolution._PROHIBITED,
     "CUDA_ERROR_NO_DEVICE": cuda_driver._NO_DEVICE,
     "CUDA_ERROR_OUT_OF_MEMORY": device._OUT_OF_MEMORY,
     "CUDA_ERROR_DEVICE_UNAVAILABLE": device._UNAVAILABLE,
     **{
-        f"CU_DEVICE_ATTRIBUTE_{name}": cuda_detection._ATTRIBUTES[ours]
+        f"CU_DEVICE_ATTRIBUTE_{name}": resolution._ATTRIBUTES[ours]
         for ours, name in ATTRIBUTES.items()
     },
 }
@@ -163,7 +163,7 @@ def test_functions_are_those_of_the_header(lines: list[str]) -> None:
 
 
 def test_numbers_are_those_of_the_header(values: dict[str, int]) -> None:
-    assert set(ATTRIBUTES) == set(cuda_detection._ATTRIBUTES)
+    assert set(ATTRIBUTES) == set(resolution._ATTRIBUTES)
     assert {name: values[name] for name in CONSTANTS} == CONSTANTS
 
 

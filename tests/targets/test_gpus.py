@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from autotune.targets import Target, preset, preset_names
-from autotune.targets.gpus import GPUS, SCORING_ONLY
+from autotune.targets.resolution import GPUS, SCORING_ONLY
 
 NAMES = [gpu.name for gpu in GPUS]
 

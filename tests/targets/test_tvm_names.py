@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.targets import detect_cpu, preset, preset_names, resolve
-from autotune.targets.gpus import GPUS
-from autotune.targets.presets import DEFAULT_CORES
-from autotune.targets.resolution import name_of_tvm_target
+from autotune.targets.resolution import DEFAULT_CORES, GPUS, name_of_tvm_target
 
 GPU_NAMES = [gpu.name for gpu in GPUS]
 CPU_NAMES = sorted(set(preset_names()) - set(GPU_NAMES))

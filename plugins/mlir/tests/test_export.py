@@ -40,7 +40,7 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.sketches import names_used
+from autotune.sketches import is_indexed, lane_splits
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.targets import detect_cpu
@@ -157,7 +157,12 @@ def test_a_schedule_that_a_release_gets_wrong_says_so(
     indexed = [
         record
         for record in records
-        if "split_reduction.indexed" in names_used(record.candidate.sketch)
+        if any(
+            is_indexed(workload.stage(step.stage))
+            for workload, step in lane_splits(
+                record.candidate.sketch.workload, record.candidate.sketch.core_steps
+            )
+        )
     ]
     assert len(indexed) == path.read_text().count("// needs MLIR 23:")
     assert indexed or not bindings.chosen().keeps_partial_indices

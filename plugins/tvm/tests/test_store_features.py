@@ -27,7 +27,7 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, conv2d, dense, gemm, softmax
 from autotune.models.features import FEATURE_COLUMNS, pam_features
 from autotune.nest import LoopNest, Statement, derive_nest
-from autotune.sketches import STEP_TYPES, Candidate, names_used
+from autotune.sketches import STEP_TYPES, Candidate, is_uneven, lane_splits
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 
@@ -107,7 +107,11 @@ def candidates(workload: Workload, count: int) -> list[Candidate]:
     """Random ones of sketches that TVM's schedules can say: lanes divide what they sum."""
     space = SketchSpace(workload, CPU, LIMITS)
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(5))
-    return [it for it in drawn if "split_reduction.uneven" not in names_used(it.sketch)]
+    return [
+        it
+        for it in drawn
+        if not any(is_uneven(*split) for split in lane_splits(workload, it.sketch.core_steps))
+    ]
 
 
 def compared(workload: Workload, count: int, fidelity: str = "tvm") -> list[Compared]:

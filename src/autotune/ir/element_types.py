@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, field, frozen
 
 from autotune.errors import PluginError, UnknownNameError
+from autotune.imports import plugin_part
 from autotune.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
 
 if TYPE_CHECKING:
@@ -118,9 +118,7 @@ def element_type(name: str) -> ElementType:
     """
     if name in ELEMENT_TYPES:
         return ELEMENT_TYPES[name]
-    # A later room. What a record holds is only looked up: an import string is no name.
-    import_module("autotune.plugins.manager").manager().get("dtype", name)
-    found: ElementType = import_module("autotune.plugins.parts").create_part("dtype", name)
+    found: ElementType = plugin_part("dtype", name)
     if found.name != name:
         raise PluginError(f"dtype {name!r} calls itself {found.name!r}")
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import Gather, IndexValue, Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.expressions.scalar import children, loads
+from autotune.ir.expressions.scalar import children, loads, walk
 from autotune.lower.bodies import below, computed, reads_square
 from autotune.lower.concrete import (
     ConcreteLoop,
@@ -24,11 +24,12 @@ from autotune.lower.conditions import (
     Below,
     Uniform,
     all_below,
+    comparison,
     constant_of,
     decided,
     uniform,
 )
-from autotune.lower.copies import in_vectors
+from autotune.lower.copies import in_vectors, with_wide_copies
 from autotune.lower.emitter import Emitter, Value
 from autotune.lower.instructions import (
     Call,
@@ -38,17 +39,14 @@ from autotune.lower.instructions import (
     instruction_of,
 )
 from autotune.lower.invariants import invariants_held
-from autotune.lower.iterations import limits, unmasked_iterations
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import load, store
 from autotune.lower.places import Place, address, expanded_loops, placed, within
-from autotune.lower.register_sums import sum_in_register
 from autotune.lower.regrouping import with_lanes_combined, with_short_bodies_repeated
 from autotune.lower.state import State, Tile
 from autotune.nest import LoopNest, derive_nest
 from autotune.nest.corrections import with_corrections
 from autotune.nest.loop_nest import Access, copy_axis
-from autotune.nest.wide_copies import with_wide_copies
 from autotune.sketches import Candidate
 
 __all__ = ["Program", "Walk", "print_candidate", "sharing"]
@@ -653,3 +651,159 @@ def sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[Concret
             break
         found.append(other)
     return found
+
+
+# S[i] for k: S[i] = S[i] + X[i, k]  ->  sum = S[i]; for k: sum = sum + X[i, k]; S[i] = sum
+#
+# Long pipelines of compilers do this; the short one of a race would wait for memory in each
+# iteration.
+@contextmanager
+def sum_in_register(
+    state: State,
+    statement: ConcreteStatement,
+    depth: int,
+    place: Place,
+    at: Linear,
+    conditions: Sequence[Below],
+) -> Iterator[None]:
+    """Print the loops of a statement from ``depth`` on with what it adds to in a register.
+
+    Args:
+        state: Where the walk is.
+        statement: The only one in these loops.
+        depth: Number of the outermost of them.
+        place: Where it writes.
+        at: The element there.
+        conditions: What has to hold so that it runs; where that is not sure, memory is used.
+    """
+    if not _adds(state, statement) or not _is_one_place(state, statement, depth, place, at):
+        yield
+        return
+    if any(condition.decided(state.digits) is not True for condition in conditions):
+        yield
+        return
+    lane = None
+    if statement.lane is not None and not statement.combines_lanes:
+        lane = (statement.lane, statement.loops[-1].extent)
+    lanes = lane[1] if lane else 1
+    register = Place(f"{statement.name}.sum", place.dtype, "registers", (lanes,), lanes=lanes)
+    state.emitter.allocate(register)
+    with state.in_lanes(lane):
+        state.emitter.set_register(register, 0, load(state, place, at))
+    state.sums[statement.name] = register
+    yield
+    del state.sums[statement.name]
+    with state.in_lanes(lane):
+        store(state, place, at, state.emitter.register(register, 0), None, stream=False)
+
+
+def _adds(state: State, statement: ConcreteStatement) -> bool:
+    """Tell if a statement combines values with what it finds, and not in a register yet."""
+    if statement.source.role != "compute" or statement.intrinsic or statement.body is None:
+        return False
+    stage = state.workload.stage(statement.source.stage)
+    is_sum = stage.combiner is not None and stage.scan_axis is None
+    return is_sum and statement.name not in state.sums
+
+
+def _is_one_place(
+    state: State, statement: ConcreteStatement, depth: int, place: Place, at: Linear
+) -> bool:
+    """Tell if no loop from ``depth`` on moves what is written, but for neighbouring lanes."""
+    loops, digits, lane = statement.loops[depth:], state.digits, statement.lane
+    if place.kind == "registers" or any(loop.kind == "parallel" for loop in loops):
+        return False
+    at = digits.resolved(at)
+    if lane is not None and not statement.combines_lanes:
+        if at.coefficient(lane) != 1 or not digits.is_apart(at, lane):
+            return False
+        at = at.without(lane)
+    return not any(digits.depends(at, loop.name) for loop in loops)
+
+
+# Only some iterations run under causal masks and of windows on padding. Leading ones in which no
+# vector needs a mask stand by themselves:
+#
+#     for i < 4: under a mask, A[i*8 : +8]  ->  for i < 3: A[i*8 : +8]; under a mask, A[24 : +8]
+def limits(statement: ConcreteStatement, depth: int, digits: Digits) -> tuple[Linear, Linear]:
+    """First iteration of the loop at ``depth``, and the one behind its last.
+
+    A point is at ``scale * own + stride * other``; an iteration runs if its least position is at
+    most ``offset`` and its greatest at least ``least``. Both are linear in the loop's counter,
+    so that what runs is an interval.
+    """
+    loop = statement.loops[depth]
+    bound, end = loop.bound, Linear((), loop.extent)
+    if bound is None:
+        return Linear(), end
+
+    def at_end(form: Linear, last: bool) -> Linear:
+        """The form in the first or the last iteration of the loops further inside."""
+        constant, kept = form.constant, []
+        for name, value in form.terms:
+            if statement.depth(name, digits) > depth:
+                constant += value * digits.ranges[name][int(last)]
+            else:
+                kept.append((name, value))
+        return Linear(tuple(kept), constant)
+
+    own, other = statement.axes[loop.axes[0]], statement.axes.get(bound.axis, Linear())
+    # A loop of one iteration has no digit: whether it runs is then the same for every step.
+    step = own.coefficient(loop.name) * bound.scale or 1
+    falls = bound.stride < 0
+    lowest = at_end(own, False).without(loop.name) * bound.scale
+    lowest = lowest + at_end(other, falls) * bound.stride
+    room = digits.resolved(lowest * -1 + bound.offset)
+    end = digits.smaller(digits.quotient(room, step) + 1, end)
+    if bound.least is None:
+        return Linear(), end
+    highest = at_end(own, True).without(loop.name) * bound.scale
+    highest = highest + at_end(other, not falls) * bound.stride
+    missing = digits.resolved(highest * -1 + bound.least)
+    return digits.larger(digits.quotient(missing + (step - 1), step), Linear()), end
+
+
+def unmasked_iterations(
+    statement: ConcreteStatement, loop: str, places: Mapping[str, Place], digits: Digits
+) -> int | None:
+    """First iterations of a loop that decide a mask which further ones need; None if none do."""
+    found = [
+        decided
+        for below in _conditions(statement, places, digits)
+        if (decided := _decided_iterations(below, statement, loop, digits)) > 0
+    ]
+    return min(found, default=None)
+
+
+def _conditions(
+    statement: ConcreteStatement, places: Mapping[str, Place], digits: Digits
+) -> Iterator[Below]:
+    """The comparisons of lanes: guards, ends of arrays that are written, choices."""
+    axes = dict(statement.axes)
+    for axis, extent in statement.guards.items():
+        yield Below(axes.get(axis, Linear()) - extent)
+    place = places[statement.write.buffer]
+    if place.kind == "argument":
+        for form, extent in zip(statement.write.forms, place.shape, strict=True):
+            yield Below(digits.of_form(form, axes) - extent)
+    for node in walk(statement.body) if statement.body is not None else ():
+        found = comparison(node, axes, digits)
+        if found is not None:
+            yield found
+
+
+def _decided_iterations(
+    below: Below, statement: ConcreteStatement, loop: str, digits: Digits
+) -> int:
+    """The number of first iterations that decide what is a mask in later ones; 0 if none do."""
+    form, lane = digits.resolved(below.form), statement.lane
+    if lane is None or not digits.depends(form, lane) or not digits.is_apart(form, loop):
+        return 0
+    step = form.coefficient(loop)
+    if step == 0 or below.decided(digits) is not None:
+        return 0
+    if below.without(lane, statement.loops[-1].extent, digits) is not None:
+        return 0
+    low, high = digits.bounds(form.without(loop))
+    count = (-1 - high) // step + 1 if step > 0 else low // -step + 1
+    return max(0, count)

@@ -23,6 +23,7 @@ __all__ = [
     "interface_of",
     "recorded_options",
     "recorded_part",
+    "registered_part",
 ]
 
 
@@ -120,6 +121,17 @@ def recorded_part(kind: str, name: str, given: str | None = None) -> Any:
         AutotuneError: as of :func:`check_recorded`, whose arguments these are.
     """
     check_recorded(kind, name, given)
+    return create_part(kind, name)
+
+
+def registered_part(kind: str, name: str) -> Any:
+    """Create a part by its registered name alone: an import string is none.
+
+    Raises:
+        UnknownNameError: no plugin registers it.
+        PluginError: as of :func:`create_part`.
+    """
+    manager().get(kind, name)
     return create_part(kind, name)
 
 

@@ -13,18 +13,8 @@ from autotune.sketches.baselines import (
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
-from autotune.sketches.directions import running_directions, runs_one_way
-from autotune.sketches.gpu_steps import (
-    BIND_ROLES,
-    Bind,
-    BulkCopy,
-    CooperativeFetch,
-    CoreMatrices,
-    PipelineFetches,
-    SharedLayout,
-    WarpTensorize,
-)
 from autotune.sketches.im2col import columns_name, im2col, weights_name
+from autotune.sketches.limits import names_used
 from autotune.sketches.matrix_form import (
     COLUMNS,
     GROUPS,
@@ -47,18 +37,24 @@ from autotune.sketches.rewrites import (
     is_indexed,
     is_uneven,
     lane_axis,
+    lane_splits,
     partial_name,
     scanned_parts_name,
     split_reduction,
 )
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
+    BIND_ROLES,
     GPU_STEP_NAMES,
     STEP_TYPES,
     Accumulate,
+    Bind,
     BoundLoop,
+    BulkCopy,
     ChunkReduction,
     ChunkScan,
+    CooperativeFetch,
+    CoreMatrices,
     FuseConsumer,
     FuseProducer,
     Im2col,
@@ -68,8 +64,10 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
+    PipelineFetches,
     Prefetch,
     Prepack,
+    SharedLayout,
     SoftwarePipeline,
     SplitReduction,
     Step,
@@ -80,8 +78,8 @@ from autotune.sketches.steps import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    WarpTensorize,
 )
-from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
 __all__ = [
     "BIND_ROLES",
@@ -91,7 +89,6 @@ __all__ = [
     "STEP_CLASSES",
     "GPU_STEP_NAMES",
     "STEP_TYPES",
-    "STEP_VARIANTS",
     "TERMS",
     "DEFAULT_CONFIGURATION",
     "UNTUNED",
@@ -157,16 +154,14 @@ __all__ = [
     "is_indexed",
     "is_uneven",
     "lane_axis",
+    "lane_splits",
     "matrix_form",
     "names_used",
     "partial_name",
     "per_sketch",
     "prepacked_operands",
     "result_axes",
-    "runs_one_way",
-    "running_directions",
     "scanned_parts_name",
     "split_reduction",
-    "step_names",
     "weights_name",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
@@ -20,7 +22,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
-from autotune.sketches.steps import ChunkReduction, ChunkScan, SplitReduction
+from autotune.sketches.steps import ChunkReduction, ChunkScan, SplitReduction, Step
 
 
 def partial_name(stage: str) -> str:
@@ -66,6 +68,17 @@ def is_indexed(stage: Stage) -> bool:
         isinstance(node, IndexValue) and reduced & set(node.index.variables)
         for node in walk(stage.body)
     )
+
+
+def lane_splits(
+    workload: Workload, steps: Iterable[Step]
+) -> Iterator[tuple[Workload, SplitReduction]]:
+    """Each step that splits a reduction into lanes, with the workload that it is applied to."""
+    for step in steps:
+        if isinstance(step, SplitReduction):
+            yield workload, step
+        if isinstance(step, (SplitReduction, ChunkReduction)):
+            workload = split_reduction(workload, step)
 
 
 def neutral_element(stage: Stage) -> Constant:

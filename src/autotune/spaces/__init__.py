@@ -8,14 +8,12 @@ from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.search_space import SearchSpace
 from autotune.spaces.sketch_space import (
     BUILT_IN_RULES,
-    GPU_RULES,
     EmptySpace,
     SketchSpace,
 )
 
 __all__ = [
     "BUILT_IN_RULES",
-    "GPU_RULES",
     "EmptySpace",
     "FeasibleSet",
     "FeasibleSpace",

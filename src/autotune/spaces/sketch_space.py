@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
-from autotune.sketches import BoundLoop, Sketch, names_used
+from autotune.plugins import Context
+from autotune.plugins.options import check_known
+from autotune.plugins.parts import create_part
+from autotune.sketches import Sketch
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.loosening import loosen
+from autotune.spaces.problems import require_solutions
 from autotune.spaces.rules import (
     AttentionTilesRule,
     ElementwiseRule,
     EpilogueRule,
-    GpuElementwiseRule,
-    GpuRowFusionRule,
-    GpuScanRule,
-    GpuTilingRule,
     InlineRule,
     MultiLevelTilingRule,
     RowFusionRule,
@@ -28,14 +31,6 @@ from autotune.spaces.rules import (
     TensorTilingRule,
     generate_sketches,
 )
-from autotune.spaces.rules.attention_tiles import ATTENTION_LABEL
-from autotune.spaces.rules.gpu_split_reduction import SPLIT_BULK_LABEL, SPLIT_WARPGROUP_LABEL
-from autotune.spaces.rules.gpu_tensor_tiling import (
-    BULK_LABEL,
-    TENSOR_LABEL,
-    WARPGROUP_LABEL,
-)
-from autotune.spaces.rules.scan import CHUNKED_LABEL
 from autotune.spaces.rules.tensor_tiling import lacking_instructions
 from autotune.targets import Target
 
@@ -50,17 +45,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
     MultiLevelTilingRule(),
     ElementwiseRule(),
 )
-"""The built-in rules for CPUs in the order in which they are asked."""
-
-GPU_RULES: tuple[SketchRule, ...] = (
-    InlineRule(),
-    GpuScanRule(),
-    GpuRowFusionRule(),
-    EpilogueRule(),
-    GpuTilingRule(),
-    GpuElementwiseRule(),
-)
-"""The built-in rules for GPUs in the order in which they are asked."""
+"""The built-in rules in the order in which they are asked: one for each structure."""
 
 
 class EmptySpace(InvalidValueError):
@@ -81,9 +66,9 @@ class EmptySpace(InvalidValueError):
 class SketchSpace(FeasibleSpace):
     """Sketches made by rules for one workload on one target.
 
-    The version of a space says its own and those of its bases, then what its sketches have that
-    not all have. A subclass that changes what is proposed has a ``name`` and a ``version`` of its
-    own, or records and runs of one are taken for those of the other.
+    The version of a space is its class's number, after those of its bases, and a digest of its
+    sketches. A subclass that changes what is proposed has a ``name`` and a ``version`` of its own,
+    or records and runs of one are taken for those of the other.
 
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
@@ -100,12 +85,10 @@ class SketchSpace(FeasibleSpace):
         limits: ScheduleLimits,
         rules: Sequence[SketchRule] = (),
     ) -> None:
-        """``rules`` are asked before the built-in ones; their names become part of the version."""
+        """``rules`` are asked before the built-in ones."""
         bases = [it for it in reversed(type(self).__mro__) if issubclass(it, SketchSpace)]
-        versions = [it.version for it in bases if "version" in vars(it)]
-        self.version = "+".join([*versions, *(rule.name for rule in rules)])
-        built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
-        generated = generate_sketches(workload, target, limits, (*rules, *built_in))
+        numbers = "+".join(it.version for it in bases if "version" in vars(it))
+        generated = generate_sketches(workload, target, limits, (*rules, *BUILT_IN_RULES))
         feasible_sets: dict[Sketch, FeasibleSet] = {}
         self.left_out = left_out = dict(generated.left_out)
         loosened: dict[str, tuple[str, ...]] = {}
@@ -120,27 +103,37 @@ class SketchSpace(FeasibleSpace):
         if not feasible_sets:
             reasons = [f"sketch {name!r} {why}" for name, why in left_out.items()]
             raise EmptySpace("; ".join(reasons), generated.sketches)
+        self.version = f"{numbers}.{_digest(feasible_sets)}"
         self.loosened = loosened
         self.notes = lacking_instructions(workload, target, limits)
-        if loosened:
-            self.version += "+loosened"
-        labels = {label for sketch in feasible_sets for label in sketch.name.split("+")}
-        # Spaces without them are what they were before there were any.
-        if TENSOR_LABEL in labels:
-            self.version += "+tensor"
-        if WARPGROUP_LABEL in labels:
-            self.version += "+warpgroup"
-        if SPLIT_WARPGROUP_LABEL in labels:
-            self.version += "+split-warpgroup"
-        if labels & {BULK_LABEL, SPLIT_BULK_LABEL}:
-            self.version += "+bulk"
-        if ATTENTION_LABEL in labels:
-            self.version += "+attention"
-        if CHUNKED_LABEL in labels:
-            self.version += "+chunked"
-        steps = (step for sketch in feasible_sets for step in sketch.steps)
-        bounds = {step.is_causal for step in steps if isinstance(step, BoundLoop)}
-        self.version += "+causal" * (True in bounds) + "+windows" * (False in bounds)
-        if any("pack.divided" in names_used(sketch) for sketch in feasible_sets):
-            self.version += "+divided"
         super().__init__(feasible_sets)
+
+
+def make_sketch_space(context: Context) -> SketchSpace:
+    """A :class:`~autotune.spaces.SketchSpace` that asks the rules first that it is named with.
+
+    Its option ``rules`` holds their names; ``sketch+one+another`` spells them.
+
+    Raises:
+        UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
+        ContradictoryConstraints: no sketch has a feasible configuration; names a smallest set of
+            constraints of the first sketch that contradict each other.
+        PluginError: a rule fails while it is made.
+    """
+    check_known("search space 'sketch'", context.options, ["rules"])
+    rules = [
+        create_part("sketch_rule", name, context) for name in context.options.get("rules", ())
+    ]
+    try:
+        return SketchSpace(context.workload, context.target, context.limits, rules)
+    except EmptySpace as error:
+        for sketch in error.sketches:
+            require_solutions(sketch)
+        raise
+
+
+def _digest(sketches: Iterable[Sketch]) -> str:
+    """12 hexadecimal digits over all that sketches say, equal in every process."""
+    content = [[it.spelling, to_json(it.params), to_json(it.constraints)] for it in sketches]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Resolution of a user's text to a target."""
+"""Targets from a user's text: presets by name, files, and what is detected."""
 
 from __future__ import annotations
 
@@ -8,16 +8,232 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.ir.text_files import read_text_file
-from autotune.targets.cuda_detection import detect_cuda, is_cuda_name
-from autotune.targets.detection import detect_cpu
-from autotune.targets.gpus import GPUS
-from autotune.targets.presets import gpu_hint, preset, preset_names
-from autotune.targets.target import Target
-from autotune.targets.tf32 import TF32_SUFFIX, with_tf32
+from attrs import evolve, frozen
 
-__all__ = ["CORE_NAMES", "name_of_tvm_target", "resolve"]
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.ir.text_files import read_text_file
+from autotune.targets import processors
+from autotune.targets.cuda_driver import CudaDriver, load_driver
+from autotune.targets.detection import detect_cpu
+from autotune.targets.target import Cache, Target
+
+KIB = 1024
+MIB = 1024 * KIB
+WARP = 32
+LINE = 128
+# One thread loads or stores at most 16 bytes at once.
+WIDEST_ACCESS = 16
+
+SCORING_ONLY = ("k80", "titanv", "v100")
+"""Presets of GPUs that current CUDA toolkits no longer compile for: to score candidates with."""
+
+
+@frozen
+class Gpu:
+    """A GPU model, per die.
+
+    Attributes:
+        name: What people call it.
+        architecture: NVIDIA's name of its compute capability: `"sm_80"`.
+        multiprocessors: Streaming multiprocessors.
+        clock: Boost clock in cycles/s.
+        bandwidth: bytes/s of device memory.
+        l1: Bytes of L1 cache and shared memory together, of one multiprocessor.
+        l2: Bytes of L2 cache.
+        shared: Bytes of shared memory of one multiprocessor.
+        registers: 32-bit registers of one multiprocessor.
+        threads: Threads that one multiprocessor can hold.
+        blocks: Blocks that one multiprocessor can hold.
+        peak_flops: flop/s by dtype without tensor cores; a multiply-add counts as two.
+        tensor_peak_flops: flop/s by dtype of the operands on tensor cores.
+        tensor_core_shapes: (m, n, k) of the matrix instructions of a warp.
+    """
+
+    name: str
+    architecture: str
+    multiprocessors: int
+    clock: float
+    bandwidth: float
+    l1: int
+    l2: int
+    shared: int
+    registers: int
+    threads: int
+    blocks: int
+    peak_flops: Mapping[str, float]
+    tensor_peak_flops: Mapping[str, float]
+    tensor_core_shapes: tuple[tuple[int, int, int], ...]
+
+
+def _tera(**rates: float) -> dict[str, float]:
+    return {dtype: rate * 1e12 for dtype, rate in rates.items()}
+
+
+def _a100(name: str, bandwidth: float) -> Gpu:
+    return Gpu(
+        *(name, "sm_80", 108, 1.41e9, bandwidth, 192 * KIB, 40 * MIB),
+        *(164 * KIB, 65536, 2048, 32),
+        _tera(float64=9.746, float32=19.49, float16=77.97, bfloat16=38.98, int32=19.49),
+        _tera(float64=19.49, float16=311.9, bfloat16=311.9, int8=623.7, uint8=623.7),
+        ((16, 8, 8), (16, 8, 16)),
+    )
+
+
+def _hopper(name: str, bandwidth: float) -> Gpu:
+    return Gpu(
+        *(name, "sm_90", 132, 1.98e9, bandwidth, 256 * KIB, 50 * MIB),
+        *(228 * KIB, 65536, 2048, 32),
+        _tera(float64=33.45, float32=66.91, float16=133.8, bfloat16=133.8, int32=33.45),
+        _tera(float64=66.91, float16=989.4, bfloat16=989.4, int8=1978.9, uint8=1978.9),
+        ((16, 8, 8), (16, 8, 16)),
+    )
+
+
+GPUS = (
+    # One of the two dies of the board: a CUDA device is one die.
+    Gpu(
+        *("k80", "sm_37", 13, 0.875e9, 240e9, 16 * KIB, 1536 * KIB),
+        *(112 * KIB, 131072, 2048, 16),
+        _tera(float64=1.456, float32=4.368, int32=0.728),
+        {},
+        (),
+    ),
+    Gpu(
+        *("titanv", "sm_70", 80, 1.455e9, 652.8e9, 128 * KIB, 4608 * KIB),
+        *(96 * KIB, 65536, 2048, 32),
+        _tera(float64=7.45, float32=14.9, float16=29.8, int32=14.9),
+        _tera(float16=119.2),
+        ((8, 8, 4),),
+    ),
+    Gpu(
+        *("v100", "sm_70", 80, 1.53e9, 900e9, 128 * KIB, 6 * MIB),
+        *(96 * KIB, 65536, 2048, 32),
+        _tera(float64=7.834, float32=15.67, float16=31.33, int32=15.67),
+        _tera(float16=125.3),
+        ((8, 8, 4),),
+    ),
+    Gpu(
+        *("t4", "sm_75", 40, 1.59e9, 320e9, 96 * KIB, 4 * MIB),
+        *(64 * KIB, 65536, 1024, 16),
+        _tera(float64=0.2544, float32=8.141, float16=16.28, int32=8.141),
+        _tera(float16=65.13, int8=130.3, uint8=130.3),
+        ((16, 8, 8),),
+    ),
+    _a100("a100", 1935e9),
+    _a100("a100_40", 1555e9),
+    # The 64 GB module at its highest power.
+    Gpu(
+        *("orin", "sm_87", 16, 1.3e9, 204.8e9, 192 * KIB, 4 * MIB),
+        *(164 * KIB, 65536, 1536, 16),
+        _tera(float64=0.0832, float32=5.325, float16=10.65, bfloat16=5.325, int32=2.662),
+        _tera(float16=42.6, bfloat16=42.6, int8=85.2, uint8=85.2),
+        ((16, 8, 8), (16, 8, 16)),
+    ),
+    _hopper("h100", 3.35e12),
+    _hopper("h200", 4.8e12),
+)
+
+
+def gpu_target(gpu: Gpu) -> Target:
+    """Returns the target that describes one GPU.
+
+    The shared memory of a block is what it has without asking for more when it is launched:
+    48 KiB on every model.
+    """
+    return Target(
+        kind="cuda",
+        name=gpu.name,
+        vector_bytes=WIDEST_ACCESS,
+        processor=gpu.architecture,
+        caches=(Cache(1, gpu.l1, False, LINE), Cache(2, gpu.l2, True, LINE)),
+        memory_bandwidth=gpu.bandwidth,
+        peak_flops=gpu.peak_flops,
+        tensor_peak_flops=gpu.tensor_peak_flops,
+        clock=gpu.clock,
+        multiprocessors=gpu.multiprocessors,
+        shared_memory_bytes=48 * KIB,
+        shared_memory_per_multiprocessor=gpu.shared,
+        registers_per_block=65536,
+        registers_per_multiprocessor=gpu.registers,
+        max_threads_per_block=1024,
+        max_threads_per_multiprocessor=gpu.threads,
+        max_blocks_per_multiprocessor=gpu.blocks,
+        warp_size=WARP,
+        warp_schedulers=4,
+        tensor_core_shapes=gpu.tensor_core_shapes,
+    )
+
+
+DEFAULT_CORES = 4
+"""Cores of a preset whose name does not say how many."""
+
+# What people call a thing -> LLVM's name for it.
+_ALIASES = {
+    "sse2": "x86-64",
+    "avx2": "x86-64-v3",
+    "avx512": "x86-64-v4",
+    "zen": "znver1",
+    "zen2": "znver2",
+    "zen3": "znver3",
+    "zen4": "znver4",
+    "zen5": "znver5",
+}
+_PROCESSOR_OF_NAME = {found.name: found for found in processors.PROCESSORS}
+_GPU_OF_NAME = {gpu.name: gpu for gpu in GPUS}
+
+
+def preset_names() -> tuple[str, ...]:
+    """Returns the names that `preset` knows, without numbers of cores, sorted."""
+    return tuple(sorted([*_PROCESSOR_OF_NAME, *_ALIASES, *_GPU_OF_NAME]))
+
+
+def gpu_hint() -> str:
+    """Returns a sentence that names the GPUs, which are few among many processors."""
+    return f"GPUs: {', '.join(sorted(_GPU_OF_NAME))}."
+
+
+def preset(name: str) -> Target:
+    """Returns a GPU, or the typical machine with a certain processor, with estimated rates.
+
+    Args:
+        name: A GPU, such as `"a100"`, or a processor, such as `"haswell"`, `"zen4"` or `"avx2"`,
+            optionally with a number of cores: `"sapphirerapids-8core"`. There are 4 unless it
+            says otherwise.
+
+    Raises:
+        UnknownNameError: There is no such preset.
+    """
+    if name in _GPU_OF_NAME:
+        return gpu_target(_GPU_OF_NAME[name])
+    match = re.fullmatch(r"(.+?)(?:-([1-9]\d{0,3})core)?", name)
+    stem, count = (match[1], match[2]) if match else (name, None)
+    found = _PROCESSOR_OF_NAME.get(_ALIASES.get(stem, stem))
+    if found is None:
+        raise UnknownNameError("preset", name, preset_names(), gpu_hint())
+    cores = int(count) if count else DEFAULT_CORES
+    return Target(
+        kind="cpu",
+        name=f"{stem}-{cores}core",
+        cores=cores,
+        vector_bytes=processors.vector_bytes_of(found.features),
+        features=found.features,
+        processor=found.name,
+        caches=found.cache_levels(),
+        memory_bandwidth=processors.estimate_bandwidth(cores),
+        peak_flops=processors.estimate_flops(found.features, found.fma_units, cores, found.clock),
+        vector_registers=processors.vector_registers_of(found.features),
+        fma_units=found.fma_units,
+    )
+
+
+__all__ = [
+    "CORE_NAMES",
+    "DEFAULT_CORES",
+    "GPUS",
+    "SCORING_ONLY",
+    "name_of_tvm_target",
+    "resolve",
+]
 
 CORE_NAMES = ("cpu", "cuda", *preset_names())
 """Names of targets that no plugin may register."""
@@ -208,3 +424,233 @@ _KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[str, Mapping[str, str]], s
     "llvm": (("mcpu", "num-cores", "device"), _llvm),
 }
 """What is read of each kind of target, and what turns it into a name."""
+
+
+_ATTRIBUTES = {
+    "max_threads_per_block": 1,
+    "shared_memory_bytes": 8,
+    "warp_size": 10,
+    "registers_per_block": 12,
+    "clock_khz": 13,
+    "multiprocessors": 16,
+    "compute_mode": 20,
+    "memory_clock_khz": 36,
+    "bus_bits": 37,
+    "l2": 38,
+    "max_threads_per_multiprocessor": 39,
+    "major": 75,
+    "minor": 76,
+    "shared_memory_per_multiprocessor": 81,
+    "registers_per_multiprocessor": 82,
+    "max_blocks_per_multiprocessor": 106,
+}
+"""``CUdevice_attribute`` by what it is here."""
+
+_EDGES = 2  # Memory of GPUs transfers data on both edges of its clock.
+# Lanes of float32 of a multiprocessor, by compute capability; others since 8.6 have 128.
+_LANES = {75: 64, 80: 64}
+# A preset describes a device whose bandwidth differs by no more than this share.
+_SAME_BANDWIDTH = 0.1
+_PROHIBITED = 2
+
+
+@frozen
+class CudaDevice:
+    """A device as the driver describes it.
+
+    Attributes:
+        index: Its number, as in ``cuda:1``.
+        name: Its product name.
+        memory_bytes: Size of its memory.
+        prohibited: Whether its compute mode forbids every context.
+        target: What programs are made for.
+    """
+
+    index: int
+    name: str
+    memory_bytes: int
+    prohibited: bool
+    target: Target
+
+
+def is_cuda_name(spec: str) -> bool:
+    """Return whether a text asks for a detected GPU: ``cuda`` or ``cuda:N``."""
+    return re.fullmatch(r"cuda(:\d+)?", spec) is not None
+
+
+def cuda_devices(driver: CudaDriver) -> list[CudaDevice]:
+    """Every device that this process may use, in the driver's order."""
+    return [_describe(driver, index) for index in range(driver.device_count())]
+
+
+def detect_cuda(spec: str = "cuda", driver: CudaDriver | None = None) -> Target:
+    """The GPU that ``cuda`` (the first one) or ``cuda:N`` means.
+
+    One that is as a preset says is described by it, so that records of both agree.
+
+    Args:
+        spec: Which one.
+        driver: The driver; that of this machine unless given.
+
+    Raises:
+        InvalidValueError: there is no device of that number.
+        UnsupportedTarget: there is no usable driver or device, or it allows no computing.
+    """
+    devices = cuda_devices(driver or load_driver())
+    index = int(spec.partition(":")[2] or 0)
+    if index >= len(devices):
+        names = ", ".join(f"cuda:{it.index} ({it.name})" for it in devices)
+        raise InvalidValueError(f"there is no device {spec!r}; there are: {names}")
+    device = devices[index]
+    if device.prohibited:
+        raise UnsupportedTarget(
+            f"{spec!r} ({device.name}) is in compute mode 'prohibited': nvidia-smi -c changes it"
+        )
+    return device.target if index == 0 else evolve(device.target, name=_indexed(device))
+
+
+def matching_device(target: Target, driver: CudaDriver) -> CudaDevice:
+    """The device that a target describes: the one its name numbers, else the first alike.
+
+    Raises:
+        UnsupportedTarget: no device of this machine is as the target says; names them.
+    """
+    devices = cuda_devices(driver)
+    asked = re.search(r":(\d+)$", target.name.removesuffix(TF32_SUFFIX))
+    for device in devices:
+        if asked is not None and device.index != int(asked.group(1)):
+            continue
+        if _alike(device.target, target):
+            return device
+    found = ", ".join(f"cuda:{it.index} is {it.name} ({it.target.processor})" for it in devices)
+    raise UnsupportedTarget(
+        f"target {target.name!r} ({target.processor}, {target.multiprocessors} multiprocessors) "
+        f"is no device of this machine: {found}; --target cuda means what is here"
+    )
+
+
+def _indexed(device: CudaDevice) -> str:
+    return f"{device.target.name}:{device.index}"
+
+
+def _alike(found: Target, target: Target) -> bool:
+    """Return whether programs that are timed on one count for the other."""
+    architectures = [re.sub("[af]$", "", it.processor) for it in (found, target)]
+    return (
+        architectures[0] == architectures[1]
+        and found.multiprocessors == target.multiprocessors
+        and _near(found.memory_bandwidth, target.memory_bandwidth)
+    )
+
+
+def _near(found: float, wanted: float) -> bool:
+    if not found or not wanted:
+        return True
+    return abs(found - wanted) <= _SAME_BANDWIDTH * max(found, wanted)
+
+
+def _describe(driver: CudaDriver, index: int) -> CudaDevice:
+    device = driver.device(index)
+    facts = {name: driver.attribute(device, number) for name, number in _ATTRIBUTES.items()}
+    name = driver.name(device)
+    target = _target(name, facts)
+    for gpu in GPUS:
+        known = gpu_target(gpu)
+        if _alike(target, known):
+            target = known
+            break
+    prohibited = facts["compute_mode"] == _PROHIBITED
+    return CudaDevice(index, name, driver.total_memory(device), prohibited, target)
+
+
+def _target(name: str, facts: dict[str, int]) -> Target:
+    capability = facts["major"] * 10 + facts["minor"]
+    clock = facts["clock_khz"] * 1e3
+    lanes = _LANES.get(capability, 128)
+    shared = facts["shared_memory_per_multiprocessor"]
+    cycles = facts["multiprocessors"] * clock
+    float32 = 2 * lanes * cycles
+    made = Target(
+        kind="cuda",
+        name=re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or f"sm-{capability}",
+        vector_bytes=WIDEST_ACCESS,
+        processor=f"sm_{capability}",
+        caches=tuple(
+            Cache(level, size, level == 2, LINE)
+            for level, size in ((1, shared), (2, facts["l2"]))
+            if size
+        ),
+        memory_bandwidth=_EDGES * facts["memory_clock_khz"] * 1e3 * facts["bus_bits"] / 8,
+        peak_flops={"float32": float32} if float32 else {},
+        clock=clock,
+        warp_size=facts["warp_size"] or WARP,
+        warp_schedulers=4,
+        multiprocessors=facts["multiprocessors"],
+        shared_memory_bytes=facts["shared_memory_bytes"],
+        registers_per_block=facts["registers_per_block"],
+        max_threads_per_block=facts["max_threads_per_block"],
+        shared_memory_per_multiprocessor=shared,
+        registers_per_multiprocessor=facts["registers_per_multiprocessor"],
+        max_threads_per_multiprocessor=facts["max_threads_per_multiprocessor"],
+        max_blocks_per_multiprocessor=facts["max_blocks_per_multiprocessor"],
+    )
+    return _with_rates(made, cycles)
+
+
+def _with_rates(target: Target, cycles: float) -> Target:
+    """A device with the rates that a cycle of a multiprocessor has on a known GPU of its kind.
+
+    Args:
+        target: The device as the driver describes it, which tells nothing of tensor cores.
+        cycles: Cycles a second of all its multiprocessors.
+    """
+    known = next((gpu for gpu in GPUS if gpu.architecture == target.processor), None)
+    if known is None or not cycles:
+        return target
+    scale = cycles / (known.multiprocessors * known.clock)
+    peak, tensor = (
+        {dtype: rate * scale for dtype, rate in rates.items()}
+        for rates in (known.peak_flops, known.tensor_peak_flops)
+    )
+    return evolve(
+        target,
+        peak_flops=peak,
+        tensor_peak_flops=tensor,
+        tensor_core_shapes=known.tensor_core_shapes,
+    )
+
+
+TF32_SUFFIX = "-tf32"
+"""What the name of a target ends in that allows it."""
+
+TF32_EPS = 2.0**-10
+"""The distance of 1 to the next number of 10 bits."""
+
+_FEATURE = "tf32"
+# Of the rate for 16-bit factors, by the data sheets of A100 and H100.
+_RATE_OF_HALVES = 0.5
+
+
+# TF32 changes what programs compute, so it is part of the target: of its name and its features, by
+# which records with and without it are told apart.
+def allows_tf32(target: Target) -> bool:
+    """Return whether factors of float32 products may be rounded to TF32."""
+    return _FEATURE in target.features
+
+
+def with_tf32(target: Target) -> Target:
+    """The same GPU, with TF32 allowed.
+
+    Raises:
+        InvalidValueError: it is no GPU.
+    """
+    if target.kind != "cuda":
+        raise InvalidValueError(f"target {target.name!r} is no GPU: only these have TF32")
+    halves = target.tensor_peak_flops.get("float16")
+    own = {"float32": halves * _RATE_OF_HALVES} if halves else {}
+    return evolve(
+        target,
+        name=f"{target.name}{TF32_SUFFIX}",
+        features=(*target.features, _FEATURE),
+        tensor_peak_flops={**target.tensor_peak_flops, **own},
+    )

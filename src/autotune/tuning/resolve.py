@@ -20,6 +20,7 @@ from autotune.plugins.parts import create_part
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.strategies import Strategy
+from autotune.spaces import SearchSpace
 from autotune.tuning.choices import KINDS, Choice, unused_by
 from autotune.tuning.machines import machines_tag
 from autotune.tuning.options import TuneOptions
@@ -275,10 +276,19 @@ def _run_spec(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> RunSpec:
         workloads=tuple(task.workload.spelling for task in tasks),
         weights=tuple(task.weight for task in tasks),
         key=keys[0],
-        space="+".join(dict.fromkeys(f"{space.name}-{space.version}" for space in spaces)),
+        space=_named(spaces),
         options=options,
         programs=tuple(_digest(task.program) for task in tasks),
         keys=keys if any(key != keys[0] for key in keys) else (),
+    )
+
+
+def _named(spaces: Sequence[SearchSpace]) -> str:
+    """Name and version of the space of all tasks; a digest of the versions of several."""
+    names = dict.fromkeys(space.name for space in spaces)
+    versions = list(dict.fromkeys(f"{space.name}-{space.version}" for space in spaces))
+    return (
+        versions[0] if len(versions) == 1 else f"{'+'.join(names)}-{_digest(','.join(versions))}"
     )
 
 

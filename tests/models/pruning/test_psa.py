@@ -37,7 +37,7 @@ from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
 from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, CandidateBatch, Sketch
-from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
+from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.targets import Target, preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
@@ -59,7 +59,7 @@ def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
     and of the write-back, and a limit on unrolling.
     """
     workload = gemm(m=size, n=size, k=size, dtype=dtype)
-    [sketch] = generate_sketches(workload, A100_40, LIMITS, GPU_RULES).sketches
+    [sketch] = generate_sketches(workload, A100_40, LIMITS, BUILT_IN_RULES).sketches
     assert len(sketch.params) == 17
     return sketch
 
@@ -73,7 +73,7 @@ def test_truth_values_are_written_one_by_one(dtype: str, vectors: bool) -> None:
     positive = Stage(Tensor("Y", (1024, 1024), dtype), (Axis("i", 1024), Axis("j", 1024)), body)
     inputs = (Tensor("X", (1024, 1024), "float32"),)
     workload = Workload("positive", inputs, (positive,), ("Y",))
-    space = SketchSpace(workload, A100_40, LIMITS, GPU_RULES)
+    space = SketchSpace(workload, A100_40, LIMITS)
     (sketch,) = space.sketches()
     rows = space.feasible_set(sketch).uniform(500, 0)
     best = rows[np.argmax(psa(A100_40).score(CandidateBatch(((sketch, rows),))))]

@@ -15,7 +15,7 @@ from autotune.spaces.parameters import (
     recorded_space,
 )
 from autotune.spaces.parameters.conditions import Condition, parse_condition
-from autotune.spaces.parameters.translation import translate
+from autotune.spaces.parameters.parameter_space import translate
 
 BLOCK = Parameter("block", (16, 32, 64, 128), default=32)
 TILE = Parameter("tile", (1, 2, 4))

@@ -23,12 +23,12 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces import ScheduleLimits
-from autotune.spaces.factory import make_sketch_space
 from autotune.spaces.problems import (
     ContradictoryConstraints,
     require_solutions,
     smallest_conflict,
 )
+from autotune.spaces.sketch_space import make_sketch_space
 from autotune.targets import preset
 
 

@@ -70,8 +70,6 @@ def test_heads_may_share_keys_at_a_quotient() -> None:
     assert sketch is not None
     (packed,) = (it for it in derive_nest(sketch).statements if it.name == "K.pack")
     assert packed.loops[0].extent.value == 2  # heads of keys
-    limits = evolve(LIMITS, without=frozenset({"pack.divided"}))
-    assert tiled(workload, limits) is None
 
 
 @pytest.mark.parametrize(
@@ -111,12 +109,11 @@ def test_an_epilogue_is_computed_where_a_tile_is_written() -> None:
 )
 def test_other_attentions_are_tiled_stage_by_stage(workload: Workload) -> None:
     assert tiled(workload) is None
-    assert not SketchSpace(workload, TARGET, LIMITS).version.endswith("+attention")
 
 
-@pytest.mark.parametrize("lacking", ["fuse_producer.tiled", "inline.into_reduction"])
+@pytest.mark.parametrize("lacking", ["fuse_producer", "inline"])
 def test_backends_that_lack_a_step_have_the_other_sketches(lacking: str) -> None:
-    limits = evolve(LIMITS, without=frozenset({lacking}))
+    limits = evolve(LIMITS, steps=LIMITS.steps - {lacking})
     assert tiled(attention(h=1, n=8, d=16), limits) is None
 
 

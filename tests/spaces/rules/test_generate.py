@@ -30,8 +30,7 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.sketches import STEP_TYPES, Pack, Sketch
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.sketches import Pack, Sketch
 from autotune.spaces.rules import (
     InlineRule,
     SketchDraft,
@@ -63,31 +62,6 @@ def test_the_default_sketches(workload: Workload, names: list[str]) -> None:
     made = sketches(workload)
     assert [sketch.name for sketch in made] == names
     assert len(made) <= 12
-
-
-@pytest.mark.parametrize(
-    ("missing", "left"),
-    [
-        ("pack", ["direct"]),
-        ("pad_extent", EVERY_PACKING),
-        ("inline", EVERY_PACKING),
-        ("fuse_producer", EVERY_PACKING),
-    ],
-)
-def test_sketches_with_unsupported_steps_are_left_out(missing: str, left: list[str]) -> None:
-    limits = ScheduleLimits(frozenset(STEP_TYPES) - {missing}, 65536, 512, "backend test")
-    made = sketches(gemm(m=37, n=53, k=29), limits)
-    assert [sketch.name for sketch in made] == left
-
-
-def test_no_sketch_can_be_replayed() -> None:
-    limits = ScheduleLimits(frozenset({"tile", "order"}), 65536, 512, "backend test")
-    message = (
-        "workload 'gemm': none of its 7 sketches can be replayed by backend test: "
-        "direct needs accumulate; plain-outer needs accumulate, pack; "
-    )
-    with pytest.raises(UnsupportedWorkload, match=message):
-        SketchSpace(gemm(m=37, n=53, k=29), TARGET, limits)
 
 
 def test_a_reduction_to_a_number_is_split() -> None:

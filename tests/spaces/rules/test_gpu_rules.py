@@ -47,7 +47,7 @@ from autotune.sketches import (
     Sketch,
     UnrollLimit,
 )
-from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
+from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_levels import block_threads, thread_counts, vector_widths
 from autotune.spaces.rules.gpu_split_reduction import chunk_counts
@@ -59,7 +59,9 @@ LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
 
 
 def sketches(workload: Workload, target: Target = TARGET) -> dict[str, Sketch]:
-    return {s.name: s for s in generate_sketches(workload, target, LIMITS, GPU_RULES).sketches}
+    return {
+        s.name: s for s in generate_sketches(workload, target, LIMITS, BUILT_IN_RULES).sketches
+    }
 
 
 def steps_of(sketch: Sketch, kind: type) -> list:
@@ -154,7 +156,7 @@ def test_rows_are_padded_by_one_vector(dtype: str, pads: tuple[int, ...]) -> Non
 
 def test_a_backend_without_layouts_gets_operands_as_they_are() -> None:
     limits = attrs.evolve(LIMITS, steps=LIMITS.steps - {"shared_layout"})
-    found = generate_sketches(gemm(m=64, n=64, k=128), TARGET, limits, GPU_RULES).sketches
+    found = generate_sketches(gemm(m=64, n=64, k=128), TARGET, limits, BUILT_IN_RULES).sketches
     assert [sketch.name for sketch in found] == ["shared"]  # of 128 terms, so none is split
     assert not any(name.endswith(".pad") for name in found[0].param_names)
 
@@ -200,7 +202,7 @@ def test_numbers_of_parts(workload: Workload, counts: tuple[int, ...]) -> None:
 def test_what_is_not_split_across_blocks() -> None:
     def split(workload: Workload, steps: frozenset[str] = LIMITS.steps) -> bool:
         limits = attrs.evolve(LIMITS, steps=steps)
-        found = generate_sketches(workload, TARGET, limits, GPU_RULES).sketches
+        found = generate_sketches(workload, TARGET, limits, BUILT_IN_RULES).sketches
         return any("split" in sketch.name for sketch in found)
 
     assert split(gemm(m=8, n=64, k=1024))

@@ -37,7 +37,7 @@ from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, elementwise
 from autotune.nest import derive_nest
 from autotune.sketches import FuseProducer, Inline, Parallel
-from autotune.spaces.rules.recomputing import nodes_if_inlined
+from autotune.spaces.rules.inline import nodes_if_inlined
 
 
 def test_cheap_pointwise_stages_are_inlined() -> None:

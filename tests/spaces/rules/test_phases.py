@@ -13,14 +13,13 @@ from divided_reductions import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.ir.expressions import AffineForm, IndexTerm, IndexValue, Load, var
+from autotune.ir.expressions import IndexValue, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d
 from autotune.sketches import STEP_TYPES, Factor, Pack, PadExtent, Unroll
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.rules.phases import (
+from autotune.spaces.rules.tile_params import (
     Phases,
     lanes_inside_groups,
-    needed_to_pack,
     phases_of,
 )
 from autotune.targets import preset
@@ -115,23 +114,6 @@ def test_a_factor_that_batches_share_is_packed_as_a_whole() -> None:
         assert places["K"] is None
         padded = {it.axis for it in sketch.steps if isinstance(it, PadExtent)}
         assert padded == ({"i", "j"} if "Q" in places else {"j"})
-    assert space.version.endswith("+divided")
-
-
-def test_what_is_read_at_mixed_quotients_stays_in_place() -> None:
-    """As the data of a depthwise convolution whose rows are a fraction apart."""
-    reads = [
-        AffineForm({"t": 1}, 0, {"t": IndexTerm("floordiv", form, 2)})
-        for form in (
-            AffineForm({"h": 1}, 0),
-            AffineForm({"h": 1, "r": 1}, 0),
-            AffineForm({"h": 2}, 0),
-            AffineForm({"h": 1}, 1),
-        )
-    ]
-    needs = [needed_to_pack([form], "c") for form in reads]
-    assert ["pack.mixed_quotients" in names for names in needs] == [False, True, True, True]
-    assert "pack.mixed_quotients" in needed_to_pack(reads[:1], "h")
 
 
 def test_phases_that_are_too_many_to_unroll_stay() -> None:

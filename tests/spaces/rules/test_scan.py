@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET, sketches
@@ -144,9 +143,3 @@ def test_threads_of_gpus_continue_a_sequence_each(shape: tuple[int, ...], along:
 def test_one_sequence_has_nothing_for_the_threads_of_a_gpu() -> None:
     with pytest.raises(UnsupportedWorkload, match="'Y' scans one sequence, along 'a0'"):
         SketchSpace(scan((64,), 0), preset("a100"), LIMITS)
-
-
-def test_a_backend_may_lack_them() -> None:
-    limits = evolve(LIMITS, without=frozenset({"order.scan"}))
-    with pytest.raises(UnsupportedWorkload, match="plain needs order.scan"):
-        SketchSpace(cumsum(m=64, n=64), TARGET, limits)

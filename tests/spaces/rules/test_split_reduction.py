@@ -14,7 +14,6 @@ from split_reductions import SPLIT_REDUCTIONS, norm, reduction, weighted_sums
 from autotune.ir.expressions import Gather, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, depthwise_conv2d, gemm
 from autotune.sketches import (
-    STEP_TYPES,
     ChunkReduction,
     Inline,
     Sketch,
@@ -104,26 +103,18 @@ def test_a_single_number_of_what_is_read_by_quotients(inside: bool, names: set[s
     assert {it.name for it in found} == names
 
 
-EVEN = evolve(LIMITS, without=frozenset({"split_reduction.uneven"}))
+def test_lanes_are_whole_vectors() -> None:
+    made = sketches(reduction((4, 3000), (1,)), cores=1)
+    assert {lanes_of(it) for it in made} == {16, 64}
 
 
-@pytest.mark.parametrize(("limits", "lanes"), [(LIMITS, {16, 64}), (EVEN, {8, 40})])
-def test_lanes_are_whole_vectors_or_parts_that_divide_the_axis(
-    limits: ScheduleLimits, lanes: set[int]
-) -> None:
-    made = sketches(reduction((4, 3000), (1,)), cores=1, limits=limits)
-    assert {lanes_of(it) for it in made} == lanes
-
-
-@pytest.mark.parametrize(("limits", "name"), [(LIMITS, "split-reduction"), (EVEN, "serial")])
-def test_a_number_of_terms_that_nothing_divides(limits: ScheduleLimits, name: str) -> None:
-    assert [it.name for it in sketches(reduction((31, 37), (0, 1)), limits=limits)] == [name]
+def test_a_number_of_terms_that_nothing_divides() -> None:
+    assert [it.name for it in sketches(reduction((31, 37), (0, 1)))] == ["split-reduction"]
 
 
 def limits(*missing: str) -> ScheduleLimits:
-    """Everything but these steps and variants."""
-    without = frozenset(missing) - frozenset(STEP_TYPES)
-    return ScheduleLimits(frozenset(STEP_TYPES) - set(missing), 65536, 512, "test", without)
+    """Everything but these steps."""
+    return evolve(LIMITS, steps=LIMITS.steps - set(missing))
 
 
 def test_a_backend_without_partial_results_tiles() -> None:
@@ -131,29 +122,19 @@ def test_a_backend_without_partial_results_tiles() -> None:
     assert found and not any(it.name.startswith("split") for it in found)
 
 
-def test_a_backend_without_indices_in_lanes_has_chunks_at_most() -> None:
-    """Elsewhere, and of other indices, the sketches are those of any sum."""
-    lacking = limits("split_reduction.indexed")
+@pytest.mark.parametrize("by", ["k", "i"])
+def test_sums_that_are_weighted_by_an_index_have_the_sketches_of_any_sum(by: str) -> None:
     usual = {it.name for it in sketches(reduction((4, 3000), (1,)))}
-    by_column, by_row = weighted_sums(4, 3000), weighted_sums(4, 3000, by="i")
-    assert {it.name for it in sketches(by_column)} == usual
-    assert {it.name for it in sketches(by_row, limits=lacking)} == usual
-    found = sketches(by_column, limits=lacking)
-    assert found and {lanes_of(it) for it in found} == {1}
+    assert {it.name for it in sketches(weighted_sums(4, 3000, by=by))} == usual
 
 
-@pytest.mark.parametrize(
-    ("missing", "of_several"), [("chunk_reduction", 1), ("chunk_reduction.results", 4)]
-)
-def test_a_backend_without_chunks_has_lanes(missing: str, of_several: int) -> None:
-    """Where only those of several results are missing, the one result of others has chunks."""
-    several = sketches(norm(2, 24, 64), limits=limits(missing))
+def test_a_backend_without_chunks_has_lanes() -> None:
+    lacking = limits("chunk_reduction")
+    several = sketches(norm(2, 24, 64), limits=lacking)
     assert {it.name for it in several} == {"split-reduction", "split-reduction-wide"}
-    alone = sketches(norm(1, 64, 256), limits=limits(missing))
-    assert {chunks_of(it) for it in alone if it.name.endswith("reduction-chunks")} == (
-        {of_several} if of_several > 1 else set()
-    )
-    columns = sketches(reduction((600, 40), (0,)), limits=limits(missing))
+    alone = sketches(norm(1, 64, 256), limits=lacking)
+    assert not any(it.name.endswith("reduction-chunks") for it in alone)
+    columns = sketches(reduction((600, 40), (0,)), limits=lacking)
     assert not any(it.name.startswith("split") for it in columns)
 
 

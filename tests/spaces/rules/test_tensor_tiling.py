@@ -284,7 +284,6 @@ def test_a_small_product_on_many_cores_need_not_occupy_them_all() -> None:
     found = SketchSpace(gemm(m=128, n=768, k=768, dtype="u8s8s32"), target, LIMITS)
     names = [sketch.name for sketch in found.sketches()]
     assert found.loosened == dict.fromkeys(names, ("every core gets work",))
-    assert found.version.endswith("+loosened")
     for sketch in found.sketches():
         assert "every core" not in describe_problem(problem_of(sketch), 1)
 

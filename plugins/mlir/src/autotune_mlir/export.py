@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune.backends import BuildRequest, ExportReport
 from autotune.errors import AutotuneError, InvalidValueError
-from autotune.sketches import is_default, names_used
+from autotune.sketches import is_default, is_indexed, lane_splits
 from autotune.store.jsonl import replacing
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -113,7 +113,9 @@ def _comment(record: Record) -> str:
 
 def _needed(record: Record) -> list[str]:
     """Requirements on the release of MLIR that applies a schedule."""
-    indexed = "split_reduction.indexed" in names_used(record.candidate.sketch)
+    sketch = record.candidate.sketch
+    splits = lane_splits(sketch.workload, sketch.core_steps)
+    indexed = any(is_indexed(workload.stage(step.stage)) for workload, step in splits)
     return (
         ["needs MLIR 23: before, it miscounts indices of reductions in lanes"] if indexed else []
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.backends import InvalidSchedule
 from autotune.errors import AutotuneError
-from autotune.spaces.rules.recomputing import nodes_if_inlined
+from autotune.spaces.rules.inline import nodes_if_inlined
 from autotune.targets import Target
 from autotune_tvm import compiler
 

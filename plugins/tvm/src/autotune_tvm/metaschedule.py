@@ -21,7 +21,7 @@ from tvm_ffi import structural_equal
 from autotune.backends import ExportReport, InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.sketches import Tensorize, is_default, names_used
+from autotune.sketches import Tensorize, is_default, is_uneven, lane_splits
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
@@ -164,7 +164,8 @@ class _Writer:
                 "its schedule calls instructions in this package's own way, which TVM alone does "
                 "not know"
             )
-        if "split_reduction.uneven" in names_used(record.candidate.sketch):
+        sketch = record.candidate.sketch
+        if any(is_uneven(*split) for split in lane_splits(sketch.workload, sketch.core_steps)):
             raise InvalidValueError(
                 "its schedule reduces in lanes that do not divide their axis, for which this "
                 "package changes the program first, which TVM alone does not know"

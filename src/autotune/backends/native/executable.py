@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from attrs import asdict, frozen
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from autotune.backends.arrays import ALIGNMENT, aligned_empty, check_arguments
+from autotune.backends.arrays import ALIGNMENT, aligned_empty, check_arguments, poison_array
 from autotune.backends.backend import BoundCall, BuildFailed, Executable
 from autotune.backends.native.machine_code import LoadedCode, digest_of, load_object
 from autotune.backends.native.threads import launch_on
-from autotune.backends.native_bound_call import NativeBoundCall
 from autotune.backends.native_call import NativeCall, NativeCallFailed, time_native_call
-from autotune.backends.packed_constants import PackedConstants
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.lower import Program
@@ -288,3 +288,94 @@ def read_program(path: Path, workload: Workload, threads: int) -> NativeExecutab
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise BuildFailed(f"{path.name} is no program of backend 'native': {error}") from error
     return NativeExecutable(load_object(code, layout.entries), layout, workload, threads)
+
+
+def _nothing() -> None:
+    pass
+
+
+class NativeBoundCall(BoundCall):
+    """A program that is one C function, with its arguments.
+
+    Calls raise ``NativeCallFailed`` where the program says that it failed.
+
+    Args:
+        call: Of the function on its arrays.
+        outputs: Those of them that it writes, in the workload's order.
+        copies: Those that it reads which hold packed inputs.
+        prepare: Prepares the calling thread.
+    """
+
+    def __init__(
+        self,
+        call: NativeCall,
+        outputs: Sequence[Array],
+        copies: Sequence[Array] = (),
+        prepare: Callable[[], object] = _nothing,
+    ) -> None:
+        self._call = call
+        self._outputs = tuple(outputs)
+        self._copies = tuple(copies)
+        self._prepare = prepare
+
+    def native(self) -> NativeCall:
+        """See :meth:`BoundCall.native`."""
+        self._prepare()
+        return self._call
+
+    def run(self) -> None:
+        """Run once."""
+        time_native_call(self.native(), 1)
+
+    def time(self, number: int) -> float:
+        """Seconds per call, averaged over ``number`` calls."""
+        return time_native_call(self.native(), number)
+
+    def outputs(self) -> list[Array]:
+        """Copies of the outputs, in the workload's order."""
+        return [output.copy() for output in self._outputs]
+
+    def copies(self) -> list[Array]:
+        """The packed constants that it reads."""
+        return list(self._copies)
+
+    def poison(self) -> None:
+        """Fill the outputs with NaN, or with the smallest integer."""
+        for output in self._outputs:
+            poison_array(output)
+
+
+class PackedConstants:
+    """Constants of a program as they were packed last.
+
+    Bindings to the same numbers share it, for weights may be large.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[bytes, list[Array]]] = {}
+
+    def packed(
+        self,
+        position: int,
+        constant: Array,
+        arrays: Sequence[tuple[Sequence[int], DTypeLike]],
+        pack: Callable[[list[Array]], None],
+    ) -> list[Array]:
+        """The arrays that are packed of a constant.
+
+        Args:
+            position: Of the constant among the tensors of the program.
+            constant: Its elements, in row-major order.
+            arrays: Shape and element type of each array that is packed of it.
+            pack: Writes them, where these elements were not packed last.
+        """
+        digest = hashlib.blake2b(constant.reshape(-1).view(np.uint8).data).digest()
+        known = self._known.get(position)
+        if known is None or known[0] != digest:
+            made = [aligned_empty(shape, dtype) for shape, dtype in arrays]
+            for array in made:
+                # Elements that nothing writes are read by none that matters, and are no NaN.
+                array.reshape(-1).view(np.uint8).fill(0)
+            pack(made)
+            known = self._known[position] = digest, made
+        return known[1]

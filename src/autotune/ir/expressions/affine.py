@@ -68,17 +68,6 @@ class AffineForm:
         return frozenset[str]().union(*(term.operand.axes for term in self.terms.values()))
 
     @property
-    def quotient(self) -> tuple[str, IndexTerm] | None:
-        """The axis that it is the quotient or the remainder of, and how; None where it is more."""
-        if self.constant or list(self.coefficients.values()) != [1] or not self.terms:
-            return None
-        (term,) = self.terms.values()
-        inner = term.operand
-        if term.op == "any" or inner.constant or list(inner.coefficients.values()) != [1]:
-            return None
-        return None if inner.terms else (next(iter(inner.coefficients)), term)
-
-    @property
     def origin(self) -> int | None:
         """The value where all axes are 0, if it never falls along an axis; None if it may."""
         value = self.constant

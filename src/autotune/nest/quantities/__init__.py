@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from autotune.ir.expressions import IntExpr
 from autotune.nest.loop_nest import LoopNest
-from autotune.nest.quantities.distinct import distinct
-from autotune.nest.quantities.loops import KIND_OUTPUTS, body_depth, loop_quantities
-from autotune.nest.quantities.memory import memory_quantities
-from autotune.nest.quantities.operations import operation_quantities
 from autotune.nest.quantities.regions import (
+    KIND_OUTPUTS,
     Region,
+    body_depth,
     buffers_of,
+    distinct,
     held_depth,
+    loop_quantities,
     region_dimensions,
     region_elements,
     region_quantities,
@@ -25,12 +25,15 @@ from autotune.nest.quantities.reuse import (
     line_bytes,
     line_quantities,
     lines_by_power,
+    memory_quantities,
+    operation_quantities,
+    reloads,
     reuse_of,
     reuse_quantities,
     touched_bytes,
+    traffic_quantities,
 )
 from autotune.nest.quantities.strides import Walk, counted, physical_region
-from autotune.nest.quantities.traffic import reloads, traffic_quantities
 
 __all__ = [
     "KIND_OUTPUTS",

@@ -1,21 +1,24 @@
-"""Part of a buffer that a statement touches: hulls and the elements in them."""
+"""Extents of loops; what a statement touches of a buffer: hulls and distinct elements."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
 from autotune.ir.expressions import IntExpr, const, maximum, minimum, product
 from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement, extended
-from autotune.nest.quantities.distinct import distinct
-from autotune.nest.quantities.loops import body_depth
 
 __all__ = [
+    "KIND_OUTPUTS",
     "Region",
+    "body_depth",
     "buffers_of",
+    "distinct",
     "held_depth",
+    "loop_quantities",
     "region_dimensions",
     "region_elements",
     "region_quantities",
@@ -77,7 +80,7 @@ def unique_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
     """Elements of ``buffer`` that a statement really touches inside ``depth``.
 
     Exact when dimensions move independently (no axis in two of them) and each index is one that
-    :func:`~autotune.nest.quantities.distinct.distinct` counts exactly; else an upper
+    :func:`~autotune.nest.quantities.regions.distinct` counts exactly; else an upper
     bound. Positions that a padding predicate hides at a border count as touched, up to the
     bounds of the buffer.
     """
@@ -187,3 +190,103 @@ def _largest(extents: Iterable[IntExpr]) -> IntExpr:
     for extent in rest:
         first = maximum(first, extent)
     return first
+
+
+# Output of a product of loops, and the kind of loop it multiplies.
+KIND_OUTPUTS = {
+    "parallel": "parallel",
+    "lanes": "vectorized",
+    "unrolled": "unrolled",
+    "grid": "block",
+    "vthreads": "vthread",
+    "threads": "thread",
+}
+_STRAIGHT_LINE = ("vectorized", "unrolled")
+
+
+def body_depth(statement: Statement) -> int:
+    """Depth of the straight-line body: after the last loop that is not vectorised or unrolled."""
+    remaining = [
+        index for index, loop in enumerate(statement.loops) if loop.kind not in _STRAIGHT_LINE
+    ]
+    return remaining[-1] + 1 if remaining else 0
+
+
+def loop_quantities(statement: Statement) -> dict[str, IntExpr]:
+    """``loop``, ``trips``, the products by kind and ``unroll_limit``, by output name."""
+    name = statement.name
+    outputs = {f"{name}/loop/{i}": loop.extent for i, loop in enumerate(statement.loops)}
+    for depth in range(len(statement.loops) + 1):
+        outputs[f"{name}/trips/{depth}"] = statement.trips(depth)
+    for output, kind in KIND_OUTPUTS.items():
+        product = const(1)
+        for loop in statement.loops:
+            if loop.kind == kind and loop.name not in statement.cooperating:
+                product = product * loop.extent
+        outputs[f"{name}/{output}"] = product
+    outputs[f"{name}/unroll_limit"] = statement.unroll_limit
+    return outputs
+
+
+Term = tuple[IntExpr, IntExpr]
+
+
+def distinct(terms: Sequence[Term]) -> IntExpr:
+    """Number of distinct values of ``sum(step * at)`` with each ``at`` in ``range(reach)``.
+
+    ``terms`` are ``(step, reach)`` pairs of positive expressions, as
+    :meth:`~autotune.nest.Statement.terms` lists them.
+
+    *Two constant steps* ``a`` and ``b``, made coprime, over ``T`` and ``K`` values: two points
+    share a value exactly when they differ by a multiple of ``(b, -a)``, so that ``T*K`` points
+    take ``T*K - max(T - b, 0) * max(K - a, 0)`` values. Exact.
+
+    *More terms*: points that a subset of the terms reaches lie in their hull, and the other terms
+    repeat it at most as often as they have values; the smallest of these products is taken. That
+    is exact when, taken by rising step, every term either continues the run of values so far or
+    leaves gaps that no later term fills. Row-major indices are such, and copied tiles of windows
+    that have a stride or a dilation of 1; otherwise the result is an upper bound.
+    """
+    moving = [(step, reach) for step, reach in terms if reach.value != 1]
+    free = [(step, reach) for step, reach in moving if step.value is None]
+    fixed = [(step.value, reach) for step, reach in moving if step.value is not None]
+    common = 1 if free else math.gcd(*(step for step, _ in fixed))
+    rising = sorted(((step // common, reach) for step, reach in fixed), key=lambda term: term[0])
+    return _with_free_steps(*_with_fixed_steps(rising), free)
+
+
+def _with_fixed_steps(terms: Sequence[tuple[int, IntExpr]]) -> tuple[IntExpr, IntExpr]:
+    """Distinct values of terms by rising constant step, and the hull of these values."""
+    count, hull = const(1), const(1)
+    for position, (step, reach) in enumerate(terms):
+        hull = hull + (reach - 1) * step
+        if position == 0:
+            count = reach
+        elif position == 1:
+            count = _two(*terms[0], step, reach)
+        else:
+            count = minimum(count * reach, hull)
+    return count, hull
+
+
+def _two(a: int, first: IntExpr, b: int, second: IntExpr) -> IntExpr:
+    common = math.gcd(a, b)
+    shared = maximum(first - b // common, 0) * maximum(second - a // common, 0)
+    return first * second - shared
+
+
+def _with_free_steps(count: IntExpr, hull: IntExpr, terms: Sequence[Term]) -> IntExpr:
+    """The smallest of: the hull of some terms, times the values of the others."""
+    best = count
+    for _, reach in terms:
+        best = best * reach
+    for size in range(1, len(terms) + 1):
+        for chosen in itertools.combinations(range(len(terms)), size):
+            bound = hull
+            for index in chosen:
+                step, reach = terms[index]
+                bound = extended(bound, step, reach)
+            for index, (_, reach) in enumerate(terms):
+                bound = bound * (const(1) if index in chosen else reach)
+            best = minimum(best, bound)
+    return best

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from autotune.ir.expressions import IntExpr, const, less, minimum, select
+from autotune.ir.expressions import IntExpr, const, less, minimum, nontrivial, select
 from autotune.nest.loop_nest import LoopNest, Statement
-from autotune.nest.quantities.regions import buffers_of
+from autotune.nest.quantities.regions import buffers_of, held_depth
 from autotune.nest.quantities.strides import Walk, layout_of, physical_region
 
 __all__ = [
@@ -25,9 +25,13 @@ __all__ = [
     "line_bytes",
     "line_quantities",
     "lines_by_power",
+    "memory_quantities",
+    "operation_quantities",
+    "reloads",
     "reuse_of",
     "reuse_quantities",
     "touched_bytes",
+    "traffic_quantities",
 ]
 
 
@@ -260,3 +264,86 @@ def line_quantities(
         outputs[f"{name}/line_bytes/{buffer}"] = line_bytes(walk)
         outputs[f"{name}/contiguous/{buffer}"] = contiguous(nest, statement, buffer)
     return outputs
+
+
+# What runs these loops has memory of its own and brings in what it needs by itself.
+_PRIVATE = ("block", "thread")
+
+
+def reloads(nest: LoopNest, statement: Statement, buffer: str) -> tuple[IntExpr, ...]:
+    """Number of times that the region of ``buffer`` inside each depth is brought in, [loops + 1].
+
+    A region stays while the loops around it do not move it: what counts are the iterations of all
+    loops up to the innermost one that moves it and runs more than once. A fused loop counts as
+    the loops that it was fused from. Loops outside the allocation bring nothing in.
+    """
+    moving = _moving_axes(statement, buffer)
+    held = held_depth(nest, buffer)
+    trips = again = const(1)
+    found = [again]
+    for index, loop in enumerate(statement.loops):
+        if loop.name not in statement.cooperating:
+            for axes, extent in _units(statement, index):
+                trips = trips * extent
+                if index >= held and (loop.kind in _PRIVATE or axes & moving):
+                    again = select(nontrivial(extent), trips, again)
+        found.append(again)
+    return tuple(found)
+
+
+def traffic_quantities(
+    nest: LoopNest, statement: Statement, known: dict[str, IntExpr]
+) -> dict[str, IntExpr]:
+    """``traffic`` of one statement by output name, from its ``region``."""
+    name = statement.name
+    outputs: dict[str, IntExpr] = {}
+    for buffer in buffers_of(statement):
+        for depth, again in enumerate(reloads(nest, statement, buffer)):
+            region = known[f"{name}/region/{buffer}/{depth}"]
+            outputs[f"{name}/traffic/{buffer}/{depth}"] = region * again
+    return outputs
+
+
+def _moving_axes(statement: Statement, buffer: str) -> set[str]:
+    """Axes that move the buffer's indices, those that move a copy's corner included."""
+    axes = {
+        axis
+        for access in statement.accesses
+        if access.buffer == buffer
+        for form in access.forms
+        for axis in form.axes
+    }
+    return {mover for axis in axes for mover in statement.movers(axis)}
+
+
+def _units(statement: Statement, index: int) -> list[tuple[set[str], IntExpr]]:
+    """Axes and iterations of the loops that a loop was fused from, outermost first."""
+    loop, product = statement.loops[index], const(1)
+    if loop.bound is not None:
+        return [({loop.axis}, statement.iterations(index))]
+    for _, extent in loop.parts:
+        product = product * extent
+    if product == loop.extent:
+        return [({axis}, extent) for axis, extent in loop.parts]
+    return [({axis for axis, _ in loop.parts}, loop.extent)]
+
+
+def memory_quantities(nest: LoopNest) -> dict[str, IntExpr]:
+    """``buffer/NAME`` of every allocation, and the totals per block and per thread."""
+    outputs = {f"buffer/{buffer.name}": buffer.bytes for buffer in nest.buffers}
+    for scope in ("shared", "local"):
+        total = const(0)
+        for buffer in nest.buffers:
+            if buffer.scope == scope:
+                total = total + buffer.bytes
+        outputs[f"{scope}_bytes"] = total
+    return outputs
+
+
+def operation_quantities(statement: Statement) -> dict[str, IntExpr]:
+    """``operations`` of one statement by output name: the count in its body times executions."""
+    executions = statement.trips(len(statement.loops))
+    return {
+        f"{statement.name}/operations/{kind}": executions * count
+        for kind, count in sorted(statement.operations.items())
+    }

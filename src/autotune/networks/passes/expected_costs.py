@@ -24,7 +24,7 @@ from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces import FeasibleSpace, SketchSpace
 from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import replayable_sketches
-from autotune.spaces.sketch_space import BUILT_IN_RULES, GPU_RULES
+from autotune.spaces.sketch_space import BUILT_IN_RULES
 from autotune.targets import Target
 
 __all__ = ["Costs", "Passes", "cost_key", "expected_speedup", "programs"]
@@ -220,8 +220,8 @@ class Costs:
         return self.known[workload]
 
     def _scored(self, workload: Workload) -> float:
-        rules = GPU_RULES if self.machine.kind == "cuda" else BUILT_IN_RULES
-        made = replayable_sketches(workload, self.machine, _limits(self.machine), rules)
+        limits = _limits(self.machine)
+        made = replayable_sketches(workload, self.machine, limits, BUILT_IN_RULES)
         try:
             told = _telling(workload, made)
         except AutotuneError:

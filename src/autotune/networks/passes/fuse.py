@@ -28,7 +28,7 @@ from autotune.networks.passes.fusion_forms import (
 from autotune.networks.passes.index_maps import reshaped_indices
 from autotune.networks.passes.views import keeps_rows
 from autotune.networks.passes.workload_forms import is_reshape
-from autotune.spaces.rules.recomputing import nodes_if_inlined
+from autotune.spaces.rules.inline import nodes_if_inlined
 from autotune.targets import Target
 
 __all__ = ["fuse"]

@@ -44,7 +44,7 @@ def _dot(
         IntrinsicOperand("weights", right, (("j", lanes), ("k", group))),
         IntrinsicOperand("sums", total, (("j", lanes),)),
         features=features,
-        implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.dot_products:{implementation}"),
+        implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.products:{implementation}"),
         # One of the factors of instructions is unsigned.
         corrected=left == "int8",
     )
@@ -155,7 +155,7 @@ def _tiles(
         IntrinsicOperand("sums", total, (("i", rows), ("j", 32)), row_stride=True),
         # All processors with AMX have the last one, by which bytes of the right factor are packed.
         features=(feature, "amx-tile", "avx512vbmi"),
-        implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.tile_products:tiles"),
+        implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.products:tiles"),
     )
 
 

@@ -1,39 +1,28 @@
-"""The constraint problem of a sketch, with the step that each constraint follows from."""
+"""The constraint problem of a sketch, and why it has no solution where it has none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.expressions import IntExpr, const, product, var
 from autotune.nest import Buffer, LoopNest, derive_nest
-from autotune.sketches import AtLeast as LowerBound
-from autotune.sketches import AtMost as UpperBound
-from autotune.sketches import Constraint as SketchConstraint
-from autotune.sketches import ProductEquals as SketchProduct
-from autotune.sketches import Sketch, Step
+from autotune.sketches import Constraint, ProductEquals, Sketch, Step
 from autotune.sketches.steps import step_name
+from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.feasible.terms import Range, expression_range
-from autotune.spaces.problems.problem import ConstraintProblem
-from autotune.spaces.problems.vocabulary import (
-    AtLeast,
-    AtMost,
-    Constraint,
-    Divides,
-    Domain,
-    Equal,
-    IntRange,
-    Member,
-    Origin,
-    Product,
-    Sum,
-    Variable,
-)
+from autotune.spaces.problems.problem import ConstraintProblem, Demand, Domain, Variable
 
-__all__ = ["problem_of"]
+__all__ = ["ContradictoryConstraints", "problem_of", "require_solutions", "smallest_conflict"]
+
+
+class ContradictoryConstraints(InvalidValueError):
+    """Constraints that nothing satisfies; the message lists a smallest set of them."""
 
 
 def problem_of(sketch: Sketch) -> ConstraintProblem:
@@ -42,20 +31,17 @@ def problem_of(sketch: Sketch) -> ConstraintProblem:
     Variables are the parameters, extents of loops and sides of buffers that are sums or products
     of parameters, and the bytes of every buffer that the steps allocate, with the halo of what is
     read at a distance. Where the sketch bounds a quantity that has a name, the bound is on the
-    name. The solutions are the feasible configurations of the sketch, one to one.
+    name. The solutions are the feasible configurations of the sketch, one to one. Constraints on
+    what loops are split into come first.
     """
     nest = derive_nest(sketch)
     draft = _Draft(sketch)
     draft.add_parameters()
-    for constraint in sketch.constraints:
-        if isinstance(constraint, SketchProduct):
-            draft.add_product(constraint)
     draft.add_buffers(nest)
     draft.add_loops(nest)
-    for constraint in sketch.constraints:
-        if not isinstance(constraint, SketchProduct):
-            draft.add_bound(constraint)
-    return ConstraintProblem(sketch.name, tuple(draft.variables), tuple(draft.constraints))
+    splits = [draft.split(it) for it in sketch.constraints if isinstance(it, ProductEquals)]
+    limits = [draft.limit(it) for it in _limits(sketch)]
+    return ConstraintProblem(sketch.name, tuple(draft.variables), (*splits, *limits))
 
 
 @frozen(eq=False)
@@ -64,23 +50,29 @@ class _Draft:
 
     sketch: Sketch
     variables: list[Variable] = field(factory=list)
-    constraints: list[Constraint] = field(factory=list)
     named: dict[IntExpr, IntExpr] = field(factory=dict)
     steps_of: dict[IntExpr, str] = field(factory=dict)
 
     def add_parameters(self) -> None:
         for param in self.sketch.params:
             values = param.values
-            domain: Domain = IntRange(1, self._largest(param.name)) if values is None else values
-            self.variables.append(Variable(param.name, domain))
+            whole = range(1, self._largest(param.name) + 1)
+            domain: Domain = whole if values is None else values
+            self.variables.append(Variable(param.name, "parameter", domain))
 
-    def add_product(self, constraint: SketchProduct) -> None:
+    def split(self, constraint: ProductEquals) -> Demand:
         """A split of a loop, perhaps of a padded one."""
         names = set(constraint.factors)
         step = next((step for step in self.sketch.steps if names <= _used(step)), None)
-        origin = Origin(constraint.source, "" if step is None else _step_text(step))
-        factors = tuple(var(name) for name in constraint.factors)
-        self.constraints.append(Product(constraint.total, factors, origin=origin))
+        return Demand(constraint, "" if step is None else _step_text(step))
+
+    def limit(self, constraint: Constraint) -> Demand:
+        """A limit, a membership or a divisibility."""
+        assert not isinstance(constraint, ProductEquals)
+        expression = constraint.expression
+        step = self.steps_of.get(expression) or _deciding_step(self.sketch, expression)
+        subject = self.named.get(expression, expression)
+        return Demand(evolve(constraint, expression=subject), step)
 
     def add_buffers(self, nest: LoopNest) -> None:
         """Bytes of every buffer, and of all buffers of a scope where there are several."""
@@ -91,9 +83,8 @@ class _Draft:
         for scope, parts in scopes.items():
             total = sum((self._meaning(part) for part in parts), const(0))
             if len(parts) > 1 and total not in self.named:
-                name = self._define(f"{scope} memory", total, "memory")
-                origin = Origin("buffers", f"all of scope {scope}")
-                self.constraints.append(Sum(name, tuple(parts), origin=origin))
+                whole = sum(parts, const(0))
+                self._define(f"{scope} memory", total, whole, "memory", f"all of scope {scope}")
 
     def add_loops(self, nest: LoopNest) -> None:
         """Extents of loops that are neither constants nor parameters."""
@@ -107,28 +98,6 @@ class _Draft:
                     )
                     self._side(f"{statement.name} loop {loop.name}", loop.extent, step)
 
-    def add_bound(self, constraint: SketchConstraint) -> None:
-        """A limit, a membership or a divisibility."""
-        assert not isinstance(constraint, SketchProduct)
-        expression = constraint.expression
-        step = self.steps_of.get(expression) or _deciding_step(self.sketch, expression)
-        origin = Origin(constraint.source, step, constraint.hard)
-        subject = self.named.get(expression, expression)
-        made: Constraint
-        if isinstance(constraint, UpperBound):
-            made = AtMost(subject, const(constraint.limit), origin=origin)
-        elif isinstance(constraint, LowerBound):
-            made = AtLeast(subject, const(constraint.limit), origin=origin)
-        elif (
-            constraint.values == (0,) and expression.op == "mod" and _positive(expression.args[1])
-        ):
-            made = Divides(expression.args[1], expression.args[0], origin=origin)
-        elif len(constraint.values) == 1:
-            made = Equal(subject, const(constraint.values[0]), origin=origin)
-        else:
-            made = Member(subject, constraint.values, origin=origin)
-        self.constraints.append(made)
-
     def _buffer(self, buffer: Buffer) -> IntExpr:
         step = _allocating_step(self.sketch, buffer)
         sides = [
@@ -137,11 +106,9 @@ class _Draft:
         ]
         if buffer.bytes in self.named:
             return self.named[buffer.bytes]
-        name = self._define(f"{buffer.name} bytes", buffer.bytes, "memory")
         self.steps_of.setdefault(buffer.bytes, step)
-        factors = (*sides, const(element_type(buffer.dtype).bytes))
-        self.constraints.append(Product(name, factors, origin=Origin("allocation", step)))
-        return name
+        size = product([*sides, const(element_type(buffer.dtype).bytes)])
+        return self._define(f"{buffer.name} bytes", buffer.bytes, size, "memory", step)
 
     def _side(self, name: str, extent: IntExpr, step: str) -> IntExpr:
         """A variable for a product, a sum, or anything else that is not known already."""
@@ -149,19 +116,14 @@ class _Draft:
             return self.named[extent]
         if extent.op in ("const", "var"):
             return extent
-        variable = self._define(name, extent, "extent")
-        origin = Origin("loop nest", step)
-        if extent.op == "mul":
-            made: Constraint = Product(variable, extent.args, origin=origin)
-        elif extent.op == "add":
-            made = Sum(variable, extent.args, origin=origin)
-        else:
-            made = Equal(variable, extent, origin=origin)
-        self.constraints.append(made)
-        return variable
+        return self._define(name, extent, extent, "extent", step)
 
-    def _define(self, name: str, expression: IntExpr, kind: str) -> IntExpr:
-        self.variables.append(Variable(name, IntRange(*self._range(expression)), kind))
+    def _define(
+        self, name: str, expression: IntExpr, meaning: IntExpr, kind: str, step: str
+    ) -> IntExpr:
+        """A variable for an expression of parameters; ``meaning`` may name parts of it."""
+        low, high = self._range(expression)
+        self.variables.append(Variable(name, kind, range(low, high + 1), meaning, step))
         self.named[expression] = var(name)
         return var(name)
 
@@ -170,12 +132,7 @@ class _Draft:
         ranges = {}
         for variable in self.variables:
             if variable.kind == "parameter":
-                domain = variable.domain
-                ranges[variable.name] = (
-                    (domain.low, domain.high)
-                    if isinstance(domain, IntRange)
-                    else (min(domain), max(domain))
-                )
+                ranges[variable.name] = (min(variable.domain), max(variable.domain))
         return expression_range(expression, ranges)
 
     def _meaning(self, name: IntExpr) -> IntExpr:
@@ -187,7 +144,7 @@ class _Draft:
         by_name = {param.name: param.values for param in self.sketch.params}
         found = [1]
         for constraint in self.sketch.constraints:
-            if isinstance(constraint, SketchProduct) and name in constraint.factors:
+            if isinstance(constraint, ProductEquals) and name in constraint.factors:
                 total = constraint.total
                 known = by_name[total.args[0]] if total.op == "var" else (total.value,)
                 found.extend(value for value in known or () if value is not None)
@@ -257,5 +214,91 @@ def _deciding_step(sketch: Sketch, expression: IntExpr) -> str:
     return text
 
 
-def _positive(expression: IntExpr) -> bool:
-    return expression.op == "var" or (expression.value or 0) > 0
+def require_solutions(sketch: Sketch) -> None:
+    """Nothing where ``sketch`` has a feasible configuration.
+
+    Raises:
+        ContradictoryConstraints: it has none; names a smallest set of limits with none, and the
+            splits and sizes that they are about.
+        InvalidValueError: it is too large to be solved.
+    """
+    conflict = smallest_conflict(sketch)
+    if conflict is not None:
+        raise ContradictoryConstraints(_message(sketch, conflict))
+
+
+def smallest_conflict(sketch: Sketch) -> tuple[Constraint, ...] | None:
+    """As few limits of a sketch as possible that contradict each other; None where none do.
+
+    What its loops are split into is taken as given; that contradicts itself where the result is
+    empty. The search is by hitting sets (Ignatiev et al., "Smallest MUS extraction with minimal
+    hitting set dualization", CP'15): a set without solutions takes at least one constraint from
+    the complement of every satisfiable set; a smallest such choice that has no solution is a
+    smallest conflict.
+
+    Raises:
+        InvalidValueError: a part of the sketch is too large to be solved.
+    """
+    splits = tuple(item for item in sketch.constraints if isinstance(item, ProductEquals))
+    limits = _limits(sketch)
+
+    def satisfiable(chosen: Sequence[int]) -> bool:
+        part = evolve(sketch, constraints=(*splits, *(limits[index] for index in chosen)))
+        return build_feasible_set(part).count > 0
+
+    if satisfiable(range(len(limits))):
+        return None
+    return tuple(limits[index] for index in _smallest(len(limits), satisfiable))
+
+
+def _limits(sketch: Sketch) -> list[Constraint]:
+    return [item for item in sketch.constraints if not isinstance(item, ProductEquals)]
+
+
+def _smallest(size: int, satisfiable: Callable[[Sequence[int]], bool]) -> tuple[int, ...]:
+    corrections: list[frozenset[int]] = []
+    while True:
+        chosen = _hitting_set(corrections)
+        if not satisfiable(chosen):
+            return chosen
+        grown = set(chosen)
+        for index in range(size):
+            if index not in grown and satisfiable(sorted({*grown, index})):
+                grown.add(index)
+        corrections.append(frozenset(range(size)) - grown)
+
+
+def _hitting_set(sets: Sequence[frozenset[int]]) -> tuple[int, ...]:
+    """A smallest set that shares an element with every given one, first in order."""
+    elements = sorted(frozenset().union(*sets))
+    for size in range(len(elements) + 1):
+        for chosen in itertools.combinations(elements, size):
+            if all(not of.isdisjoint(chosen) for of in sets):
+                return chosen
+    raise InvalidValueError("an empty set cannot be hit")
+
+
+def _message(sketch: Sketch, conflict: Sequence[Constraint]) -> str:
+    problem, limits = problem_of(sketch), _limits(sketch)
+    # The problem has the limits last, in the order of the sketch.
+    first = len(problem.constraints) - len(limits)
+    splits = problem.constraints[:first]
+    chosen = [problem.constraints[first + limits.index(item)] for item in conflict]
+    names = set().union(*(it.constraint.names for it in chosen))
+    defined: list[Variable] = []
+    # A size is defined after what it consists of.
+    for variable in reversed(problem.variables):
+        if variable.meaning is not None and (variable.name in names or not conflict):
+            names |= variable.meaning.variables
+            defined.insert(0, variable)
+    held = [it for it in splits if not conflict or not names.isdisjoint(it.constraint.names)]
+    names |= set().union(*(it.constraint.names for it in held))
+    lines = [
+        *(it.text + (f" ({it.origin})" if it.origin else "") for it in held),
+        *(it.text + (f" ({it.step})" if it.step else "") for it in defined),
+        *(it.text + (f" ({it.origin})" if it.origin else "") for it in chosen),
+    ]
+    domains = [f"{it.name} in {it.domain_text}" for it in problem.variables if it.name in names]
+    return (
+        f"problem {problem.name!r} has no solution: {'; '.join(lines)}; with {', '.join(domains)}"
+    )

@@ -6,28 +6,18 @@ from autotune.spaces.rules.attention_tiles import AttentionTilesRule
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import ElementwiseRule
 from autotune.spaces.rules.epilogue import EpilogueRule
-from autotune.spaces.rules.generate import generate_sketches, replayable_sketches
-from autotune.spaces.rules.gpu_elementwise import GpuElementwiseRule
-from autotune.spaces.rules.gpu_row_fusion import GpuRowFusionRule
-from autotune.spaces.rules.gpu_scan import GpuScanRule
-from autotune.spaces.rules.gpu_tiling import GpuTilingRule
 from autotune.spaces.rules.inline import InlineRule
-from autotune.spaces.rules.intrinsic_tiles import intrinsic_sketch
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_fusion import RowFusionRule
-from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.rule import SketchRule, generate_sketches, replayable_sketches
 from autotune.spaces.rules.scan import ScanRule
 from autotune.spaces.rules.split_reduction import SplitReductionRule
-from autotune.spaces.rules.tensor_tiling import TensorTilingRule
+from autotune.spaces.rules.tensor_tiling import TensorTilingRule, intrinsic_sketch
 
 __all__ = [
     "AttentionTilesRule",
     "ElementwiseRule",
     "EpilogueRule",
-    "GpuElementwiseRule",
-    "GpuRowFusionRule",
-    "GpuScanRule",
-    "GpuTilingRule",
     "InlineRule",
     "MultiLevelTilingRule",
     "RowFusionRule",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from attrs import evolve, field, frozen
 
-from autotune.ir.expressions import const
-from autotune.ir.workloads import Axis, Stage, Workload
+from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import (
     Constraint,
-    Pack,
-    PadExtent,
     Parallel,
     Param,
     Sketch,
@@ -20,7 +17,6 @@ from autotune.sketches import (
     UnrollLimit,
     Vectorize,
     is_prepackable,
-    step_names,
 )
 from autotune.sketches.limits import ScheduleLimits
 from autotune.sketches.steps import step_name
@@ -83,26 +79,18 @@ class SketchDraft:
             settled=self.settled | {consumer},
         )
 
+    @property
+    def on_gpu(self) -> bool:
+        """True if loops are bound to blocks and threads, and not run by cores in vectors."""
+        return self.target.kind == "cuda"
+
     def can(self, *names: str) -> bool:
-        """Return whether the backend can replay all of these steps and variants of steps."""
+        """Return whether the backend has all of these steps."""
         return not self.limits.missing(names)
-
-    def can_pad(self, stage: Stage, axis: Axis, packs: Sequence[Pack] = ()) -> bool:
-        """Return whether the backend can iterate ``axis`` beyond its extent, epilogue included.
-
-        Args:
-            stage: The stage with the axis.
-            axis: One of its axes.
-            packs: How the stage's operands are packed.
-        """
-        step = PadExtent(stage.name, axis.name, const(axis.extent))
-        fused = ("fuse_consumer.padded",) if stage.name in self.epilogues else ()
-        return self.can(*step_names(step, self.workload, packs), *fused)
 
     def can_prepack(self, stage: Stage, tensor: str) -> bool:
         """Return whether an operand may be packed in blocks before the program runs."""
-        steps = ("prepack", "pack.whole", "pack.blocked")
-        return is_prepackable(self.workload, stage, tensor) and self.can(*steps)
+        return is_prepackable(self.workload, stage, tensor) and self.can("prepack", "pack")
 
     def finished(self) -> Sketch:
         """The sketch, without steps that only say how loops are run and that the backend lacks."""

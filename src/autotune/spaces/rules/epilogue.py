@@ -14,7 +14,7 @@ from autotune.spaces.rules.access import (
     reads_at_own_point,
 )
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.recomputing import repeats_too_much
+from autotune.spaces.rules.inline import repeats_too_much
 from autotune.spaces.rules.rule import SketchRule
 
 

@@ -109,9 +109,8 @@ def tiled_kernel(
         layouts: How they lie there, of :data:`autotune.spaces.rules.gpu_levels.LAYOUTS`.
         apart: Spatial axes that have a block for each value; those of others are not padded then.
     """
-    paddable = {
-        axis.name for axis in stage.spatial_axes if not apart and draft.can_pad(stage, axis)
-    }
+    can_pad = not apart and draft.can("pad_extent")
+    paddable = {axis.name for axis in stage.spatial_axes if can_pad}
     levels = tile_levels(
         workload,
         stage,
@@ -171,7 +170,7 @@ def inlined_operand(
         and workload.consumers(tensor) == (stage,)
         and not is_gathered(workload, tensor)
         and (copied or not is_expensive(producer))
-        and draft.can("inline.into_copy" if copied else "inline.into_reduction")
+        and draft.can("inline")
     )
 
 

@@ -30,7 +30,6 @@ from autotune.sketches import (
     added_axis,
     partial_name,
     split_reduction,
-    step_names,
 )
 from autotune.spaces.rules.access import is_affine, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
@@ -90,12 +89,10 @@ def _chunks(draft: SketchDraft, stage: Stage) -> list[ChunkReduction]:
     if not plain or stage.spatial_axes[-1].extent < draft.target.warp_size:
         return []
     axis = max(stage.reduce_axes, key=lambda axis: axis.extent, default=None)
-    found = [
-        ChunkReduction(stage.name, axis.name, count)
-        for count in chunk_counts(stage, draft.target)
-        if axis is not None
-    ]
-    return [chunk for chunk in found if draft.can(*step_names(chunk, draft.workload))]
+    if axis is None or not draft.can("chunk_reduction"):
+        return []
+    counts = chunk_counts(stage, draft.target)
+    return [ChunkReduction(stage.name, axis.name, count) for count in counts]
 
 
 def chunk_counts(stage: Stage, target: Target) -> tuple[int, ...]:

@@ -26,23 +26,29 @@ from autotune.ir.expressions import (
     affine_form,
     const,
     substitute,
+    var,
 )
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import (
     Accumulate,
+    Bind,
     BoundLoop,
     FuseConsumer,
     Inline,
     Interleave,
     Order,
+    Ordinal,
     Pack,
     PadExtent,
     Parallel,
+    Param,
     Prepack,
     Step,
     Tensorize,
     Tile,
+    TileCeil,
     Unroll,
+    UnrollLimit,
     Vectorize,
 )
 from autotune.sketches.intrinsics import Intrinsic
@@ -59,12 +65,17 @@ from autotune.spaces.rules.access import (
     round_up,
 )
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.elementwise import root_copy_steps
+from autotune.spaces.rules.elementwise import gpu_pointwise, root_copy_steps
 from autotune.spaces.rules.epilogue import reduction_before
-from autotune.spaces.rules.phases import needed_to_pack
+from autotune.spaces.rules.gpu_kernel import Fetched, fetchable, inlined_operand, tiled_kernel
+from autotune.spaces.rules.gpu_layouts import transposable
+from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, block_threads, check_gpu, cover_factors
+from autotune.spaces.rules.gpu_split_reduction import SPLIT_LABELS, split_drafts
+from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABELS, tensor_drafts
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
+from autotune.targets import Target
 
 # Rows of fewer elements are not exchanged for columns in registers.
 _TRANSPOSED_LANES = 4
@@ -158,13 +169,18 @@ class Contraction:
 class MultiLevelTilingRule(SketchRule):
     """Tiles a reduction with at least one spatial axis, once for every packing that suits it.
 
-    A second tiled stage of the same workload is packed like the first.
+    A second tiled stage of the same workload is packed like the first. On a GPU it is tiled for
+    blocks and threads, once for every way to read the operands.
     """
 
     name = "multi-level-tiling"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> Iterable[SketchDraft] | None:
-        if is_pointwise(stage) or not stage.spatial_axes:
+        if is_pointwise(stage):
+            return None
+        if draft.on_gpu:
+            return gpu_tiles(draft, stage)
+        if not stage.spatial_axes:
             return None
         vector = stage.spatial_axes[-1].name
         operands = _operands(draft, stage, vector)
@@ -208,7 +224,7 @@ def _operand(
 ) -> Operand:
     block_dim = dimension_of(forms, vector)
     divided = not is_affine(forms)
-    if divided and (block_dim is None or not draft.can(*needed_to_pack(forms, vector))):
+    if divided and (block_dim is None or not draft.can("pack")):
         return Operand(tensor, forms, None)
     depth = math.prod(a.extent for a in stage.reduce_axes if depends_on(forms, a.name))
     trivial = all(len(form.coefficients) <= 1 for form in forms)
@@ -322,18 +338,13 @@ def _axes_to_pad(
     draft: SketchDraft, stage: Stage, operands: list[Operand], packing: Packing
 ) -> tuple[set[str], set[str]]:
     """Axes whose padding goes into packed operands, and those that every operand has (batches)."""
-    packs = [
-        Pack(stage.name, it.tensor, None if place == "root" else place, it.block_dim, None, 1)
-        for it in operands
-        if (place := _place(it, packing, stage)) is not None
-    ]
-    packed = {pack.operand for pack in packs}
+    packed = {it.tensor for it in operands if _place(it, packing, stage) is not None}
     divided = {axis for it in operands for form in it.forms for axis in form.divided_axes}
     paddable = {
         axis.name
         for axis in stage.spatial_axes
         if axis.name not in divided
-        and draft.can_pad(stage, axis, packs)
+        and draft.can("pad_extent")
         and all(it.tensor in packed for it in operands if depends_on(it.forms, axis.name))
     }
     batch = {
@@ -420,7 +431,7 @@ def _operand_steps(
     if place is None:
         if producer is None or not pointwise or kept or producer.name in settled:
             return []
-        if draft.can("fuse_producer.reduction") and rows_behind(draft, producer) is not None:
+        if draft.can("fuse_producer") and rows_behind(draft, producer) is not None:
             return []
         settled.add(producer.name)
         return root_copy_steps(producer, lanes)
@@ -444,8 +455,7 @@ def _operand_steps(
         steps.append(Prepack(stage.name, operand.tensor))
     if producer is not None and pointwise and not kept:
         settled.add(producer.name)
-        whole = ("inline.into_whole_copy",) if place == "root" else ()
-        if draft.can("inline.into_copy", *whole):
+        if draft.can("inline"):
             steps.append(Inline(producer.name))
         else:
             steps.extend(root_copy_steps(producer, lanes))
@@ -692,3 +702,122 @@ def _either(left: _Ranges | None, right: _Ranges | None) -> _Ranges | None:
             None if last is None or most is None else max(last, most),
         )
     return found
+
+
+GPU_LABELS = (
+    *TENSOR_LABELS,
+    "shared",
+    "shared-transposed",
+    "direct",
+    "cross-thread",
+    *SPLIT_LABELS,
+)
+
+# A reduction of more steps than this per result gains by what its threads fetch together.
+_SHORT_REDUCTION = 64
+
+
+def gpu_tiles(draft: SketchDraft, stage: Stage) -> list[SketchDraft]:
+    """A reduction through shared memory, directly from global memory, and across threads.
+
+    Operands go through shared memory where several threads read the same elements; where rows of
+    an operand lie along the reduction, they are also laid out along results. Reading them
+    directly is tried as well for short reductions. Reductions with few results are also split
+    across the threads of a block, and long ones with too few results for all multiprocessors
+    across blocks. Products of matrices that tensor cores multiply are tiled for these as well. A
+    second such stage of the same workload is treated like the first.
+    """
+    check_gpu(draft.target)
+    fetched = fetchable(stage)
+    tileable = any(axis.extent > 1 for axis in stage.spatial_axes)
+    reduce = math.prod(axis.extent for axis in stage.reduce_axes)
+    choices = tensor_drafts(draft, stage)
+    if tileable and fetched:
+        padded = draft.can("shared_layout")
+        layouts = "padded" if padded else "plain"
+        choices["shared"] = _tiled_in_blocks(draft, stage, fetched, "shared", layouts)
+        if padded and _has_rows_to_turn(stage, fetched):
+            label = "shared-transposed"
+            choices[label] = _tiled_in_blocks(draft, stage, fetched, label, "transposed")
+    if tileable and (not fetched or reduce <= _SHORT_REDUCTION):
+        choices["direct"] = _tiled_in_blocks(draft, stage, {}, "direct")
+    if not tileable or suits_cross_thread(stage, draft.target):
+        choices["cross-thread"] = cross_thread_draft(draft, stage)
+    choices |= split_drafts(draft, stage)
+    taken = [label for label in choices if label in draft.labels]
+    if taken and _is_first_product(draft, stage, choices):
+        on_tensor_cores = [choices[it] for it in TENSOR_LABELS if it in choices]
+        return [*on_tensor_cores, choices[taken[0]]]
+    return [choices[taken[0]]] if taken else list(choices.values())
+
+
+def _is_first_product(
+    draft: SketchDraft, stage: Stage, choices: Mapping[str, SketchDraft]
+) -> bool:
+    """Return whether tensor cores compute a stage, and none of those that are decided already."""
+    decided = [
+        other
+        for other in draft.workload.stages
+        if other.name in draft.settled and not is_pointwise(other)
+    ]
+    computed = not choices.keys().isdisjoint(TENSOR_LABELS)
+    return computed and not any(tensor_drafts(draft, other) for other in decided)
+
+
+def _has_rows_to_turn(stage: Stage, fetched: Fetched) -> bool:
+    """Return whether rows along results differ from the operands' own, for some operand."""
+    tiled = [axis.name for axis in stage.axes if axis.extent > 1]
+    return any(transposable(stage, forms, tiled) is not None for forms in fetched.values())
+
+
+def _tiled_in_blocks(
+    draft: SketchDraft, stage: Stage, fetched: Fetched, label: str, layouts: str = "plain"
+) -> SketchDraft:
+    kernel = tiled_kernel(draft, draft.workload, stage, fetched, layouts=layouts)
+    return draft.extended(
+        settled=kernel.settled,
+        label=label,
+        params=kernel.params,
+        constraints=kernel.constraints,
+        steps=kernel.steps,
+    )
+
+
+def suits_cross_thread(stage: Stage, target: Target) -> bool:
+    """Return whether a thread for each result would leave most of the GPU idle."""
+    results = math.prod(axis.extent for axis in stage.spatial_axes)
+    terms = max(axis.extent for axis in stage.reduce_axes)
+    return results <= target.multiprocessors * target.warp_size and terms >= 4 * target.warp_size
+
+
+def cross_thread_draft(draft: SketchDraft, stage: Stage) -> SketchDraft:
+    """A block for each result; its threads share the longest reduce axis.
+
+    An epilogue becomes a kernel of its own.
+    """
+    shared = max(stage.reduce_axes, key=lambda axis: axis.extent)
+    threads = f"{stage.name}.threads"
+    unroll = f"{stage.name}.unroll"
+    params: list[Param] = [
+        Ordinal(threads, block_threads(shared.extent, draft.target)),
+        Ordinal(unroll, UNROLL_LIMITS),
+    ]
+    spatial = tuple(f"{axis.name}.0" for axis in stage.spatial_axes)
+    others = tuple(f"{axis.name}.0" for axis in stage.reduce_axes if axis is not shared)
+    steps: list[Step] = []
+    settled = [stage.name]
+    for tensor in stage.reads:
+        if inlined_operand(draft, draft.workload, stage, tensor, copied=False):
+            steps.append(Inline(tensor))
+            settled.append(tensor)
+    steps += [
+        TileCeil(stage.name, shared.name, cover_factors(shared.extent, var(threads))),
+        Order(stage.name, (*spatial, *others, f"{shared.name}.0", f"{shared.name}.1")),
+    ]
+    if spatial:
+        steps.append(Bind(stage.name, spatial, "block"))
+    steps.append(Bind(stage.name, (f"{shared.name}.1",), "thread"))
+    steps.append(UnrollLimit(stage.name, var(unroll)))
+    made = draft.extended(settled=settled, label="cross-thread", params=params, steps=steps)
+    consumer = draft.epilogues.get(stage.name)
+    return made if consumer is None else gpu_pointwise(made, draft.workload.stage(consumer))

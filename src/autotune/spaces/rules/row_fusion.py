@@ -14,36 +14,45 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from autotune.ir.expressions import const, var
+from autotune.ir.expressions import IntExpr, const, var
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
+    AtMost,
+    Bind,
     Constraint,
+    FuseProducer,
+    Inline,
     Order,
     Ordinal,
     Parallel,
     Param,
     Prefetch,
     SoftwarePipeline,
+    SplitReduction,
     Step,
     Stream,
     Tile,
+    TileCeil,
+    Unroll,
+    UnrollLimit,
     Vectorize,
+    lane_axis,
     partial_name,
 )
-from autotune.spaces.rules.access import is_pointwise
+from autotune.spaces.rules.access import is_expensive, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.spaces.rules.gpu_levels import divisors
-from autotune.spaces.rules.row_producers import (
-    PARTIALS,
-    partial_lanes,
-    producer_steps,
-    row_vector_levels,
+from autotune.spaces.rules.gpu_levels import (
+    UNROLL_LIMITS,
+    block_threads,
+    check_gpu,
+    cover_factors,
+    divisors,
+    vector_widths,
 )
 from autotune.spaces.rules.rows import numbers_behind, rows_behind
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.streams import stream_choice
-from autotune.spaces.rules.vector_levels import Levels, split_levels
+from autotune.spaces.rules.vector_levels import Levels, split_levels, stream_choice, vector_levels
 
 _ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
 
@@ -79,14 +88,16 @@ class RowFusionRule(SketchRule):
     Applies when every tensor computed for it is indexed by the same leading axes; what is
     computed for a row then stays in the nearest cache until the row is done. Where another stage
     reads the result (attention), only one structure is tried. So are stages with one result for
-    each row, where several reductions read the row.
+    each row, where several reductions read the row. On a GPU the rows are those of blocks.
     """
 
     name = "row-fusion"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        if draft.on_gpu:
+            return gpu_rows(draft, stage)
         found = rows_behind(draft, stage) or numbers_behind(draft, stage)
-        if found is None or not draft.can("fuse_producer.reduction"):
+        if found is None or not draft.can("fuse_producer"):
             return None
         behind, rows = found
         choices = _choices(draft, stage, behind, rows)
@@ -239,7 +250,13 @@ def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Levels:
     return split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
 
 
-__all__ = ["pipeline_host", "prefetch_choice", "rows_of_a_pipeline"]
+__all__ = [
+    "kept_steps",
+    "pipeline_host",
+    "prefetch_choice",
+    "producer_steps",
+    "rows_of_a_pipeline",
+]
 
 # The last row of an iteration of the parallel loop is written on its own.
 _FEWEST_ROWS = 16
@@ -316,3 +333,257 @@ def _reads_a_row(reader: Stage, tensor: str, axes: int) -> bool:
         == {axis.name for axis in reader.axes}
         for load in reader.loads
     )
+
+
+# Compilers put partial results of reductions across threads into shared memory as well.
+_SPARE_SHARED_BYTES = 512
+
+_ROWS_IN_BLOCK = (1, 2, 4, 8)
+# By the draft model, longer rows gain at most 2 %: a row of 64 threads fills a multiprocessor.
+_SHORT_ROW = 512
+
+GPU_ROW_LABELS = ("row-fusion-kept", "row-fusion-recomputed")
+
+
+def gpu_rows(draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+    """A block for one row or, where rows are short, several; threads share each stage's part.
+
+    Reductions are made across the threads of a row. What is computed for a row stays in shared
+    memory; where that is dear to compute, another sketch computes it again for every reader.
+    """
+    found = rows_behind(draft, stage)
+    if found is None or draft.workload.consumers(stage.name):
+        return None
+    behind, rows = found
+    reductions = [other for other in behind if not is_pointwise(other)]
+    if any(len(other.spatial_axes) > rows for other in reductions):
+        return None
+    check_gpu(draft.target)
+    # A value for the whole row is computed by each reader.
+    inlined = [s for s in behind if is_pointwise(s) and len(s.axes) == rows]
+    long = [s for s in behind if is_pointwise(s) and s not in inlined]
+    kept = reductions + long
+    size = sum(math.prod(s.output.shape[rows:]) * _bytes(s) for s in kept)
+    result = []
+    if size <= draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES:
+        result.append(_fused_in_block(draft, stage, behind, rows, inlined, GPU_ROW_LABELS[0]))
+    if not result or any(is_expensive(other) for other in long):
+        result.append(
+            _fused_in_block(draft, stage, behind, rows, inlined + long, GPU_ROW_LABELS[1])
+        )
+    return result
+
+
+def _bytes(stage: Stage) -> int:
+    return stage.output.bytes // stage.output.elements
+
+
+def _fused_in_block(
+    draft: SketchDraft,
+    stage: Stage,
+    behind: list[Stage],
+    rows: int,
+    inlined: list[Stage],
+    label: str,
+) -> SketchDraft:
+    threads, unroll = f"{stage.name}.threads", f"{stage.name}.unroll"
+    fused = [other for other in behind if other not in inlined]
+    longest = max(axis.extent for other in (stage, *behind) for axis in other.axes[rows:])
+    params: list[Param] = [Ordinal(threads, block_threads(longest, draft.target))]
+    last = stage.axes[rows - 1].name
+    row_loops = tuple(f"{axis.name}.0" for axis in stage.axes[:rows])
+    steps: list[Step] = [Inline(other.name) for other in reversed(inlined)]
+    several = _rows_in_block(draft, stage, rows, fused, longest)
+    if several.params:
+        params += several.params
+        steps.append(several.tile(stage.name, last))
+    place = f"{last}.1" if several.params else ""
+    steps.append(Bind(stage.name, row_loops, "block"))
+    steps += _spread(draft, stage, rows, var(threads), params, place)
+    for producer in reversed(fused):
+        steps.append(FuseProducer(producer.name, stage.name, row_loops[-1], 1))
+        place = f"{producer.spatial_axes[rows - 1].name}.0" if several.params else ""
+        steps += _spread(draft, producer, rows, var(threads), params, place)
+    params.append(Ordinal(unroll, UNROLL_LIMITS))
+    steps.append(UnrollLimit(stage.name, var(unroll)))
+    constraints = list(several.constraints)
+    if several.params:
+        source = f"target {draft.target.name}: threads of a block"
+        together = several.factors[1] * var(threads)
+        constraints.append(AtMost(together, draft.target.max_threads_per_block, source))
+    return draft.extended(
+        settled=[stage.name, *(other.name for other in behind)],
+        label=label,
+        params=params,
+        constraints=constraints,
+        steps=steps,
+    )
+
+
+def _rows_in_block(
+    draft: SketchDraft, stage: Stage, rows: int, fused: list[Stage], longest: int
+) -> Levels:
+    """Levels of the last row axis: blocks, and the rows of one; none where a block has one row."""
+    axis = stage.axes[rows - 1]
+    row_bytes = sum(math.prod(other.output.shape[rows:]) * _bytes(other) for other in fused)
+    most = (draft.target.shared_memory_bytes - _SPARE_SHARED_BYTES) // max(row_bytes, 1)
+    choices = tuple(n for n in _ROWS_IN_BLOCK if axis.extent % n == 0 and n <= most)
+    if longest > _SHORT_ROW or len(choices) < 2:
+        return Levels()
+    return split_levels(f"{stage.name}.{axis.name}", axis.extent, choices)
+
+
+def _spread(
+    draft: SketchDraft,
+    stage: Stage,
+    rows: int,
+    threads: IntExpr,
+    params: list[Param],
+    place: str,
+) -> list[Step]:
+    """Spread a stage's part of a row over the threads: in vectors, or as a reduction across them.
+
+    ``place`` is the loop over the rows of a block, which have threads of their own; empty where
+    a block has one row.
+    """
+    name, axis = stage.name, stage.axes[-1]
+    apart = [Bind(name, (place,), "thread_y")] if place else []
+    if not is_pointwise(stage):
+        axis = stage.reduce_axes[-1]
+        return [
+            TileCeil(name, axis.name, cover_factors(axis.extent, threads)),
+            *apart,
+            Bind(name, (f"{axis.name}.1",), "thread"),
+        ]
+    widths = vector_widths(axis.extent, stage.output.dtype, draft.target)
+    lanes: IntExpr = const(1)
+    if len(widths) > 1:
+        params.append(Ordinal(f"{name}.lanes", widths))
+        lanes = var(f"{name}.lanes")
+    outer = [f"{other.name}.0" for other in stage.axes]
+    if place and place not in outer:
+        outer.insert(rows, place)
+    return [
+        TileCeil(name, axis.name, cover_factors(axis.extent, threads, lanes)),
+        Order(name, (*outer, f"{axis.name}.1", f"{axis.name}.2")),
+        *apart,
+        Bind(name, (f"{axis.name}.1",), "thread"),
+        Vectorize(name, f"{axis.name}.2"),
+    ]
+
+
+PARTIALS = {"narrow": 1, "": 4, "wide": 16}
+"""Partial results of a long reduction, in quarters of a vector.
+
+A function that the compiler calls element by element (an exponential) runs faster between narrow
+vectors, which it need not spill; several whole vectors keep a core busy where one chain of
+dependent additions does not.
+"""
+_WIDTHS = (1, 2, 4, 8)
+_UNROLLED = (1, 4)
+# Narrower vectors than this gain nothing over a chain of numbers.
+_NARROWEST = 4
+
+
+def producer_steps(
+    draft: SketchDraft,
+    consumer: Stage,
+    loop: str,
+    producers: Sequence[Stage],
+    inlined: Sequence[Stage],
+    rows: int,
+    partials: str,
+) -> tuple[list[Step], list[Levels]]:
+    """Steps and factors of everything that is computed inside ``loop`` of ``consumer``.
+
+    Args:
+        draft: The sketch so far.
+        consumer: The stage with the loop.
+        loop: The loop, over rows or over blocks of rows.
+        producers: What is computed there, in topological order.
+        inlined: Those of them that are computed again for every use.
+        rows: Number of axes that all of them share with the consumer, the leading ones.
+        partials: How many partial results a long reduction has: a key of :data:`PARTIALS`.
+    """
+    lanes = {producer.name: partial_lanes(draft, producer, partials) for producer in producers}
+    # What is inlined goes into the partial results, so these have to be there before.
+    steps: list[Step] = [
+        *(
+            SplitReduction(producer.name, producer.reduce_axes[-1].name, lanes[producer.name])
+            for producer in reversed(producers)
+            if lanes[producer.name] > 1
+        ),
+        *(Inline(producer.name) for producer in reversed(producers) if producer in inlined),
+    ]
+    levels: list[Levels] = []
+    for producer in reversed(producers):
+        if producer in inlined:
+            continue
+        if lanes[producer.name] > 1:
+            found, made = _split(consumer, producer, loop, lanes[producer.name])
+        elif is_pointwise(producer) and len(producer.spatial_axes) > rows:
+            found, made = kept_steps(draft, consumer, producer, loop)
+        else:
+            found, made = Levels(), [FuseProducer(producer.name, consumer.name, loop, 1)]
+        levels.append(found)
+        steps.extend(made)
+    return steps, levels
+
+
+def kept_steps(
+    draft: SketchDraft, consumer: Stage, producer: Stage, loop: str
+) -> tuple[Levels, list[Step]]:
+    """A pointwise stage that is kept in a buffer, in vectors along its innermost axis."""
+    levels = row_vector_levels(draft, producer)
+    inner = producer.axes[-1].name
+    return levels, [
+        FuseProducer(producer.name, consumer.name, loop, 1),
+        levels.tile(producer.name, inner),
+        Vectorize(producer.name, f"{inner}.1"),
+    ]
+
+
+def row_vector_levels(draft: SketchDraft, stage: Stage) -> Levels:
+    """The innermost axis of a pointwise stage: a loop over vectors of a searched width."""
+    lanes = draft.target.lanes(stage.output.dtype)
+    widths = (quarters * lanes // 4 for quarters in _WIDTHS)
+    enough = tuple(width for width in widths if width >= min(lanes, _NARROWEST))
+    return vector_levels(draft, stage, enough)
+
+
+def partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
+    """Partial results of a reduction: as many as asked for, or the next fewer that divide it.
+
+    As many as asked for also where that makes fewer rounds, the last of which is then not whole.
+    1 where the axis is too short to be split.
+    """
+    if is_pointwise(producer) or not draft.can("split_reduction"):
+        return 1
+    lanes = draft.target.lanes(producer.output.dtype)
+    extent, least = producer.reduce_axes[-1].extent, min(lanes, _NARROWEST)
+    wanted = max(PARTIALS[partials] * lanes // 4, least)
+    widths = (1 << power for power in reversed(range(wanted.bit_length())))
+    known = [width for width in widths if width >= max(least, 2) and extent >= 2 * width]
+    even = [width for width in known if extent % width == 0]
+    if known and (not even or -(-extent // known[0]) < extent // even[0]):
+        return known[0]
+    return even[0] if even else 1
+
+
+def _split(consumer: Stage, producer: Stage, loop: str, lanes: int) -> tuple[Levels, list[Step]]:
+    """A long reduction in vectors of partial results, some iterations of which are unrolled."""
+    axis = producer.reduce_axes[-1]
+    partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
+    rounds = -(-axis.extent // lanes)
+    domain = tuple(count for count in _UNROLLED if rounds % count == 0)
+    levels = split_levels(f"{producer.name}.{axis.name}", rounds, domain)
+    outer = [f"{other.name}.0" for other in producer.axes]
+    inner = f"{axis.name}.1"
+    return levels, [
+        FuseProducer(producer.name, consumer.name, loop, 1),
+        FuseProducer(partial, consumer.name, loop, 1),
+        Tile(partial, axis.name, levels.factors),
+        Order(partial, (*outer, inner, lane)),
+        Unroll(partial, (inner,)),
+        Vectorize(partial, lane),
+    ]

@@ -1,22 +1,26 @@
-"""Rule: a scan as a loop nest of its own, in order along its axis."""
+"""Rule: a scan as a loop nest, or a kernel, of its own, in order along its axis."""
 
 from __future__ import annotations
 
 import math
 
+from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
     AtLeast,
     AtMost,
+    Bind,
     ChunkScan,
     Constraint,
     Factor,
     Order,
+    Ordinal,
     Parallel,
     ProductEquals,
     Step,
     Tile,
+    TileCeil,
     Unroll,
     Vectorize,
     chunk_axis,
@@ -24,6 +28,7 @@ from autotune.sketches import (
 )
 from autotune.spaces.rules.access import largest_divisor
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.gpu_levels import block_threads, check_gpu, cover_factors
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.vector_levels import is_covered, vector_levels
 
@@ -50,7 +55,7 @@ class ScanRule(SketchRule):
     What is inside that continues several results in a round: a searched number of vectors where
     a scan runs along another axis than the last, of rows where it runs along them. What feeds a
     scan is computed before it. Where there are few rows, parts of them are also scanned as rows
-    are, and then continued.
+    are, and then continued. The threads of a GPU continue a sequence each.
     """
 
     name = "scan"
@@ -59,6 +64,8 @@ class ScanRule(SketchRule):
         axis = stage.scan_axis
         if axis is None:
             return None
+        if draft.on_gpu:
+            return [gpu_scan(draft, stage, axis)]
         others = [other for other in stage.axes if other is not axis]
         if stage.axes[-1] is axis:
             whole = _of_rows(draft, stage, axis, others) if others else _serial(draft, stage, axis)
@@ -215,3 +222,29 @@ def _enough(
     if rows * (tiled.extent // least) < cores:
         return []
     return [AtLeast(var(parallel) * rows, cores, "every core gets work", hard=False)]
+
+
+def gpu_scan(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
+    """Threads over the innermost axis that has a warp's worth of sequences, blocks over the rest.
+
+    Neighbouring threads read and write neighbours where the scan runs along another axis than the
+    last; where it runs along the last, they do not.
+    """
+    check_gpu(draft.target)
+    others = [other for other in stage.axes if other is not axis]
+    if all(other.extent == 1 for other in others):
+        raise UnsupportedWorkload(
+            f"stage {stage.name!r} scans one sequence, along {axis.name!r}: there is nothing "
+            "for the threads of a GPU to share"
+        )
+    wide = [other for other in others if other.extent >= draft.target.warp_size]
+    shared = wide[-1] if wide else max(others, key=lambda other: other.extent)
+    threads = Ordinal(f"{stage.name}.threads", block_threads(shared.extent, draft.target))
+    blocks = tuple(f"{other.name}.0" for other in others)
+    steps: list[Step] = [
+        TileCeil(stage.name, shared.name, cover_factors(shared.extent, var(threads.name))),
+        Order(stage.name, (*blocks, f"{shared.name}.1", f"{axis.name}.0")),
+        Bind(stage.name, blocks, "block"),
+        Bind(stage.name, (f"{shared.name}.1",), "thread"),
+    ]
+    return draft.extended(settled=[stage.name], params=[threads], steps=steps)

@@ -32,10 +32,8 @@ from autotune.sketches import (
     Unroll,
     Vectorize,
     added_axis,
-    is_indexed,
     partial_name,
     split_reduction,
-    step_names,
 )
 from autotune.spaces.rules.access import (
     dimension_of,
@@ -50,7 +48,7 @@ from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.rows import is_without_reuse
 from autotune.spaces.rules.rule import SketchRule
 
-_NEEDED = ("split_reduction", "fuse_producer.reduction")
+_NEEDED = ("split_reduction", "fuse_producer")
 # Partial results in vectors: several keep a core busy where one chain of additions does not.
 _VECTORS = {"": 1, "wide": 4}
 _UNROLLED = (1, 2, 4, 8)
@@ -83,14 +81,13 @@ class _Source:
 class SplitReductionRule(SketchRule):
     """Partial results across cores, across vector lanes, or both, for reductions without reuse.
 
-    Chunks divide the axis. So do lanes where that makes no more rounds, or the backend wants it:
-    an axis without such divisors is then left to other rules.
+    Chunks divide the axis. So do lanes where that makes no more rounds.
     """
 
     name = "split-reduction"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        if is_pointwise(stage) or not draft.can(*_NEEDED):
+        if draft.on_gpu or is_pointwise(stage) or not draft.can(*_NEEDED):
             return None
         source = _source(draft, stage)
         if not _reads_plainly(source.stage) or not is_without_reuse(source.stage):
@@ -139,7 +136,7 @@ def _results(stage: Stage) -> int:
 def _source(draft: SketchDraft, stage: Stage) -> _Source:
     """The reduction as it reads when what it alone reads point-wise is computed inside it."""
     workload, inlined, body = draft.workload, [], stage.body
-    for name in stage.reads if draft.can("inline", "inline.into_reduction") else ():
+    for name in stage.reads if draft.can("inline") else ():
         producer = producer_stage(workload, name)
         alone = [user.name for user in workload.consumers(name)] == [stage.name]
         if producer is None or not is_pointwise(producer) or not alone:
@@ -188,10 +185,8 @@ def _across_lanes(draft: SketchDraft, source: _Source, axis: Axis) -> Iterator[S
         for width, vectors in _VECTORS.items():
             vector = draft.target.lanes(stage.output.dtype)
             lanes = _lanes(length, vector, vectors)
-            if chunk is None and draft.can("split_reduction.uneven"):
+            if chunk is None:
                 lanes = _with_last_round(length, lanes, vector, vectors)
-            if is_indexed(stage) and not draft.can("split_reduction.indexed"):
-                lanes = 1
             if lanes in seen or (lanes == 1 and chunk is None):
                 continue
             seen.add(lanes)
@@ -237,14 +232,12 @@ def _chunkings(
     if lane_axis is None:
         # Lanes are results: what cores can share are vectors of them.
         points = max(1, points // draft.target.lanes(stage.output.dtype))
-    if cores == 1 or points >= _ENOUGH_VECTORS * cores:
+    if cores == 1 or points >= _ENOUGH_VECTORS * cores or not draft.can("chunk_reduction"):
         return
     found: set[ChunkReduction] = set()
     for label, share in _SHARES.items():
         chunk = _chunks(stage, math.ceil(share * cores / points), draft, lane_axis)
-        if chunk is None or not draft.can(*step_names(chunk, draft.workload)):
-            continue
-        if chunk not in found:
+        if chunk is not None and chunk not in found:
             found.add(chunk)
             yield label, chunk
 

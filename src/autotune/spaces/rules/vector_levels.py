@@ -1,4 +1,4 @@
-"""Split of an axis into loops, the innermost one over vectors."""
+"""Split of an axis into loops over vectors, and results that are written past the caches."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ from attrs import frozen
 
 from autotune.ir.expressions import IntExpr, ceildiv, const, var
 from autotune.ir.workloads import Axis, Stage
-from autotune.sketches import Constraint, Factor, Ordinal, Param, ProductEquals, Tile, TileCeil
+from autotune.sketches import (
+    Constraint,
+    Factor,
+    Ordinal,
+    Param,
+    ProductEquals,
+    Step,
+    Stream,
+    Tile,
+    TileCeil,
+)
 from autotune.spaces.rules.access import largest_divisor
 from autotune.spaces.rules.draft import SketchDraft
 
-__all__ = ["Levels", "is_covered", "split_levels", "vector_levels"]
+__all__ = ["Levels", "is_covered", "split_levels", "stream_choice", "vector_levels"]
 
 
 @frozen
@@ -74,3 +84,25 @@ def vector_levels(draft: SketchDraft, stage: Stage, widths: tuple[int, ...]) -> 
         return Levels((rounds, var(width.name)), (width,), covers=True)
     even = tuple(width for width in widths if axis.extent % width == 0)
     return split_levels(name, axis.extent, even or (largest_divisor(axis.extent, lanes),))
+
+
+def stream_choice(draft: SketchDraft, stage: Stage) -> tuple[list[Param], list[Step]]:
+    """A parameter and its step, or nothing where the choice makes no difference.
+
+    It does for outputs that are at least as large as the last-level cache, and of which each row
+    consists of whole lines.
+
+    Args:
+        draft: The sketch so far.
+        stage: What writes the result.
+    """
+    output, caches = stage.output, draft.target.caches
+    is_last = stage.name in draft.workload.outputs and not draft.workload.consumers(stage.name)
+    if not (is_last and caches and output.shape and draft.can("stream")):
+        return [], []
+    if output.elements * output.element.bytes < caches[-1].size_bytes:
+        return [], []
+    if output.shape[-1] * output.element.bytes % caches[-1].line_bytes:
+        return [], []
+    name = f"{stage.name}.stream"
+    return [Ordinal(name, (0, 1))], [Stream(stage.name, var(name))]

@@ -11,7 +11,7 @@ from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import affine_form
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, padding_of_stage
-from autotune.sketches import Candidate, OpenStep, names_used, partial_name, split_reduction
+from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
     BoundLoop,
@@ -49,7 +49,6 @@ from autotune_mlir.schedule.plan import (
 __all__ = ["check_said", "plan_of"]
 
 _VECTOR_BYTES = 64
-_UNSAID_VARIANTS = {"fuse_producer.padding", "pack.whole_transposed", "pack.mixed_quotients"}
 _UNSAID = (Tensorize, Interleave, ChunkReduction, ChunkScan, OpenStep)
 # What they save, other pipelines compute: the same numbers.
 _LEFT_OUT = (Prepack, Stream, Prefetch, SoftwarePipeline, BoundLoop, UnrollLimit)
@@ -90,9 +89,6 @@ def check_said(candidate: Candidate, workload: Workload) -> None:
     Raises:
         InvalidSchedule: a step has no operation, or one would make something else of it.
     """
-    unsaid = sorted(_UNSAID_VARIANTS & set(names_used(candidate.sketch)))
-    if unsaid:
-        raise InvalidSchedule(f"no script of the Transform dialect says {unsaid[0]}")
     for step in candidate.sketch.core_steps:
         if isinstance(step, _UNSAID):
             raise InvalidSchedule(f"no script of the Transform dialect says {step}")
@@ -108,12 +104,14 @@ def check_said(candidate: Candidate, workload: Workload) -> None:
                 form is not None and min(form.coefficients.values(), default=0) < 0
                 for form in forms
             )
-            if falls and (stage.name, load.tensor) in packed:
+            is_packed = (stage.name, load.tensor) in packed
+            if falls and is_packed:
                 raise InvalidSchedule(
                     f"stage {stage.name!r} packs {load.tensor!r}, which it reads backwards: no "
                     "script of the Transform dialect says that"
                 )
-            if stage.reduce_axes and any(form.terms for form in stage.forms(load)):
+            divided = any(form.terms for form in stage.forms(load))
+            if divided and (stage.reduce_axes or is_packed):
                 raise InvalidSchedule(
                     f"stage {stage.name!r} reads {load.tensor!r} at quotients or remainders, "
                     "which no script makes vectors of"
@@ -200,6 +198,8 @@ def _note(
         plans[step.producer].accumulated_at = step.at
         plans[step.producer].consumer = step.stage
     elif isinstance(step, FuseProducer):
+        if padding_of_stage(plan.stage, workload) is not None:
+            raise InvalidSchedule(f"no script of the Transform dialect says {step}: it pads")
         plan.inside = (step.consumer, step.at)
         plan.shared = {
             axis: plans[step.consumer].tile_inside(loop)
@@ -226,7 +226,10 @@ def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[
     if step.at is None:
         block = None if step.block is None else int(evaluate(step.block, config))
         if step.block_dim != len(workload.tensors[step.operand].shape) - 1:
-            raise InvalidSchedule(f"{step}: no script transposes what it copies as a whole")
+            raise InvalidSchedule(
+                f"no script of the Transform dialect says {step}: it copies as a whole, and "
+                "transposes"
+            )
         whole = WholeOperand(step.operand, block, step.lanes)
         plan.whole.append(whole)
         return

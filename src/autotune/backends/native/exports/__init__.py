@@ -9,6 +9,8 @@ from autotune.backends.native.exports.files import (
     link_library,
     object_of,
     shared_library,
+    with_prefix,
+    write_data_object,
 )
 from autotune.backends.native.exports.kernel import Kernel, kernel_of
 from autotune.backends.native.exports.machines import (
@@ -17,7 +19,6 @@ from autotune.backends.native.exports.machines import (
     machine_of,
     machine_of_triple,
 )
-from autotune.backends.native.exports.object_files import with_prefix, write_data_object
 from autotune.backends.native.exports.tvm_ffi import Entry, Taken, ffi_file, ffi_network
 
 __all__ = [

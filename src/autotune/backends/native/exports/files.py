@@ -1,4 +1,4 @@
-"""Kernels in files: what is written, and the C compiler that links it."""
+"""Kernels in files: object files and the C compiler that links them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import os
 import platform
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import BinaryIO
 
+from autotune.backends.arrays import ALIGNMENT
 from autotune.backends.backend import BuildFailed
 from autotune.backends.native.exports.c_interface import c_file, header
-from autotune.backends.native.exports.kernel import Kernel
-from autotune.backends.native.exports.llvm_interface import exported_names, interface
+from autotune.backends.native.exports.features import detector
+from autotune.backends.native.exports.kernel import (
+    MOST_THREADS,
+    Call,
+    Kernel,
+    Part,
+    Size,
+    Variant,
+)
 from autotune.backends.native.exports.machines import Machine
 from autotune.backends.native.exports.tvm_ffi import Entry, ffi_file
 from autotune.backends.native.machine_code import compile_library
@@ -31,6 +41,8 @@ __all__ = [
     "link_library",
     "object_of",
     "shared_library",
+    "with_prefix",
+    "write_data_object",
 ]
 
 _MARK = b"tuned by autotune"
@@ -237,3 +249,259 @@ def _run(command: Sequence[str]) -> None:
     if done.returncode:
         said = one_line(done.stderr or done.stdout, _MESSAGE_LIMIT)
         raise BuildFailed(f"{command[0]} failed with status {done.returncode}: {said}")
+
+
+_NO_PROCESSOR, _NO_SCRATCH = -1, -2
+
+
+# Every function has a form for each variant. What is exported asks the processor which of them it
+# can run, and calls it.
+def exported_names(kernel: Kernel) -> frozenset[str]:
+    """Functions that others call."""
+    calls, sizes = (it.name for it in kernel.calls), (it.name for it in kernel.sizes)
+    return frozenset([f"{kernel.name}_variant", *calls, *sizes])
+
+
+def interface(kernel: Kernel) -> str:
+    """LLVM IR of all functions of a kernel but the programs themselves."""
+    texts = [_chosen(kernel)]
+    for variant in kernel.variants:
+        texts += [_size(size, variant.prefix) for size in variant.sizes]
+        texts += [_call(call, variant) for call in variant.calls]
+    for size in kernel.sizes:
+        given = () if size.each is None else ("i64 %threads",)
+        texts.append(_dispatched(kernel, size.name, "i64", given, 0))
+    for call in kernel.calls:
+        texts.append(_dispatched(kernel, call.name, "i32", _parameters(call), _NO_PROCESSOR))
+    entries = {
+        f"declare i32 @{variant.prefix}{call.entry}(ptr, ptr, ptr)"
+        for variant in kernel.variants
+        for call in variant.calls
+    }
+    return "\n\n".join([*texts, *sorted(entries)])
+
+
+def _chosen(kernel: Kernel) -> str:
+    """Print what chooses a variant, and says which."""
+    machines = [variant.machine for variant in kernel.variants]
+    if machines[0].is_x86:
+        chooses = detector("chosen", [variant.features for variant in kernel.variants])
+    else:
+        chooses = "define internal i32 @chosen() {\n  ret i32 0\n}"
+    names = []
+    for number, machine in enumerate(machines):
+        text = "".join(f"\\{byte:02X}" for byte in machine.name.encode())
+        size = len(machine.name.encode()) + 1
+        names.append(f'@name{number} = private constant [{size} x i8] c"{text}\\00"')
+    found = "null"
+    lines = ["  %chosen = call i32 @chosen()"]
+    for number in range(len(machines)):
+        lines += [
+            f"  %is{number} = icmp eq i32 %chosen, {number}",
+            f"  %n{number} = select i1 %is{number}, ptr @name{number}, ptr {found}",
+        ]
+        found = f"%n{number}"
+    body = "\n".join(
+        [f"define ptr @{kernel.name}_variant() {{", *lines, f"  ret ptr {found}", "}"]
+    )
+    return "\n".join([*names, chooses, body])
+
+
+def _dispatched(
+    kernel: Kernel, name: str, result: str, parameters: tuple[str, ...], otherwise: int
+) -> str:
+    """A function that calls the form of a variant that the processor runs."""
+    given, count = ", ".join(parameters), len(kernel.variants)
+    cases = " ".join(f"i32 {number}, label %v{number}" for number in range(count))
+    lines = ["  %chosen = call i32 @chosen()", f"  switch i32 %chosen, label %none [{cases}]"]
+    for number, variant in enumerate(kernel.variants):
+        call = f"call {result} @{variant.prefix}{name}({given})"
+        lines += [f"v{number}:", f"  %r{number} = {call}", f"  ret {result} %r{number}"]
+    body = "\n".join([*lines, "none:", f"  ret {result} {otherwise}"])
+    return f"define {result} @{name}({given}) {{\n{body}\n}}"
+
+
+def _parameters(call: Call) -> tuple[str, ...]:
+    arrays = [f"ptr %a{number}" for number in range(len(call.arguments))]
+    if call.scratch is None:
+        return tuple(arrays)
+    return (*arrays, "ptr %scratch", "i64 %bytes", "i64 %threads", "ptr %launch", "ptr %pool")
+
+
+def _size(size: Size, prefix: str) -> str:
+    given = "" if size.each is None else "i64 %threads"
+    lines: list[str] = []
+    result = str(size.fixed)
+    if size.each:
+        lines = [
+            f"  %each = mul i64 %threads, {size.each}",
+            f"  %all = add i64 %each, {size.fixed}",
+        ]
+        result = "%all"
+    body = "\n".join([*lines, f"  ret i64 {result}"])
+    return f"define internal i64 @{prefix}{size.name}({given}) {{\n{body}\n}}"
+
+
+def _call(call: Call, variant: Variant) -> str:
+    """The form of a function for one variant: it checks what it is given, and runs the program."""
+    lines, wrong = _checked(call)
+    lines += [
+        f"  %bad = icmp ne i32 {wrong}, 0",
+        "  br i1 %bad, label %refused, label %fine",
+        "refused:",
+        f"  ret i32 {wrong}",
+        "fine:",
+        f"  %table = alloca [{variant.arrays} x ptr]",
+        f"  store [{variant.arrays} x ptr] zeroinitializer, ptr %table",
+    ]
+    for index, position in enumerate(call.positions):
+        lines += _placed(position, f"%a{index}")
+    pool = "ptr null, ptr null"
+    if call.scratch is not None:
+        pool = "ptr %launch, ptr %pool"
+        for part in call.scratch[0]:
+            own = f"%part{part.position}"
+            lines += [
+                f"  {own}.each = mul i64 %threads, {part.each}",
+                f"  {own}.at = add i64 {own}.each, {part.fixed}",
+                f"  {own} = getelementptr i8, ptr %scratch, i64 {own}.at",
+                *_placed(part.position, own),
+            ]
+    prefix = variant.prefix
+    lines += [f"  %done = call i32 @{prefix}{call.entry}(ptr %table, {pool})", "  ret i32 %done"]
+    body, given = "\n".join(lines), ", ".join(_parameters(call))
+    return f"define internal i32 @{prefix}{call.name}({given}) {{\n{body}\n}}"
+
+
+def _placed(position: int, value: str) -> list[str]:
+    return [
+        f"  %slot{position} = getelementptr ptr, ptr %table, i64 {position}",
+        f"  store ptr {value}, ptr %slot{position}",
+    ]
+
+
+def _checked(call: Call) -> tuple[list[str], str]:
+    """The number of the first array that is null or unaligned, or what scratch memory lacks."""
+    lines, wrong = ([], "0") if call.scratch is None else _checked_scratch(*call.scratch)
+    for index in reversed(range(len(call.arguments))):
+        lines += [
+            *_unaligned(f"%a{index}"),
+            f"  %wrong{index} = select i1 %a{index}.bad, i32 {index + 1}, i32 {wrong}",
+        ]
+        wrong = f"%wrong{index}"
+    return lines, wrong
+
+
+def _unaligned(value: str) -> list[str]:
+    return [
+        f"  {value}.address = ptrtoint ptr {value} to i64",
+        f"  {value}.null = icmp eq i64 {value}.address, 0",
+        f"  {value}.rest = and i64 {value}.address, {ALIGNMENT - 1}",
+        f"  {value}.apart = icmp ne i64 {value}.rest, 0",
+        f"  {value}.bad = or i1 {value}.null, {value}.apart",
+    ]
+
+
+def _checked_scratch(parts: tuple[Part, ...], size: Size) -> tuple[list[str], str]:
+    lines = [
+        "  %others = sub i64 %threads, 1",
+        f"  %idle = icmp uge i64 %others, {MOST_THREADS}",
+    ]
+    bad = "%idle"
+    if parts:
+        lines += [
+            *_unaligned("%scratch"),
+            f"  %each = mul i64 %threads, {size.each}",
+            f"  %need = add i64 %each, {size.fixed}",
+            "  %small = icmp ult i64 %bytes, %need",
+            "  %unfit = or i1 %scratch.bad, %small",
+            "  %lacks = or i1 %unfit, %idle",
+        ]
+        bad = "%lacks"
+    return [*lines, f"  %memory = select i1 {bad}, i32 {_NO_SCRATCH}, i32 0"], "%memory"
+
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SECTIONS_AT, _SECTION_COUNT_AT = 0x28, 0x3C
+_SYMBOLS, _UNDEFINED, _HIDDEN = 2, 0, 2
+_HEAD = b"\x7fELF\x02\x01"
+_RELOCATABLE, _VERSION = 1, 1
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_BITS, _NAMES, _ALLOCATED = 1, 3, 2
+_GLOBAL_OBJECT = 0x11
+_PAGE = 4096
+_SECTION_NAMES = (".autotune_weights", ".note.GNU-stack", ".symtab", ".strtab")
+
+
+def with_prefix(code: bytes, prefix: str) -> bytes:
+    """An object file whose functions have names that begin with ``prefix``.
+
+    A library that it is linked into keeps them to itself.
+
+    Args:
+        code: An object file of ELF, of 64 bits and with the least significant byte first.
+        prefix: Letters, digits, underscores, dots.
+
+    Raises:
+        BuildFailed: it is no such file.
+    """
+    if not code.startswith(_HEAD):
+        raise BuildFailed("the machine code is no object file of ELF with 64 bits")
+    whole = bytearray(code)
+    (begin,) = struct.unpack_from("<Q", code, _SECTIONS_AT)
+    (count,) = struct.unpack_from("<H", code, _SECTION_COUNT_AT)
+    heads = [list(_SECTION.unpack_from(code, begin + at * _SECTION.size)) for at in range(count)]
+    symbols = next(head for head in heads if head[1] == _SYMBOLS)
+    names_at = int(symbols[6])
+    names = heads[names_at]
+    text = bytearray(code[names[4] : names[4] + names[5]])
+    # Local symbols are first, and keep their names.
+    for number in range(symbols[7], symbols[5] // _SYMBOL.size):
+        at = symbols[4] + number * _SYMBOL.size
+        name, kind, other, section, value, size = _SYMBOL.unpack_from(code, at)
+        if section == _UNDEFINED:
+            continue
+        end = text.index(0, name)
+        _SYMBOL.pack_into(whole, at, len(text), kind, other | _HIDDEN, section, value, size)
+        text += prefix.encode() + text[name:end] + b"\0"
+    names[4], names[5] = len(whole), len(text)
+    _SECTION.pack_into(whole, begin + names_at * _SECTION.size, *names)
+    return bytes(whole + text)
+
+
+def write_data_object(
+    stream: BinaryIO, name: str, parts: Iterable[memoryview], architecture: str
+) -> None:
+    """Write an object file of data that a library maps where it is first read.
+
+    Args:
+        stream: An empty file.
+        name: What C calls the data, which begins a page; a library keeps it to itself.
+        parts: The bytes, one part behind the other.
+        architecture: ``x86_64`` or ``aarch64``.
+    """
+    stream.write(bytes(_PAGE))
+    size = sum(stream.write(part) for part in parts)
+    text = b"\0" + b"\0".join(it.encode() for it in (name, *_SECTION_NAMES)) + b"\0"
+    names_at = _PAGE + size
+    symbols_at = names_at + len(text)
+    symbol = text.index(name.encode()), _GLOBAL_OBJECT, _HIDDEN, 1, 0, size
+    stream.write(text + bytes(_SYMBOL.size) + _SYMBOL.pack(*symbol))
+    data, stack, symbols, names = (text.index(it.encode()) for it in _SECTION_NAMES)
+    heads = [
+        (0,) * 10,
+        (data, _BITS, _ALLOCATED, 0, _PAGE, size, 0, 0, _PAGE, 0),
+        # Without it, linkers take the stack for one that code runs on.
+        (stack, _BITS, 0, 0, names_at, 0, 0, 0, 1, 0),
+        (symbols, _SYMBOLS, 0, 0, symbols_at, 2 * _SYMBOL.size, 4, 1, 8, _SYMBOL.size),
+        (names, _NAMES, 0, 0, names_at, len(text), 0, 0, 1, 0),
+    ]
+    begin = symbols_at + 2 * _SYMBOL.size
+    stream.write(b"".join(_SECTION.pack(*head) for head in heads))
+    sizes = _HEADER.size, 0, 0, _SECTION.size, len(heads), len(heads) - 1
+    machine = _RELOCATABLE, _MACHINES[architecture], _VERSION
+    stream.seek(0)
+    stream.write(_HEADER.pack(_HEAD + bytes([_VERSION]), *machine, 0, 0, begin, 0, *sizes))

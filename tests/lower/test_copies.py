@@ -7,8 +7,8 @@ import pytest
 
 from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload, conv2d, gemm
+from autotune.lower.copies import with_wide_copies
 from autotune.nest import derive_nest
-from autotune.nest.wide_copies import with_wide_copies
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
