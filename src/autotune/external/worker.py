@@ -1,6 +1,6 @@
 """The worker process: runs commands and calls functions for its host, one at a time.
 
-Started by :class:`autotune.external.workers.JobWorkers` under a keeper, so that all that it has
+Started by :class:`~autotune.measure.pool.WorkerPool` under a keeper, so that all that it has
 started goes with it and with the host.
 """
 
@@ -16,7 +16,9 @@ from autotune.external.jobs import call_function, run_command
 from autotune.process.channel import Message
 from autotune.process.child import connect, serve
 
-__all__ = ["loaded_function", "main"]
+__all__ = ["MODULE", "loaded_function", "main"]
+
+MODULE = "autotune.external.worker"
 
 
 def loaded_function(name: str) -> Callable[..., Any]:
@@ -35,26 +37,26 @@ def loaded_function(name: str) -> Callable[..., Any]:
     return function
 
 
-def _prepare(message: Message) -> Message:
-    # Imported once: what the calls are forked from has it already.
-    sys.path.insert(0, message["directory"])
-    loaded_function(message["function"])
-    return {}
-
-
-def _command(message: Message) -> Message:
-    settings = {key: it for key, it in message.items() if key not in ("op", "words")}
-    return run_command(message["words"], **settings)
-
-
-def _call(message: Message) -> Message:
-    settings = {key: it for key, it in message.items() if key not in ("op", "function", "config")}
-    return call_function(
-        lambda: loaded_function(message["function"]), message["config"], **settings
-    )
-
-
 def main() -> None:
     """Serve until the host closes its end."""
-    connection, _ = connect("autotune.external.worker")
-    serve(connection, {"prepare": _prepare, "command": _command, "call": _call})
+    connection, _ = connect(MODULE, ["backend"])
+
+    def hello(message: Message) -> Message:
+        with connection.phase("start"):
+            if message["function"]:
+                # Imported once: what the calls are forked from has it already.
+                sys.path.insert(0, message["directory"])
+                loaded_function(message["function"])
+        return {}
+
+    def command(message: Message) -> Message:
+        with connection.phase(message["phase"]):
+            return run_command(**message["settings"])
+
+    def call(message: Message) -> Message:
+        with connection.phase(message["phase"]):
+            return call_function(
+                lambda: loaded_function(message["function"]), **message["settings"]
+            )
+
+    serve(connection, {"hello": hello, "command": command, "call": call})

@@ -104,7 +104,7 @@ class LocalMeasurer(Measurer):
         self._clock = clock
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
         self._trials = 0
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[Batch[Trial]] = deque()
         self._client: TaskClient | None = None
 
     @property
@@ -197,7 +197,7 @@ class LocalMeasurer(Measurer):
         self._run_lanes(collecting, tell, lambda: told >= count or not self._batches)
         return told
 
-    def _collect_on_lanes(self, batch: Batch, collecting: Collecting) -> list[Outcome]:
+    def _collect_on_lanes(self, batch: Batch[Trial], collecting: Collecting) -> list[Outcome]:
         """As :meth:`collect`; what was submitted later is measured meanwhile, too."""
         try:
             self._run_lanes(
@@ -392,7 +392,7 @@ class LocalMeasurer(Measurer):
             if on_timed is not None:
                 on_timed(trial.latency)
 
-    def _time(self, batch: Batch, collecting: Collecting) -> None:
+    def _time(self, batch: Batch[Trial], collecting: Collecting) -> None:
         """Time a chunk; tells outcomes in order as soon as they are known."""
         client, chunk = self._started(), batch.chunk
         timing = client.timing
@@ -413,7 +413,7 @@ class LocalMeasurer(Measurer):
         batch.chunk = []
         self._build_ahead()
 
-    def _screen(self, group: Sequence[Trial], batch: Batch, collecting: Collecting) -> None:
+    def _screen(self, group: Sequence[Trial], batch: Batch[Trial], collecting: Collecting) -> None:
         """Check and time a group briefly."""
         timing = self._started().timing
         for trial in group:
@@ -591,7 +591,7 @@ class LaneRun:
     def __init__(
         self,
         client: TaskClient,
-        batches: Iterable[Batch],
+        batches: Iterable[Batch[Trial]],
         look_up: Callable[[Trial], None],
         most: int,
         timed: Callable[[str], AbstractContextManager[None]],
