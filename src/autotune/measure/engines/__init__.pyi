@@ -11,6 +11,7 @@ from autotune.measure.engines.interface import Machine as Machine
 from autotune.measure.engines.interface import MeasureEngine as MeasureEngine
 from autotune.measure.engines.interface import Role as Role
 from autotune.measure.engines.leases import LeaseTable as LeaseTable
-from autotune.measure.engines.ledger import JobLedger as JobLedger
+from autotune.measure.engines.queued_engine import JobLedger as JobLedger
+from autotune.measure.engines.queued_engine import QueuedEngine as QueuedEngine
 from autotune.measure.engines.reference_program import host_fingerprint as host_fingerprint
 from autotune.measure.engines.reference_program import reference_seconds as reference_seconds

@@ -21,6 +21,7 @@ class _Given:
     machine: str
     seconds: float
     ends: float
+    host: str
     locks: bool
 
 
@@ -38,28 +39,31 @@ class LeaseTable:
     _last: int = 0
     _given: dict[str, _Given] = field(factory=dict)
 
-    def acquire(
-        self, group: str, machine: str, seconds: float, *, on_this_host: bool = False
-    ) -> int | None:
+    def acquire(self, group: str, machine: str, seconds: float, host: str = "") -> int | None:
         """A token for a machine of a group; None while another of the group is leased.
 
-        With ``on_this_host``, also while another process of this host times.
+        With ``host``, on which builds would disturb it, and with a lock, also while another
+        process of this host times.
         """
         held = self._given.get(group)
         if held is not None and self.clock() < held.ends:
             return None
         self._end(held)
-        locks = on_this_host and self.lock is not None
+        locks = bool(host) and self.lock is not None
         if self.lock is not None and locks and not self.lock.acquire():
             return None
         self._last += 1
         ends = self.clock() + seconds
-        self._given[group] = _Given(self._last, machine, seconds, ends, locks)
+        self._given[group] = _Given(self._last, machine, seconds, ends, host, locks)
         return self._last
 
     def holds(self, token: int) -> bool:
         """Return whether a token is valid still."""
         return any(it.token == token and self.clock() < it.ends for it in self._given.values())
+
+    def is_timed(self, host: str) -> bool:
+        """Return whether a machine is leased that builds on a host would disturb."""
+        return any(it.host == host and self.clock() < it.ends for it in self._given.values())
 
     def renew(self, machine: str) -> bool:
         """Begin the seconds of a machine's lease anew; returns whether it has a valid one."""

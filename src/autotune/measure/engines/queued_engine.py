@@ -1,0 +1,286 @@
+"""Parts that engines share: jobs that wait for replies, builds in order of priority, leases."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from bisect import insort
+from concurrent.futures import Future
+from typing import Generic, Protocol, TypeVar
+
+from attrs import define, field
+
+from autotune.backends import Backend
+from autotune.measure.engines.fingerprint import Fingerprint
+from autotune.measure.engines.interface import (
+    REPLY_KINDS,
+    EngineJob,
+    EngineReply,
+    Lease,
+    MeasureEngine,
+)
+from autotune.measure.engines.leases import LeaseTable
+from autotune.plugins import Context
+from autotune.plugins.guarded_parts import create_held_part
+
+__all__ = ["JobLedger", "QueuedEngine", "Timer"]
+
+_POLL_SECONDS = 0.05
+# How long builds of a host are held back after somebody has asked for a lease.
+_WISH_SECONDS = 1.0
+
+
+@define
+class JobLedger:
+    """Numbers jobs, and completes their futures once, in the order in which replies came.
+
+    Attributes:
+        name: Of the engine, for warnings.
+    """
+
+    name: str
+    _last: int = 0
+    _waiting: dict[int, Future[EngineReply]] = field(factory=dict)
+    _arrived: list[tuple[int, EngineReply]] = field(factory=list)
+    _dropped: int = 0
+    _told: int = 0
+
+    @property
+    def has_arrived(self) -> bool:
+        """True if :meth:`deliver` has something to deliver."""
+        return bool(self._arrived)
+
+    def open(self) -> tuple[int, Future[EngineReply]]:
+        """A number for a job, and the future of its reply."""
+        self._last += 1
+        future: Future[EngineReply] = Future()
+        # A future that runs cannot be cancelled by others: every job gets a reply.
+        future.set_running_or_notify_cancel()
+        self._waiting[self._last] = future
+        return self._last, future
+
+    def answer(self, number: int, reply: EngineReply) -> None:
+        """Note a reply; :meth:`deliver` gives it. A second one, or a late one, is dropped."""
+        if reply.kind not in REPLY_KINDS:
+            reply = EngineReply(
+                "died",
+                reply.machine,
+                reply.incarnation,
+                message=f"sent a reply of kind {reply.kind!r}; kinds: {', '.join(REPLY_KINDS)}",
+            )
+        if number in self._waiting and all(known != number for known, _ in self._arrived):
+            self._arrived.append((number, reply))
+        else:
+            self._dropped += 1
+
+    def drop(self) -> None:
+        """Count an answer that cannot be assigned any more, as that of an ended process."""
+        self._dropped += 1
+
+    def deliver(self) -> int:
+        """Complete the futures of what has arrived; returns how many."""
+        delivered = 0
+        while self._arrived:
+            number, reply = self._arrived.pop(0)
+            self._waiting.pop(number).set_result(reply)
+            delivered += 1
+        return delivered
+
+    def give_back_all(self) -> None:
+        """Answer every open job with ``again``, and deliver that."""
+        for number in list(self._waiting):
+            if all(known != number for known, _ in self._arrived):
+                self._arrived.append((number, EngineReply("again")))
+        self.deliver()
+
+    def take_warnings(self) -> list[str]:
+        """Return a line on answers that were dropped since the last call."""
+        new, self._told = self._dropped - self._told, self._dropped
+        if not new:
+            return []
+        what = "an answer that came" if new == 1 else f"{new} answers that came"
+        return [f"runner {self.name!r} dropped {what} late or twice: nothing is counted double"]
+
+
+class Timer(Protocol):
+    """Process that times as a machine of an engine.
+
+    Attributes:
+        name: Of the machine.
+        drift: See :class:`~autotune.measure.engines.Machine`.
+    """
+
+    name: str
+    drift: float
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """That of the machine; None before it is known."""
+
+    @property
+    def incarnation(self) -> int:
+        """See :class:`~autotune.measure.engines.Machine`."""
+
+    @property
+    def group(self) -> str:
+        """Lease group of the machine."""
+
+    @property
+    def host(self) -> str:
+        """Host on which builds of this engine would disturb it; "" for none."""
+
+
+_Timer = TypeVar("_Timer", bound=Timer)
+
+
+class QueuedEngine(MeasureEngine, Generic[_Timer]):
+    """Engine whose builds wait in a queue, and whose time jobs go to one process each.
+
+    Nothing builds on a host while there is a lease to time there: builds that have begun end
+    first, and no other begins. No job is done again by itself.
+
+    Args:
+        context: Backend, threads and protocol.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._backend: Backend = create_held_part("backend", context.backend)
+        self._ledger = JobLedger(self.name)
+        self._leases = LeaseTable()
+        # By priority and number.
+        self._queue: list[tuple[int, int, EngineJob]] = []
+        self._wishes: dict[str, float] = {}
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """True if it has been started, and not closed since."""
+
+    @abstractmethod
+    def _timer(self, machine: str | None) -> _Timer | None:
+        """What times as a machine that takes part."""
+
+    @abstractmethod
+    def _give_build(self, number: int, job: EngineJob) -> bool:
+        """Give a build to a process, unless none has room for it where building is allowed."""
+
+    @abstractmethod
+    def _give(self, timer: _Timer, number: int, job: EngineJob) -> None:
+        """Give a job to what times, as it is now."""
+
+    @abstractmethod
+    def _is_building(self, host: str) -> bool:
+        """Return whether builds of a host have been given to a process."""
+
+    @abstractmethod
+    def _work(self, seconds: float) -> None:
+        """Note the replies that have come; waits for something for so long, if it must."""
+
+    @abstractmethod
+    def _drop_jobs(self) -> None:
+        """Have processes give up what they were given."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End what runs: it does not any more from here on."""
+
+    @property
+    def simulates(self) -> bool:
+        return self._backend.simulated_times
+
+    def submit(self, job: EngineJob) -> Future[EngineReply]:
+        number, future = self._ledger.open()
+        if not self.is_running:
+            self._ledger.answer(number, EngineReply("again", job.machine or ""))
+        elif job.kind == "build":
+            insort(self._queue, (-job.priority, number, job))
+            self._hand_out()
+        else:
+            timer = self._timer(job.machine)
+            is_same = timer is not None and timer.incarnation == job.incarnation
+            if timer is None or not is_same or not self._leases.renew(timer.name):
+                again = EngineReply("again", job.machine or "", job.incarnation)
+                self._ledger.answer(number, again)
+            else:
+                self._give(timer, number, job)
+        return future
+
+    def poll(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self.is_running:
+            self._leases.tend()
+            self._hand_out()
+            self._work(min(max(0.0, end - time.monotonic()), _POLL_SECONDS))
+            if self._ledger.deliver() or time.monotonic() >= end:
+                return
+        self._ledger.deliver()
+
+    def lease(self, machine: str, seconds: float) -> Lease | None:
+        timer = self._timer(machine)
+        if timer is None:
+            return None
+        if timer.host:
+            self._wishes[timer.host] = time.monotonic()
+            if self._is_building(timer.host):
+                return None
+        token = self._leases.acquire(timer.group, machine, seconds, timer.host)
+        return None if token is None else Lease(self, machine, token)
+
+    def holds_lease(self, lease: Lease) -> bool:
+        return self._leases.holds(lease.token)
+
+    def release_lease(self, lease: Lease) -> None:
+        self._leases.release(lease.token)
+        self._wishes.clear()
+
+    def cancel(self) -> None:
+        if self.is_running:
+            self._drop_jobs()
+        self._queue.clear()
+        self._wishes.clear()
+        self._ledger.give_back_all()
+
+    def check_speed(self, machine: str) -> float | None:
+        timer = self._timer(machine)
+        fingerprint = None if timer is None else timer.fingerprint
+        if timer is None or fingerprint is None or self.simulates:
+            return None
+        asked = self._ask_speed(timer)
+        while not asked.done():
+            self.poll(_POLL_SECONDS)
+        seconds = asked.result().body.get("seconds")
+        if seconds is None:
+            return None
+        timer.drift = float(seconds) / fingerprint.reference_seconds
+        return float(seconds)
+
+    def take_warnings(self) -> list[str]:
+        return [*self._leases.take_warnings(), *self._ledger.take_warnings()]
+
+    def close(self) -> None:
+        if not self.is_running:
+            return
+        self._leases.clear()
+        self._end()
+        self._queue.clear()
+        self._wishes.clear()
+        self._ledger.give_back_all()
+
+    def _ask_speed(self, timer: _Timer) -> Future[EngineReply]:
+        """Have the reference program timed; whoever calls has a lease, or it is not needed."""
+        number, future = self._ledger.open()
+        run = {"run": self._context.protocol.deadlines["run"]}
+        at = timer.name, timer.incarnation
+        self._give(timer, number, EngineJob("time", {"op": "speed"}, run, (), *at))
+        return future
+
+    def _is_quiet(self, host: str) -> bool:
+        """Return whether nothing may be built on a host now."""
+        wished = self._wishes.get(host, float("-inf"))
+        is_wanted = time.monotonic() - wished < _WISH_SECONDS
+        return bool(host) and (is_wanted or self._leases.is_timed(host))
+
+    def _hand_out(self) -> None:
+        while self._queue and self._give_build(*self._queue[0][1:]):
+            self._queue.pop(0)
