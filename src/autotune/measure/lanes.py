@@ -18,9 +18,8 @@ from queue import Empty, SimpleQueue
 
 from attrs import define, field
 
-from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.job_pool import JobPool
-from autotune.measure.jobs import Place, Reply
+from autotune.measure.dispatcher import Dispatcher, JobPool
+from autotune.measure.jobs import Place, Position, Reply
 from autotune.measure.timing_session import Carrier, OnComparison, TimingSession
 from autotune.measure.trial import Trial
 from autotune.process.channel import Message
@@ -75,7 +74,7 @@ class LaneDispatcher:
         asked = _Asked(message, deadlines, place)
         self.asked.put(asked)
         asked.answered.wait()
-        return asked.reply or Reply(0, "again", place)
+        return asked.reply or Reply("again", place)
 
     def settle_down(self) -> None:
         """Nothing to wait for: what ends on one machine disturbs no other."""
@@ -97,7 +96,7 @@ class LaneDispatcher:
         """Answer everything with ``again``, from now on."""
         self.stopped = True
         for asked in list(self._open):
-            asked.answer(Reply(0, "again", asked.place))
+            asked.answer(Reply("again", asked.place))
         self._open.clear()
         self._hand_on()
 
@@ -107,7 +106,7 @@ class LaneDispatcher:
 
     def _post(self, asked: _Asked) -> None:
         if self.stopped:
-            asked.answer(Reply(0, "again", asked.place))
+            asked.answer(Reply("again", asked.place))
             return
         self._open.add(asked)
         self.dispatcher.post(asked.message, asked.deadlines, self._answering(asked), asked.place)
@@ -148,7 +147,7 @@ class Lanes:
     Args:
         dispatcher: Of the task.
         first: The session whose best program is that of all lanes.
-        new_session: Starts the session of a lane, at a position, whose jobs a dispatcher carries.
+        new_session: Starts the session of the lane with a number; a dispatcher carries its jobs.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class Lanes:
         self._first = first
         self._new_session = new_session
         self._carrier = LaneDispatcher(dispatcher)
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[Position, _Lane] = {}
         self._ended: SimpleQueue[_Lane] = SimpleQueue()
         self._resting = threading.Event()
 
@@ -184,7 +183,7 @@ class Lanes:
         """Return whether a trial is being timed."""
         return any(trial in lane.trials for lane in self._lanes.values())
 
-    def idle(self) -> list[int]:
+    def idle(self) -> list[Position]:
         """Positions that can begin something, beside the best program that there is."""
         leader = self._first.leader
         found = []
@@ -206,7 +205,7 @@ class Lanes:
             and all(number == leader.number for number in known)
         )
 
-    def begin(self, position: int, trials: Sequence[Trial]) -> bool:
+    def begin(self, position: Position, trials: Sequence[Trial]) -> bool:
         """Check and time built programs on a machine, which must be idle; returns at once.
 
         Returns:
@@ -220,7 +219,9 @@ class Lanes:
             trial.place = place
         lane = self._lanes.get(position)
         if lane is None:
-            lane = self._lanes[position] = _Lane(self._new_session(self._carrier, position))
+            lane = self._lanes[position] = _Lane(
+                self._new_session(self._carrier, len(self._lanes))
+            )
         lane.session.carried_by(self._carrier)
         lane.trials, lane.unable = list(trials), None
         lane.thread = threading.Thread(

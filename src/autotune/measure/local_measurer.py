@@ -15,7 +15,6 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure.batch import Batch
 from autotune.measure.building import Span
-from autotune.measure.jobs import MOST_AHEAD
 from autotune.measure.measurer import (
     Collecting,
     LoadedProgram,
@@ -24,6 +23,7 @@ from autotune.measure.measurer import (
     OnLeaderTimed,
 )
 from autotune.measure.pinning import confined
+from autotune.measure.pool import MOST_AHEAD
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.task_client import TaskClient, TaskInputs
 from autotune.measure.timing_session import OnComparison, TimingSession

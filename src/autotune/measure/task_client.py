@@ -75,9 +75,9 @@ class TaskClient:
         def new_session(carrier: Carrier = dispatcher) -> TimingSession:
             return TimingSession(carrier, setup.protocol, rng, plausibility=plausibility)
 
-        def new_lane(carrier: Carrier, position: int) -> TimingSession:
+        def new_lane(carrier: Carrier, number: int) -> TimingSession:
             # Lanes take their turns at the same time: each has a generator of its own.
-            own = np.random.default_rng([task.seed, position])
+            own = np.random.default_rng([task.seed, number])
             return TimingSession(carrier, setup.protocol, own, plausibility=plausibility)
 
         timing = new_session()

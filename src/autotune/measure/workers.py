@@ -11,8 +11,7 @@ from attrs import define, field, frozen
 
 from autotune.backends import Backend
 from autotune.ir.workloads import Workload
-from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.job_pool import JobPool
+from autotune.measure.dispatcher import Dispatcher, JobPool
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
 from autotune.measure.plausibility import Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool

@@ -3,9 +3,6 @@ from autotune.measure.engines.artefacts import DamagedArtefact as DamagedArtefac
 from autotune.measure.engines.fingerprint import SPEED_TOLERANCE as SPEED_TOLERANCE
 from autotune.measure.engines.fingerprint import Fingerprint as Fingerprint
 from autotune.measure.engines.fingerprint import same_speed as same_speed
-from autotune.measure.engines.interface import REPLY_KINDS as REPLY_KINDS
-from autotune.measure.engines.interface import EngineJob as EngineJob
-from autotune.measure.engines.interface import EngineReply as EngineReply
 from autotune.measure.engines.interface import Lease as Lease
 from autotune.measure.engines.interface import Machine as Machine
 from autotune.measure.engines.interface import MeasureEngine as MeasureEngine
@@ -15,3 +12,8 @@ from autotune.measure.engines.queued_engine import JobLedger as JobLedger
 from autotune.measure.engines.queued_engine import QueuedEngine as QueuedEngine
 from autotune.measure.engines.reference_program import host_fingerprint as host_fingerprint
 from autotune.measure.engines.reference_program import reference_seconds as reference_seconds
+from autotune.measure.jobs import NOWHERE as NOWHERE
+from autotune.measure.jobs import REPLY_KINDS as REPLY_KINDS
+from autotune.measure.jobs import Job as Job
+from autotune.measure.jobs import Place as Place
+from autotune.measure.jobs import Reply as Reply

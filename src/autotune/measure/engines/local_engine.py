@@ -8,18 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.fingerprint import Fingerprint
-from autotune.measure.engines.interface import (
-    EngineJob,
-    EngineReply,
-    Machine,
-)
+from autotune.measure.engines.interface import Machine
 from autotune.measure.engines.queued_engine import QueuedEngine
 from autotune.measure.engines.reference_program import host_fingerprint
-from autotune.measure.jobs import Job, Reply
+from autotune.measure.jobs import Job, Place, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
@@ -75,13 +71,13 @@ class _Running:
     building: set[int] = field(factory=set)
     timing: set[int] = field(factory=set)
     fingerprint: Fingerprint | None = None
-    asked: Future[EngineReply] | None = None
+    asked: Future[Reply] | None = None
     drift: float = 1.0
 
     @property
-    def incarnation(self) -> int:
-        """Number of times that the process which times has been replaced."""
-        return self.pool.place(_TIMER)[1]
+    def place(self) -> Place:
+        """The process that times, as it is now."""
+        return self.name, self.pool.place(_TIMER)[1]
 
     @property
     def group(self) -> str:
@@ -166,7 +162,7 @@ class LocalEngine(QueuedEngine[_Running]):
                 slots=self._builders,
                 lease_group=timer.group,
                 load=len(self._queue) + len(timer.building) + len(timer.timing),
-                incarnation=timer.incarnation,
+                incarnation=timer.place[1],
                 drift=timer.drift,
             )
         ]
@@ -187,24 +183,24 @@ class LocalEngine(QueuedEngine[_Running]):
             raise WorkerStartFailed("runner 'local' has not been started, or was closed")
         return self._running
 
-    def _timer(self, machine: str | None) -> _Running | None:
+    def _timer(self, machine: str) -> _Running | None:
         running = self._running
         is_known = running is not None and running.fingerprint is not None
         return running if is_known and machine == self._machine else None
 
-    def _give(self, timer: _Running, number: int, job: EngineJob) -> None:
-        timer.timing.add(number)
-        place = (_TIMER, job.incarnation)
-        timer.pool.add([Job(number, job.message, job.deadlines, place)])
+    def _give(self, timer: _Running, job: Job) -> None:
+        timer.timing.add(job.number)
+        incarnation = 0 if job.place is None else job.place[1]
+        timer.pool.add([evolve(job, place=(_TIMER, incarnation))])
 
-    def _give_build(self, number: int, job: EngineJob) -> bool:
+    def _give_build(self, job: Job) -> bool:
         running = self._started
         is_full = len(running.building) >= _AHEAD * self._builders
         # Nor while it is found out how fast this machine is.
         if is_full or running.fingerprint is None or self._is_quiet(running.host):
             return False
-        running.building.add(number)
-        running.pool.add([Job(number, job.message, job.deadlines)])
+        running.building.add(job.number)
+        running.pool.add([job])
         return True
 
     def _is_building(self, host: str) -> bool:
@@ -237,18 +233,8 @@ class LocalEngine(QueuedEngine[_Running]):
         running.building.discard(reply.number)
         running.timing.discard(reply.number)
         index, incarnation = reply.place
-        self._ledger.answer(
-            reply.number,
-            EngineReply(
-                reply.kind,
-                running.name,
-                incarnation if index == _TIMER else 0,
-                reply.phase,
-                reply.seconds,
-                reply.body,
-                reply.message,
-            ),
-        )
+        place = running.name, incarnation if index == _TIMER else 0
+        self._ledger.answer(reply.number, evolve(reply, place=place))
 
     def _join_when_ready(self, running: _Running) -> None:
         """Take part once all processes are up, with the fingerprint that this machine has then."""

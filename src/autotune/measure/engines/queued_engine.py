@@ -8,18 +8,13 @@ from bisect import insort
 from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from autotune.backends import Backend
 from autotune.measure.engines.fingerprint import Fingerprint
-from autotune.measure.engines.interface import (
-    REPLY_KINDS,
-    EngineJob,
-    EngineReply,
-    Lease,
-    MeasureEngine,
-)
+from autotune.measure.engines.interface import Lease, MeasureEngine
 from autotune.measure.engines.leases import LeaseTable
+from autotune.measure.jobs import NOWHERE, REPLY_KINDS, Job, Place, Reply
 from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 
@@ -40,8 +35,8 @@ class JobLedger:
 
     name: str
     _last: int = 0
-    _waiting: dict[int, Future[EngineReply]] = field(factory=dict)
-    _arrived: list[tuple[int, EngineReply]] = field(factory=list)
+    _waiting: dict[int, Future[Reply]] = field(factory=dict)
+    _arrived: list[tuple[int, Reply]] = field(factory=list)
     _dropped: int = 0
     _told: int = 0
 
@@ -50,24 +45,20 @@ class JobLedger:
         """True if :meth:`deliver` has something to deliver."""
         return bool(self._arrived)
 
-    def open(self) -> tuple[int, Future[EngineReply]]:
+    def open(self) -> tuple[int, Future[Reply]]:
         """A number for a job, and the future of its reply."""
         self._last += 1
-        future: Future[EngineReply] = Future()
+        future: Future[Reply] = Future()
         # A future that runs cannot be cancelled by others: every job gets a reply.
         future.set_running_or_notify_cancel()
         self._waiting[self._last] = future
         return self._last, future
 
-    def answer(self, number: int, reply: EngineReply) -> None:
+    def answer(self, number: int, reply: Reply) -> None:
         """Note a reply; :meth:`deliver` gives it. A second one, or a late one, is dropped."""
         if reply.kind not in REPLY_KINDS:
-            reply = EngineReply(
-                "died",
-                reply.machine,
-                reply.incarnation,
-                message=f"sent a reply of kind {reply.kind!r}; kinds: {', '.join(REPLY_KINDS)}",
-            )
+            why = f"sent a reply of kind {reply.kind!r}; kinds: {', '.join(REPLY_KINDS)}"
+            reply = Reply("died", reply.place, message=why)
         if number in self._waiting and all(known != number for known, _ in self._arrived):
             self._arrived.append((number, reply))
         else:
@@ -90,7 +81,7 @@ class JobLedger:
         """Answer every open job with ``again``, and deliver that."""
         for number in list(self._waiting):
             if all(known != number for known, _ in self._arrived):
-                self._arrived.append((number, EngineReply("again")))
+                self._arrived.append((number, Reply("again")))
         self.deliver()
 
     def take_warnings(self) -> list[str]:
@@ -118,7 +109,7 @@ class Timer(Protocol):
         """That of the machine; None before it is known."""
 
     @property
-    def incarnation(self) -> int:
+    def place(self) -> Place:
         """See :class:`~autotune.measure.engines.Machine`."""
 
     @property
@@ -149,7 +140,7 @@ class QueuedEngine(MeasureEngine, Generic[_Timer]):
         self._ledger = JobLedger(self.name)
         self._leases = LeaseTable()
         # By priority and number.
-        self._queue: list[tuple[int, int, EngineJob]] = []
+        self._queue: list[tuple[int, int, Job]] = []
         self._wishes: dict[str, float] = {}
 
     @property
@@ -158,15 +149,15 @@ class QueuedEngine(MeasureEngine, Generic[_Timer]):
         """True if it has been started, and not closed since."""
 
     @abstractmethod
-    def _timer(self, machine: str | None) -> _Timer | None:
+    def _timer(self, machine: str) -> _Timer | None:
         """What times as a machine that takes part."""
 
     @abstractmethod
-    def _give_build(self, number: int, job: EngineJob) -> bool:
+    def _give_build(self, job: Job) -> bool:
         """Give a build to a process, unless none has room for it where building is allowed."""
 
     @abstractmethod
-    def _give(self, timer: _Timer, number: int, job: EngineJob) -> None:
+    def _give(self, timer: _Timer, job: Job) -> None:
         """Give a job to what times, as it is now."""
 
     @abstractmethod
@@ -189,21 +180,17 @@ class QueuedEngine(MeasureEngine, Generic[_Timer]):
     def simulates(self) -> bool:
         return self._backend.simulated_times
 
-    def submit(self, job: EngineJob) -> Future[EngineReply]:
+    def submit(self, job: Job) -> Future[Reply]:
         number, future = self._ledger.open()
-        if not self.is_running:
-            self._ledger.answer(number, EngineReply("again", job.machine or ""))
-        elif job.kind == "build":
+        job = evolve(job, number=number)
+        timer = None if job.place is None else self._timer(str(job.place[0]))
+        if self.is_running and job.place is None:
             insort(self._queue, (-job.priority, number, job))
             self._hand_out()
+        elif timer is None or timer.place != job.place or not self._leases.renew(timer.name):
+            self._ledger.answer(number, Reply("again", job.place or NOWHERE))
         else:
-            timer = self._timer(job.machine)
-            is_same = timer is not None and timer.incarnation == job.incarnation
-            if timer is None or not is_same or not self._leases.renew(timer.name):
-                again = EngineReply("again", job.machine or "", job.incarnation)
-                self._ledger.answer(number, again)
-            else:
-                self._give(timer, number, job)
+            self._give(timer, job)
         return future
 
     def poll(self, seconds: float) -> None:
@@ -267,12 +254,11 @@ class QueuedEngine(MeasureEngine, Generic[_Timer]):
         self._wishes.clear()
         self._ledger.give_back_all()
 
-    def _ask_speed(self, timer: _Timer) -> Future[EngineReply]:
+    def _ask_speed(self, timer: _Timer) -> Future[Reply]:
         """Have the reference program timed; whoever calls has a lease, or it is not needed."""
         number, future = self._ledger.open()
         run = {"run": self._context.protocol.deadlines["run"]}
-        at = timer.name, timer.incarnation
-        self._give(timer, number, EngineJob("time", {"op": "speed"}, run, (), *at))
+        self._give(timer, Job({"op": "speed"}, run, timer.place, number=number))
         return future
 
     def _is_quiet(self, host: str) -> bool:
@@ -282,5 +268,5 @@ class QueuedEngine(MeasureEngine, Generic[_Timer]):
         return bool(host) and (is_wanted or self._leases.is_timed(host))
 
     def _hand_out(self) -> None:
-        while self._queue and self._give_build(*self._queue[0][1:]):
+        while self._queue and self._give_build(self._queue[0][2]):
             self._queue.pop(0)

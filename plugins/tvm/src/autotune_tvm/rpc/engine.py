@@ -17,14 +17,15 @@ from attrs import define, evolve, field
 from autotune.backends.native import NativeBackend
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.engines import (
+    NOWHERE,
     ArtefactStore,
-    EngineJob,
-    EngineReply,
     Fingerprint,
+    Job,
     Machine,
+    Place,
     QueuedEngine,
+    Reply,
 )
-from autotune.measure.jobs import Job, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
@@ -41,9 +42,6 @@ from autotune_tvm.rpc.toolchain import Toolchain
 from autotune_tvm.rpc.tracker import Tracker, TrackerError
 
 _SENDING = ("task", "load")
-
-Numbered = tuple[int, EngineReply]
-"""A job's number, and its reply."""
 
 MakePool = Callable[[PrivateFolder, Callable[[int], Message]], WorkerPool]
 
@@ -78,7 +76,7 @@ class ServerSlot:
     folder: PrivateFolder | None = None
     machine: RemoteMachine | None = None
     fingerprint: Fingerprint | None = None
-    joining: Future[EngineReply] | None = None
+    joining: Future[Reply] | None = None
     drift: float = 1.0
     epoch: int = 0
     up: int = -1
@@ -107,6 +105,11 @@ class ServerSlot:
         return self.epoch + (self.pool.place(0)[1] if self.pool is not None else 0)
 
     @property
+    def place(self) -> Place:
+        """The process, as it is now."""
+        return self.name, self.incarnation
+
+    @property
     def group(self) -> str:
         """Lease group of its machine."""
         return "" if self.machine is None else self.machine.lease_group
@@ -127,13 +130,13 @@ class ServerSlot:
         """True if its process has yet to get a server, or to say that it got none."""
         return self.pool is not None and not self.is_up
 
-    def submit(self, number: int, message: Message, deadlines: Mapping[str, float]) -> None:
+    def submit(self, job: Job) -> None:
         """Have a job done by the process as it is now."""
         if self.pool is not None:
-            self.jobs.add(number)
-            self.pool.add([Job(number, message, deadlines, self.pool.place(0))])
+            self.jobs.add(job.number)
+            self.pool.add([evolve(job, place=self.pool.place(0))])
 
-    def poll(self) -> list[Numbered]:
+    def poll(self) -> list[Reply]:
         """Replies that have come; where no process can be started any more, ``again`` to all."""
         if self.pool is None:
             return []
@@ -147,20 +150,13 @@ class ServerSlot:
             self.up = before
             if self.fingerprint is None:
                 self.machine = RemoteMachine.from_json(self.pool.versions["machine"])
-        return [(reply.number, self._as_engine_reply(reply)) for reply in replies]
+        return [self._placed(reply) for reply in replies]
 
-    def _as_engine_reply(self, reply: Reply) -> EngineReply:
+    def _placed(self, reply: Reply) -> Reply:
         # Nothing of the program runs while it is sent: what ends then is the way to the server.
         is_lost = reply.kind in ("died", "timeout") and reply.phase in _SENDING
-        return EngineReply(
-            "lost" if is_lost else reply.kind,
-            self.name,
-            self.epoch + reply.place[1],
-            reply.phase,
-            reply.seconds,
-            reply.body,
-            reply.message,
-        )
+        place = self.name, self.epoch + reply.place[1]
+        return evolve(reply, kind="lost" if is_lost else reply.kind, place=place)
 
     def finish(self, seconds: float) -> None:
         """Wait for so long until the process is at nothing; replies are dropped.
@@ -177,12 +173,12 @@ class ServerSlot:
             except (WorkerStartFailed, TimeIsOver):
                 return
 
-    def end(self, why: str) -> list[Numbered]:
+    def end(self, why: str) -> list[Reply]:
         """End the process; the replies to what it was given."""
-        incarnation = self.incarnation
+        place = self.place
         if self.pool is not None:
             self.pool.close()
-            self.epoch = incarnation + 1
+            self.epoch = place[1] + 1
             self.pool = None
         if self.folder is not None:
             self.folder.remove()
@@ -190,7 +186,7 @@ class ServerSlot:
         self.gone = why
         self.joining = None
         given, self.jobs = sorted(self.jobs), set()
-        return [(number, EngineReply("again", self.name, incarnation)) for number in given]
+        return [Reply("again", place, number=number) for number in given]
 
     def try_later(self, seconds: float) -> None:
         """Do not try again before so many seconds have passed."""
@@ -353,21 +349,21 @@ class RPCEngine(QueuedEngine[ServerSlot]):
         new, self._warnings = self._warnings, []
         return [*new, *super().take_warnings()]
 
-    def _timer(self, machine: str | None) -> ServerSlot | None:
+    def _timer(self, machine: str) -> ServerSlot | None:
         slot = self._slot(machine)
         return slot if slot is not None and slot.is_up else None
 
-    def _give(self, timer: ServerSlot, number: int, job: EngineJob) -> None:
-        timer.submit(number, job.message, job.deadlines)
+    def _give(self, timer: ServerSlot, job: Job) -> None:
+        timer.submit(job)
 
-    def _give_build(self, number: int, job: EngineJob) -> bool:
+    def _give_build(self, job: Job) -> bool:
         running = self._started
         is_full = len(self._building) >= _AHEAD * self._builders
         is_joining = any(slot.joining is not None for slot in running.slots)
         if is_full or is_joining or self._is_quiet(self._boot):
             return False
-        self._building.add(number)
-        running.builders.add([Job(number, job.message, job.deadlines)])
+        self._building.add(job.number)
+        running.builders.add([job])
         return True
 
     def _is_building(self, host: str) -> bool:
@@ -426,7 +422,7 @@ class RPCEngine(QueuedEngine[ServerSlot]):
         slots = (slot.pool for slot in self._running.slots)
         return [self._running.builders, *(pool for pool in slots if pool is not None)]
 
-    def _slot(self, name: str | None) -> ServerSlot | None:
+    def _slot(self, name: str) -> ServerSlot | None:
         slots = self._running.slots if self._running is not None else []
         return next((slot for slot in slots if slot.name == name), None)
 
@@ -449,16 +445,13 @@ class RPCEngine(QueuedEngine[ServerSlot]):
     def _take_builds(self) -> None:
         for reply in self._started.builders.poll(0.0):
             self._building.discard(reply.number)
-            answer = EngineReply(
-                reply.kind, "", 0, reply.phase, reply.seconds, reply.body, reply.message
-            )
-            self._ledger.answer(reply.number, answer)
+            self._ledger.answer(reply.number, evolve(reply, place=NOWHERE))
 
     def _attend(self, slot: ServerSlot) -> None:
         """Take in what a server's process has said, or that there is none any more."""
         before = slot.incarnation
-        for number, reply in slot.poll():
-            self._ledger.answer(number, reply)
+        for reply in slot.poll():
+            self._ledger.answer(reply.number, reply)
         if slot.incarnation != before:
             self._leases.drop(slot.name)
         if slot.pool is None and slot.gone and slot.retry_at <= time.monotonic():

@@ -12,14 +12,11 @@ from attrs import define, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
 from autotune.measure.engines.fingerprint import Fingerprint
-from autotune.measure.engines.interface import (
-    EngineJob,
-    EngineReply,
-    Machine,
-)
+from autotune.measure.engines.interface import Machine
 from autotune.measure.engines.queued_engine import QueuedEngine
 from autotune.measure.engines.supervised.cluster import Cluster, Node, OnEvent, Supervised
 from autotune.measure.engines.supervised.supervisor import SupervisorSetup, decoded
+from autotune.measure.jobs import Job, Place, Reply
 from autotune.plugins import Context
 from autotune.process.channel import ATTACHMENTS, Message, encode
 from autotune.process.errors import WorkerStartFailed
@@ -105,9 +102,9 @@ class Member:
         return int(self.status.get("generation", 0))
 
     @property
-    def incarnation(self) -> int:
+    def place(self) -> Place:
         """See :class:`Machine`."""
-        return self.base + self.generation
+        return self.name, self.base + self.generation
 
     @property
     def fingerprint(self) -> Fingerprint | None:
@@ -143,7 +140,7 @@ class Member:
             slots=self.setup.workers,
             lease_group=self.group,
             load=len(self.jobs),
-            incarnation=self.incarnation,
+            incarnation=self.place[1],
             drift=self.drift,
         )
 
@@ -241,12 +238,12 @@ class SupervisedEngine(QueuedEngine[Member]):
     def take_warnings(self) -> list[str]:
         return [*self._roster.take_warnings(), *super().take_warnings()]
 
-    def _timer(self, machine: str | None) -> Member | None:
-        member = self._roster.of_machine(machine or "")
+    def _timer(self, machine: str) -> Member | None:
+        member = self._roster.of_machine(machine)
         return member if member is not None and member.setup.times else None
 
-    def _give(self, timer: Member, number: int, job: EngineJob) -> None:
-        self._send_job(timer, number, job, timer.generation)
+    def _give(self, timer: Member, job: Job) -> None:
+        self._send_job(timer, job, timer.generation)
 
     def _is_building(self, host: str) -> bool:
         return any(it.jobs for it in self._roster.builders_on(host))
@@ -298,7 +295,7 @@ class SupervisedEngine(QueuedEngine[Member]):
         # On any thread.
         self._events.put(_Event(epoch, data, end))
 
-    def _give_build(self, number: int, job: EngineJob) -> bool:
+    def _give_build(self, job: Job) -> bool:
         free = [
             it
             for it in self._roster.members
@@ -310,26 +307,23 @@ class SupervisedEngine(QueuedEngine[Member]):
         if not free:
             return False
         member = min(free, key=lambda it: len(it.jobs) / it.setup.workers)
-        self._send_job(member, number, job, None)
+        self._send_job(member, job, None)
         return True
 
-    def _send_job(
-        self, member: Member, number: int, job: EngineJob, generation: int | None
-    ) -> None:
+    def _send_job(self, member: Member, job: Job, generation: int | None) -> None:
         try:
             # Checked here: what has been damaged since must not get to where a good copy was.
             contents = {it: self._cluster.put(self._started.content(it)) for it in job.artefacts}
         except DamagedArtefact as error:
             message = f"{type(error).__name__}: {error}"
-            place = member.name, member.incarnation
-            self._ledger.answer(number, EngineReply("failed", *place, message=message))
+            self._ledger.answer(job.number, Reply("failed", member.place, message=message))
             return
         before = max([time.monotonic(), *member.jobs.values()])
         enough = sum(job.deadlines.values()) + sum(member.setup.deadlines.values())
-        member.jobs[number] = before + enough + _GRACE_SECONDS
+        member.jobs[job.number] = before + enough + _GRACE_SECONDS
         command = {
             "do": "job",
-            "number": number,
+            "number": job.number,
             "message": job.message,
             "deadlines": dict(job.deadlines),
             "generation": generation,
@@ -382,16 +376,9 @@ class SupervisedEngine(QueuedEngine[Member]):
         kind, message = reply["kind"], reply["message"]
         if content is not None:
             kind, message = self._keep(reply["body"]["artefact"], content, kind, message)
-        answer = EngineReply(
-            kind,
-            member.name,
-            member.base + reply["generation"],
-            reply["phase"],
-            reply["seconds"],
-            reply["body"],
-            message,
-        )
-        self._ledger.answer(number, answer)
+        place = member.name, member.base + reply["generation"]
+        phase, seconds, body = (reply[key] for key in ("phase", "seconds", "body"))
+        self._ledger.answer(number, Reply(kind, place, phase, seconds, body, message))
 
     def _keep(self, digest: str, content: bytes, kind: str, message: str) -> tuple[str, str]:
         """Put what was built into the host's store; how the job ended then."""
@@ -427,10 +414,10 @@ class SupervisedEngine(QueuedEngine[Member]):
         """Give up a supervisor: what it was at may be to blame, the rest is not."""
         self._leases.drop(member.name)
         jobs, member.jobs = list(member.jobs), {}
-        machine, incarnation = member.name, member.incarnation
+        place = member.place
         for position, number in enumerate(jobs):
             kind = "again" if position else "lost"
-            self._ledger.answer(number, EngineReply(kind, machine, incarnation, message=why))
+            self._ledger.answer(number, Reply(kind, place, message=why))
         self._roster.end(member, why)
 
 

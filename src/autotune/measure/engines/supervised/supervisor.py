@@ -209,7 +209,7 @@ class Supervisor:
                 if number is not None:
                     place = pool.place(0)
                     self._take_reply(
-                        pool, files, Reply(number, "failed", place, message=describe(error))
+                        pool, files, Reply("failed", place, message=describe(error), number=number)
                     )
 
     def _do(self, pool: WorkerPool, files: _Files, command: Message) -> None:
@@ -237,7 +237,7 @@ class Supervisor:
             number, generation = command["number"], command["generation"]
             files.of_jobs[number] = kept
             place = None if generation is None else (0, generation)
-            pool.add([Job(number, command["message"], command["deadlines"], place)])
+            pool.add([Job(command["message"], command["deadlines"], place, number=number)])
 
     def _take_reply(self, pool: WorkerPool, files: _Files, reply: Reply) -> None:
         if reply.number == _SPEED:
@@ -270,7 +270,7 @@ class Supervisor:
         if not before.get("asked") and pool.is_ready:
             if self._setup.times and not self._simulates:
                 run = {"run": self._setup.deadlines["run"]}
-                pool.add([Job(_SPEED, {"op": "speed"}, run, pool.place(0))])
+                pool.add([Job({"op": "speed"}, run, pool.place(0), number=_SPEED)])
                 self._say({**before, "asked": True})
             else:
                 self._say({**self._facts(pool, 0.0), "asked": True})
