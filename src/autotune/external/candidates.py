@@ -19,8 +19,8 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, one_line
-from autotune.external.jobs import call_function, saved_outputs
 from autotune.external.program import ExternalProgram, Read, Validation
+from autotune.external.worker import call_function, saved_outputs
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.jobs import Reply
 from autotune.measure.trial import Trial
@@ -349,7 +349,7 @@ class Runner:
 
 
 def _body(reply: Reply) -> Message:
-    """What a job has come to: what the worker says, or ``{"died": how}``."""
+    """Result of a job: what the worker says, or ``{"died": how}``."""
     return reply.body if reply.kind == "done" else {"died": reply.message}
 
 
@@ -451,7 +451,7 @@ def build_failure(body: Message, timeout: float) -> Outcome | None:
     """The outcome of a build that has failed, with the last words of the compiler; or None.
 
     Args:
-        body: As of :func:`autotune.external.jobs.run_command`, or ``{"died": how}``.
+        body: As of :func:`autotune.external.worker.run_command`, or ``{"died": how}``.
         timeout: Seconds that it could take.
     """
     timings = {"build": float(body.get("seconds", 0.0))}

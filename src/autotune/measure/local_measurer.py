@@ -34,6 +34,8 @@ from autotune.measure.workers import (
     Workers,
     WorkerSetup,
 )
+from autotune.plugins import Context
+from autotune.plugins.options import NoOptions, read_options
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.interrupts import unless_done
 from autotune.process.stopwatch import Clock
@@ -46,6 +48,26 @@ from autotune.targets import Target
 _CHUNK_PER_WORKER = 8
 # And how many per machine that times: built programs wait for machines, not the other way round.
 _AHEAD_PER_LANE = 4
+
+
+def make_local_measurer(context: Context) -> LocalMeasurer:
+    """A :class:`~autotune.measure.LocalMeasurer` for the context's workload.
+
+    Raises:
+        InvalidValueError: an option is given.
+    """
+    read_options("measurer 'local'", NoOptions, context.options)
+    return LocalMeasurer(
+        context.backend,
+        context.target,
+        context.threads,
+        context.workload,
+        context.program,
+        protocol=context.protocol,
+        observers=context.observers,
+        seed=context.seed,
+        shared=context.workers,
+    )
 
 
 class LocalMeasurer(Measurer):

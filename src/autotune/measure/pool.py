@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from attrs import define, field
 
-from autotune.measure.devices.own_memory import held_bytes
+from autotune.measure.devices.shared import held_bytes
 from autotune.measure.jobs import NOWHERE, Job, Place, Position, Reply
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message

@@ -11,10 +11,9 @@ from concurrent.futures import Future
 from attrs import define, evolve, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
-from autotune.measure.engines.fingerprint import Fingerprint
+from autotune.measure.engines.fingerprint import Fingerprint, host_fingerprint
 from autotune.measure.engines.interface import Machine
 from autotune.measure.engines.queued_engine import QueuedEngine
-from autotune.measure.engines.reference_program import host_fingerprint
 from autotune.measure.jobs import Job, Place, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool

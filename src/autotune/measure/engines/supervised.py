@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 from attrs import define, field, frozen
 
@@ -14,14 +15,13 @@ from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
 from autotune.measure.engines.fingerprint import Fingerprint
 from autotune.measure.engines.interface import Machine
 from autotune.measure.engines.queued_engine import QueuedEngine
-from autotune.measure.engines.supervised.cluster import Cluster, Node, OnEvent, Supervised
-from autotune.measure.engines.supervised.supervisor import SupervisorSetup, decoded
+from autotune.measure.engines.supervisor import SupervisorSetup, decoded
 from autotune.measure.jobs import Job, Place, Reply
 from autotune.plugins import Context
 from autotune.process.channel import ATTACHMENTS, Message, encode
 from autotune.process.errors import WorkerStartFailed
 
-__all__ = ["SupervisedEngine"]
+__all__ = ["Cluster", "Node", "OnEvent", "Supervised", "SupervisedEngine"]
 
 # Builds before each process: a lease waits for what has begun, and it should not wait long.
 _AHEAD = 2
@@ -29,6 +29,75 @@ _AHEAD = 2
 _GRACE_SECONDS = 10.0
 _LOOK_SECONDS = 0.25
 _SLOW_START_SECONDS = 30.0
+
+OnEvent = Callable[[bytes, str], None]
+"""Called on any thread with what :meth:`Supervisor.take` gave, or with why nothing more comes."""
+
+
+@frozen
+class Node:
+    """A node that takes part now.
+
+    Attributes:
+        name: Unique, and the same as long as it takes part.
+        cpus: Processors that it offers.
+        gpus: GPUs that it offers.
+        gpu_model: What they are; "" where that is not known.
+    """
+
+    name: str
+    cpus: int
+    gpus: int = 0
+    gpu_model: str = ""
+
+
+class Supervised(Protocol):
+    """The host's handle of one supervisor."""
+
+    def send(self, command: bytes, contents: Sequence[object]) -> None:
+        """See :meth:`Supervisor.accept`; contents are what :meth:`Cluster.put` gave."""
+
+    def kill(self) -> None:
+        """End it with all that it has started. It is not waited for."""
+
+
+class Cluster(Protocol):
+    """Nodes, and what starts supervisors there. No supervisor is started or asked again."""
+
+    name: str
+
+    def connect(self) -> None:
+        """Join.
+
+        Raises:
+            WorkerStartFailed: there is no such cluster; says what was tried.
+        """
+
+    def nodes(self) -> Sequence[Node]:
+        """Nodes that take part now; returns at once.
+
+        Raises:
+            WorkerStartFailed: the cluster is gone.
+        """
+
+    def supervise(
+        self, node: Node, setup: SupervisorSetup, cpus: int, gpus: int, on_event: OnEvent
+    ) -> Supervised:
+        """Start a supervisor on a node, and return at once.
+
+        Args:
+            node: Where.
+            setup: What it is made for.
+            cpus: Processors that nothing else of the cluster gets meanwhile.
+            gpus: GPUs, likewise.
+            on_event: Told what happens, at least every few seconds.
+        """
+
+    def put(self, content: bytes) -> object:
+        """Have a content ready to be sent any number of times."""
+
+    def close(self) -> None:
+        """Leave."""
 
 
 @frozen

@@ -17,7 +17,7 @@ from typing import Any
 from attrs import asdict, define, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
-from autotune.measure.engines.reference_program import host_fingerprint
+from autotune.measure.engines.fingerprint import host_fingerprint
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
 from autotune.plugins.guarded_parts import create_held_part
