@@ -32,7 +32,7 @@ from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.process.ending import ending_with
 from autotune.process.interrupts import unless_done
-from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.sketches import Candidate
@@ -146,14 +146,14 @@ class ExternalMeasurer(Measurer):
             "function": program.run.function if is_named else "",
             "directory": str(program.directory),
         }
-        memory, folder = protocol.memory_bytes, make_private_folder()
+        folder = make_private_folder()
         pool = WorkerPool(
             "external",
             self._threads,
             {},
             workers=self._count,
             deadlines=protocol.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
+            memory_bytes=protocol.memory_bytes,
             folder=folder,
             clock=self._clock,
             is_late=self._is_late,

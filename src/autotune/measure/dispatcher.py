@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
 from attrs import define, evolve, field
 
@@ -15,7 +15,7 @@ __all__ = ["Dispatcher", "JobPool", "OnReply"]
 OnReply = Callable[[Reply], None]
 
 
-class JobPool(Protocol):
+class JobPool(ABC):
     """Does jobs, and answers each once.
 
     :class:`~autotune.measure.pool.WorkerPool` has processes of this machine;
@@ -23,20 +23,24 @@ class JobPool(Protocol):
     """
 
     @property
+    @abstractmethod
     def versions(self) -> Message:
         """``backend_version`` and ``compiler_version``, once something is ready."""
 
     @property
+    @abstractmethod
     def idle(self) -> bool:
         """True if no job is being done or waits, and every reply has been given."""
 
     @property
+    @abstractmethod
     def is_quiet(self) -> bool:
         """True if those that are reserved for timing have nothing to do."""
 
     @property
     def device_place(self) -> Place | None:
         """The process that owns a device, as it is now; None where there is none."""
+        return None
 
     @property
     def lanes(self) -> list[Position]:
@@ -45,22 +49,29 @@ class JobPool(Protocol):
         Baselines and winners take turns on the first. Empty where all positions are of one
         machine.
         """
+        return []
 
     def place_at(self, position: Position) -> Place | None:
         """The place of one of :attr:`lanes` as it is now; None where the machine is gone."""
+        return None
 
     def try_lease(self, position: Position) -> bool:
         """Reserve one of :attr:`lanes` for timing, and no other; whether that is possible now."""
+        return False
 
     def end_lease(self, position: Position) -> None:
         """Let one of :attr:`lanes` do other things."""
+        return None
 
+    @abstractmethod
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
         """Tell all of them, now and later, something that jobs of a task refer to."""
 
+    @abstractmethod
     def release(self, task: str) -> None:
         """Have all of them forget a task."""
 
+    @abstractmethod
     def wait_ready(self) -> None:
         """Wait until they are ready for jobs, or busy with some.
 
@@ -69,18 +80,23 @@ class JobPool(Protocol):
             TimeIsOver: there is no time left to wait.
         """
 
+    @abstractmethod
     def holds(self, place: Place) -> bool:
         """Return whether what was held in memory at a place is there still."""
 
+    @abstractmethod
     def pids(self) -> Mapping[int, int]:
         """Process ids of those that run on this machine, by position."""
 
+    @abstractmethod
     def reserve(self, timing: Collection[Position], later: Collection[Position] = ()) -> None:
         """Give those at these positions, and no others, only jobs that are for them."""
 
+    @abstractmethod
     def add(self, jobs: Sequence[Job]) -> None:
         """Have jobs done."""
 
+    @abstractmethod
     def poll(self, seconds: float = ...) -> list[Reply]:
         """Hand out jobs, and return the replies that have come.
 
@@ -88,12 +104,15 @@ class JobPool(Protocol):
             TimeIsOver: there is no time left to wait.
         """
 
+    @abstractmethod
     def forget_queue(self) -> list[int]:
         """Forget the jobs that have not begun; returns their numbers."""
 
+    @abstractmethod
     def cancel(self) -> None:
         """Forget every job."""
 
+    @abstractmethod
     def close(self) -> None:
         """End all that was started."""
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
+from typing import Any
 
 from attrs import frozen
 
@@ -118,7 +119,7 @@ class LocalMeasurer(Measurer):
         protocol = protocol or MeasureProtocol()
         setup = WorkerSetup(backend, target, threads, protocol, tuple(observers), workers)
         self._shares = shared is not None
-        self._workers: MeasureWorkers = (
+        self._workers: MeasureWorkers[Any] = (
             Workers(setup, clock) if shared is None else shared.get(setup)
         )
         self._task = TaskInputs(workload, program, seed)

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from attrs import define, field
 
 from autotune.measure.devices.shared import held_bytes
+from autotune.measure.dispatcher import JobPool
 from autotune.measure.jobs import NOWHERE, Job, Place, Position, Reply
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
-from autotune.process.memory import available_memory, may_build, resident_bytes
+from autotune.process.memory import (
+    available_memory,
+    default_memory_limit,
+    may_build,
+    resident_bytes,
+)
 from autotune.process.private_folder import PrivateFolder
 from autotune.process.worker_process import WorkerDied, WorkerProcess
 
@@ -82,7 +89,7 @@ class Slot:
         return self.in_setup or bool(self.jobs)
 
 
-class WorkerPool:
+class WorkerPool(JobPool):
     """Workers of one backend.
 
     Args:
@@ -91,7 +98,7 @@ class WorkerPool:
         environment: What the backend wants in the workers' environment.
         workers: How many.
         deadlines: Seconds of the phases ``start`` and ``task``.
-        memory_bytes: Memory that each worker may allocate.
+        memory_bytes: Memory that each worker may allocate; None allows most of the machine's.
         folder: For temporary files.
         clock: Monotonic seconds.
         is_late: Asked while something is waited for: whether to wait no longer.
@@ -109,9 +116,9 @@ class WorkerPool:
         *,
         workers: int,
         deadlines: Mapping[str, float],
-        memory_bytes: int,
+        memory_bytes: int | None,
         folder: PrivateFolder,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
         is_late: Callable[[], bool] = lambda: False,
         hello: Callable[[int], Message] = lambda _index: {},
         module: str = "autotune.measure.worker",
@@ -123,7 +130,7 @@ class WorkerPool:
         self._threads = threads
         self._environment = environment
         self._deadlines = deadlines
-        self._memory_bytes = memory_bytes
+        self._memory_bytes = default_memory_limit() if memory_bytes is None else memory_bytes
         self._folder = folder
         self._clock = clock
         self._is_late = is_late
@@ -135,23 +142,12 @@ class WorkerPool:
         self._undelivered: list[Reply] = []
         self._slots = [Slot(index) for index in range(workers + device)]
         self._device = self._slots[0] if device else None
-        self.versions: Message = {}
+        self._versions: Message = {}
 
     @property
-    def lanes(self) -> list[Position]:
-        """There are none: all workers are of one machine."""
-        return []
-
-    def place_at(self, position: Position) -> Place | None:
-        """There is none: there are no lanes."""
-        return None
-
-    def try_lease(self, position: Position) -> bool:
-        """Not possible: there are no lanes."""
-        return False
-
-    def end_lease(self, position: Position) -> None:
-        """There is none."""
+    def versions(self) -> Message:
+        """See :attr:`JobPool.versions`."""
+        return self._versions
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -416,7 +412,7 @@ class WorkerPool:
             raise WorkerStartFailed(
                 f"no worker for backend {self._backend!r}: {message['failed']}"
             )
-        self.versions = message["done"] or self.versions
+        self._versions = message["done"] or self._versions
         self._advance_setup(slot)
         if slot.ready:
             slot.start_failures = 0

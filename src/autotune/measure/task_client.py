@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import numpy as np
 from attrs import define, field, frozen
@@ -368,7 +369,7 @@ class TaskClient:
         inputs: What the workers run programs on: ``search``, ``rematch``, or "" for nothing yet.
     """
 
-    workers: MeasureWorkers
+    workers: MeasureWorkers[Any]
     task: TaskInputs
     dispatcher: Dispatcher
     building: Building
@@ -381,7 +382,7 @@ class TaskClient:
     _reference: ReferenceFiles | None = field(default=None, init=False)
 
     @staticmethod
-    def of(workers: MeasureWorkers, task: TaskInputs) -> TaskClient:
+    def of(workers: MeasureWorkers[Any], task: TaskInputs) -> TaskClient:
         """A task that workers which have been started know nothing of yet."""
         setup = workers.setup
         dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.ir.workloads import Workload
-from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.dispatcher import Dispatcher, JobPool
 from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.fingerprint import Fingerprint, same_speed
 from autotune.measure.engines.interface import Lease, Machine, MeasureEngine
@@ -19,13 +19,12 @@ from autotune.measure.engines.racers import builders_of, choose_fingerprint, equ
 from autotune.measure.jobs import NOWHERE, Job, Place, Position, Reply
 from autotune.measure.plausibility import SHORTEST_CALL, Plausibility
 from autotune.measure.validation import ReferenceFiles
-from autotune.measure.workers import WorkerSetup
+from autotune.measure.workers import MeasureWorkers, Running, WorkerSetup
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
-from autotune.process.timing_lock import TimingLock
 
 _POLL_SECONDS = 0.05
 # A lease is renewed by each job under it, and has to outlast the longest.
@@ -53,7 +52,7 @@ class _Built:
         return digest
 
 
-class EnginePool:
+class EnginePool(JobPool):
     """See :class:`~autotune.measure.dispatcher.JobPool`; places are machines that time.
 
     Candidates are built on any machine, and timed on those of one fingerprint. The host chooses
@@ -109,11 +108,6 @@ class EnginePool:
     def builders(self) -> int:
         """Number of simultaneous builds, 1 at least."""
         return max(1, builders_of(self._engine.machines()))
-
-    @property
-    def device_place(self) -> Place | None:
-        """There is none: each machine times on what it has."""
-        return None
 
     @property
     def lanes(self) -> list[Position]:
@@ -402,16 +396,8 @@ class EnginePool:
 __all__ = ["EnginePool", "EngineWorkers"]
 
 
-@define(eq=False)
-class _Running:
-    pool: EnginePool
-    store: ArtefactStore
-    dispatcher: Dispatcher
-    end: Callable[[], object]
-
-
-class EngineWorkers:
-    """See :class:`~autotune.measure.workers.MeasureWorkers`.
+class EngineWorkers(MeasureWorkers[EnginePool]):
+    """The machines of an engine, each of which chooses its own CPUs.
 
     Args:
         engine: What carries jobs to machines; closed with this.
@@ -420,12 +406,7 @@ class EngineWorkers:
         is_late: Whether to wait no longer.
     """
 
-    cpus: tuple[int, ...] = ()
-    """Each machine chooses its own."""
-    free_cpus: tuple[int, ...] = ()
     overlaps = True
-    timing_lock = TimingLock()
-    """Of no CPU: leases do that."""
 
     def __init__(
         self,
@@ -434,12 +415,9 @@ class EngineWorkers:
         clock: Clock = time.monotonic,
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.setup = setup
+        super().__init__(setup, clock, is_late)
         self._engine = engine
-        self._clock = clock
-        self._is_late = is_late
-        self._tasks = 0
-        self._running: _Running | None = None
+        self._store: ArtefactStore | None = None
 
     @property
     def count(self) -> int:
@@ -450,20 +428,6 @@ class EngineWorkers:
     def simulates(self) -> bool:
         """True if times are simulated."""
         return self._engine.simulates
-
-    @property
-    def is_running(self) -> bool:
-        """True if it has been started, and not closed since."""
-        return self._running is not None
-
-    @property
-    def pool(self) -> EnginePool:
-        """The machines.
-
-        Raises:
-            WorkerStartFailed: they have not been started, or were closed.
-        """
-        return self._started.pool
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -486,7 +450,7 @@ class EngineWorkers:
         folder = make_private_folder()
         artefacts = Path(folder.path) / "artefacts"
         artefacts.mkdir()
-        store = ArtefactStore(artefacts)
+        store = self._store = ArtefactStore(artefacts)
         pool = EnginePool(
             self._engine,
             store,
@@ -496,17 +460,14 @@ class EngineWorkers:
         )
         end = ending_with(self, pool.close, folder.remove)
         dispatcher = Dispatcher(pool, self.setup.observers)
-        self._running = _Running(pool, store, dispatcher, end)
+        self._running = Running(pool, dispatcher, end)
         self._engine.start(store)
-
-    def admit(self) -> Dispatcher:
-        """Gives the jobs of one more task to the machines."""
-        self._tasks += 1
-        return self._started.dispatcher.of_task(f"task {self._tasks}")
 
     def publish(self, files: ReferenceFiles) -> Message:
         """Inputs and outputs as machines find them: by the digests of artefacts."""
-        store = self._started.store
+        store = self._store
+        if store is None:
+            raise WorkerStartFailed("the workers have not been started, or were closed")
         # They are named by their content.
         files.fill()
 
@@ -526,15 +487,3 @@ class EngineWorkers:
     def take_warnings(self) -> list[str]:
         """Return what a person should know of machines; each message only once."""
         return self._running.pool.take_warnings() if self._running else []
-
-    def close(self) -> None:
-        """End what was started. Calling it again does nothing."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.end()
-
-    @property
-    def _started(self) -> _Running:
-        if self._running is None:
-            raise WorkerStartFailed("the runner has not been started, or was closed")
-        return self._running

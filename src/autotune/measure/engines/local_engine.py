@@ -22,7 +22,7 @@ from autotune.plugins.options import option, read_options
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
-from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.timing_lock import TimingLock
 
@@ -132,16 +132,14 @@ class LocalEngine(QueuedEngine[_Running]):
             return
         context, protocol = self._context, self._context.protocol
         folder, store = make_private_folder(), str(artefacts.folder)
-        memory = protocol.memory_bytes
         pool = WorkerPool(
             context.backend,
             context.threads,
             self._backend.worker_environment(context.threads),
             workers=1 + self._builders,
             deadlines=protocol.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
+            memory_bytes=protocol.memory_bytes,
             folder=folder,
-            clock=time.monotonic,
             hello=lambda index: {"artefacts": store, "only_times": index == _TIMER},
         )
         end = ending_with(self, pool.close, folder.remove)

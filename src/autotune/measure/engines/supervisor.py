@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -23,7 +22,6 @@ from autotune.measure.pool import WorkerPool
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Decoder, Message, encode
 from autotune.process.child import describe
-from autotune.process.memory import default_memory_limit
 from autotune.process.private_folder import make_private_folder
 
 __all__ = ["Supervisor", "SupervisorSetup", "decoded"]
@@ -172,16 +170,14 @@ class Supervisor:
         backend = create_held_part("backend", setup.backend)
         self._simulates = backend.simulated_times
         hello = {"artefacts": str(artefacts), "only_times": setup.times}
-        memory = setup.memory_bytes
         return WorkerPool(
             setup.backend,
             setup.threads,
             backend.worker_environment(setup.threads),
             workers=setup.workers,
             deadlines=setup.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
+            memory_bytes=setup.memory_bytes,
             folder=folder,
-            clock=time.monotonic,
             hello=lambda _index: hello,
         )
 

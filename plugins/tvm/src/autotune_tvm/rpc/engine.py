@@ -32,7 +32,7 @@ from autotune.plugins import Context
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
-from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.timing_lock import TimingLock
 from autotune_tvm.backend import TVMBackend
@@ -600,7 +600,6 @@ def worker_pool(
     """
     holds = hello is not None
     told = {"artefacts": str(store.folder), "only_times": holds, "threads": context.threads}
-    memory = context.protocol.memory_bytes
     environment = TVMBackend().worker_environment(context.threads)
     return WorkerPool(
         _BACKENDS[context.backend],
@@ -608,9 +607,8 @@ def worker_pool(
         {**environment, **options.environment()},
         workers=workers,
         deadlines=context.protocol.deadlines,
-        memory_bytes=default_memory_limit() if memory is None else memory,
+        memory_bytes=context.protocol.memory_bytes,
         folder=folder,
-        clock=time.monotonic,
         hello=lambda index: {**told, **(hello(index) if hello is not None else {})},
         module=_HOLDER if holds else _BUILDER,
     )
