@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 
 from attrs import evolve, field, frozen
@@ -25,6 +23,8 @@ from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
+
+__all__ = ["EnginePool", "EngineWorkers"]
 
 _POLL_SECONDS = 0.05
 # A lease is renewed by each job under it, and has to outlast the longest.
@@ -63,7 +63,6 @@ class EnginePool(JobPool):
         engine: Has been started.
         store: The host's artefacts.
         deadlines: Of the measuring protocol: ``start`` is how long to wait for a machine.
-        fingerprint: That of the race; None takes the most frequent one.
         clock: Monotonic seconds.
         is_late: Whether to wait no longer.
     """
@@ -74,7 +73,6 @@ class EnginePool(JobPool):
         store: ArtefactStore,
         deadlines: Mapping[str, float],
         *,
-        fingerprint: Fingerprint | None = None,
         clock: Clock = time.monotonic,
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -82,7 +80,8 @@ class EnginePool(JobPool):
         self._store = store
         self._start_seconds = deadlines["start"]
         self._lease_seconds = sum(deadlines.values()) + _LEASE_MARGIN
-        self._fingerprint = fingerprint
+        # That of most machines, once one has joined.
+        self._fingerprint: Fingerprint | None = None
         self._clock = clock
         self._is_late = is_late
         self._racers: list[Machine] = []
@@ -230,7 +229,7 @@ class EnginePool(JobPool):
                 now = self._clock()
                 body = {**built.body, "span": [now, now]}
                 self._in_flight[job.number] = job
-                self._note(job.number, Reply("done", body=body))
+                self._arrived.append((job.number, Reply("done", body=body)))
                 return
             return self._submit(job, evolve(job, message={**message, "export": True}))
         if job.place is None or not self.holds(job.place):
@@ -250,13 +249,7 @@ class EnginePool(JobPool):
     def _submit(self, job: Job, asked: Job) -> None:
         self._in_flight[job.number] = job
         future = self._engine.submit(asked)
-        future.add_done_callback(partial(self._done, job.number))
-
-    def _done(self, number: int, future: Future[Reply]) -> None:
-        self._note(number, future.result())
-
-    def _note(self, number: int, reply: Reply) -> None:
-        self._arrived.append((number, reply))
+        future.add_done_callback(lambda done: self._arrived.append((job.number, done.result())))
 
     def poll(self, seconds: float = _POLL_SECONDS) -> list[Reply]:
         ready = self._undelivered or (self._arrived and self._racers)
@@ -271,7 +264,6 @@ class EnginePool(JobPool):
         self._engine.poll(seconds)
         self._look_around()
         self._take_in()
-
         if self._in_flight:
             self._check_machines()
 
@@ -391,9 +383,6 @@ class EnginePool(JobPool):
 
     def _warn(self, message: str) -> None:
         self._warnings.setdefault(message, False)
-
-
-__all__ = ["EnginePool", "EngineWorkers"]
 
 
 class EngineWorkers(MeasureWorkers[EnginePool]):

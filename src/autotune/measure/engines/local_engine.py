@@ -23,7 +23,7 @@ from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers
-from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.private_folder import make_private_folder
 from autotune.process.timing_lock import TimingLock
 
 __all__ = ["LocalEngine", "LocalOptions", "make_local_engine"]
@@ -54,7 +54,6 @@ class _Running:
     Attributes:
         name: Of this machine.
         pool: The processes.
-        folder: For their temporary files.
         end: Ends them.
         building: Numbers of builds that they were given.
         timing: Of other jobs.
@@ -65,7 +64,6 @@ class _Running:
 
     name: str
     pool: WorkerPool
-    folder: PrivateFolder
     end: Callable[[], object]
     building: set[int] = field(factory=set)
     timing: set[int] = field(factory=set)
@@ -143,7 +141,7 @@ class LocalEngine(QueuedEngine[_Running]):
             hello=lambda index: {"artefacts": store, "only_times": index == _TIMER},
         )
         end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(self._machine, pool, folder, end)
+        self._running = _Running(self._machine, pool, end)
         pool.reserve((), (_TIMER,))
         pool.start()
 

@@ -224,14 +224,12 @@ class _Running:
 
     Attributes:
         builders: Processes that build.
-        folder: Of the builders.
         store: What jobs need, and what builds make.
         slots: Places for servers.
         end: Ends them.
     """
 
     builders: WorkerPool
-    folder: PrivateFolder
     store: ArtefactStore
     slots: list[ServerSlot]
     end: Callable[[], object]
@@ -298,7 +296,7 @@ class RPCEngine(QueuedEngine[ServerSlot]):
             self._context, self._options, folder, artefacts, workers=self._builders
         )
         end = ending_with(self, partial(_end, slots), builders.close, folder.remove)
-        self._running = _Running(builders, folder, artefacts, slots, end)
+        self._running = _Running(builders, artefacts, slots, end)
         builders.start()
         self._looked = self._last_seen = time.monotonic()
         self._add_slots(self._wanted(found))
