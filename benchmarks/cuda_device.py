@@ -38,7 +38,7 @@ from steps import StepFailed, kept
 
 from autotune.errors import AutotuneError
 from autotune.measure import MeasureProtocol
-from autotune.measure.vendor_torch import ask_torch, torch_latency
+from autotune.measure.vendor import ask_torch, torch_latency
 from autotune.targets import cuda_devices, load_driver, resolve
 
 SECONDS, QUICK_SECONDS = 60.0, 20.0

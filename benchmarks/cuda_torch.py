@@ -31,7 +31,7 @@ def _answer(question: Message) -> Message:
 
 
 def main() -> None:
-    """Answer :func:`autotune.measure.vendor_torch.ask_torch`."""
+    """Answer :func:`autotune.measure.vendor.ask_torch`."""
     connection, _ = connect("cuda_torch")
     serve(connection, {"measure": _answer})
 

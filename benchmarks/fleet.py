@@ -230,7 +230,7 @@ def make_engine(context: Any, cluster: Any, workers: int) -> Any:
         def kill(self) -> None:
             """It is not there."""
 
-    from autotune.measure.engines.supervised.supervisor import decoded
+    from autotune.measure.engines.supervisor import decoded
 
     return SupervisedEngine(context, Hosts(cluster.address), builders=1, silence=600.0)
 

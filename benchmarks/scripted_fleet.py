@@ -23,16 +23,16 @@ import numpy as np
 from autotune.measure import Collecting, LocalMeasurer, MeasureProtocol, SharedWorkers
 from autotune.measure.engines import (
     ArtefactStore,
-    EngineJob,
-    EngineReply,
     Fingerprint,
+    Job,
     Lease,
     LeaseTable,
     Machine,
     MeasureEngine,
+    Reply,
 )
 from autotune.measure.engines.engine_workers import EngineWorkers
-from autotune.measure.engines.ledger import JobLedger
+from autotune.measure.engines.queued_engine import JobLedger
 from autotune.measure.workers import WorkerSetup
 from autotune.search.search import Window
 from autotune.sketches import Candidate
@@ -84,7 +84,7 @@ class WaitingEngine(MeasureEngine):
     _leases: LeaseTable = field(default_factory=LeaseTable)
     _held: dict[tuple[str, int], float] = field(default_factory=dict)
     _free: dict[str, float] = field(default_factory=dict)
-    _due: list[tuple[float, int, int, EngineReply]] = field(default_factory=list)
+    _due: list[tuple[float, int, int, Reply]] = field(default_factory=list)
     _order: Any = field(default_factory=count)
     _rng: Any = field(default_factory=lambda: np.random.default_rng(0))
     _store: ArtefactStore | None = None
@@ -118,10 +118,10 @@ class WaitingEngine(MeasureEngine):
     def release(self, task: str) -> None:
         """Nothing is kept."""
 
-    def submit(self, job: EngineJob) -> Future[EngineReply]:
+    def submit(self, job: Job) -> Future[Reply]:
         number, future = self._ledger.open()
         reply, seconds = self._reply(job)
-        where = job.machine or "builder"
+        where = "builder" if job.place is None else str(job.place[0])
         begin = time.monotonic()
         if where != "builder":
             begin = max(begin, self._free.get(where, 0.0))
@@ -129,10 +129,10 @@ class WaitingEngine(MeasureEngine):
         heapq.heappush(self._due, (begin + seconds, next(self._order), number, reply))
         return future
 
-    def _reply(self, job: EngineJob) -> tuple[EngineReply, float]:
+    def _reply(self, job: Job) -> tuple[Reply, float]:
         message, store = job.message, self._store
         assert store is not None
-        if job.kind == "build":
+        if job.place is None:
             text = json.dumps(message["candidate"], sort_keys=True).encode()
             digest = hashlib.sha256(text).hexdigest()[:16]
             body = {
@@ -144,12 +144,12 @@ class WaitingEngine(MeasureEngine):
                 "readings": {},
                 "warnings": [],
             }
-            return EngineReply("done", "builder", body=body), BUILD
-        name = str(job.machine)
+            return Reply("done", body=body), BUILD
+        name = str(job.place[0])
         if not self._leases.renew(name):
-            return EngineReply("again", name), 0.0
+            return Reply("again", job.place), 0.0
         if message["op"] == "forget":
-            return EngineReply("done", name), 0.0
+            return Reply("done", job.place), 0.0
         key = (name, message["number"])
         if message["op"] == "run":
             candidate = json.loads(store.content(message["artefact"]))
@@ -160,9 +160,9 @@ class WaitingEngine(MeasureEngine):
         samples = speed * (1 + NOISE * np.abs(self._rng.standard_normal(message.get("count", 3))))
         body = {"samples": samples.tolist(), "calls": 1}
         if message["op"] == "sample":
-            return EngineReply("done", name, body=body), TURN
+            return Reply("done", job.place, body=body), TURN
         body |= {"timings": {"load": CHECK}, "readings": {}, "warnings": []}
-        return EngineReply("done", name, body=body), CHECK
+        return Reply("done", job.place, body=body), CHECK
 
     def poll(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -218,7 +218,7 @@ def peak_maker(request: dict[str, Any]) -> Maker:
 
 def _placed(executable: Any, workload: Any) -> Maker:
     """Binds a program to arrays at other places each time."""
-    from autotune.measure.arena import Arena
+    from autotune.measure.worker import Arena
 
     inputs = _inputs(workload)
 

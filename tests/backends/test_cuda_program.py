@@ -24,7 +24,7 @@ from autotune.backends import (
 )
 from autotune.backends import cuda_compilers as compilers
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
-from autotune.measure.devices.checking import CHECK_SOURCE
+from autotune.measure.devices.worker import CHECK_SOURCE
 
 PROGRAM = CudaProgram(
     b"\x7fELF code",

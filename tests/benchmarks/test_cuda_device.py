@@ -14,7 +14,7 @@ from benchmark_scripts import benchmark_scripts
 
 from autotune.measure import MeasureProtocol
 from autotune.measure.torch_routines import measure_here
-from autotune.measure.vendor_torch import ask_torch, has_routine
+from autotune.measure.vendor import ask_torch, has_routine
 from autotune.plugins.parts import create_part
 from autotune.spaces import SketchSpace
 from autotune.targets import detect_cuda, preset, with_tf32

@@ -95,6 +95,7 @@ FAULTS = {
     "silent": ("echo took 1 ms", "wrong_result", "it wrote no output"),
     "garbage": ("head -c 999 /dev/urandom; echo right > $2", "invalid", "matches nothing"),
     "nan": ("echo right > $2; echo took nan ms", "invalid", "the result is nan"),
+    "worker": ("kill -KILL $PPID; sleep 1000", "crash", "the worker was lost in run"),
     "build": ("", "build_error", "exited with status 1: a.c:3: error: build"),
 }
 

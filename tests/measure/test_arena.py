@@ -14,7 +14,7 @@ from autotune.backends import check_arguments
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload, gemm, random_inputs, softmax
-from autotune.measure.arena import Arena
+from autotune.measure.worker import Arena
 
 PAGE = 4096
 SMALL = gemm(m=5, n=7, k=3)

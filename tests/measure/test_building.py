@@ -65,11 +65,11 @@ class Compilers:
         lowered, binary = self.names[message["number"]]
         known = self.known.setdefault(worker, set())
         if lowered in known and not message["always"]:
-            return Reply(0, "done", place, body={"duplicate": lowered})
+            return Reply("done", place, body={"duplicate": lowered})
         known.add(lowered)
         self.built.append(message["number"])
         body = {"span": [0.0, 1.0], "timings": {}, "readings": {}}
-        return Reply(0, "done", place, body={**body, "lowered": lowered, "binary": binary})
+        return Reply("done", place, body={**body, "lowered": lowered, "binary": binary})
 
 
 def build(compilers: Compilers, count: int) -> tuple[Building, list[Trial]]:

@@ -14,7 +14,7 @@ from autotune import _native
 from autotune.backends import NativeCall, aligned_empty, time_native_call
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError
-from autotune.measure.cold import CacheFlusher
+from autotune.measure.worker import CacheFlusher
 from autotune.targets import Cache
 
 USABLE = sorted(os.sched_getaffinity(0))

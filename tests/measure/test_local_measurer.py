@@ -18,7 +18,7 @@ from thinning import thinned
 from autotune.ir.workloads import Workload, draw_example
 from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol, validation
 from autotune.measure import workers as module
-from autotune.measure.jobs import MOST_AHEAD
+from autotune.measure.pool import MOST_AHEAD
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, virtual_latency

@@ -42,7 +42,7 @@ def test_the_job_of_a_worker_that_ended_is_answered_where_others_are_waited_for(
     """The worker ends between two looks, the second of which waits for workers to be ready."""
     (worker,) = pool.pids().values()
     os.kill(worker, signal.SIGSTOP)
-    pool.add([Job(1, {"op": "none"}, {"build": 600.0})])
+    pool.add([Job({"op": "none"}, {"build": 600.0}, number=1)])
     assert pool.poll(0.0) == []
     os.kill(worker, signal.SIGKILL)
     assert becomes_true(lambda: not os.path.exists(f"/proc/{worker}"))

@@ -447,7 +447,7 @@ class CutOffMachine(Machine):
     def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
         super().ask(message, deadlines, place)
         self.kill(place[0])
-        return Reply(message["number"], "timeout", place, "verify", deadlines["verify"])
+        return Reply("timeout", place, "verify", deadlines["verify"])
 
 
 @pytest.mark.parametrize(("best", "cut_off"), [(1e-3, 0.2), (0.5, 1.5)])

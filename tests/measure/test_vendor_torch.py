@@ -23,7 +23,7 @@ from autotune.ir.workloads import (
 )
 from autotune.measure import MeasureProtocol
 from autotune.measure.torch_routines import measure_here
-from autotune.measure.vendor_torch import has_routine, torch_latency
+from autotune.measure.vendor import has_routine, torch_latency
 from autotune.targets import Target, allows_tf32, detect_cuda, preset, with_tf32
 
 WORKLOADS = [

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from autotune.measure.engines import EngineReply, Fingerprint, Machine
+from autotune.measure.engines import Fingerprint, Machine, Reply
 from autotune.testing.engine_suite import EngineHost
 
 REPEATED = ("again", "lost", "died", "timeout")
@@ -26,15 +26,15 @@ def measure_through(host: EngineHost, jobs: int, at: int, fault: Callable[[], No
     wanted = host.timer().fingerprint
     assert wanted is not None
     replies: Counter[int] = Counter()
-    futures: list[Future[EngineReply]] = []
+    futures: list[Future[Reply]] = []
 
-    def count(future: Future[EngineReply]) -> Future[EngineReply]:
+    def count(future: Future[Reply]) -> Future[Reply]:
         number = len(futures)
         futures.append(future)
         future.add_done_callback(lambda _done: replies.update([number]))
         return future
 
-    def until_done(ask: Callable[[], Future[EngineReply] | None]) -> EngineReply:
+    def until_done(ask: Callable[[], Future[Reply] | None]) -> Reply:
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
             future = ask()
@@ -64,7 +64,7 @@ def measure_through(host: EngineHost, jobs: int, at: int, fault: Callable[[], No
     return warnings
 
 
-def _timed(host: EngineHost, artefact: str, wanted: Fingerprint) -> Future[EngineReply] | None:
+def _timed(host: EngineHost, artefact: str, wanted: Fingerprint) -> Future[Reply] | None:
     """A program's run; None where no machine is free yet."""
     # By all but the speed: what else runs here makes that differ.
     alike = (it for it in host.engine.machines() if "time" in it.roles and it.fingerprint)

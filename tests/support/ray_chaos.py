@@ -8,8 +8,8 @@ from typing import Any
 from attrs import evolve
 
 from autotune.measure.engines.ray_engine import RayCluster
-from autotune.measure.engines.supervised import Node, SupervisorSetup
-from autotune.measure.engines.supervised.cluster import OnEvent, Supervised
+from autotune.measure.engines.supervised import Node, OnEvent, Supervised
+from autotune.measure.engines.supervisor import SupervisorSetup
 
 __all__ = ["FaultyRayCluster"]
 

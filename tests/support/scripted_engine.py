@@ -15,22 +15,23 @@ from attrs import evolve
 
 from autotune.measure.engines import (
     ArtefactStore,
-    EngineJob,
-    EngineReply,
     Fingerprint,
+    Job,
     Lease,
     LeaseTable,
     Machine,
     MeasureEngine,
+    Place,
+    Reply,
 )
-from autotune.measure.engines.ledger import JobLedger
+from autotune.measure.engines.queued_engine import JobLedger
 
 __all__ = ["Answer", "Mischief", "ScriptedEngine", "fingerprint", "machine"]
 
-Answer = tuple[float, EngineReply]
+Answer = tuple[float, Reply]
 """Seconds after which a reply comes, and the reply."""
 
-Mischief = Callable[["ScriptedEngine", EngineJob, EngineReply], Sequence[Answer]]
+Mischief = Callable[["ScriptedEngine", Job, Reply], Sequence[Answer]]
 
 
 def fingerprint(device: str = "toy", seconds: float = 1e-3) -> Fingerprint:
@@ -62,8 +63,7 @@ class ScriptedEngine(MeasureEngine):
         latency: Callable[[Any], float],
         *,
         seconds: float = 0.0,
-        mischief: Callable[[ScriptedEngine, EngineJob, EngineReply], Sequence[Answer]]
-        | None = None,
+        mischief: Callable[[ScriptedEngine, Job, Reply], Sequence[Answer]] | None = None,
         simulates: bool = True,
     ) -> None:
         self.present = {it.name: it for it in machines}
@@ -75,8 +75,8 @@ class ScriptedEngine(MeasureEngine):
         self._mischief = mischief or (lambda _engine, _job, reply: [(0.0, reply)])
         self._ledger = JobLedger(self.name)
         self.leases = LeaseTable()
-        self._held: dict[tuple[str, int], dict[int, float]] = {}
-        self._due: list[tuple[float, int, int, EngineReply]] = []
+        self._held: dict[Place, dict[int, float]] = {}
+        self._due: list[tuple[float, int, int, Reply]] = []
         self._order = count()
         self._store: ArtefactStore | None = None
 
@@ -112,20 +112,20 @@ class ScriptedEngine(MeasureEngine):
     def release(self, task: str) -> None:
         """Nothing is kept."""
 
-    def submit(self, job: EngineJob) -> Future[EngineReply]:
+    def submit(self, job: Job) -> Future[Reply]:
         number, future = self._ledger.open()
         honest = self._answer(job)
-        wait = self._seconds if job.kind == "time" and honest.kind == "done" else 0.0
+        wait = self._seconds if job.place is not None and honest.kind == "done" else 0.0
         for delay, reply in self._mischief(self, job, honest):
             due = time.monotonic() + wait + delay
             heapq.heappush(self._due, (due, next(self._order), number, reply))
         return future
 
-    def _answer(self, job: EngineJob) -> EngineReply:
+    def _answer(self, job: Job) -> Reply:
         message, store = job.message, self._store
         if store is None:
-            return EngineReply("again")
-        if job.kind == "build":
+            return Reply("again")
+        if job.place is None:
             text = json.dumps(message["candidate"], sort_keys=True)
             digest = hashlib.sha256(text.encode()).hexdigest()[:16]
             body = {
@@ -137,27 +137,25 @@ class ScriptedEngine(MeasureEngine):
                 "readings": {},
                 "warnings": [],
             }
-            return EngineReply("done", next(iter(self.present), ""), body=body)
-        there = self.present.get(job.machine or "")
-        if there is None or there.incarnation != job.incarnation:
-            return EngineReply("again", job.machine or "")
-        if not self.leases.renew(there.name):
-            return EngineReply("again", there.name)
-        held = self._held.setdefault((there.name, there.incarnation), {})
+            return Reply("done", body=body)
+        there = self.present.get(str(job.place[0]))
+        if there is None or there.place != job.place or not self.leases.renew(there.name):
+            return Reply("again", job.place)
+        held = self._held.setdefault(there.place, {})
         if message["op"] == "forget":
-            return EngineReply("done", there.name, there.incarnation)
+            return Reply("done", there.place)
         if message["op"] == "run":
             candidate = json.loads(store.content(message["artefact"]))
             held[message["number"]] = self._latency(candidate)
         self.timed_on.append(there.name)
         if message["number"] not in held:
             why = f"program {message['number']} is not held"
-            return EngineReply("failed", there.name, there.incarnation, message=why)
+            return Reply("failed", there.place, message=why)
         seconds = held[message["number"]]
         body = {"samples": [seconds] * message.get("count", 3), "calls": 1}
         if message["op"] == "run":
             body |= {"timings": {"build": 0.001, "run": 0.001}, "readings": {}, "warnings": []}
-        return EngineReply("done", there.name, there.incarnation, body=body)
+        return Reply("done", there.place, body=body)
 
     def poll(self, seconds: float) -> None:
         end = time.monotonic() + seconds

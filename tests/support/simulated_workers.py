@@ -137,18 +137,15 @@ class Machine:
         for _ in range(message["count"]):
             if program.good_samples is not None:
                 if program.good_samples == 0:
-                    return self._fail(message, program, place)
+                    return self._fail(program, place)
                 program.good_samples -= 1
             samples.append(self._call(program, program.calls))
-        return Reply(
-            message["number"], "done", place, body={"samples": samples, "calls": program.calls}
-        )
+        return Reply("done", place, body={"samples": samples, "calls": program.calls})
 
     def _check(self, message: Message, program: Program, place: Place) -> Reply:
-        number = message["number"]
         if program.bad_check:
             outcome = Outcome(program.bad_check, message="scripted")
-            return Reply(number, "done", place, body={"outcome": outcome.to_json()})
+            return Reply("done", place, body={"outcome": outcome.to_json()})
         timed = _Timed(self, program)
         user = self._call(program, 1)
         first = FirstCall(program.first_call * user, user)
@@ -161,15 +158,14 @@ class Machine:
             "timings": {"run": 1.0},
             "readings": {},
         }
-        return Reply(number, "done", place, body=body)
+        return Reply("done", place, body=body)
 
-    def _fail(self, message: Message, program: Program, place: Place) -> Reply:
-        number = message["number"]
+    def _fail(self, program: Program, place: Place) -> Reply:
         if program.then == "crash":
             outcome = Outcome("crash", message="scripted")
-            return Reply(number, "done", place, body={"outcome": outcome.to_json()})
+            return Reply("done", place, body={"outcome": outcome.to_json()})
         self.kill(program.worker)
-        return Reply(number, program.then, place, "run", 1.0, message="killed by SIGKILL")
+        return Reply(program.then, place, "run", 1.0, message="killed by SIGKILL")
 
     def _call(self, program: Program, number: int) -> float:
         noise = float(np.exp(self._rng.normal(0.0, self.noise))) if self.noise else 1.0

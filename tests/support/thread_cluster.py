@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from attrs import define, field
 
-from autotune.measure.engines.supervised import Node, Supervisor, SupervisorSetup
-from autotune.measure.engines.supervised.cluster import OnEvent
+from autotune.measure.engines.supervised import Node, OnEvent
+from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup
 
 Fault = Callable[[bytes], Sequence[bytes]]
 """What arrives of an event: nothing, the same twice, or another one."""

@@ -30,8 +30,7 @@ from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm, softmax
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
 from autotune.measure.devices.device import open_device
-from autotune.measure.devices.own_memory import held_bytes
-from autotune.measure.devices.shared import shared_device
+from autotune.measure.devices.shared import held_bytes, shared_device
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import load_driver, preset, resolve

@@ -23,8 +23,7 @@ from attrs import evolve, frozen
 
 from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
 from autotune.measure import MeasureProtocol
-from autotune.measure.vendor import matrix_product, vendor_latency
-from autotune.measure.vendor_torch import torch_latency
+from autotune.measure.vendor import matrix_product, torch_latency, vendor_latency
 from autotune.store.database import RecordFilter
 from autotune.store.records import Baseline, MeasureKey, Outcome
 from autotune.store.sqlite import open_database

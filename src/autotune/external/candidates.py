@@ -9,8 +9,8 @@ import math
 import os
 import re
 import shutil
-import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,67 +19,61 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, one_line
-from autotune.external.jobs import call_function, saved_outputs
 from autotune.external.program import ExternalProgram, Read, Validation
-from autotune.external.workers import JobWorkers
-from autotune.measure.racing import rounded
+from autotune.external.worker import call_function, saved_outputs
+from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.jobs import Reply
+from autotune.measure.trial import Trial
 from autotune.process import THREAD_VARIABLES
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver
 from autotune.process.keeper_process import describe_exit
+from autotune.sketches import Candidate
 from autotune.spaces.parameters import Value
 from autotune.store.records import Outcome
 
-__all__ = ["CUT_OFF", "Runner", "Trial", "build_failure", "run_failure", "seconds_of"]
+__all__ = ["CUT_OFF", "ExternalTrial", "Runner", "build_failure", "run_failure", "seconds_of"]
 
 CUT_OFF = 3.0
 """A candidate whose first run takes so many times what the best one takes gets no other."""
 _LARGEST_HASHED = 256 << 20
+# What a worker may take longer than the time of a job: it ends that by itself.
+_GRACE_SECONDS = 15.0
 
 
 @define(eq=False)
-class Trial:
-    """A candidate on its way to an outcome.
+class ExternalTrial(Trial):
+    """A candidate on its way to an outcome; ``binary`` is "" where nothing is built.
 
     Attributes:
-        digest: Of the candidate; "" for the default configuration.
         config: Its values.
         folder: Its own, made when it is built.
-        outcome: How it ended, once that is known.
         is_built: Whether it can be run.
-        binary: Digest of what its build has made, with the command that runs it; "" where nothing
-            is built.
-        timings: Seconds by phase.
-        samples: Seconds of its timed runs.
+        is_posted: Whether a worker is building it.
     """
 
-    digest: str
-    config: Mapping[str, Value]
-    folder: Path
-    outcome: Outcome | None = None
+    config: Mapping[str, Value] = field(kw_only=True)
+    folder: Path = field(kw_only=True)
     is_built: bool = False
     is_posted: bool = False
-    binary: str = ""
-    timings: dict[str, float] = field(factory=dict)
-    samples: list[float] = field(factory=list)
-
-    def end(self, outcome: Outcome) -> None:
-        """End with this outcome, with what is known beside it."""
-        self.timings.update(outcome.timings)
-        self.outcome = evolve(outcome, binary=self.binary, timings=dict(self.timings))
-        self.remove()
 
     def remove(self) -> None:
         """Remove its folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _complete(self, outcome: Outcome) -> Outcome:
+        self.remove()
+        self.timings.update(outcome.timings)
+        return evolve(super()._complete(outcome), timings=dict(self.timings))
+
 
 class Runner:
-    """Builds and runs candidates of a program.
+    """Builds and runs candidates of a program, at most one of them while nothing is built.
 
     Args:
         program: The program.
-        workers: Where.
+        dispatcher: Of the workers.
+        folder: In which candidates have theirs.
         threads: Threads that it may use.
         is_late: Whether the time is over.
 
@@ -90,12 +84,14 @@ class Runner:
     def __init__(
         self,
         program: ExternalProgram,
-        workers: JobWorkers,
+        dispatcher: Dispatcher,
+        folder: Path,
         threads: int,
         is_late: Callable[[], bool],
     ) -> None:
         self._program = program
-        self._workers = workers
+        self._dispatcher = dispatcher
+        self._folder = folder
         self._is_late = is_late
         self._environment = {
             **dict.fromkeys(THREAD_VARIABLES, str(threads)),
@@ -110,39 +106,43 @@ class Runner:
         """True if the default configuration has to be run first, to know what is right."""
         return self._program.validation is not None and self.reference is None
 
-    def trial(self, digest: str, config: Mapping[str, Value]) -> Trial:
-        """A candidate that is to be built."""
+    def trial(self, candidate: Candidate | None, config: Mapping[str, Value]) -> ExternalTrial:
+        """A candidate that is to be built; None is the default configuration."""
         self._made += 1
-        return Trial(digest, config, self._workers.folder / f"candidate-{self._made}")
+        folder = self._folder / f"candidate-{self._made}"
+        return ExternalTrial(self._made, candidate, config=config, folder=folder)
 
-    def post_build(self, trial: Trial) -> None:
+    def post_build(self, trial: ExternalTrial) -> None:
         """Begin to build a candidate, and return at once; again, it does nothing."""
-        if trial.is_posted or trial.outcome is not None:
+        if trial.is_posted or trial.is_built or trial.outcome is not None:
             return
-        trial.is_posted = True
         trial.folder.mkdir(exist_ok=True)
         build = self._program.build
         if build is None:
             trial.is_built = True
             return
-        words = build.command.filled(self._values(trial))
-        self._workers.post(
-            self._command(words, trial, build.timeout),
-            build.timeout,
-            lambda body: self._built(trial, body),
+        trial.is_posted = True
+        self._dispatcher.post(
+            self._command(
+                "build", build.command.filled(self._values(trial)), trial, build.timeout
+            ),
+            {"build": build.timeout + _GRACE_SECONDS},
+            partial(self._built, trial),
         )
 
-    def await_builds(self, trials: Sequence[Trial]) -> None:
+    def await_builds(self, trials: Sequence[ExternalTrial]) -> None:
         """Wait until each is built, or has failed.
 
         Raises:
             TimeIsOver: there is no time left to wait.
         """
-        for trial in trials:
-            self.post_build(trial)
-        self._workers.wait(lambda: all(it.is_built or it.outcome is not None for it in trials))
+        while not all(it.is_built or it.outcome is not None for it in trials):
+            for trial in trials:
+                self.post_build(trial)
+            if self._program.build is not None:
+                self._dispatcher.pump()
 
-    def measure(self, trial: Trial, limit: float | None) -> None:
+    def measure(self, trial: ExternalTrial, limit: float | None) -> None:
         """Run a built candidate as often as the program says; it ends with an outcome.
 
         Args:
@@ -154,24 +154,23 @@ class Runner:
             failure = self._call(trial, run.warmup + run.repeats, run.warmup, limit)
         else:
             failure = self._run(trial, run.warmup + run.repeats, run.warmup, limit)
-        trial.end(failure or _timed(trial.samples))
+        if failure is not None:
+            trial.take(failure)
+        else:
+            trial.finish()
 
-    def sample(self, trial: Trial) -> float | None:
+    def sample(self, trial: ExternalTrial) -> float | None:
         """Seconds of one more run of a built candidate; None where it has failed and ended."""
         count = len(trial.samples)
         how = self._call if self._program.is_called else self._run
         failure = how(trial, self._program.run.warmup * self._program.is_called + 1, 0, None)
         if failure is not None:
-            trial.end(failure)
+            trial.take(failure)
             return None
         del trial.samples[count : len(trial.samples) - 1]
         return trial.samples[-1]
 
-    def finish(self, trial: Trial) -> None:
-        """End a candidate as ok, with the samples that there are."""
-        trial.end(_timed(trial.samples))
-
-    def _values(self, trial: Trial) -> dict[str, Value]:
+    def _values(self, trial: ExternalTrial) -> dict[str, Value]:
         return {
             **trial.config,
             "workdir": str(trial.folder),
@@ -179,28 +178,54 @@ class Runner:
             "threads": self._threads,
         }
 
-    def _command(self, words: Sequence[str], trial: Trial, timeout: float) -> Message:
-        return {
-            "op": "command",
+    def _command(
+        self, phase: str, words: Sequence[str], trial: ExternalTrial, timeout: float
+    ) -> Message:
+        settings = {
             "words": list(words),
             "directory": str(self._program.directory),
             "environment": {**os.environ, **self._environment},
             "folder": str(trial.folder),
             "timeout": timeout,
         }
+        return {"op": "command", "phase": phase, "settings": settings}
 
-    def _built(self, trial: Trial, body: Message) -> None:
+    def _built(self, trial: ExternalTrial, reply: Reply) -> None:
         build = self._program.build
         assert build is not None
+        trial.is_posted = False
+        if reply.kind in ("lost", "again"):
+            trial.lose(blame=reply.kind == "lost")
+            return
+        body = _body(reply)
         failure = build_failure(body, build.timeout)
         if failure is not None:
-            trial.end(failure)
+            trial.take(failure)
             return
         trial.timings["build"] = float(body["seconds"])
         trial.binary = self._binary(trial)
         trial.is_built = True
 
-    def _binary(self, trial: Trial) -> str:
+    def _ask(self, trial: ExternalTrial, message: Message, seconds: float) -> Message:
+        """Have a job done alone; the result.
+
+        Raises:
+            TimeIsOver: there is no time left to wait.
+        """
+        replies: list[Reply] = []
+        while trial.outcome is None:
+            while not self._dispatcher.pool.idle:
+                self._dispatcher.pump()
+            replies.clear()
+            self._dispatcher.post(message, {"run": seconds + _GRACE_SECONDS}, replies.append)
+            while not replies:
+                self._dispatcher.pump()
+            if replies[0].kind not in ("lost", "again"):
+                return _body(replies[0])
+            trial.lose(blame=replies[0].kind == "lost")
+        return {"died": trial.outcome.message}
+
+    def _binary(self, trial: ExternalTrial) -> str:
         """Digest of all that a build has left, and of the command that is to run it."""
         command = self._program.run.command
         if command is None:
@@ -217,15 +242,18 @@ class Runner:
             found.update(f"{name} {len(content)} ".encode() + content)
         return found.hexdigest()[:16]
 
-    def _run(self, trial: Trial, runs: int, skipped: int, limit: float | None) -> Outcome | None:
+    def _run(
+        self, trial: ExternalTrial, runs: int, skipped: int, limit: float | None
+    ) -> Outcome | None:
         """Run a command several times; the outcome if it fails."""
         run = self._program.run
         assert run.command is not None
-        message = self._command(run.command.filled(self._values(trial)), trial, run.timeout)
+        words = run.command.filled(self._values(trial))
+        message = self._command("run", words, trial, run.timeout)
         for number in range(runs):
             # What an earlier run has written is no output of this one.
             (trial.folder / "output").unlink(missing_ok=True)
-            body = self._workers.ask(message, run.timeout)
+            body = self._ask(trial, message, run.timeout)
             if (failure := run_failure(body, run.timeout)) is not None:
                 return failure
             self._spend(trial, float(body["seconds"]))
@@ -240,7 +268,9 @@ class Runner:
                     break
         return None
 
-    def _call(self, trial: Trial, calls: int, skipped: int, limit: float | None) -> Outcome | None:
+    def _call(
+        self, trial: ExternalTrial, calls: int, skipped: int, limit: float | None
+    ) -> Outcome | None:
         """Call a function several times; the outcome if it fails."""
         body = self._called(trial, calls, skipped, limit)
         self._spend(trial, float(body.get("seconds", 0.0)))
@@ -258,9 +288,12 @@ class Runner:
             return Outcome("crash", message="the process ended by itself before it was done")
         return None
 
-    def _called(self, trial: Trial, calls: int, skipped: int, limit: float | None) -> Message:
+    def _called(
+        self, trial: ExternalTrial, calls: int, skipped: int, limit: float | None
+    ) -> Message:
         run, function = self._program.run, self._program.function
         settings: dict[str, Any] = {
+            "config": dict(trial.config),
             "directory": str(self._program.directory),
             "environment": self._environment,
             "folder": str(trial.folder),
@@ -270,9 +303,12 @@ class Runner:
             "limit": None if limit is None else self._number(limit),
         }
         if function is None:
-            message = {"op": "call", "function": run.function, "config": dict(trial.config)}
-            return self._workers.ask({**message, **settings}, run.timeout * (calls + 1))
-        body = call_function(lambda: function, trial.config, is_late=self._is_late, **settings)
+            message = {"op": "call", "phase": "run", "function": run.function}
+            seconds = run.timeout * (calls + 1)
+            return self._ask(trial, {**message, "settings": settings}, seconds)
+        while not self._dispatcher.pool.idle:
+            self._dispatcher.pump()
+        body = call_function(lambda: function, is_late=self._is_late, **settings)
         if body["ended"] == "late":
             raise TimeIsOver("the time is over, and a candidate is being run")
         return body
@@ -282,7 +318,7 @@ class Runner:
         scale = self._program.seconds(1.0)
         return float("inf") if self._program.unit.startswith("1/") else seconds / scale
 
-    def _check(self, trial: Trial) -> Outcome | None:
+    def _check(self, trial: ExternalTrial) -> Outcome | None:
         """Hold the outputs of a run against what is right; the first that is run says that."""
         validation = self._program.validation
         if validation is None:
@@ -308,12 +344,13 @@ class Runner:
             return None
         return read_outputs([self._program.directory / validation.reference], validation)
 
-    def _spend(self, trial: Trial, seconds: float) -> None:
+    def _spend(self, trial: ExternalTrial, seconds: float) -> None:
         trial.timings["run"] = trial.timings.get("run", 0.0) + seconds
 
 
-def _timed(samples: Sequence[float]) -> Outcome:
-    return Outcome("ok", rounded(statistics.median(samples)), tuple(samples))
+def _body(reply: Reply) -> Message:
+    """Result of a job: what the worker says, or ``{"died": how}``."""
+    return reply.body if reply.kind == "done" else {"died": reply.message}
 
 
 NUMERIC = "biufc"
@@ -414,7 +451,7 @@ def build_failure(body: Message, timeout: float) -> Outcome | None:
     """The outcome of a build that has failed, with the last words of the compiler; or None.
 
     Args:
-        body: As of :func:`autotune.external.jobs.run_command`, or ``{"died": how}``.
+        body: As of :func:`autotune.external.worker.run_command`, or ``{"died": how}``.
         timeout: Seconds that it could take.
     """
     timings = {"build": float(body.get("seconds", 0.0))}

@@ -9,25 +9,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from attrs import define, evolve, field
+from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError, one_line
-from autotune.external.candidates import CUT_OFF, Runner, Trial
+from autotune.external.candidates import CUT_OFF, ExternalTrial, Runner
 from autotune.external.given import given_program
 from autotune.external.program import ExternalProgram
-from autotune.external.workers import JobWorkers
+from autotune.external.worker import MODULE
 from autotune.measure import (
     Collecting,
     LoadedProgram,
     MeasureProtocol,
     Measurer,
+    TimeIsOver,
     WorkerStartFailed,
 )
+from autotune.measure.batch import Batch
+from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.pool import WorkerPool
 from autotune.measure.racing import Race
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
+from autotune.process.ending import ending_with
 from autotune.process.interrupts import unless_done
 from autotune.process.memory import affordable_workers
+from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.sketches import Candidate
 from autotune.spaces.parameters import Value
@@ -72,28 +78,13 @@ def make_external_measurer(context: Context) -> ExternalMeasurer:
     )
 
 
-@define(eq=False)
-class _Batch:
-    """Candidates that were submitted together.
+@frozen(eq=False)
+class _Running:
+    """Workers that have been started, what uses them, and what ends them."""
 
-    Attributes:
-        trials: One for each, in order; equal ones share theirs.
-        delivered: Outcomes that were told.
-    """
-
-    trials: list[Trial]
-    delivered: list[Outcome] = field(factory=list)
-
-    def tell(self, collecting: Collecting) -> None:
-        """Tell outcomes that are known and next in order."""
-        while len(self.delivered) < len(self.trials):
-            position = len(self.delivered)
-            outcome = self.trials[position].outcome
-            if outcome is None:
-                return
-            self.delivered.append(outcome)
-            if collecting.on_outcome is not None:
-                collecting.on_outcome(position, outcome)
+    runner: Runner
+    dispatcher: Dispatcher
+    end: Callable[[], object]
 
 
 class ExternalMeasurer(Measurer):
@@ -102,7 +93,8 @@ class ExternalMeasurer(Measurer):
     Args:
         program: What is tuned.
         threads: Threads that it may use.
-        protocol: How often leaders take turns.
+        protocol: How often leaders take turns, how long a worker may take to start, and what
+            memory it may have.
         workers: How many candidates are built at once; by default one per CPU, or as many as
             memory is enough for.
         seed: Shuffles turns.
@@ -124,7 +116,8 @@ class ExternalMeasurer(Measurer):
         self._program = program
         self._threads = threads
         self._protocol = protocol or MeasureProtocol()
-        self._count = 1
+        # A function of this process is called from it.
+        self._count = int(program.function is None)
         if program.build is not None:
             cpus = len(os.sched_getaffinity(0))
             self._count = workers or affordable_workers(cpus, _BUILD_BYTES)
@@ -132,9 +125,8 @@ class ExternalMeasurer(Measurer):
         self._is_late = is_late
         self._clock = clock
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
-        self._batches: deque[_Batch] = deque()
-        self._workers: JobWorkers | None = None
-        self._runner: Runner | None = None
+        self._batches: deque[Batch[ExternalTrial]] = deque()
+        self._running: _Running | None = None
         self._default: Outcome | None = None
         self._best: float | None = None
         self._by_binary: dict[str, tuple[str, Outcome]] = {}
@@ -146,19 +138,33 @@ class ExternalMeasurer(Measurer):
 
     def start(self) -> None:
         """See :meth:`Measurer.start`."""
-        if self._workers is not None:
+        if self._running is not None:
             return
-        preparation = None
-        if self._program.is_called and self._program.function is None:
-            preparation = {
-                "function": self._program.run.function,
-                "directory": str(self._program.directory),
-            }
-        self._workers = JobWorkers(
-            self._count, self._threads, preparation, self._is_late, self._clock
+        program, protocol = self._program, self._protocol
+        is_named = program.is_called and program.function is None
+        hello = {
+            "function": program.run.function if is_named else "",
+            "directory": str(program.directory),
+        }
+        folder = make_private_folder()
+        pool = WorkerPool(
+            "external",
+            self._threads,
+            {},
+            workers=self._count,
+            deadlines=protocol.deadlines,
+            memory_bytes=protocol.memory_bytes,
+            folder=folder,
+            clock=self._clock,
+            is_late=self._is_late,
+            hello=lambda _index: hello,
+            module=MODULE,
         )
-        self._workers.start()
-        self._runner = Runner(self._program, self._workers, self._threads, self._is_late)
+        end = ending_with(self, pool.close, folder.remove)
+        dispatcher = Dispatcher(pool)
+        runner = Runner(program, dispatcher, folder.path, self._threads, self._is_late)
+        self._running = _Running(runner, dispatcher, end)
+        pool.start()
 
     def wait_ready(self) -> None:
         """See :meth:`Measurer.wait_ready`; what is right is found out first.
@@ -167,17 +173,19 @@ class ExternalMeasurer(Measurer):
             WorkerStartFailed: the default configuration, whose outputs are right, fails.
         """
         self.start()
-        if self._started().needs_reference:
+        with self._timed("start"):
+            self._started.dispatcher.pool.wait_ready()
+        if self._runner.needs_reference:
             self._default = self._measured_default()
 
     def submit(self, candidates: Sequence[Candidate]) -> None:
         """See :meth:`Measurer.submit`."""
-        runner = self._started()
-        trials: dict[str, Trial] = {}
-        for candidate in candidates:
-            if candidate.digest not in trials:
-                trials[candidate.digest] = runner.trial(candidate.digest, self._config(candidate))
-        self._batches.append(_Batch([trials[candidate.digest] for candidate in candidates]))
+        unique = {candidate.digest: candidate for candidate in candidates}
+        trials = {
+            digest: self._runner.trial(candidate, self._config(candidate))
+            for digest, candidate in unique.items()
+        }
+        self._batches.append(Batch([trials[candidate.digest] for candidate in candidates]))
         self._build_ahead()
 
     def collect(self, collecting: Collecting) -> list[Outcome]:
@@ -188,9 +196,12 @@ class ExternalMeasurer(Measurer):
         with unless_done(self._give_up):
             try:
                 self._time_leader(collecting)
-                while (chunk := self._chunk(batch)) and not collecting.enough():
-                    self._time(chunk, batch, collecting)
-                batch.tell(collecting)
+                while not batch.is_over and not collecting.enough():
+                    self._time(batch, collecting)
+                batch.tell(collecting.on_outcome)
+            except (KeyboardInterrupt, TimeIsOver):
+                batch.tell_rest(collecting.on_outcome)
+                raise
             finally:
                 self._batches.popleft()
                 for trial in batch.trials:
@@ -225,7 +236,7 @@ class ExternalMeasurer(Measurer):
 
             with self._timed("run"):
                 race.run(
-                    lambda number, _: self._started().sample(able[number]),
+                    lambda number, _: self._runner.sample(able[number]),
                     self._rng,
                     is_over=is_over,
                     needs_first=False,
@@ -234,28 +245,34 @@ class ExternalMeasurer(Measurer):
                 if trial.outcome is None:
                     # A single program has no turns.
                     if not race.times[number]:
-                        self._started().measure(trial, None)
+                        self._runner.measure(trial, None)
                     else:
-                        self._started().finish(trial)
+                        trial.finish()
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
     def hold(self, candidate: Candidate | None) -> LoadedProgram:
         """See :meth:`Measurer.hold`."""
         with unless_done(self._give_up):
             trial = self._built(candidate)
-        return _Held(trial, self._started())
+        return _Held(trial, self._runner)
 
     def close(self) -> None:
         """See :meth:`Measurer.close`."""
         self._batches.clear()
-        if self._workers is not None:
-            self._workers.close()
-            self._workers = self._runner = self._best = None
+        running, self._running = self._running, None
+        self._best = None
+        if running is not None:
+            running.end()
 
-    def _started(self) -> Runner:
-        if self._runner is None:
+    @property
+    def _started(self) -> _Running:
+        if self._running is None:
             raise WorkerStartFailed("the measurer has not been started, or was closed")
-        return self._runner
+        return self._running
+
+    @property
+    def _runner(self) -> Runner:
+        return self._started.runner
 
     def _config(self, candidate: Candidate | None) -> Mapping[str, Value]:
         if candidate is None:
@@ -271,12 +288,11 @@ class ExternalMeasurer(Measurer):
         if self._program.default is None:
             missing = [it.name for it in self._program.parameters if it.default is None]
             return Outcome("invalid", message=f"there is no default of {', '.join(missing)}")
-        runner = self._started()
         with unless_done(self._give_up):
             trial = self._built(None)
             if trial.outcome is None:
                 with self._timed("run"):
-                    runner.measure(trial, None)
+                    self._runner.measure(trial, None)
         outcome = trial.outcome
         assert outcome is not None
         self._best = outcome.latency
@@ -288,23 +304,20 @@ class ExternalMeasurer(Measurer):
             )
         return outcome
 
-    def _built(self, candidate: Candidate | None) -> Trial:
-        runner = self._started()
-        digest = "" if candidate is None else candidate.digest
-        trial = runner.trial(digest, self._config(candidate))
+    def _built(self, candidate: Candidate | None) -> ExternalTrial:
+        trial = self._runner.trial(candidate, self._config(candidate))
         with self._timed("build"):
-            runner.await_builds([trial])
+            self._runner.await_builds([trial])
         return trial
-
-    def _chunk(self, batch: _Batch) -> list[Trial]:
-        """The next candidates of a batch to be built and timed, each once."""
-        left = dict.fromkeys(trial for trial in batch.trials if trial.outcome is None)
-        return list(left)[: _CHUNK_PER_WORKER * self._count]
 
     def _build_ahead(self) -> None:
         """Begin to build what comes next: nothing is being timed."""
-        for trial in self._chunk(self._batches[0]) if self._batches else ():
-            self._started().post_build(trial)
+        if self._batches:
+            batch = self._batches[0]
+            size = _CHUNK_PER_WORKER * max(1, self._count)
+            for trial in batch.chunk or batch.next_chunk(size):
+                self._runner.post_build(trial)
+            self._started.dispatcher.pump(0.0)
 
     def _time_leader(self, collecting: Collecting) -> None:
         """Find out what the best candidate takes in this session."""
@@ -317,40 +330,41 @@ class ExternalMeasurer(Measurer):
         trial = self._built(leader.candidate)
         if trial.outcome is None:
             with self._timed("run"):
-                self._started().measure(trial, None)
+                self._runner.measure(trial, None)
         if trial.outcome is not None and trial.outcome.latency is not None:
             found = trial.outcome.latency
             self._best = min(found, self._best or found)
             if collecting.on_leader_timed is not None:
                 collecting.on_leader_timed(found)
 
-    def _time(self, chunk: Sequence[Trial], batch: _Batch, collecting: Collecting) -> None:
+    def _time(self, batch: Batch[ExternalTrial], collecting: Collecting) -> None:
         """Build a chunk and time it; outcomes are told in order as soon as they are known."""
-        runner = self._started()
+        self._build_ahead()
         with self._timed("build"):
-            runner.await_builds(chunk)
-        for trial in chunk:
-            if trial.outcome is None:
-                self._look_up(trial, collecting)
+            self._runner.await_builds(batch.chunk)
+        for trial in batch.open_chunk:
+            self._look_up(trial, collecting)
             if trial.outcome is None:
                 if collecting.enough():
                     return
+                limit = None if self._best is None else CUT_OFF * self._best
                 with self._timed("run"):
-                    runner.measure(trial, None if self._best is None else CUT_OFF * self._best)
+                    self._runner.measure(trial, limit)
                 self._note(trial)
-            batch.tell(collecting)
+            batch.tell(collecting.on_outcome)
+        batch.chunk = []
 
-    def _look_up(self, trial: Trial, collecting: Collecting) -> None:
+    def _look_up(self, trial: ExternalTrial, collecting: Collecting) -> None:
         """Take the outcome of a candidate with the same files and command, if there is one."""
         if not trial.binary:
             return
         if trial.binary in self._by_binary:
             digest, outcome = self._by_binary[trial.binary]
-            trial.end(evolve(outcome, duplicate_of=digest, timings={}))
+            trial.take(evolve(outcome, duplicate_of=digest, timings={}))
         elif (found := collecting.recall(trial.binary)) is not None:
-            trial.end(found)
+            trial.take(found)
 
-    def _note(self, trial: Trial) -> None:
+    def _note(self, trial: ExternalTrial) -> None:
         outcome = trial.outcome
         if outcome is None:
             return
@@ -370,14 +384,14 @@ class ExternalMeasurer(Measurer):
     def _give_up(self) -> None:
         """Cancel what was begun and is not done, because of an error or an interrupt."""
         self._batches.clear()
-        if self._workers is not None:
-            self._workers.cancel()
+        if self._running is not None:
+            self._running.dispatcher.cancel()
 
 
 class _Held(LoadedProgram):
     """A built candidate, timed when it is its turn."""
 
-    def __init__(self, trial: Trial, runner: Runner) -> None:
+    def __init__(self, trial: ExternalTrial, runner: Runner) -> None:
         self._trial = trial
         self._runner = runner
 

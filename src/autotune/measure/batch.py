@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 from attrs import define, field
 
@@ -12,9 +13,11 @@ from autotune.store.records import Outcome
 
 __all__ = ["Batch"]
 
+_Trial = TypeVar("_Trial", bound=Trial)
+
 
 @define(eq=False)
-class Batch:
+class Batch(Generic[_Trial]):
     """Trials in the order of their candidates; a candidate that occurs twice has one trial.
 
     Attributes:
@@ -23,8 +26,8 @@ class Batch:
         delivered: Outcomes that were delivered, in order.
     """
 
-    in_order: Sequence[Trial]
-    chunk: list[Trial] = field(factory=list)
+    in_order: Sequence[_Trial]
+    chunk: list[_Trial] = field(factory=list)
     delivered: list[Outcome] = field(factory=list)
     _taken: int = 0
     _known: set[int] = field(factory=set)
@@ -44,7 +47,7 @@ class Batch:
             self._known.add(position)
 
     @property
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[_Trial]:
         """Each trial once."""
         return list(dict.fromkeys(self.in_order))
 
@@ -54,11 +57,11 @@ class Batch:
         return not self.chunk and self._taken == len(self.trials)
 
     @property
-    def open_chunk(self) -> list[Trial]:
+    def open_chunk(self) -> list[_Trial]:
         """Trials of the chunk that have no outcome yet."""
         return [trial for trial in self.chunk if trial.outcome is None]
 
-    def next_chunk(self, size: int) -> list[Trial]:
+    def next_chunk(self, size: int) -> list[_Trial]:
         """Make the next trials the chunk, and return them."""
         self.chunk = self.trials[self._taken : self._taken + size]
         self._taken += len(self.chunk)

@@ -2,17 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import define, evolve, field
 
-from autotune.measure.job_pool import JobPool
-from autotune.measure.jobs import Job, Place, Reply
+from autotune.measure.jobs import Job, Place, Position, Reply
 from autotune.process.channel import Message
 
-__all__ = ["Dispatcher", "OnReply"]
+__all__ = ["Dispatcher", "JobPool", "OnReply"]
 
 OnReply = Callable[[Reply], None]
+
+
+class JobPool(ABC):
+    """Does jobs, and answers each once.
+
+    :class:`~autotune.measure.pool.WorkerPool` has processes of this machine;
+    :class:`~autotune.measure.engines.EnginePool` has the machines of an engine.
+    """
+
+    @property
+    @abstractmethod
+    def versions(self) -> Message:
+        """``backend_version`` and ``compiler_version``, once something is ready."""
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """True if no job is being done or waits, and every reply has been given."""
+
+    @property
+    @abstractmethod
+    def is_quiet(self) -> bool:
+        """True if those that are reserved for timing have nothing to do."""
+
+    @property
+    def device_place(self) -> Place | None:
+        """The process that owns a device, as it is now; None where there is none."""
+        return None
+
+    @property
+    def lanes(self) -> list[Position]:
+        """Positions that time at the same time, as they are of different, equal machines.
+
+        Baselines and winners take turns on the first. Empty where all positions are of one
+        machine.
+        """
+        return []
+
+    def place_at(self, position: Position) -> Place | None:
+        """The place of one of :attr:`lanes` as it is now; None where the machine is gone."""
+        return None
+
+    def try_lease(self, position: Position) -> bool:
+        """Reserve one of :attr:`lanes` for timing, and no other; whether that is possible now."""
+        return False
+
+    def end_lease(self, position: Position) -> None:
+        """Let one of :attr:`lanes` do other things."""
+        return None
+
+    @abstractmethod
+    def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
+        """Tell all of them, now and later, something that jobs of a task refer to."""
+
+    @abstractmethod
+    def release(self, task: str) -> None:
+        """Have all of them forget a task."""
+
+    @abstractmethod
+    def wait_ready(self) -> None:
+        """Wait until they are ready for jobs, or busy with some.
+
+        Raises:
+            WorkerStartFailed: they cannot be brought up; says why.
+            TimeIsOver: there is no time left to wait.
+        """
+
+    @abstractmethod
+    def holds(self, place: Place) -> bool:
+        """Return whether what was held in memory at a place is there still."""
+
+    @abstractmethod
+    def pids(self) -> Mapping[int, int]:
+        """Process ids of those that run on this machine, by position."""
+
+    @abstractmethod
+    def reserve(self, timing: Collection[Position], later: Collection[Position] = ()) -> None:
+        """Give those at these positions, and no others, only jobs that are for them."""
+
+    @abstractmethod
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Have jobs done."""
+
+    @abstractmethod
+    def poll(self, seconds: float = ...) -> list[Reply]:
+        """Hand out jobs, and return the replies that have come.
+
+        Raises:
+            TimeIsOver: there is no time left to wait.
+        """
+
+    @abstractmethod
+    def forget_queue(self) -> list[int]:
+        """Forget the jobs that have not begun; returns their numbers."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Forget every job."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all that was started."""
 
 
 @define
@@ -81,7 +183,7 @@ class Dispatcher:
         shared.last += 1
         shared.waiting[shared.last] = on_reply, shared.observing
         asked = {**message, "task": self.task, "observe": shared.observing}
-        self.pool.add([Job(shared.last, asked, deadlines, place)])
+        self.pool.add([Job(asked, deadlines, place, number=shared.last)])
 
     def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
         """Have a job done by the worker at ``place``, and wait for its reply."""
@@ -157,4 +259,4 @@ class Dispatcher:
 
 def _again(number: int) -> Reply:
     """The reply to a job that nobody does any more."""
-    return Reply(number, "again", (0, 0))
+    return Reply("again", number=number)

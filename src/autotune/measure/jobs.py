@@ -1,40 +1,51 @@
-"""Jobs of worker processes, and which of them each worker has before it."""
+"""Jobs of measuring processes, and their replies: of workers here and of machines elsewhere."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from autotune.process.channel import Message
-from autotune.process.worker_process import WorkerProcess
 
-__all__ = ["MOST_AHEAD", "Job", "Place", "Reply", "Slot"]
+__all__ = ["NOWHERE", "REPLY_KINDS", "Job", "Place", "Position", "Reply"]
 
-# Jobs that a worker has before it: enough for as long as a search takes, few enough that one
-# worker does not wait while another has work left.
-MOST_AHEAD = 4
+Position = int | str
+"""Number of a worker in its pool, or name of a machine of an engine."""
 
-Place = tuple[int, int]
-"""A worker as it is now: its position, and how often it has been replaced."""
+Place = tuple[Position, int]
+"""Process as it is now: its position, and how often it has been replaced."""
+
+NOWHERE: Place = ("", 0)
+"""Place of what no process was given."""
+
+REPLY_KINDS = ("done", "failed", "died", "timeout", "lost", "again")
+"""Kinds of replies. ``failed`` is a refusal of a process that lives on; ``died`` and ``timeout``
+are the job's own fault; ``lost`` may be, as the process ended before it had begun the job;
+``again`` is not, as it ended because of something else."""
 
 
 @frozen
 class Job:
-    """A message for a worker: any, or the one at ``place``.
+    """A message for a process, as :mod:`autotune.measure.worker` takes it.
 
     Attributes:
-        number: Names the job in its reply.
-        message: What to do.
-        deadlines: Seconds for each phase that the worker announces.
-        place: Who has to do it; None for anybody.
+        message: What to do; ``task`` names the task that was told before.
+        deadlines: Seconds for each phase that the process may announce; the first one is that of
+            the beginning. Enforced from outside of the process.
+        place: Who has to do it; None for any that builds. A process that has been replaced gives
+            the reply ``again``.
+        artefacts: Digests that the job needs; an engine copies each to a host once.
+        priority: An engine hands out higher ones first, equal ones in order of submission.
+        number: Names the job in its reply; an engine gives it another one.
     """
 
-    number: int
     message: Message = field(repr=False)
     deadlines: Mapping[str, float]
     place: Place | None = None
+    artefacts: tuple[str, ...] = ()
+    priority: int = 0
+    number: int = 0
 
 
 @frozen
@@ -42,67 +53,19 @@ class Reply:
     """Answer to a job.
 
     Attributes:
-        number: The job's number.
-        kind: ``done``; ``failed`` (the worker refused, alive); ``died``; ``timeout``; ``lost``
-            (the worker ended before it had begun this job, hence not because of it); ``again``
-            (it ended because of something else).
+        kind: One of :data:`REPLY_KINDS`.
         place: Where it was done.
-        phase: The last phase the worker announced.
-        seconds: How long that phase had lasted.
+        phase: The last phase that was announced.
+        seconds: How long that had lasted.
         body: The answer of ``done``.
         message: What went wrong.
+        number: The job's number.
     """
 
-    number: int
     kind: str
-    place: Place
+    place: Place = NOWHERE
     phase: str = ""
     seconds: float = 0.0
     body: Message = field(factory=dict)
     message: str = ""
-
-
-@define
-class Slot:
-    """A position in the pool.
-
-    Attributes:
-        index: The position.
-        process: Its worker.
-        generation: How often it has been replaced.
-        setup: Setup messages that the worker must get before jobs.
-        jobs: Jobs that it was sent, the first of which it is doing.
-        in_setup: Whether it has yet to answer a message of ``setup``.
-        begun: Whether it has announced a phase of what it is doing.
-        used: Whether it has been given a job.
-        reserved: Whether it gets only jobs that are for it.
-        timing: Whether it is also to have nothing else to do.
-    """
-
-    index: int
-    process: WorkerProcess | None = None
-    generation: int = 0
-    setup: deque[Message] = field(factory=deque)
-    jobs: deque[Job] = field(factory=deque)
-    in_setup: bool = False
-    begun: bool = False
-    used: bool = False
-    reserved: bool = False
-    timing: bool = False
-    phase: str = "start"
-    since: float = 0.0
-    deadline: float = 0.0
-    start_failures: int = 0
-
-    @property
-    def place(self) -> Place:
-        return self.index, self.generation
-
-    @property
-    def ready(self) -> bool:
-        return self.process is not None and not self.setup and not self.in_setup
-
-    @property
-    def waiting(self) -> bool:
-        """True if it owes an answer."""
-        return self.in_setup or bool(self.jobs)
+    number: int = 0

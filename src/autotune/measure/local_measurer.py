@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
+from typing import Any
 
 from attrs import frozen
 
@@ -15,7 +16,6 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure.batch import Batch
 from autotune.measure.building import Span
-from autotune.measure.jobs import MOST_AHEAD
 from autotune.measure.measurer import (
     Collecting,
     LoadedProgram,
@@ -24,6 +24,7 @@ from autotune.measure.measurer import (
     OnLeaderTimed,
 )
 from autotune.measure.pinning import confined
+from autotune.measure.pool import MOST_AHEAD
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.task_client import TaskClient, TaskInputs
 from autotune.measure.timing_session import OnComparison, TimingSession
@@ -34,6 +35,8 @@ from autotune.measure.workers import (
     Workers,
     WorkerSetup,
 )
+from autotune.plugins import Context
+from autotune.plugins.options import NoOptions, read_options
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.interrupts import unless_done
 from autotune.process.stopwatch import Clock
@@ -46,6 +49,26 @@ from autotune.targets import Target
 _CHUNK_PER_WORKER = 8
 # And how many per machine that times: built programs wait for machines, not the other way round.
 _AHEAD_PER_LANE = 4
+
+
+def make_local_measurer(context: Context) -> LocalMeasurer:
+    """A :class:`~autotune.measure.LocalMeasurer` for the context's workload.
+
+    Raises:
+        InvalidValueError: an option is given.
+    """
+    read_options("measurer 'local'", NoOptions, context.options)
+    return LocalMeasurer(
+        context.backend,
+        context.target,
+        context.threads,
+        context.workload,
+        context.program,
+        protocol=context.protocol,
+        observers=context.observers,
+        seed=context.seed,
+        shared=context.workers,
+    )
 
 
 class LocalMeasurer(Measurer):
@@ -96,7 +119,7 @@ class LocalMeasurer(Measurer):
         protocol = protocol or MeasureProtocol()
         setup = WorkerSetup(backend, target, threads, protocol, tuple(observers), workers)
         self._shares = shared is not None
-        self._workers: MeasureWorkers = (
+        self._workers: MeasureWorkers[Any] = (
             Workers(setup, clock) if shared is None else shared.get(setup)
         )
         self._task = TaskInputs(workload, program, seed)
@@ -104,7 +127,7 @@ class LocalMeasurer(Measurer):
         self._clock = clock
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
         self._trials = 0
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[Batch[Trial]] = deque()
         self._client: TaskClient | None = None
 
     @property
@@ -197,7 +220,7 @@ class LocalMeasurer(Measurer):
         self._run_lanes(collecting, tell, lambda: told >= count or not self._batches)
         return told
 
-    def _collect_on_lanes(self, batch: Batch, collecting: Collecting) -> list[Outcome]:
+    def _collect_on_lanes(self, batch: Batch[Trial], collecting: Collecting) -> list[Outcome]:
         """As :meth:`collect`; what was submitted later is measured meanwhile, too."""
         try:
             self._run_lanes(
@@ -392,7 +415,7 @@ class LocalMeasurer(Measurer):
             if on_timed is not None:
                 on_timed(trial.latency)
 
-    def _time(self, batch: Batch, collecting: Collecting) -> None:
+    def _time(self, batch: Batch[Trial], collecting: Collecting) -> None:
         """Time a chunk; tells outcomes in order as soon as they are known."""
         client, chunk = self._started(), batch.chunk
         timing = client.timing
@@ -413,7 +436,7 @@ class LocalMeasurer(Measurer):
         batch.chunk = []
         self._build_ahead()
 
-    def _screen(self, group: Sequence[Trial], batch: Batch, collecting: Collecting) -> None:
+    def _screen(self, group: Sequence[Trial], batch: Batch[Trial], collecting: Collecting) -> None:
         """Check and time a group briefly."""
         timing = self._started().timing
         for trial in group:
@@ -591,7 +614,7 @@ class LaneRun:
     def __init__(
         self,
         client: TaskClient,
-        batches: Iterable[Batch],
+        batches: Iterable[Batch[Trial]],
         look_up: Callable[[Trial], None],
         most: int,
         timed: Callable[[str], AbstractContextManager[None]],

@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from autotune.measure.devices.own_memory import held_bytes
-from autotune.measure.jobs import MOST_AHEAD, Job, Place, Reply, Slot
+from attrs import define, field
+
+from autotune.measure.devices.shared import held_bytes
+from autotune.measure.dispatcher import JobPool
+from autotune.measure.jobs import NOWHERE, Job, Place, Position, Reply
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
-from autotune.process.memory import available_memory, may_build, resident_bytes
+from autotune.process.memory import (
+    available_memory,
+    default_memory_limit,
+    may_build,
+    resident_bytes,
+)
 from autotune.process.private_folder import PrivateFolder
 from autotune.process.worker_process import WorkerDied, WorkerProcess
 
-__all__ = ["WorkerPool"]
+__all__ = ["MOST_AHEAD", "WorkerPool"]
+
+# Jobs that a worker has before it: enough for as long as a search takes, few enough that one
+# worker does not wait while another has work left.
+MOST_AHEAD = 4
 
 # How long a death that closes no pipe (a grandchild holds it open) may go unnoticed.
 _POLL_SECONDS = 0.05
@@ -28,7 +41,55 @@ _DEVICE_WORKER = "autotune.measure.devices.worker"
 _MOST_START_FAILURES = 3
 
 
-class WorkerPool:
+@define
+class Slot:
+    """A position in the pool.
+
+    Attributes:
+        index: The position.
+        process: Its worker.
+        generation: How often it has been replaced.
+        setup: Setup messages that the worker must get before jobs.
+        jobs: Jobs that it was sent, the first of which it is doing.
+        in_setup: Whether it has yet to answer a message of ``setup``.
+        begun: Whether it has announced a phase of what it is doing.
+        used: Whether it has been given a job.
+        reserved: Whether it gets only jobs that are for it.
+        timing: Whether it is also to have nothing else to do.
+    """
+
+    index: int
+    process: WorkerProcess | None = None
+    generation: int = 0
+    setup: deque[Message] = field(factory=deque)
+    jobs: deque[Job] = field(factory=deque)
+    in_setup: bool = False
+    begun: bool = False
+    used: bool = False
+    reserved: bool = False
+    timing: bool = False
+    phase: str = "start"
+    since: float = 0.0
+    deadline: float = 0.0
+    start_failures: int = 0
+
+    @property
+    def place(self) -> Place:
+        """The worker as it is now."""
+        return self.index, self.generation
+
+    @property
+    def ready(self) -> bool:
+        """True if it has answered all that it must know."""
+        return self.process is not None and not self.setup and not self.in_setup
+
+    @property
+    def waiting(self) -> bool:
+        """True if it owes an answer."""
+        return self.in_setup or bool(self.jobs)
+
+
+class WorkerPool(JobPool):
     """Workers of one backend.
 
     Args:
@@ -37,7 +98,7 @@ class WorkerPool:
         environment: What the backend wants in the workers' environment.
         workers: How many.
         deadlines: Seconds of the phases ``start`` and ``task``.
-        memory_bytes: Memory that each worker may allocate.
+        memory_bytes: Memory that each worker may allocate; None allows most of the machine's.
         folder: For temporary files.
         clock: Monotonic seconds.
         is_late: Asked while something is waited for: whether to wait no longer.
@@ -55,9 +116,9 @@ class WorkerPool:
         *,
         workers: int,
         deadlines: Mapping[str, float],
-        memory_bytes: int,
+        memory_bytes: int | None,
         folder: PrivateFolder,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
         is_late: Callable[[], bool] = lambda: False,
         hello: Callable[[int], Message] = lambda _index: {},
         module: str = "autotune.measure.worker",
@@ -69,7 +130,7 @@ class WorkerPool:
         self._threads = threads
         self._environment = environment
         self._deadlines = deadlines
-        self._memory_bytes = memory_bytes
+        self._memory_bytes = default_memory_limit() if memory_bytes is None else memory_bytes
         self._folder = folder
         self._clock = clock
         self._is_late = is_late
@@ -81,23 +142,12 @@ class WorkerPool:
         self._undelivered: list[Reply] = []
         self._slots = [Slot(index) for index in range(workers + device)]
         self._device = self._slots[0] if device else None
-        self.versions: Message = {}
+        self._versions: Message = {}
 
     @property
-    def lanes(self) -> list[int]:
-        """There are none: all workers are of one machine."""
-        return []
-
-    def place_at(self, position: int) -> Place | None:
-        """There is none: there are no lanes."""
-        return None
-
-    def try_lease(self, position: int) -> bool:
-        """Not possible: there are no lanes."""
-        return False
-
-    def end_lease(self, position: int) -> None:
-        """There is none."""
+    def versions(self) -> Message:
+        """See :attr:`JobPool.versions`."""
+        return self._versions
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -155,7 +205,7 @@ class WorkerPool:
 
     def holds(self, place: Place) -> bool:
         """Return whether the worker at ``place`` is still the same process."""
-        return self._slots[place[0]].generation == place[1]
+        return self._slots[int(place[0])].generation == place[1]
 
     def place(self, index: int) -> Place:
         """The worker at a position, as it is now."""
@@ -190,7 +240,7 @@ class WorkerPool:
         """True if the workers that are reserved for timing have nothing to do."""
         return not any(slot.waiting for slot in self._slots if slot.timing)
 
-    def reserve(self, timing: Collection[int], later: Collection[int] = ()) -> None:
+    def reserve(self, timing: Collection[Position], later: Collection[Position] = ()) -> None:
         """Give the workers at these positions, and no others, only jobs that are for them.
 
         Args:
@@ -264,7 +314,7 @@ class WorkerPool:
                 continue
             self._queue.remove(job)
             self._send_job(slot, job)
-        return [Reply(job.number, "again", job.place or (0, 0)) for job in gone]
+        return [Reply("again", job.place or NOWHERE, number=job.number) for job in gone]
 
     def _next_assignment(self) -> tuple[Job, Slot] | None:
         for slot in sorted(self._slots, key=lambda slot: len(slot.jobs)):
@@ -340,10 +390,11 @@ class WorkerPool:
             seconds = self._clock() - slot.since
             kind = "failed" if "failed" in message else "done"
             body, why = message.get("done", {}), message.get("failed", "")
-            reply = Reply(job.number, kind, slot.place, slot.phase, seconds, body, why)
+            at = slot.place, slot.phase, seconds
+            reply = Reply(kind, *at, body, why, job.number)
             if body.get("spent"):
                 # It works no more, through no fault of what it has not begun.
-                left = [Reply(other.number, "again", slot.place) for other in slot.jobs]
+                left = [Reply("again", slot.place, number=other.number) for other in slot.jobs]
                 slot.jobs.clear()
                 self._replace(slot)
                 return [reply, *left]
@@ -361,7 +412,7 @@ class WorkerPool:
             raise WorkerStartFailed(
                 f"no worker for backend {self._backend!r}: {message['failed']}"
             )
-        self.versions = message["done"] or self.versions
+        self._versions = message["done"] or self._versions
         self._advance_setup(slot)
         if slot.ready:
             slot.start_failures = 0
@@ -382,9 +433,9 @@ class WorkerPool:
                 )
         kind = kind if slot.begun else "lost"
         self._replace(slot)
-        replies = [Reply(job.number, "again", place) for job in jobs]
+        replies = [Reply("again", place, number=job.number) for job in jobs]
         if jobs:
-            replies[0] = Reply(jobs[0].number, kind, place, phase, seconds, message=message)
+            replies[0] = Reply(kind, place, phase, seconds, {}, message, jobs[0].number)
         return replies
 
     def _doing(self, phase: str) -> str:

@@ -1,6 +1,6 @@
 """Reference routines of torch and their latency, in a process of its own: torch is large.
 
-Started by :func:`autotune.measure.vendor_torch.torch_latency`; nothing imports it. What torch
+Started by :func:`autotune.measure.vendor.torch_latency`; nothing imports it. What torch
 computes is checked like a candidate's results, in the same precision: it uses TF32 where the
 target allows that, and nowhere else.
 """
@@ -42,7 +42,7 @@ def torch_calls(workload: Workload, tensors: Mapping[str, Any]) -> list[Call]:
     """The ways in which torch computes a workload.
 
     Args:
-        workload: One that :func:`~autotune.measure.vendor_torch.has_routine` accepts.
+        workload: One that :func:`~autotune.measure.vendor.has_routine` accepts.
         tensors: Its inputs by name.
     """
     import torch
@@ -240,7 +240,7 @@ def _array(tensor: Any) -> Array:
 
 
 def answer(question: Message, calls: CallsOf = torch_calls) -> Message:
-    """Answer :func:`~autotune.measure.vendor_torch.ask_torch` on the device that it means.
+    """Answer :func:`~autotune.measure.vendor.ask_torch` on the device that it means.
 
     Raises:
         InvalidValueError: torch is not installed here, or finds no CUDA device where one is meant.
@@ -265,6 +265,6 @@ def answer(question: Message, calls: CallsOf = torch_calls) -> Message:
 
 
 def main() -> None:
-    """Answer :func:`~autotune.measure.vendor_torch.torch_latency`, which starts it."""
+    """Answer :func:`~autotune.measure.vendor.torch_latency`, which starts it."""
     connection, _ = connect("autotune.measure.torch_routines")
     serve(connection, {"measure": answer})

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from attrs import define, field, frozen
 
 from autotune.backends import Backend
 from autotune.ir.workloads import Workload
-from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.job_pool import JobPool
+from autotune.measure.dispatcher import Dispatcher, JobPool
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
 from autotune.measure.plausibility import Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
@@ -22,13 +22,13 @@ from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
-from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
 from autotune.targets import Target
 
-__all__ = ["MakeWorkers", "MeasureWorkers", "SharedWorkers", "WorkerSetup", "Workers"]
+__all__ = ["MakeWorkers", "MeasureWorkers", "Running", "SharedWorkers", "WorkerSetup", "Workers"]
 
 # What a worker with a compiler, its programs and their arrays may occupy.
 _WORKER_BYTES = 1 << 30
@@ -55,95 +55,36 @@ class WorkerSetup:
     count: int | None = None
 
 
+class MakeWorkers(Protocol):
+    """Makes workers for a run."""
+
+    def __call__(self, setup: WorkerSetup, *, is_late: Callable[[], bool]) -> MeasureWorkers[Any]:
+        """Workers that are not started yet."""
+
+
+_Pool = TypeVar("_Pool", bound=JobPool)
+
+
 @define(eq=False)
-class _Running:
+class Running(Generic[_Pool]):
     """Workers that have been started.
 
     Attributes:
-        pool: The processes.
+        pool: Those that do jobs.
         dispatcher: Gives them their jobs.
         end: Ends them; also called when the interpreter exits, or they are forgotten.
     """
 
-    pool: WorkerPool
+    pool: _Pool
     dispatcher: Dispatcher
     end: Callable[[], object]
 
 
-class MakeWorkers(Protocol):
-    """Makes workers for a run."""
-
-    def __call__(self, setup: WorkerSetup, *, is_late: Callable[[], bool]) -> MeasureWorkers:
-        """Workers that are not started yet."""
-
-
-class MeasureWorkers(Protocol):
-    """Interface of a measurer to those that build, check and time its candidates.
+class MeasureWorkers(ABC, Generic[_Pool]):
+    """Workers that build, check and time the candidates of any number of tasks.
 
     :class:`Workers` are processes of this machine;
-    :class:`~autotune.measure.engines.EngineWorkers` are the machines of an engine. See there for
-    what is not said here.
-    """
-
-    setup: WorkerSetup
-
-    @property
-    def count(self) -> int:
-        """Number of simultaneous builds."""
-
-    @property
-    def cpus(self) -> tuple[int, ...]:
-        """CPUs of this machine that programs are timed on; empty where others choose."""
-
-    @property
-    def free_cpus(self) -> tuple[int, ...]:
-        """CPUs of this machine on which others may build meanwhile."""
-
-    @property
-    def timing_lock(self) -> TimingLock:
-        """Lock that keeps other processes from timing on the same CPUs."""
-
-    @property
-    def overlaps(self) -> bool:
-        """True if building while something is timed does not disturb."""
-
-    @property
-    def simulates(self) -> bool:
-        """True if the backend gives times that no clock has shown."""
-
-    @property
-    def is_running(self) -> bool:
-        """True if they have been started, and not closed since."""
-
-    @property
-    def pool(self) -> JobPool:
-        """Workers that do the jobs."""
-
-    def start(self) -> None:
-        """Start them, and return at once. Again, it does nothing."""
-
-    def admit(self) -> Dispatcher:
-        """Gives the jobs of one more task to them."""
-
-    def publish(self, files: ReferenceFiles) -> Message:
-        """The part of a task's message that says where inputs and outputs are."""
-
-    def plausibility(self, workload: Workload) -> Plausibility | None:
-        """Rates that latencies are held to; None where times are simulated."""
-
-    def take_warnings(self) -> list[str]:
-        """Return what a person should know of them; each message only once."""
-
-    def close(self) -> None:
-        """End them. Calling it again does nothing."""
-
-
-class Workers:
-    """Long-lived worker processes on this machine, which build, check and time candidates.
-
-    They serve any number of tasks. They are started by :meth:`start`, best called before the host
-    does anything else; they die with the host, whatever ends it, and with the thread that started
-    them.
+    :class:`~autotune.measure.engines.EngineWorkers` are the machines of an engine.
 
     Args:
         setup: What they are made for.
@@ -151,14 +92,15 @@ class Workers:
         is_late: Whether to wait for them no longer: waiting raises ``TimeIsOver`` then.
 
     Attributes:
-        cpus: CPUs that programs are timed on.
-        free_cpus: CPUs on which others may build meanwhile.
+        cpus: CPUs of this machine that programs are timed on; empty where others choose.
+        free_cpus: CPUs of this machine on which others may build meanwhile.
         timing_lock: Keeps other processes from timing on the same CPUs.
-        overlaps: Whether building on those does not disturb.
-        on_device: Whether one more process, which owns a device, checks and times.
-        simulates: Whether the backend gives times that no clock has shown.
-        count: How many processes.
+        overlaps: Whether building while something is timed does not disturb.
     """
+
+    cpus: tuple[int, ...] = ()
+    free_cpus: tuple[int, ...] = ()
+    overlaps: bool
 
     def __init__(
         self,
@@ -167,16 +109,37 @@ class Workers:
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self.setup = setup
-        self.count = setup.count or affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
-        self.cpus, self.free_cpus = timing_cpus(setup.threads)
         self.timing_lock = TimingLock()
-        self.overlaps = False
-        self.simulates = False
-        self.on_device = False
         self._clock = clock
         self._is_late = is_late
         self._tasks = 0
-        self._running: _Running | None = None
+        self._running: Running[_Pool] | None = None
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of simultaneous builds."""
+
+    @property
+    @abstractmethod
+    def simulates(self) -> bool:
+        """True if the backend gives times that no clock has shown."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start them, and return at once. Again, it does nothing."""
+
+    @abstractmethod
+    def publish(self, files: ReferenceFiles) -> Message:
+        """The part of a task's message that says where inputs and outputs are."""
+
+    @abstractmethod
+    def plausibility(self, workload: Workload) -> Plausibility | None:
+        """Rates that latencies are held to; None where times are simulated."""
+
+    @abstractmethod
+    def take_warnings(self) -> list[str]:
+        """Return what a person should know beside what jobs said; each message only once."""
 
     @property
     def is_running(self) -> bool:
@@ -184,13 +147,68 @@ class Workers:
         return self._running is not None
 
     @property
-    def pool(self) -> WorkerPool:
-        """The processes.
+    def pool(self) -> _Pool:
+        """Those that do jobs.
 
         Raises:
             WorkerStartFailed: they have not been started, or were closed.
         """
         return self._started.pool
+
+    def admit(self) -> Dispatcher:
+        """Gives the jobs of one more task to them.
+
+        Raises:
+            WorkerStartFailed: they have not been started, or were closed.
+        """
+        self._tasks += 1
+        return self._started.dispatcher.of_task(f"task {self._tasks}")
+
+    def close(self) -> None:
+        """End what was started, and remove every file. Calling it again does nothing."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.end()
+
+    @property
+    def _started(self) -> Running[_Pool]:
+        if self._running is None:
+            raise WorkerStartFailed("the workers have not been started, or were closed")
+        return self._running
+
+
+class Workers(MeasureWorkers[WorkerPool]):
+    """Long-lived worker processes on this machine, which build, check and time candidates.
+
+    They are started by :meth:`start`, best called before the host does anything else; they die
+    with the host, whatever ends it, and with the thread that started them.
+
+    Attributes:
+        on_device: Whether one more process, which owns a device, checks and times.
+    """
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        clock: Clock = time.monotonic,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(setup, clock, is_late)
+        self._count = setup.count or affordable_workers(
+            len(os.sched_getaffinity(0)), _WORKER_BYTES
+        )
+        self.cpus, self.free_cpus = timing_cpus(setup.threads)
+        self.overlaps = self.on_device = self._simulates = False
+
+    @property
+    def count(self) -> int:
+        """Number of processes that build."""
+        return self._count
+
+    @property
+    def simulates(self) -> bool:
+        """See :attr:`MeasureWorkers.simulates`; known once they have been started."""
+        return self._simulates
 
     def start(self) -> None:
         """Start them, and return at once: they import the compiler. Again, it does nothing."""
@@ -198,7 +216,7 @@ class Workers:
             return
         setup = self.setup
         backend: Backend = create_held_part("backend", setup.backend)
-        self.simulates = backend.simulated_times
+        self._simulates = backend.simulated_times
         self.on_device = setup.target.kind in backend.device_kinds
         # What is found out about the machine is so before there are workers: CPUs have to be idle.
         if self.on_device:
@@ -212,7 +230,6 @@ class Workers:
             self.timing_lock = TimingLock(self.cpus)
         if not self.simulates:
             measure_rates(setup.target, setup.threads)
-        memory = setup.protocol.memory_bytes
         environment = backend.worker_environment(setup.threads)
         folder = make_private_folder()
         pool = WorkerPool(
@@ -221,24 +238,15 @@ class Workers:
             environment,
             workers=self.count,
             deadlines=setup.protocol.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
+            memory_bytes=setup.protocol.memory_bytes,
             folder=folder,
             clock=self._clock,
             is_late=self._is_late,
             device=self.on_device,
         )
         end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(pool, Dispatcher(pool, setup.observers), end)
+        self._running = Running(pool, Dispatcher(pool, setup.observers), end)
         pool.start()
-
-    def admit(self) -> Dispatcher:
-        """Gives the jobs of one more task to the workers.
-
-        Raises:
-            WorkerStartFailed: they have not been started, or were closed.
-        """
-        self._tasks += 1
-        return self._started.dispatcher.of_task(f"task {self._tasks}")
 
     def publish(self, files: ReferenceFiles) -> Message:
         """The part of a task's message that says where inputs and outputs are: their paths."""
@@ -254,18 +262,6 @@ class Workers:
         """Return warnings of other processes; dispatchers take those of jobs."""
         return self.timing_lock.take_warnings()
 
-    def close(self) -> None:
-        """End every process and remove every file. Calling it again does nothing."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.end()
-
-    @property
-    def _started(self) -> _Running:
-        if self._running is None:
-            raise WorkerStartFailed("the workers have not been started, or were closed")
-        return self._running
-
 
 class SharedWorkers:
     """The workers of a run, by what they are made for; its measurers share them.
@@ -276,9 +272,9 @@ class SharedWorkers:
 
     def __init__(self) -> None:
         self.is_late: Callable[[], bool] = lambda: False
-        self._workers: list[MeasureWorkers] = []
+        self._workers: list[MeasureWorkers[Any]] = []
 
-    def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers:
+    def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers[Any]:
         """Return workers that are made for this, new ones if there are none.
 
         Args:

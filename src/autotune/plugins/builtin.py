@@ -167,7 +167,7 @@ _MEASURING = (
     PluginSpec(
         "measurer",
         "local",
-        "autotune.measure.factory:make_local_measurer",
+        "autotune.measure.local_measurer:make_local_measurer",
         "Isolated worker processes on this machine",
     ),
     PluginSpec(

@@ -24,10 +24,10 @@ from autotune.measure import MeasureProtocol
 from autotune.measure.engines import (
     REPLY_KINDS,
     ArtefactStore,
-    EngineJob,
-    EngineReply,
+    Job,
     Machine,
     MeasureEngine,
+    Reply,
 )
 from autotune.measure.validation import write_reference
 from autotune.plugins import Context
@@ -116,7 +116,7 @@ class EngineHost:
         }
         self.engine.tell(_TASK, message, [*kept[0], *kept[1]], replace=True)
 
-    def build(self, *, seconds: float | None = None) -> Future[EngineReply]:
+    def build(self, *, seconds: float | None = None) -> Future[Reply]:
         """Have the untuned program built."""
         self._last += 1
         message = {
@@ -130,11 +130,9 @@ class EngineHost:
         }
         deadlines = self.context.protocol.deadlines
         wanted = deadlines["build"] if seconds is None else seconds
-        return self.engine.submit(
-            EngineJob("build", message, {"build": wanted, "observe": deadlines["observe"]})
-        )
+        return self.engine.submit(Job(message, {"build": wanted, "observe": deadlines["observe"]}))
 
-    def run(self, artefact: str, machine: Machine) -> Future[EngineReply]:
+    def run(self, artefact: str, machine: Machine) -> Future[Reply]:
         """Have a program loaded, checked and timed."""
         self._last += 1
         self._loaded = self._last
@@ -150,7 +148,7 @@ class EngineHost:
         }
         return self._time(message, machine, (artefact,))
 
-    def sample(self, machine: Machine) -> Future[EngineReply]:
+    def sample(self, machine: Machine) -> Future[Reply]:
         """Have the program timed that was loaded last."""
         message = {
             "op": "sample",
@@ -165,14 +163,12 @@ class EngineHost:
 
     def _time(
         self, message: dict[str, Any], machine: Machine, artefacts: tuple[str, ...]
-    ) -> Future[EngineReply]:
+    ) -> Future[Reply]:
         deadlines = self.context.protocol.deadlines
         phases = {name: deadlines[name] for name in ("task", "load", "verify", "run", "observe")}
-        return self.engine.submit(
-            EngineJob("time", message, phases, artefacts, machine.name, machine.incarnation)
-        )
+        return self.engine.submit(Job(message, phases, machine.place, artefacts))
 
-    def reply(self, future: Future[EngineReply]) -> EngineReply:
+    def reply(self, future: Future[Reply]) -> Reply:
         """The reply to a job."""
         self.wait(future.done)
         return future.result()
@@ -245,7 +241,7 @@ class EngineSuite:
         assert set(host.engine.versions) >= {"backend_version", "compiler_version"}
 
     def test_each_job_gets_one_reply_and_only_inside_poll(self, host: EngineHost) -> None:
-        done: list[EngineReply] = []
+        done: list[Reply] = []
         futures = [host.build() for _ in range(5)]
         for future in futures:
             future.add_done_callback(lambda it: done.append(it.result()))
@@ -267,7 +263,7 @@ class EngineSuite:
         with host.leased(machine):
             first = host.reply(host.run(artefact, machine))
             assert first.kind == "done" and min(first.body["samples"]) > 0, first
-            assert (first.machine, first.incarnation) == (machine.name, machine.incarnation)
+            assert first.place == machine.place
             again = host.reply(host.sample(machine))
             assert again.kind == "done" and len(again.body["samples"]) == 2
 
@@ -324,7 +320,7 @@ class EngineSuite:
                 for it in (host.reply(host.build(seconds=1e-4)) for _ in range(9))
                 if it.kind != "done"
             ),
-            EngineReply("done"),
+            Reply("done"),
         )
         # Not a timeout where it ends before it has begun.
         assert late.kind in ("timeout", "lost") and "took more than" in late.message, late

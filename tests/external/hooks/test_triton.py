@@ -19,7 +19,7 @@ import pytest
 from autotune.errors import InvalidValueError
 from autotune.external.ask_tell import AskTell
 from autotune.external.hooks import triton as hook
-from autotune.external.hooks.triton_timings import KernelTimings, timings_of
+from autotune.external.hooks.triton import KernelTimings, timings_of
 from autotune.store.jsonl import read_lines, record_line
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database

@@ -20,7 +20,7 @@ from autotune.measure import (
     SharedWorkers,
     WorkerStartFailed,
 )
-from autotune.measure.engines import EngineJob, EngineReply, Machine
+from autotune.measure.engines import NOWHERE, Job, Machine, Reply
 from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader
@@ -87,9 +87,9 @@ def every(number: int, what: Callable[..., Sequence[Answer]]) -> Any:
     """Mischief with every so many-th time job, three times: what always restarts gets nowhere."""
     seen, left = [0], [3]
 
-    def mischief(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
-        seen[0] += job.kind == "time"
-        if job.kind == "time" and honest.kind == "done" and seen[0] % number == 0 and left[0]:
+    def mischief(engine: ScriptedEngine, job: Job, honest: Reply) -> Sequence[Answer]:
+        seen[0] += job.place is not None
+        if job.place is not None and honest.kind == "done" and seen[0] % number == 0 and left[0]:
             left[0] -= 1
             return what(engine, job, honest)
         return [(0.0, honest)]
@@ -97,19 +97,24 @@ def every(number: int, what: Callable[..., Sequence[Answer]]) -> Any:
     return mischief
 
 
-def twice(_engine: ScriptedEngine, _job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+def machine_of(job: Job) -> str:
+    """The machine that a job is for."""
+    return str((job.place or NOWHERE)[0])
+
+
+def twice(_engine: ScriptedEngine, _job: Job, honest: Reply) -> Sequence[Answer]:
     return [(0.0, honest), (0.0, honest)]
 
 
-def late(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
-    engine.restart(str(job.machine))
-    gone = EngineReply("lost", str(job.machine), job.incarnation, message="scripted: it ended")
+def late(engine: ScriptedEngine, job: Job, honest: Reply) -> Sequence[Answer]:
+    engine.restart(machine_of(job))
+    gone = Reply("lost", job.place or NOWHERE, message="scripted: it ended")
     return [(0.0, gone), (0.005, honest)]
 
 
-def restarted(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
-    engine.restart(str(job.machine))
-    return [(0.0, EngineReply("again", str(job.machine), job.incarnation)), (0.005, honest)]
+def restarted(engine: ScriptedEngine, job: Job, honest: Reply) -> Sequence[Answer]:
+    engine.restart(machine_of(job))
+    return [(0.0, Reply("again", job.place or NOWHERE)), (0.005, honest)]
 
 
 @pytest.mark.parametrize("what", [twice, late])
@@ -128,8 +133,8 @@ def test_late_and_double_answers_are_dropped_and_told_once(
 def test_a_lost_lease_costs_a_repetition_and_no_candidate(
     make: Make, candidates: list[Candidate]
 ) -> None:
-    def lose(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
-        engine.leases.drop(str(job.machine))
+    def lose(engine: ScriptedEngine, job: Job, honest: Reply) -> Sequence[Answer]:
+        engine.leases.drop(machine_of(job))
         return [(0.0, evolve(honest, kind="again", body={}))]
 
     engine = ScriptedEngine([machine("a")], latency, mischief=every(9, lose))
@@ -141,13 +146,13 @@ def test_a_machine_that_leaves_is_replaced_by_its_equal_only(
 ) -> None:
     left: list[str] = []
 
-    def leave(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+    def leave(engine: ScriptedEngine, job: Job, honest: Reply) -> Sequence[Answer]:
         if left:
             return [(0.0, honest)]
-        left.append(str(job.machine))
-        engine.leave(str(job.machine))
+        left.append(machine_of(job))
+        engine.leave(machine_of(job))
         engine.present["c"] = machine("c")
-        return [(0.0, EngineReply("lost", str(job.machine), message="scripted: it left"))]
+        return [(0.0, Reply("lost", job.place or NOWHERE, message="scripted: it left"))]
 
     other = machine("0-other", fingerprint("another"))
     engine = ScriptedEngine([machine("a"), machine("b"), other], latency, mischief=every(5, leave))
@@ -179,12 +184,12 @@ def test_a_run_waits_for_its_only_machine_for_a_while(
 ) -> None:
     left: list[float] = []
 
-    def leave(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+    def leave(engine: ScriptedEngine, job: Job, honest: Reply) -> Sequence[Answer]:
         if left:
             return [(0.0, honest)]
         left.append(time.monotonic())
         engine.leave("a")
-        return [(0.0, EngineReply("again", "a"))]
+        return [(0.0, Reply("again", ("a", 0)))]
 
     builder = Machine("builder", frozenset(("build",)), slots=4)
     engine = Returning([builder, machine("a")], latency, mischief=every(5, leave))
@@ -320,12 +325,12 @@ def test_a_best_program_that_fails_elsewhere_is_no_measure_there(
     first: list[int] = []
     crash = Outcome("crash", message="scripted").to_json()
 
-    def fail(_engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+    def fail(_engine: ScriptedEngine, job: Job, honest: Reply) -> Sequence[Answer]:
         if job.message["op"] == "run" and not first:
             first.append(job.message["number"])
             return [(0.0, honest)]
         is_copy = job.message["op"] == "run" and job.message["number"] in first
-        fails = is_copy and str(job.machine) in fails_on
+        fails = is_copy and machine_of(job) in fails_on
         return [(0.0, evolve(honest, body={"outcome": crash}) if fails else honest)]
 
     engine = ScriptedEngine([machine(it) for it in "ab"], latency, mischief=fail)

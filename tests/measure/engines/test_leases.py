@@ -29,7 +29,7 @@ def test_a_lease_on_this_host_keeps_other_processes_from_timing(tmp_path: Path) 
     path, clock = tmp_path / "lock", Seconds()
     leases = LeaseTable(clock, TimingLock((0,), clock, path))
     with other_process(path, "0") as other:
-        token = leases.acquire("here", "one", 10.0, on_this_host=True)
+        token = leases.acquire("here", "one", 10.0, "this")
         assert token is not None and not other.acquires()
         other.release()
         # A machine elsewhere has nothing to do with it.
@@ -38,9 +38,9 @@ def test_a_lease_on_this_host_keeps_other_processes_from_timing(tmp_path: Path) 
         leases.release(token)
         assert other.acquires()
         assert leases.holds(elsewhere)
-        assert leases.acquire("here", "one", 10.0, on_this_host=True) is None
+        assert leases.acquire("here", "one", 10.0, "this") is None
         other.release()
-        assert leases.acquire("here", "one", 10.0, on_this_host=True) is not None
+        assert leases.acquire("here", "one", 10.0, "this") is not None
         leases.clear()
         assert other.acquires() and not leases.holds(elsewhere)
 
@@ -50,7 +50,7 @@ def test_a_lease_that_has_run_out_lets_other_processes_time(tmp_path: Path) -> N
     path, clock = tmp_path / "lock", Seconds()
     leases = LeaseTable(clock, TimingLock((0,), clock, path))
     with other_process(path, "0") as other:
-        first = leases.acquire("here", "one", 10.0, on_this_host=True)
+        first = leases.acquire("here", "one", 10.0, "this")
         clock.now = 9.0
         assert leases.renew("one")
         clock.now = 18.0

@@ -17,15 +17,8 @@ from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
 from autotune.measure.engines import ArtefactStore, MeasureEngine
 from autotune.measure.engines.engine_workers import EnginePool
-from autotune.measure.engines.supervised import (
-    Node,
-    Supervised,
-    SupervisedEngine,
-    Supervisor,
-    SupervisorSetup,
-)
-from autotune.measure.engines.supervised.cluster import OnEvent
-from autotune.measure.engines.supervised.supervisor import decoded
+from autotune.measure.engines.supervised import Node, OnEvent, Supervised, SupervisedEngine
+from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup, decoded
 from autotune.plugins import Context
 from autotune.process.channel import encode
 from autotune.process.errors import WorkerStartFailed
@@ -170,7 +163,7 @@ class Mute:
 def test_a_machine_waits_for_its_node_and_owns_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.measure.engines.supervised.engine._SLOW_START_SECONDS", 0.2)
+    monkeypatch.setattr("autotune.measure.engines.supervised._SLOW_START_SECONDS", 0.2)
     protocol = MeasureProtocol(deadlines={"start": 0.4})
     cluster = Occupied()
     cluster.present = [Node("one", 4)]

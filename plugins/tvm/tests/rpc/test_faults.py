@@ -20,7 +20,7 @@ from rpc_servers import RPCFleet
 
 from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
-from autotune.measure.engines import ArtefactStore, EngineReply, Machine
+from autotune.measure.engines import ArtefactStore, Machine, Reply
 from autotune.process.errors import WorkerStartFailed
 from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, engine_context
@@ -44,9 +44,7 @@ def started(fleet: RPCFleet, folder: Path, **options: Any) -> Iterator[EngineHos
         yield host
 
 
-def timed(
-    host: EngineHost, folder: Path, name: str, machine: Machine | None = None
-) -> EngineReply:
+def timed(host: EngineHost, folder: Path, name: str, machine: Machine | None = None) -> Reply:
     """The reply to a run of a program; on whichever machine is there."""
     digest = host.store.add_bytes(artefact(folder, name))
     for _ in range(20):
@@ -59,11 +57,11 @@ def timed(
     return reply
 
 
-def assert_right(reply: EngineReply) -> None:
+def assert_right(reply: Reply) -> None:
     assert reply.kind == "done" and min(reply.body["samples"]) > 0, reply
 
 
-def outcome(reply: EngineReply) -> tuple[str, str]:
+def outcome(reply: Reply) -> tuple[str, str]:
     """Status and message of a run that has failed, its process alive."""
     assert reply.kind == "done", reply
     return reply.body["outcome"]["status"], reply.body["outcome"]["message"]
@@ -148,7 +146,7 @@ def test_a_server_that_is_killed_between_programs_costs_nothing(tmp_path: Path) 
         fleet.await_free(1)
         reply = timed(host, tmp_path, "right")
         assert_right(reply)
-        assert reply.machine == machine.name
+        assert reply.place[0] == machine.name
 
 
 @pytest.mark.long

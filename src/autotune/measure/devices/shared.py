@@ -40,6 +40,7 @@ __all__ = [
     "Given",
     "SharedDevice",
     "converted",
+    "held_bytes",
     "kept_bytes",
     "numpy_type",
     "read_given",
@@ -385,3 +386,27 @@ def _free(device: SharedDevice, pointer: int) -> None:
     # After a lost context there is nothing to free.
     with suppress(DeviceFailed), device.current() as driver:
         driver.free(pointer)
+
+
+# A context, with the code of libraries that is loaded into it.
+_CONTEXT_BYTES = 1 << 30
+
+
+def held_bytes() -> dict[int, int]:
+    """Bytes of each device that torch and tuned programs keep in this process, by its number.
+
+    Of torch, which is not imported here, that is what its allocator has reserved.
+    """
+    found = kept_bytes()
+    for index, size in _reserved_by_torch(sys.modules.get("torch")).items():
+        found[index] = found.get(index, 0) + size
+    return {index: size + _CONTEXT_BYTES for index, size in found.items()}
+
+
+def _reserved_by_torch(torch: Any) -> dict[int, int]:
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return {}
+    reserved = {index: cuda.memory_reserved(index) for index in range(cuda.device_count())}
+    current = cuda.current_device()
+    return {index: size for index, size in reserved.items() if size or index == current}

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.ir.workloads import Workload
-from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.dispatcher import Dispatcher, JobPool
 from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.fingerprint import Fingerprint, same_speed
-from autotune.measure.engines.interface import (
-    EngineJob,
-    EngineReply,
-    Lease,
-    Machine,
-    MeasureEngine,
-)
+from autotune.measure.engines.interface import Lease, Machine, MeasureEngine
 from autotune.measure.engines.racers import builders_of, choose_fingerprint, equal_machines
-from autotune.measure.jobs import Job, Place, Reply
+from autotune.measure.jobs import NOWHERE, Job, Place, Position, Reply
 from autotune.measure.plausibility import SHORTEST_CALL, Plausibility
 from autotune.measure.validation import ReferenceFiles
-from autotune.measure.workers import WorkerSetup
+from autotune.measure.workers import MeasureWorkers, Running, WorkerSetup
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
-from autotune.process.timing_lock import TimingLock
+
+__all__ = ["EnginePool", "EngineWorkers"]
 
 _POLL_SECONDS = 0.05
 # A lease is renewed by each job under it, and has to outlast the longest.
@@ -39,7 +32,6 @@ _LEASE_MARGIN = 10.0
 # Between two timings of the reference program on a machine.
 _DRIFT_SECONDS = 30.0
 _DAMAGED = "DamagedArtefact"
-_NOWHERE: Place = (-1, 0)
 
 
 @frozen
@@ -60,8 +52,8 @@ class _Built:
         return digest
 
 
-class EnginePool:
-    """See :class:`~autotune.measure.job_pool.JobPool`; places are machines that time.
+class EnginePool(JobPool):
+    """See :class:`~autotune.measure.dispatcher.JobPool`; places are machines that time.
 
     Candidates are built on any machine, and timed on those of one fingerprint. The host chooses
     which of these; without its choice it is the first, so that baselines and winners, which are
@@ -71,7 +63,6 @@ class EnginePool:
         engine: Has been started.
         store: The host's artefacts.
         deadlines: Of the measuring protocol: ``start`` is how long to wait for a machine.
-        fingerprint: That of the race; None takes the most frequent one.
         clock: Monotonic seconds.
         is_late: Whether to wait no longer.
     """
@@ -82,7 +73,6 @@ class EnginePool:
         store: ArtefactStore,
         deadlines: Mapping[str, float],
         *,
-        fingerprint: Fingerprint | None = None,
         clock: Clock = time.monotonic,
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -90,17 +80,17 @@ class EnginePool:
         self._store = store
         self._start_seconds = deadlines["start"]
         self._lease_seconds = sum(deadlines.values()) + _LEASE_MARGIN
-        self._fingerprint = fingerprint
+        # That of most machines, once one has joined.
+        self._fingerprint: Fingerprint | None = None
         self._clock = clock
         self._is_late = is_late
-        self._names: list[str] = []
         self._racers: list[Machine] = []
         self._built: dict[tuple[str, int], _Built] = {}
         self._in_flight: dict[int, Job] = {}
-        self._arrived: list[tuple[int, EngineReply]] = []
+        self._arrived: list[tuple[int, Reply]] = []
         self._undelivered: list[Reply] = []
-        self._leases: dict[int, Lease] = {}
-        self._checked: dict[int, float] = {}
+        self._leases: dict[Position, Lease] = {}
+        self._checked: dict[Position, float] = {}
         self._warnings: dict[str, bool] = {}
         self._lacking_since: float | None = None
 
@@ -119,14 +109,9 @@ class EnginePool:
         return max(1, builders_of(self._engine.machines()))
 
     @property
-    def device_place(self) -> Place | None:
-        """There is none: each machine times on what it has."""
-        return None
-
-    @property
-    def lanes(self) -> list[int]:
-        """Positions of the machines that time."""
-        return [self._index(machine.name) for machine in self._racers]
+    def lanes(self) -> list[Position]:
+        """Names of the machines that time."""
+        return [machine.name for machine in self._racers]
 
     @property
     def idle(self) -> bool:
@@ -186,41 +171,37 @@ class EnginePool:
         )
 
     def holds(self, place: Place) -> bool:
-        return any(
-            self._index(machine.name) == place[0] and machine.incarnation == place[1]
-            for machine in self._racers
-        )
+        return any(machine.place == place for machine in self._racers)
 
     def pids(self) -> Mapping[int, int]:
         # What shares a machine with a timing is the engine's business.
         return {}
 
-    def reserve(self, timing: Collection[int], later: Collection[int] = ()) -> None:
-        for index in [index for index in self._leases if index not in timing]:
-            self._leases.pop(index).release()
-        for index in sorted(timing):
-            lease = self._leases.get(index)
+    def reserve(self, timing: Collection[Position], later: Collection[Position] = ()) -> None:
+        for name in [name for name in self._leases if name not in timing]:
+            self._leases.pop(name).release()
+        for name in sorted(map(str, timing)):
+            lease = self._leases.get(name)
             if lease is None or not lease.is_valid:
-                self._lease(index)
+                self._lease(name)
 
-    def _lease(self, index: int) -> None:
+    def _lease(self, name: str) -> None:
         """Wait for the right to time on a machine, unless the machine goes."""
-        name = self._names[index]
         while any(machine.name == name for machine in self._racers):
             lease = self._engine.lease(name, self._lease_seconds)
             if lease is not None:
-                self._leases[index] = lease
-                self._check_drift(index)
+                self._leases[name] = lease
+                self._check_drift(name)
                 return
             self._step(_POLL_SECONDS)
 
-    def _check_drift(self, index: int) -> None:
+    def _check_drift(self, name: str) -> None:
         """Time the reference program, if that was long ago."""
-        now, name = self._clock(), self._names[index]
-        if self._engine.simulates or now - self._checked.get(index, now) < _DRIFT_SECONDS:
-            self._checked.setdefault(index, now)
+        now = self._clock()
+        if self._engine.simulates or now - self._checked.get(name, now) < _DRIFT_SECONDS:
+            self._checked.setdefault(name, now)
             return
-        self._checked[index] = now
+        self._checked[name] = now
         seconds, wanted = self._engine.check_speed(name), self._fingerprint
         if seconds is None or wanted is None:
             return
@@ -248,12 +229,11 @@ class EnginePool:
                 now = self._clock()
                 body = {**built.body, "span": [now, now]}
                 self._in_flight[job.number] = job
-                self._note(job.number, EngineReply("done", body=body))
+                self._arrived.append((job.number, Reply("done", body=body)))
                 return
-            asked = EngineJob("build", {**message, "export": True}, job.deadlines)
-            return self._submit(job, asked)
+            return self._submit(job, evolve(job, message={**message, "export": True}))
         if job.place is None or not self.holds(job.place):
-            self._undelivered.append(Reply(job.number, "again", job.place or _NOWHERE))
+            self._undelivered.append(Reply("again", job.place or NOWHERE, number=job.number))
             return
         artefacts: tuple[str, ...] = ()
         if message["op"] == "run" and built is not None:
@@ -264,22 +244,12 @@ class EnginePool:
                 "timings": built.body["timings"],
             }
             artefacts = (built.artefact,)
-        index, incarnation = job.place
-        asked = EngineJob(
-            "time", message, job.deadlines, artefacts, self._names[index], incarnation
-        )
-        return self._submit(job, asked)
+        return self._submit(job, evolve(job, message=message, artefacts=artefacts))
 
-    def _submit(self, job: Job, asked: EngineJob) -> None:
+    def _submit(self, job: Job, asked: Job) -> None:
         self._in_flight[job.number] = job
         future = self._engine.submit(asked)
-        future.add_done_callback(partial(self._done, job.number))
-
-    def _done(self, number: int, future: Future[EngineReply]) -> None:
-        self._note(number, future.result())
-
-    def _note(self, number: int, reply: EngineReply) -> None:
-        self._arrived.append((number, reply))
+        future.add_done_callback(lambda done: self._arrived.append((job.number, done.result())))
 
     def poll(self, seconds: float = _POLL_SECONDS) -> list[Reply]:
         ready = self._undelivered or (self._arrived and self._racers)
@@ -294,7 +264,6 @@ class EnginePool:
         self._engine.poll(seconds)
         self._look_around()
         self._take_in()
-
         if self._in_flight:
             self._check_machines()
 
@@ -326,47 +295,41 @@ class EnginePool:
             del self._in_flight[number]
             self._undelivered.append(self._understood(job, reply))
 
-    def _understood(self, job: Job, reply: EngineReply) -> Reply:
+    def _understood(self, job: Job, reply: Reply) -> Reply:
         """A reply as those of the workers of one machine are."""
         message = job.message
         key = (message.get("task", ""), message.get("number", -1))
-        place = job.place or _NOWHERE
+        place = job.place or NOWHERE
         if message["op"] == "build" and reply.kind == "done" and "artefact" in reply.body:
             self._built[key] = _Built(reply.body, message["candidate"])
             place = self._first_place
         if reply.kind == "failed" and reply.message.startswith(_DAMAGED):
             # Nobody's fault but that of the way; built again, a limited number of times.
-            self._warn(f"machine {reply.machine!r} got a damaged program: {reply.message}")
+            self._warn(f"machine {str(reply.place[0])!r} got a damaged program: {reply.message}")
             self._forget(key)
             reply = evolve(reply, kind="lost")
-        return Reply(
-            job.number, reply.kind, place, reply.phase, reply.seconds, reply.body, reply.message
-        )
+        return evolve(reply, number=job.number, place=place)
 
     @property
     def _first_place(self) -> Place:
         """Machine that times what is built, unless the host chooses; one not held if none is."""
-        if not self._racers:
-            return _NOWHERE
-        return self._index(self._racers[0].name), self._racers[0].incarnation
+        return self._racers[0].place if self._racers else NOWHERE
 
-    def place_at(self, position: int) -> Place | None:
-        there = (it for it in self._racers if self._index(it.name) == position)
-        machine = next(there, None)
-        return None if machine is None else (position, machine.incarnation)
+    def place_at(self, position: Position) -> Place | None:
+        return next((it.place for it in self._racers if it.name == position), None)
 
-    def try_lease(self, position: int) -> bool:
+    def try_lease(self, position: Position) -> bool:
         lease = self._leases.get(position)
         if lease is not None and lease.is_valid:
             return True
-        lease = self._engine.lease(self._names[position], self._lease_seconds)
+        lease = self._engine.lease(str(position), self._lease_seconds)
         if lease is None:
             return False
         self._leases[position] = lease
-        self._check_drift(position)
+        self._check_drift(str(position))
         return True
 
-    def end_lease(self, position: int) -> None:
+    def end_lease(self, position: Position) -> None:
         lease = self._leases.pop(position, None)
         if lease is not None:
             lease.release()
@@ -421,26 +384,9 @@ class EnginePool:
     def _warn(self, message: str) -> None:
         self._warnings.setdefault(message, False)
 
-    def _index(self, name: str) -> int:
-        """The position of a machine, which it keeps."""
-        if name not in self._names:
-            self._names.append(name)
-        return self._names.index(name)
 
-
-__all__ = ["EnginePool", "EngineWorkers"]
-
-
-@define(eq=False)
-class _Running:
-    pool: EnginePool
-    store: ArtefactStore
-    dispatcher: Dispatcher
-    end: Callable[[], object]
-
-
-class EngineWorkers:
-    """See :class:`~autotune.measure.workers.MeasureWorkers`.
+class EngineWorkers(MeasureWorkers[EnginePool]):
+    """The machines of an engine, each of which chooses its own CPUs.
 
     Args:
         engine: What carries jobs to machines; closed with this.
@@ -449,12 +395,7 @@ class EngineWorkers:
         is_late: Whether to wait no longer.
     """
 
-    cpus: tuple[int, ...] = ()
-    """Each machine chooses its own."""
-    free_cpus: tuple[int, ...] = ()
     overlaps = True
-    timing_lock = TimingLock()
-    """Of no CPU: leases do that."""
 
     def __init__(
         self,
@@ -463,12 +404,9 @@ class EngineWorkers:
         clock: Clock = time.monotonic,
         is_late: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.setup = setup
+        super().__init__(setup, clock, is_late)
         self._engine = engine
-        self._clock = clock
-        self._is_late = is_late
-        self._tasks = 0
-        self._running: _Running | None = None
+        self._store: ArtefactStore | None = None
 
     @property
     def count(self) -> int:
@@ -479,20 +417,6 @@ class EngineWorkers:
     def simulates(self) -> bool:
         """True if times are simulated."""
         return self._engine.simulates
-
-    @property
-    def is_running(self) -> bool:
-        """True if it has been started, and not closed since."""
-        return self._running is not None
-
-    @property
-    def pool(self) -> EnginePool:
-        """The machines.
-
-        Raises:
-            WorkerStartFailed: they have not been started, or were closed.
-        """
-        return self._started.pool
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -515,7 +439,7 @@ class EngineWorkers:
         folder = make_private_folder()
         artefacts = Path(folder.path) / "artefacts"
         artefacts.mkdir()
-        store = ArtefactStore(artefacts)
+        store = self._store = ArtefactStore(artefacts)
         pool = EnginePool(
             self._engine,
             store,
@@ -525,17 +449,14 @@ class EngineWorkers:
         )
         end = ending_with(self, pool.close, folder.remove)
         dispatcher = Dispatcher(pool, self.setup.observers)
-        self._running = _Running(pool, store, dispatcher, end)
+        self._running = Running(pool, dispatcher, end)
         self._engine.start(store)
-
-    def admit(self) -> Dispatcher:
-        """Gives the jobs of one more task to the machines."""
-        self._tasks += 1
-        return self._started.dispatcher.of_task(f"task {self._tasks}")
 
     def publish(self, files: ReferenceFiles) -> Message:
         """Inputs and outputs as machines find them: by the digests of artefacts."""
-        store = self._started.store
+        store = self._store
+        if store is None:
+            raise WorkerStartFailed("the workers have not been started, or were closed")
         # They are named by their content.
         files.fill()
 
@@ -555,15 +476,3 @@ class EngineWorkers:
     def take_warnings(self) -> list[str]:
         """Return what a person should know of machines; each message only once."""
         return self._running.pool.take_warnings() if self._running else []
-
-    def close(self) -> None:
-        """End what was started. Calling it again does nothing."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.end()
-
-    @property
-    def _started(self) -> _Running:
-        if self._running is None:
-            raise WorkerStartFailed("the runner has not been started, or was closed")
-        return self._running

@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Literal, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.fingerprint import Fingerprint
+from autotune.measure.jobs import Job, Place, Reply
 from autotune.process.channel import Message
 
 __all__ = [
-    "REPLY_KINDS",
-    "EngineJob",
-    "EngineReply",
     "Lease",
     "Machine",
     "MeasureEngine",
@@ -29,10 +27,6 @@ __all__ = [
 ]
 
 Role = Literal["build", "time"]
-
-REPLY_KINDS = ("done", "failed", "died", "timeout", "lost", "again")
-"""As of :class:`autotune.measure.jobs.Reply`: ``failed`` is a refusal of a process that lives on,
-``died`` and ``timeout`` are the job's own fault, ``lost`` may be, and ``again`` is not."""
 
 _Self = TypeVar("_Self", bound="MeasureEngine")
 
@@ -63,58 +57,10 @@ class Machine:
     incarnation: int = 0
     drift: float = 1.0
 
-
-@frozen
-class EngineJob:
-    """A message for a worker, as :mod:`autotune.measure.worker` takes it.
-
-    A ``build`` job goes to any machine that builds. Its message is ``build`` with ``export`` true,
-    and the body of its reply names an artefact, which is then in the host's store.
-
-    A ``time`` job is bound to a machine and an incarnation of it. Its message is ``run``,
-    ``sample`` or ``forget``; ``run`` names in ``artefact`` the program to load.
-
-    Attributes:
-        kind: Which of both.
-        message: What to do; ``task`` names the task that was told before.
-        deadlines: Seconds for each phase that the worker may announce; the first one is that of
-            the beginning. Enforced from outside of the process.
-        artefacts: Digests that the job needs; the engine copies each to a host once.
-        machine: Name of the machine; None for any that builds.
-        incarnation: See :class:`Machine`; one that has ended gives the reply ``again``.
-        priority: Higher ones are handed out first; equal ones in order of submission.
-    """
-
-    kind: Role
-    message: Message = field(repr=False)
-    deadlines: Mapping[str, float]
-    artefacts: tuple[str, ...] = ()
-    machine: str | None = None
-    incarnation: int = 0
-    priority: int = 0
-
-
-@frozen
-class EngineReply:
-    """Answer to a job.
-
-    Attributes:
-        kind: One of :data:`REPLY_KINDS`.
-        machine: Where; "" if it was given to none.
-        incarnation: Of the process there.
-        phase: The last phase that was announced.
-        seconds: How long that had lasted.
-        body: The answer of ``done``.
-        message: What went wrong.
-    """
-
-    kind: str
-    machine: str = ""
-    incarnation: int = 0
-    phase: str = ""
-    seconds: float = 0.0
-    body: Message = field(factory=dict)
-    message: str = ""
+    @property
+    def place(self) -> Place:
+        """Process that times there, as it is now."""
+        return self.name, self.incarnation
 
 
 @define(eq=False)
@@ -202,10 +148,13 @@ class MeasureEngine(ABC):
         """Have all processes forget a task, and tell later ones nothing of it."""
 
     @abstractmethod
-    def submit(self, job: EngineJob) -> Future[EngineReply]:
+    def submit(self, job: Job) -> Future[Reply]:
         """Have a job done. The future gets a reply whatever becomes of it, and never raises.
 
-        A time job without a valid lease on its machine gets the reply ``again``.
+        One without a place is ``build`` with ``export`` true, and goes to any machine that builds;
+        the body of its reply names an artefact, which is then in the host's store. One with the
+        place of a machine is ``run``, ``sample`` or ``forget``; ``run`` names in ``artefact`` the
+        program to load. Without a valid lease on that machine it gets the reply ``again``.
         """
 
     @abstractmethod

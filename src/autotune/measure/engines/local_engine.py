@@ -7,41 +7,30 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from operator import itemgetter
 
-from attrs import define, frozen
+from attrs import define, evolve, field, frozen
 
-from autotune.backends import Backend
 from autotune.measure.engines.artefacts import ArtefactStore
-from autotune.measure.engines.fingerprint import Fingerprint
-from autotune.measure.engines.interface import (
-    EngineJob,
-    EngineReply,
-    Lease,
-    Machine,
-    MeasureEngine,
-)
-from autotune.measure.engines.leases import LeaseTable
-from autotune.measure.engines.ledger import JobLedger
-from autotune.measure.engines.reference_program import host_fingerprint
-from autotune.measure.jobs import Job, Reply
+from autotune.measure.engines.fingerprint import Fingerprint, host_fingerprint
+from autotune.measure.engines.interface import Machine
+from autotune.measure.engines.queued_engine import QueuedEngine
+from autotune.measure.jobs import Job, Place, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
-from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.options import option, read_options
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import WorkerStartFailed
-from autotune.process.memory import affordable_workers, default_memory_limit
-from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.memory import affordable_workers
+from autotune.process.private_folder import make_private_folder
 from autotune.process.timing_lock import TimingLock
 
 __all__ = ["LocalEngine", "LocalOptions", "make_local_engine"]
 
 _TIMER = 0
 _WORKER_BYTES = 1 << 30
-_POLL_SECONDS, _IDLE_SECONDS = 0.05, 0.005
+_IDLE_SECONDS = 0.005
 # Builds before each process: a lease waits for what has begun, and it should not wait long.
 _AHEAD = 2
 
@@ -60,17 +49,46 @@ class LocalOptions:
 
 @define(eq=False)
 class _Running:
-    """Processes that have been started, their folder, and what ends them."""
+    """Processes that have been started, one of which times.
 
+    Attributes:
+        name: Of this machine.
+        pool: The processes.
+        end: Ends them.
+        building: Numbers of builds that they were given.
+        timing: Of other jobs.
+        fingerprint: Of this machine, once all are up.
+        asked: The reply with its speed, while that is waited for.
+        drift: See :class:`Machine`.
+    """
+
+    name: str
     pool: WorkerPool
-    folder: PrivateFolder
     end: Callable[[], object]
+    building: set[int] = field(factory=set)
+    timing: set[int] = field(factory=set)
+    fingerprint: Fingerprint | None = None
+    asked: Future[Reply] | None = None
+    drift: float = 1.0
+
+    @property
+    def place(self) -> Place:
+        """The process that times, as it is now."""
+        return self.name, self.pool.place(_TIMER)[1]
+
+    @property
+    def group(self) -> str:
+        """All processes share the processors."""
+        return self.name
+
+    @property
+    def host(self) -> str:
+        """All of them are here."""
+        return self.name
 
 
-class LocalEngine(MeasureEngine):
+class LocalEngine(QueuedEngine[_Running]):
     """This machine behind the contract of engines.
-
-    Nothing builds while there is a lease to time: all share the processors.
 
     Args:
         context: Backend, threads, protocol and options.
@@ -80,31 +98,22 @@ class LocalEngine(MeasureEngine):
 
     def __init__(self, context: Context) -> None:
         options = read_options("runner 'local'", LocalOptions, context.options)
-        self._context = context
         self._builders = options.builders or affordable_workers(
             len(os.sched_getaffinity(0)), _WORKER_BYTES
         )
-        self._backend: Backend = create_held_part("backend", context.backend)
         self._machine = socket.gethostname() or "this-machine"
-        self._ledger = JobLedger(self.name)
-        cpus = () if self._backend.simulated_times else timing_cpus(context.threads)[0]
-        self._leases = LeaseTable(lock=TimingLock(cpus))
-        self._wants_lease = False
-        # Builds that no process was given, by priority and number.
-        self._queue: list[tuple[int, int, Job]] = []
-        self._building: set[int] = set()
-        self._timing: set[int] = set()
-        self._fingerprint: Fingerprint | None = None
-        self._drift = 1.0
         self._running: _Running | None = None
+        super().__init__(context)
+        cpus = () if self.simulates else timing_cpus(context.threads)[0]
+        self._leases.lock = TimingLock(cpus)
 
     @property
     def on_this_machine(self) -> bool:
         return True
 
     @property
-    def simulates(self) -> bool:
-        return self._backend.simulated_times
+    def is_running(self) -> bool:
+        return self._running is not None
 
     @property
     def pids(self) -> Mapping[str, int]:
@@ -121,37 +130,35 @@ class LocalEngine(MeasureEngine):
             return
         context, protocol = self._context, self._context.protocol
         folder, store = make_private_folder(), str(artefacts.folder)
-        memory = protocol.memory_bytes
         pool = WorkerPool(
             context.backend,
             context.threads,
             self._backend.worker_environment(context.threads),
             workers=1 + self._builders,
             deadlines=protocol.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
+            memory_bytes=protocol.memory_bytes,
             folder=folder,
-            clock=time.monotonic,
             hello=lambda index: {"artefacts": store, "only_times": index == _TIMER},
         )
         end = ending_with(self, pool.close, folder.remove)
-        self._running = _Running(pool, folder, end)
+        self._running = _Running(self._machine, pool, end)
         pool.reserve((), (_TIMER,))
         pool.start()
 
     def machines(self) -> Sequence[Machine]:
-        if self._running is None or self._fingerprint is None:
+        timer = self._timer(self._machine)
+        if timer is None:
             return []
-        _, incarnation = self._running.pool.place(_TIMER)
         return [
             Machine(
-                self._machine,
+                timer.name,
                 frozenset(("build", "time")),
-                self._fingerprint,
+                timer.fingerprint,
                 slots=self._builders,
-                lease_group=self._machine,
-                load=len(self._queue) + len(self._building) + len(self._timing),
-                incarnation=incarnation,
-                drift=self._drift,
+                lease_group=timer.group,
+                load=len(self._queue) + len(timer.building) + len(timer.timing),
+                incarnation=timer.place[1],
+                drift=timer.drift,
             )
         ]
 
@@ -159,152 +166,88 @@ class LocalEngine(MeasureEngine):
         self, task: str, message: Message, artefacts: Sequence[str] = (), *, replace: bool = False
     ) -> None:
         # Every process reads the host's own store.
-        self._pool.tell(task, message, replace=replace)
+        self._started.pool.tell(task, message, replace=replace)
 
     def release(self, task: str) -> None:
         if self._running is not None:
             self._running.pool.release(task)
 
-    def submit(self, job: EngineJob) -> Future[EngineReply]:
-        number, future = self._ledger.open()
+    @property
+    def _started(self) -> _Running:
         if self._running is None:
-            self._ledger.answer(number, EngineReply("again"))
-        elif job.kind == "build":
-            self._queue.append((-job.priority, number, Job(number, job.message, job.deadlines)))
-            self._queue.sort(key=itemgetter(0, 1))
-            self._hand_out()
-        elif job.machine == self._machine and self._leases.renew(self._machine):
-            self._timing.add(number)
-            place = (_TIMER, job.incarnation)
-            self._pool.add([Job(number, job.message, job.deadlines, place)])
-        else:
-            self._ledger.answer(number, EngineReply("again", job.machine or ""))
-        return future
+            raise WorkerStartFailed("runner 'local' has not been started, or was closed")
+        return self._running
 
-    def poll(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while self._running is not None:
-            self._leases.tend()
-            self._hand_out()
-            left = max(0.0, end - time.monotonic())
-            began = time.monotonic()
-            for reply in self._pool.poll(min(left, _POLL_SECONDS)):
-                self._take(reply)
-            self._join_when_ready()
-            if self._ledger.deliver() or time.monotonic() >= end:
-                return
-            if time.monotonic() - began < _IDLE_SECONDS:
-                # Nothing is under way that could be waited for.
-                time.sleep(min(_IDLE_SECONDS, left))
-        self._ledger.deliver()
+    def _timer(self, machine: str) -> _Running | None:
+        running = self._running
+        is_known = running is not None and running.fingerprint is not None
+        return running if is_known and machine == self._machine else None
 
-    def lease(self, machine: str, seconds: float) -> Lease | None:
-        if machine != self._machine or self._fingerprint is None:
-            return None
-        # Builds that have begun end first, and no other begins.
-        self._wants_lease = True
-        if self._building:
-            return None
-        token = self._leases.acquire(self._machine, machine, seconds, on_this_host=True)
-        return None if token is None else Lease(self, machine, token)
+    def _give(self, timer: _Running, job: Job) -> None:
+        timer.timing.add(job.number)
+        incarnation = 0 if job.place is None else job.place[1]
+        timer.pool.add([evolve(job, place=(_TIMER, incarnation))])
 
-    def holds_lease(self, lease: Lease) -> bool:
-        return self._leases.holds(lease.token)
+    def _give_build(self, job: Job) -> bool:
+        running = self._started
+        is_full = len(running.building) >= _AHEAD * self._builders
+        # Nor while it is found out how fast this machine is.
+        if is_full or running.fingerprint is None or self._is_quiet(running.host):
+            return False
+        running.building.add(job.number)
+        running.pool.add([job])
+        return True
 
-    def release_lease(self, lease: Lease) -> None:
-        self._leases.release(lease.token)
-        self._wants_lease = False
+    def _is_building(self, host: str) -> bool:
+        return bool(self._started.building)
 
-    def cancel(self) -> None:
-        if self._running is not None:
-            self._pool.cancel()
-            self._pool.reserve((), (_TIMER,))
-        self._forget_all()
+    def _work(self, seconds: float) -> None:
+        running, began = self._started, time.monotonic()
+        replies = running.pool.poll(seconds)
+        for reply in replies:
+            self._take(running, reply)
+        self._join_when_ready(running)
+        if not replies and time.monotonic() - began < _IDLE_SECONDS:
+            # Nothing is under way that could be waited for.
+            time.sleep(min(_IDLE_SECONDS, seconds))
 
-    def check_speed(self, machine: str) -> float | None:
-        fingerprint = self._fingerprint
-        if machine != self._machine or fingerprint is None or self.simulates:
-            return None
-        seconds = self._ask_speed()
-        if seconds is not None:
-            self._drift = seconds / fingerprint.reference_seconds
-        return seconds
+    def _drop_jobs(self) -> None:
+        running = self._started
+        running.pool.cancel()
+        running.pool.reserve((), (_TIMER,))
+        running.building.clear()
+        running.timing.clear()
+        running.asked = None
 
-    def take_warnings(self) -> list[str]:
-        return [*self._leases.take_warnings(), *self._ledger.take_warnings()]
-
-    def close(self) -> None:
+    def _end(self) -> None:
         running, self._running = self._running, None
-        self._forget_all()
-        self._leases.clear()
-        self._fingerprint = None
         if running is not None:
             running.end()
 
-    def _forget_all(self) -> None:
-        self._queue.clear()
-        self._building.clear()
-        self._timing.clear()
-        self._wants_lease = False
-        self._ledger.give_back_all()
-
-    @property
-    def _pool(self) -> WorkerPool:
-        if self._running is None:
-            raise WorkerStartFailed("runner 'local' has not been started, or was closed")
-        return self._running.pool
-
-    def _hand_out(self) -> None:
-        """Give builds to processes, unless somebody times or is to do so next."""
-        while self._queue and not self._wants_lease:
-            if len(self._building) >= _AHEAD * self._builders:
-                return
-            _, number, job = self._queue.pop(0)
-            self._building.add(number)
-            self._pool.add([job])
-
-    def _take(self, reply: Reply) -> None:
-        self._building.discard(reply.number)
-        self._timing.discard(reply.number)
+    def _take(self, running: _Running, reply: Reply) -> None:
+        running.building.discard(reply.number)
+        running.timing.discard(reply.number)
         index, incarnation = reply.place
-        self._ledger.answer(
-            reply.number,
-            EngineReply(
-                reply.kind,
-                self._machine,
-                incarnation if index == _TIMER else 0,
-                reply.phase,
-                reply.seconds,
-                reply.body,
-                reply.message,
-            ),
-        )
+        place = running.name, incarnation if index == _TIMER else 0
+        self._ledger.answer(reply.number, evolve(reply, place=place))
 
-    def _join_when_ready(self) -> None:
+    def _join_when_ready(self, running: _Running) -> None:
         """Take part once all processes are up, with the fingerprint that this machine has then."""
-        if self._fingerprint is not None or not self._pool.is_ready:
+        if running.fingerprint is not None or not running.pool.is_ready:
             return
-        seconds: float | None = 0.0 if self.simulates else self._ask_speed()
+        seconds: float | None = 0.0
+        if not self.simulates:
+            running.asked = running.asked or self._ask_speed(running)
+            if not running.asked.done():
+                return
+            seconds, running.asked = running.asked.result().body.get("seconds"), None
         if seconds is not None:
             context, versions = self._context, self.versions
             names = ("backend_version", "compiler_version")
             compiler = " ".join(str(versions.get(name, "")) for name in names)
-            self._fingerprint = host_fingerprint(
-                context.threads, compiler, context.protocol.identity, seconds
+            running.fingerprint = host_fingerprint(
+                context.threads, compiler, context.protocol.identity, float(seconds)
             )
-
-    def _ask_speed(self) -> float | None:
-        """Time the reference program in the process that times; None if that ends meanwhile."""
-        number, future = self._ledger.open()
-        seconds = self._context.protocol.deadlines["run"]
-        place = self._pool.place(_TIMER)
-        self._pool.add([Job(number, {"op": "speed"}, {"run": seconds}, place)])
-        while not future.done():
-            for reply in self._pool.poll():
-                self._take(reply)
-            self._ledger.deliver()
-        body = future.result().body
-        return float(body["seconds"]) if "seconds" in body else None
 
 
 def make_local_engine(context: Context) -> LocalEngine:

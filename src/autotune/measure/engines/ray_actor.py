@@ -13,7 +13,7 @@ import os
 import threading
 import time
 
-from autotune.measure.engines.supervised import Supervisor, SupervisorSetup
+from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup
 
 __all__ = ["RayActor"]
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from attrs import define, field, frozen
 
 from autotune.errors import InvalidValueError, one_line
-from autotune.measure.engines.supervised import Node, SupervisedEngine, SupervisorSetup
-from autotune.measure.engines.supervised.cluster import OnEvent
+from autotune.measure.engines.supervised import Node, OnEvent, SupervisedEngine
+from autotune.measure.engines.supervisor import SupervisorSetup
 from autotune.plugins import Context
 from autotune.plugins.installing import install_extra
 from autotune.plugins.options import option, read_options

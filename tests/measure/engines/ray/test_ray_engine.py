@@ -121,7 +121,7 @@ def test_the_end_of_the_driver_of_ray_is_one_line_and_leaves_nothing(
 
 @pytest.mark.long
 def test_two_runs_do_not_time_on_one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.measure.engines.supervised.engine._SLOW_START_SECONDS", 3.0)
+    monkeypatch.setattr("autotune.measure.engines.supervised._SLOW_START_SECONDS", 3.0)
     with ray_cluster(1, cpus=2) as nodes:
         context = engine_context(options={"address": nodes.address})
         store = ArtefactStore(tmp_path)

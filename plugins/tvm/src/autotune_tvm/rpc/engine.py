@@ -17,24 +17,22 @@ from attrs import define, evolve, field
 from autotune.backends.native import NativeBackend
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.engines import (
+    NOWHERE,
     ArtefactStore,
-    EngineJob,
-    EngineReply,
     Fingerprint,
-    JobLedger,
-    Lease,
-    LeaseTable,
+    Job,
     Machine,
-    MeasureEngine,
+    Place,
+    QueuedEngine,
+    Reply,
 )
-from autotune.measure.jobs import Job, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
-from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.timing_lock import TimingLock
 from autotune_tvm.backend import TVMBackend
@@ -45,9 +43,6 @@ from autotune_tvm.rpc.tracker import Tracker, TrackerError
 
 _SENDING = ("task", "load")
 
-Numbered = tuple[int, EngineReply]
-"""A job's number, and its reply."""
-
 MakePool = Callable[[PrivateFolder, Callable[[int], Message]], WorkerPool]
 
 
@@ -57,6 +52,7 @@ class ServerSlot:
 
     Attributes:
         name: Of the machine.
+        boot: Identity of this host, or "".
         make_pool: Makes a pool of one process, given a folder and what its first message holds.
         told: Setup messages, by task.
         pool: The process; None while there is none.
@@ -73,13 +69,14 @@ class ServerSlot:
     """
 
     name: str
+    boot: str
     make_pool: MakePool
     told: Mapping[str, list[Message]]
     pool: WorkerPool | None = None
     folder: PrivateFolder | None = None
     machine: RemoteMachine | None = None
     fingerprint: Fingerprint | None = None
-    joining: Future[EngineReply] | None = None
+    joining: Future[Reply] | None = None
     drift: float = 1.0
     epoch: int = 0
     up: int = -1
@@ -108,6 +105,22 @@ class ServerSlot:
         return self.epoch + (self.pool.place(0)[1] if self.pool is not None else 0)
 
     @property
+    def place(self) -> Place:
+        """The process, as it is now."""
+        return self.name, self.incarnation
+
+    @property
+    def group(self) -> str:
+        """Lease group of its machine."""
+        return "" if self.machine is None else self.machine.lease_group
+
+    @property
+    def host(self) -> str:
+        """This host, where its server runs here too, and "" elsewhere."""
+        is_here = self.machine is not None and self.machine.boot == self.boot
+        return self.boot if is_here else ""
+
+    @property
     def is_up(self) -> bool:
         """True if its process, as it is now, has a server."""
         return self.pool is not None and self.up == self.incarnation
@@ -117,13 +130,13 @@ class ServerSlot:
         """True if its process has yet to get a server, or to say that it got none."""
         return self.pool is not None and not self.is_up
 
-    def submit(self, number: int, message: Message, deadlines: Mapping[str, float]) -> None:
+    def submit(self, job: Job) -> None:
         """Have a job done by the process as it is now."""
         if self.pool is not None:
-            self.jobs.add(number)
-            self.pool.add([Job(number, message, deadlines, self.pool.place(0))])
+            self.jobs.add(job.number)
+            self.pool.add([evolve(job, place=self.pool.place(0))])
 
-    def poll(self) -> list[Numbered]:
+    def poll(self) -> list[Reply]:
         """Replies that have come; where no process can be started any more, ``again`` to all."""
         if self.pool is None:
             return []
@@ -137,20 +150,13 @@ class ServerSlot:
             self.up = before
             if self.fingerprint is None:
                 self.machine = RemoteMachine.from_json(self.pool.versions["machine"])
-        return [(reply.number, self._as_engine_reply(reply)) for reply in replies]
+        return [self._placed(reply) for reply in replies]
 
-    def _as_engine_reply(self, reply: Reply) -> EngineReply:
+    def _placed(self, reply: Reply) -> Reply:
         # Nothing of the program runs while it is sent: what ends then is the way to the server.
         is_lost = reply.kind in ("died", "timeout") and reply.phase in _SENDING
-        return EngineReply(
-            "lost" if is_lost else reply.kind,
-            self.name,
-            self.epoch + reply.place[1],
-            reply.phase,
-            reply.seconds,
-            reply.body,
-            reply.message,
-        )
+        place = self.name, self.epoch + reply.place[1]
+        return evolve(reply, kind="lost" if is_lost else reply.kind, place=place)
 
     def finish(self, seconds: float) -> None:
         """Wait for so long until the process is at nothing; replies are dropped.
@@ -167,12 +173,12 @@ class ServerSlot:
             except (WorkerStartFailed, TimeIsOver):
                 return
 
-    def end(self, why: str) -> list[Numbered]:
+    def end(self, why: str) -> list[Reply]:
         """End the process; the replies to what it was given."""
-        incarnation = self.incarnation
+        place = self.place
         if self.pool is not None:
             self.pool.close()
-            self.epoch = incarnation + 1
+            self.epoch = place[1] + 1
             self.pool = None
         if self.folder is not None:
             self.folder.remove()
@@ -180,7 +186,7 @@ class ServerSlot:
         self.gone = why
         self.joining = None
         given, self.jobs = sorted(self.jobs), set()
-        return [(number, EngineReply("again", self.name, incarnation)) for number in given]
+        return [Reply("again", place, number=number) for number in given]
 
     def try_later(self, seconds: float) -> None:
         """Do not try again before so many seconds have passed."""
@@ -218,20 +224,18 @@ class _Running:
 
     Attributes:
         builders: Processes that build.
-        folder: Of the builders.
         store: What jobs need, and what builds make.
         slots: Places for servers.
         end: Ends them.
     """
 
     builders: WorkerPool
-    folder: PrivateFolder
     store: ArtefactStore
     slots: list[ServerSlot]
     end: Callable[[], object]
 
 
-class RPCEngine(MeasureEngine):
+class RPCEngine(QueuedEngine[ServerSlot]):
     """Servers of one key of TVM's RPC tracker.
 
     Each is held by a process here, which can be ended at a deadline; the server frees itself when
@@ -253,15 +257,12 @@ class RPCEngine(MeasureEngine):
         self._options = read_rpc_options(context.options)
         check_context(context)
         Toolchain(self._options.cc).check()
-        self._context = context
+        super().__init__(context)
         self._builders = affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
         self._boot = boot_of_this_host()
-        self._ledger = JobLedger(self.name)
         # Servers on this host choose the CPUs that programs of this host would be timed on.
-        self._leases = LeaseTable(lock=TimingLock(timing_cpus(context.threads)[0]))
-        self._queue: list[tuple[int, int, Job]] = []
+        self._leases.lock = TimingLock(timing_cpus(context.threads)[0])
         self._building: set[int] = set()
-        self._wants_lease = False
         self._told: dict[str, list[Message]] = {}
         self._warnings: list[str] = []
         self._looked = self._last_seen = time.monotonic()
@@ -270,8 +271,8 @@ class RPCEngine(MeasureEngine):
         self._running: _Running | None = None
 
     @property
-    def simulates(self) -> bool:
-        return False
+    def is_running(self) -> bool:
+        return self._running is not None
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -295,7 +296,7 @@ class RPCEngine(MeasureEngine):
             self._context, self._options, folder, artefacts, workers=self._builders
         )
         end = ending_with(self, partial(_end, slots), builders.close, folder.remove)
-        self._running = _Running(builders, folder, artefacts, slots, end)
+        self._running = _Running(builders, artefacts, slots, end)
         builders.start()
         self._looked = self._last_seen = time.monotonic()
         self._add_slots(self._wanted(found))
@@ -342,107 +343,56 @@ class RPCEngine(MeasureEngine):
         for pool in self._pools():
             pool.release(task)
 
-    def submit(self, job: EngineJob) -> Future[EngineReply]:
-        number, future = self._ledger.open()
-        if self._running is None:
-            self._ledger.answer(number, EngineReply("again", job.machine or ""))
-            return future
-        if job.kind == "build":
-            self._queue.append((-job.priority, number, Job(number, job.message, job.deadlines)))
-            self._queue.sort(key=lambda queued: queued[:2])
-            self._hand_out()
-            return future
-        slot = self._slot(job.machine)
-        is_same = slot is not None and slot.is_up and slot.incarnation == job.incarnation
-        if slot is None or not is_same or not self._leases.renew(slot.name):
-            self._ledger.answer(number, EngineReply("again", job.machine or "", job.incarnation))
-        else:
-            slot.submit(number, job.message, job.deadlines)
-        return future
-
-    def poll(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        if self._running is None:
-            # Closed, or not started: there is nothing to wait for.
-            self._ledger.deliver()
-            return
-        while True:
-            self._leases.tend()
-            self._hand_out()
-            self._take_builds()
-            for slot in self._started.slots:
-                self._attend(slot)
-                self._join(slot)
-            self._require_servers()
-            self._look_for_servers()
-            left = end - time.monotonic()
-            if self._ledger.deliver() or left <= 0:
-                return
-            self._wait(min(left, _POLL_SECONDS))
-
-    def lease(self, machine: str, seconds: float) -> Lease | None:
-        slot = self._slot(machine)
-        if slot is None or slot.machine is None or not slot.is_up:
-            return None
-        if self._shares_host(slot.machine):
-            # Builds that have begun end first, and no other begins.
-            self._wants_lease = True
-            if self._building:
-                return None
-        group, is_here = slot.machine.lease_group, self._shares_host(slot.machine)
-        token = self._leases.acquire(group, machine, seconds, on_this_host=is_here)
-        return None if token is None else Lease(self, machine, token)
-
-    def holds_lease(self, lease: Lease) -> bool:
-        return self._leases.holds(lease.token)
-
-    def release_lease(self, lease: Lease) -> None:
-        self._leases.release(lease.token)
-        self._wants_lease = False
-
-    def cancel(self) -> None:
-        if self._running is not None:
-            for slot in self._running.slots:
-                slot.finish(_FINISHING_SECONDS)
-        for pool in self._pools():
-            pool.cancel()
-        self._queue.clear()
-        self._building.clear()
-        if self._running is not None:
-            for slot in self._running.slots:
-                slot.jobs.clear()
-                slot.joining = None
-        self._wants_lease = False
-        self._ledger.give_back_all()
-
-    def check_speed(self, machine: str) -> float | None:
-        slot = self._slot(machine)
-        if slot is None or slot.fingerprint is None or not slot.is_up:
-            return None
-        number, future = self._ledger.open()
-        slot.submit(number, {"op": "speed"}, {"run": self._context.protocol.deadlines["run"]})
-        while not future.done():
-            self.poll(_POLL_SECONDS)
-        body = future.result().body
-        if "seconds" not in body:
-            return None
-        seconds = float(body["seconds"])
-        slot.drift = seconds / slot.fingerprint.reference_seconds
-        return seconds
-
     def take_warnings(self) -> list[str]:
         new, self._warnings = self._warnings, []
-        return [*new, *self._leases.take_warnings(), *self._ledger.take_warnings()]
+        return [*new, *super().take_warnings()]
 
-    def close(self) -> None:
+    def _timer(self, machine: str) -> ServerSlot | None:
+        slot = self._slot(machine)
+        return slot if slot is not None and slot.is_up else None
+
+    def _give(self, timer: ServerSlot, job: Job) -> None:
+        timer.submit(job)
+
+    def _give_build(self, job: Job) -> bool:
+        running = self._started
+        is_full = len(self._building) >= _AHEAD * self._builders
+        is_joining = any(slot.joining is not None for slot in running.slots)
+        if is_full or is_joining or self._is_quiet(self._boot):
+            return False
+        self._building.add(job.number)
+        running.builders.add([job])
+        return True
+
+    def _is_building(self, host: str) -> bool:
+        return bool(self._building)
+
+    def _work(self, seconds: float) -> None:
+        self._take_builds()
+        for slot in self._started.slots:
+            self._attend(slot)
+            self._join(slot)
+        self._require_servers()
+        self._look_for_servers()
+        if not self._ledger.has_arrived and seconds:
+            self._wait(seconds)
+
+    def _drop_jobs(self) -> None:
+        slots = self._started.slots
+        for slot in slots:
+            slot.finish(_FINISHING_SECONDS)
+        for pool in self._pools():
+            pool.cancel()
+        self._building.clear()
+        for slot in slots:
+            slot.jobs.clear()
+            slot.joining = None
+
+    def _end(self) -> None:
         running, self._running = self._running, None
-        self._leases.clear()
-        self._ledger.give_back_all()
-        self._queue.clear()
         self._building.clear()
         self._told.clear()
         self._gathered, self._joined_first = False, None
-        self._wants_lease = False
         if running is not None:
             running.end()
 
@@ -470,12 +420,9 @@ class RPCEngine(MeasureEngine):
         slots = (slot.pool for slot in self._running.slots)
         return [self._running.builders, *(pool for pool in slots if pool is not None)]
 
-    def _slot(self, name: str | None) -> ServerSlot | None:
+    def _slot(self, name: str) -> ServerSlot | None:
         slots = self._running.slots if self._running is not None else []
         return next((slot for slot in slots if slot.name == name), None)
-
-    def _shares_host(self, machine: RemoteMachine) -> bool:
-        return bool(self._boot) and machine.boot == self._boot
 
     def _wanted(self, found: int) -> int:
         """Number of servers to have, of those that there are."""
@@ -489,34 +436,20 @@ class RPCEngine(MeasureEngine):
             def make_pool(folder: PrivateFolder, hello: Callable[[int], Message]) -> WorkerPool:
                 return worker_pool(self._context, self._options, folder, running.store, hello)
 
-            slot = ServerSlot(name, make_pool, self._told)
+            slot = ServerSlot(name, self._boot, make_pool, self._told)
             running.slots.append(slot)
             slot.start()
-
-    def _hand_out(self) -> None:
-        """Give builds to processes, unless somebody times on this host or is to do so next."""
-        while self._queue and not self._wants_lease and self._running is not None:
-            if any(slot.joining is not None for slot in self._running.slots):
-                return
-            if len(self._building) >= _AHEAD * self._builders:
-                return
-            _, number, job = self._queue.pop(0)
-            self._building.add(number)
-            self._running.builders.add([job])
 
     def _take_builds(self) -> None:
         for reply in self._started.builders.poll(0.0):
             self._building.discard(reply.number)
-            answer = EngineReply(
-                reply.kind, "", 0, reply.phase, reply.seconds, reply.body, reply.message
-            )
-            self._ledger.answer(reply.number, answer)
+            self._ledger.answer(reply.number, evolve(reply, place=NOWHERE))
 
     def _attend(self, slot: ServerSlot) -> None:
         """Take in what a server's process has said, or that there is none any more."""
         before = slot.incarnation
-        for number, reply in slot.poll():
-            self._ledger.answer(number, reply)
+        for reply in slot.poll():
+            self._ledger.answer(reply.number, reply)
         if slot.incarnation != before:
             self._leases.drop(slot.name)
         if slot.pool is None and slot.gone and slot.retry_at <= time.monotonic():
@@ -532,10 +465,8 @@ class RPCEngine(MeasureEngine):
         if slot.fingerprint is not None or slot.machine is None or not slot.is_up:
             return
         if slot.joining is None:
-            if self._is_quiet_beside(slot, slot.machine):
-                seconds = self._context.protocol.deadlines["run"]
-                number, slot.joining = self._ledger.open()
-                slot.submit(number, {"op": "speed"}, {"run": seconds})
+            if self._is_quiet_beside(slot):
+                slot.joining = self._ask_speed(slot)
         elif slot.joining.done():
             body, slot.joining = slot.joining.result().body, None
             if "seconds" in body:
@@ -543,13 +474,13 @@ class RPCEngine(MeasureEngine):
                 slot.fingerprint = self._fingerprint(slot.machine)
                 self._joined_first = self._joined_first or time.monotonic()
 
-    def _is_quiet_beside(self, slot: ServerSlot, machine: RemoteMachine) -> bool:
-        """Return whether nothing that was started here keeps a machine from its usual speed."""
+    def _is_quiet_beside(self, slot: ServerSlot) -> bool:
+        """Return whether nothing that was started here keeps its machine from its usual speed."""
         running = self._started
         others = [other for other in running.slots if other is not slot]
         if any(other.joining is not None for other in others):
             return False
-        if not self._shares_host(machine):
+        if not slot.host:
             return True
         settled = not any(other.is_starting for other in others)
         idle = not self._building and not any(other.jobs for other in others)
@@ -667,7 +598,6 @@ def worker_pool(
     """
     holds = hello is not None
     told = {"artefacts": str(store.folder), "only_times": holds, "threads": context.threads}
-    memory = context.protocol.memory_bytes
     environment = TVMBackend().worker_environment(context.threads)
     return WorkerPool(
         _BACKENDS[context.backend],
@@ -675,9 +605,8 @@ def worker_pool(
         {**environment, **options.environment()},
         workers=workers,
         deadlines=context.protocol.deadlines,
-        memory_bytes=default_memory_limit() if memory is None else memory,
+        memory_bytes=context.protocol.memory_bytes,
         folder=folder,
-        clock=time.monotonic,
         hello=lambda index: {**told, **(hello(index) if hello is not None else {})},
         module=_HOLDER if holds else _BUILDER,
     )

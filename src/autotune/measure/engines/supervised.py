@@ -4,43 +4,100 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
-from autotune.backends import Backend
 from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
-from autotune.measure.engines.interface import (
-    EngineJob,
-    EngineReply,
-    Lease,
-    Machine,
-    MeasureEngine,
-)
-from autotune.measure.engines.leases import LeaseTable
-from autotune.measure.engines.ledger import JobLedger
-from autotune.measure.engines.supervised.cluster import Cluster, Node, OnEvent, Supervised
-from autotune.measure.engines.supervised.members import Member
-from autotune.measure.engines.supervised.supervisor import SupervisorSetup, decoded
+from autotune.measure.engines.fingerprint import Fingerprint
+from autotune.measure.engines.interface import Machine
+from autotune.measure.engines.queued_engine import QueuedEngine
+from autotune.measure.engines.supervisor import SupervisorSetup, decoded
+from autotune.measure.jobs import Job, Place, Reply
 from autotune.plugins import Context
-from autotune.plugins.guarded_parts import create_held_part
-from autotune.process.channel import ATTACHMENTS, Message
+from autotune.process.channel import ATTACHMENTS, Message, encode
 from autotune.process.errors import WorkerStartFailed
 
-__all__ = ["SupervisedEngine"]
+__all__ = ["Cluster", "Node", "OnEvent", "Supervised", "SupervisedEngine"]
 
 # Builds before each process: a lease waits for what has begun, and it should not wait long.
 _AHEAD = 2
-# How long builds of a host are held back after somebody has asked for a lease.
-_WISH_SECONDS = 1.0
 # A supervisor ends what is late by itself; this much later, it is not to be reached.
 _GRACE_SECONDS = 10.0
-_LOOK_SECONDS, _WAIT_SECONDS = 0.25, 0.05
+_LOOK_SECONDS = 0.25
 _SLOW_START_SECONDS = 30.0
+
+OnEvent = Callable[[bytes, str], None]
+"""Called on any thread with what :meth:`Supervisor.take` gave, or with why nothing more comes."""
+
+
+@frozen
+class Node:
+    """A node that takes part now.
+
+    Attributes:
+        name: Unique, and the same as long as it takes part.
+        cpus: Processors that it offers.
+        gpus: GPUs that it offers.
+        gpu_model: What they are; "" where that is not known.
+    """
+
+    name: str
+    cpus: int
+    gpus: int = 0
+    gpu_model: str = ""
+
+
+class Supervised(Protocol):
+    """The host's handle of one supervisor."""
+
+    def send(self, command: bytes, contents: Sequence[object]) -> None:
+        """See :meth:`Supervisor.accept`; contents are what :meth:`Cluster.put` gave."""
+
+    def kill(self) -> None:
+        """End it with all that it has started. It is not waited for."""
+
+
+class Cluster(Protocol):
+    """Nodes, and what starts supervisors there. No supervisor is started or asked again."""
+
+    name: str
+
+    def connect(self) -> None:
+        """Join.
+
+        Raises:
+            WorkerStartFailed: there is no such cluster; says what was tried.
+        """
+
+    def nodes(self) -> Sequence[Node]:
+        """Nodes that take part now; returns at once.
+
+        Raises:
+            WorkerStartFailed: the cluster is gone.
+        """
+
+    def supervise(
+        self, node: Node, setup: SupervisorSetup, cpus: int, gpus: int, on_event: OnEvent
+    ) -> Supervised:
+        """Start a supervisor on a node, and return at once.
+
+        Args:
+            node: Where.
+            setup: What it is made for.
+            cpus: Processors that nothing else of the cluster gets meanwhile.
+            gpus: GPUs, likewise.
+            on_event: Told what happens, at least every few seconds.
+        """
+
+    def put(self, content: bytes) -> object:
+        """Have a content ready to be sent any number of times."""
+
+    def close(self) -> None:
+        """Leave."""
 
 
 @frozen
@@ -58,12 +115,110 @@ class _Told:
     contents: Mapping[str, object]
 
 
-class SupervisedEngine(MeasureEngine):
+@define(eq=False)
+class Member:
+    """A supervisor, and those that have taken its place since.
+
+    Attributes:
+        name: Of the machine.
+        node: Where it is.
+        setup: What it is made for.
+        handle: The supervisor; None while there is none.
+        epoch: Names this supervisor among all of the engine.
+        base: Incarnation of its first timing process.
+        status: What it said last of its workers.
+        jobs: What it has before it: the number of each job, and when it is given up.
+        heard: When it said something last.
+        drift: See :class:`Machine`.
+        failures: How many supervisors in a row have ended before they were ready.
+        rests_until: When the next one may be started.
+    """
+
+    name: str
+    node: Node
+    setup: SupervisorSetup
+    handle: Supervised | None = None
+    epoch: int = 0
+    base: int = 0
+    status: Message = field(factory=dict)
+    jobs: dict[int, float] = field(factory=dict)
+    heard: float = 0.0
+    drift: float = 1.0
+    failures: int = 0
+    rests_until: float = 0.0
+    _sequence: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """True if it takes jobs."""
+        return self.handle is not None and bool(self.status.get("ready"))
+
+    @property
+    def group(self) -> str:
+        """Names what it shares with others."""
+        host = str(self.status.get("group", self.name))
+        # GPUs of one host time at the same time; builds of that host disturb neither of them.
+        return f"{host} {self.name}" if self.setup.times and self.setup.device else host
+
+    @property
+    def host(self) -> str:
+        """Host of what times, which its builds disturb."""
+        return str(self.status.get("group", "")) if self.setup.times else ""
+
+    @property
+    def generation(self) -> int:
+        """Number of times that the first process of this supervisor has been replaced."""
+        return int(self.status.get("generation", 0))
+
+    @property
+    def place(self) -> Place:
+        """See :class:`Machine`."""
+        return self.name, self.base + self.generation
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """Of what times."""
+        found = self.status.get("fingerprint")
+        return Fingerprint(**found) if found else None
+
+    def begin(self, handle: Supervised, epoch: int, now: float) -> None:
+        """Have another supervisor from now on."""
+        self.base += self.generation + 1 if self.epoch else 0
+        self.handle, self.epoch, self.heard = handle, epoch, now
+        self.status, self._sequence, self.drift = {}, 0, 1.0
+
+    def send(self, message: Message, contents: Mapping[str, object]) -> None:
+        """Command something.
+
+        Args:
+            message: What to do.
+            contents: What the cluster has for each artefact that it needs.
+        """
+        if self.handle is None:
+            return
+        command = {**message, "sequence": self._sequence, "artefacts": list(contents)}
+        self._sequence += 1
+        self.handle.send(encode(command), list(contents.values()))
+
+    def machine(self) -> Machine:
+        """Machine as which it takes part."""
+        return Machine(
+            self.name,
+            frozenset(("time",) if self.setup.times else ("build",)),
+            self.fingerprint,
+            slots=self.setup.workers,
+            lease_group=self.group,
+            load=len(self.jobs),
+            incarnation=self.place[1],
+            drift=self.drift,
+        )
+
+
+class SupervisedEngine(QueuedEngine[Member]):
     """Machines of a cluster, on each of which a supervisor has isolated workers.
 
     Each supervisor that times has one device for itself; what shares a host shares one timing
-    lease, and nothing builds on a host while there is a lease there. No job is done again by
-    itself.
+    lease.
 
     Args:
         context: Backend, threads and protocol.
@@ -83,17 +238,11 @@ class SupervisedEngine(MeasureEngine):
         silence: float = 30.0,
     ) -> None:
         self.name = cluster.name
-        self._context = context
+        super().__init__(context)
         self._cluster = cluster
         self._silence = silence
-        self._backend: Backend = create_held_part("backend", context.backend)
-        self._ledger = JobLedger(self.name)
-        self._leases = LeaseTable()
-        self._tokens: dict[str, int] = {}
-        self._wishes: dict[str, float] = {}
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._roster = Roster(context, cluster, builders=builders, timers=timers)
-        self._queue: list[tuple[int, int, EngineJob]] = []
         self._cancelled: set[int] = set()
         self._told: dict[str, list[_Told]] = {}
         self._store: ArtefactStore | None = None
@@ -101,8 +250,8 @@ class SupervisedEngine(MeasureEngine):
         self._next_look = 0.0
 
     @property
-    def simulates(self) -> bool:
-        return self._backend.simulated_times
+    def is_running(self) -> bool:
+        return self._store is not None
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -155,98 +304,35 @@ class SupervisedEngine(MeasureEngine):
             for member in self._roster.members:
                 member.send({"do": "release", "task": task}, {})
 
-    def submit(self, job: EngineJob) -> Future[EngineReply]:
-        number, future = self._ledger.open()
-        again = EngineReply("again", job.machine or "")
-        if self._store is None:
-            self._ledger.answer(number, again)
-        elif job.kind == "build":
-            self._queue.append((-job.priority, number, job))
-            self._queue.sort(key=itemgetter(0, 1))
-            self._hand_out()
-        else:
-            member = self._roster.of_machine(job.machine or "")
-            is_same = member is not None and member.incarnation == job.incarnation
-            if member is None or not is_same or not self._leases.renew(member.name):
-                self._ledger.answer(number, again)
-            else:
-                self._send_job(member, number, job, member.generation)
-        return future
+    def take_warnings(self) -> list[str]:
+        return [*self._roster.take_warnings(), *super().take_warnings()]
 
-    def poll(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while self._store is not None:
-            self._look_at_nodes()
-            self._hand_out()
-            left = max(0.0, end - time.monotonic())
-            self._take_events(min(left, _WAIT_SECONDS))
-            self._give_up_the_silent()
-            if self._ledger.deliver() or time.monotonic() >= end:
-                return
-        self._ledger.deliver()
-
-    def lease(self, machine: str, seconds: float) -> Lease | None:
+    def _timer(self, machine: str) -> Member | None:
         member = self._roster.of_machine(machine)
-        if member is None or not member.setup.times:
-            return None
-        host = member.status["group"]
-        self._wishes[host] = time.monotonic()
-        # Builds that have begun there end first, and no other begins.
-        if any(it.jobs for it in self._roster.builders_on(host)):
-            return None
-        token = self._leases.acquire(member.group, machine, seconds)
-        if token is None:
-            return None
-        self._tokens[member.group] = token
-        return Lease(self, machine, token)
+        return member if member is not None and member.setup.times else None
 
-    def holds_lease(self, lease: Lease) -> bool:
-        return self._leases.holds(lease.token)
+    def _give(self, timer: Member, job: Job) -> None:
+        self._send_job(timer, job, timer.generation)
 
-    def release_lease(self, lease: Lease) -> None:
-        self._leases.release(lease.token)
-        self._wishes.clear()
+    def _is_building(self, host: str) -> bool:
+        return any(it.jobs for it in self._roster.builders_on(host))
 
-    def cancel(self) -> None:
+    def _work(self, seconds: float) -> None:
+        self._look_at_nodes()
+        self._take_events(seconds)
+        self._give_up_the_silent()
+
+    def _drop_jobs(self) -> None:
         for member in self._roster.members:
             if member.jobs:
                 self._cancelled.update(member.jobs)
                 member.jobs.clear()
                 member.send({"do": "cancel"}, {})
-        self._queue.clear()
-        self._ledger.give_back_all()
 
-    def check_speed(self, machine: str) -> float | None:
-        member = self._roster.of_machine(machine)
-        fingerprint = member.fingerprint if member is not None else None
-        if member is None or fingerprint is None or self.simulates:
-            return None
-        number, future = self._ledger.open()
-        run = {"run": self._context.protocol.deadlines["run"]}
-        job = EngineJob("time", {"op": "speed"}, run, (), machine, member.incarnation)
-        self._send_job(member, number, job, member.generation)
-        while not future.done():
-            self.poll(_WAIT_SECONDS)
-        seconds = future.result().body.get("seconds")
-        if seconds is None:
-            return None
-        member.drift = float(seconds) / fingerprint.reference_seconds
-        return float(seconds)
-
-    def take_warnings(self) -> list[str]:
-        return [*self._roster.take_warnings(), *self._ledger.take_warnings()]
-
-    def close(self) -> None:
-        if self._store is None:
-            return
+    def _end(self) -> None:
         self._store = None
-        for member in self._roster.members:
-            self._leases.drop(member.name)
         self._roster.end_all()
-        self._queue.clear()
         self._told.clear()
-        self._wishes.clear()
-        self._ledger.give_back_all()
         self._cluster.close()
 
     @property
@@ -278,50 +364,35 @@ class SupervisedEngine(MeasureEngine):
         # On any thread.
         self._events.put(_Event(epoch, data, end))
 
-    def _hand_out(self) -> None:
-        """Give builds to machines, unless somebody times there or is to do so next."""
-        while self._queue:
-            free = [
-                it
-                for it in self._roster.members
-                if it.is_ready
-                and not it.setup.times
-                and len(it.jobs) < _AHEAD * it.setup.workers
-                and not self._is_quiet(it.status["group"])
-            ]
-            if not free:
-                return
-            member = min(free, key=lambda it: len(it.jobs) / it.setup.workers)
-            _, number, job = self._queue.pop(0)
-            self._send_job(member, number, job, None)
+    def _give_build(self, job: Job) -> bool:
+        free = [
+            it
+            for it in self._roster.members
+            if it.is_ready
+            and not it.setup.times
+            and len(it.jobs) < _AHEAD * it.setup.workers
+            and not self._is_quiet(it.status["group"])
+        ]
+        if not free:
+            return False
+        member = min(free, key=lambda it: len(it.jobs) / it.setup.workers)
+        self._send_job(member, job, None)
+        return True
 
-    def _is_quiet(self, host: str) -> bool:
-        """Return whether nothing may be built on a host now."""
-        if time.monotonic() - self._wishes.get(host, float("-inf")) < _WISH_SECONDS:
-            return True
-        return any(
-            self._leases.holds(token)
-            for group, token in self._tokens.items()
-            if group.partition(" ")[0] == host
-        )
-
-    def _send_job(
-        self, member: Member, number: int, job: EngineJob, generation: int | None
-    ) -> None:
+    def _send_job(self, member: Member, job: Job, generation: int | None) -> None:
         try:
             # Checked here: what has been damaged since must not get to where a good copy was.
             contents = {it: self._cluster.put(self._started.content(it)) for it in job.artefacts}
         except DamagedArtefact as error:
             message = f"{type(error).__name__}: {error}"
-            place = member.name, member.incarnation
-            self._ledger.answer(number, EngineReply("failed", *place, message=message))
+            self._ledger.answer(job.number, Reply("failed", member.place, message=message))
             return
         before = max([time.monotonic(), *member.jobs.values()])
         enough = sum(job.deadlines.values()) + sum(member.setup.deadlines.values())
-        member.jobs[number] = before + enough + _GRACE_SECONDS
+        member.jobs[job.number] = before + enough + _GRACE_SECONDS
         command = {
             "do": "job",
-            "number": number,
+            "number": job.number,
             "message": job.message,
             "deadlines": dict(job.deadlines),
             "generation": generation,
@@ -374,16 +445,9 @@ class SupervisedEngine(MeasureEngine):
         kind, message = reply["kind"], reply["message"]
         if content is not None:
             kind, message = self._keep(reply["body"]["artefact"], content, kind, message)
-        answer = EngineReply(
-            kind,
-            member.name,
-            member.base + reply["generation"],
-            reply["phase"],
-            reply["seconds"],
-            reply["body"],
-            message,
-        )
-        self._ledger.answer(number, answer)
+        place = member.name, member.base + reply["generation"]
+        phase, seconds, body = (reply[key] for key in ("phase", "seconds", "body"))
+        self._ledger.answer(number, Reply(kind, place, phase, seconds, body, message))
 
     def _keep(self, digest: str, content: bytes, kind: str, message: str) -> tuple[str, str]:
         """Put what was built into the host's store; how the job ended then."""
@@ -419,10 +483,10 @@ class SupervisedEngine(MeasureEngine):
         """Give up a supervisor: what it was at may be to blame, the rest is not."""
         self._leases.drop(member.name)
         jobs, member.jobs = list(member.jobs), {}
-        machine, incarnation = member.name, member.incarnation
+        place = member.place
         for position, number in enumerate(jobs):
             kind = "again" if position else "lost"
-            self._ledger.answer(number, EngineReply(kind, machine, incarnation, message=why))
+            self._ledger.answer(number, Reply(kind, place, message=why))
         self._roster.end(member, why)
 
 

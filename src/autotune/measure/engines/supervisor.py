@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -17,13 +16,12 @@ from typing import Any
 from attrs import asdict, define, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
-from autotune.measure.engines.reference_program import host_fingerprint
+from autotune.measure.engines.fingerprint import host_fingerprint
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Decoder, Message, encode
 from autotune.process.child import describe
-from autotune.process.memory import default_memory_limit
 from autotune.process.private_folder import make_private_folder
 
 __all__ = ["Supervisor", "SupervisorSetup", "decoded"]
@@ -172,16 +170,14 @@ class Supervisor:
         backend = create_held_part("backend", setup.backend)
         self._simulates = backend.simulated_times
         hello = {"artefacts": str(artefacts), "only_times": setup.times}
-        memory = setup.memory_bytes
         return WorkerPool(
             setup.backend,
             setup.threads,
             backend.worker_environment(setup.threads),
             workers=setup.workers,
             deadlines=setup.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
+            memory_bytes=setup.memory_bytes,
             folder=folder,
-            clock=time.monotonic,
             hello=lambda _index: hello,
         )
 
@@ -209,7 +205,7 @@ class Supervisor:
                 if number is not None:
                     place = pool.place(0)
                     self._take_reply(
-                        pool, files, Reply(number, "failed", place, message=describe(error))
+                        pool, files, Reply("failed", place, message=describe(error), number=number)
                     )
 
     def _do(self, pool: WorkerPool, files: _Files, command: Message) -> None:
@@ -237,7 +233,7 @@ class Supervisor:
             number, generation = command["number"], command["generation"]
             files.of_jobs[number] = kept
             place = None if generation is None else (0, generation)
-            pool.add([Job(number, command["message"], command["deadlines"], place)])
+            pool.add([Job(command["message"], command["deadlines"], place, number=number)])
 
     def _take_reply(self, pool: WorkerPool, files: _Files, reply: Reply) -> None:
         if reply.number == _SPEED:
@@ -270,7 +266,7 @@ class Supervisor:
         if not before.get("asked") and pool.is_ready:
             if self._setup.times and not self._simulates:
                 run = {"run": self._setup.deadlines["run"]}
-                pool.add([Job(_SPEED, {"op": "speed"}, run, pool.place(0))])
+                pool.add([Job({"op": "speed"}, run, pool.place(0), number=_SPEED)])
                 self._say({**before, "asked": True})
             else:
                 self._say({**self._facts(pool, 0.0), "asked": True})

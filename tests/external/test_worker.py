@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.external import jobs
-from autotune.external.jobs import call_function, run_command, saved_outputs
+from autotune.external import worker
+from autotune.external.worker import call_function, run_command, saved_outputs
 from autotune.process.processes import marked_processes
 
 
@@ -71,7 +71,7 @@ def test_what_ends_leaves_nothing_running(tmp_path: Path) -> None:
 def test_what_prints_without_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MOST_OUTPUT", 1 << 20)
+    monkeypatch.setattr(worker, "MOST_OUTPUT", 1 << 20)
     assert run(tmp_path, "yes")["ended"] == "output"
 
 
