@@ -20,8 +20,8 @@ from autotune.models.cost import require_differentiable
 from autotune.nest.relaxed import param_bounds
 from autotune.plugins import Context
 from autotune.search.strategies import RecordedStrategy
-from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Positions
 from autotune_felix.descent import Objective, Trajectories, descend

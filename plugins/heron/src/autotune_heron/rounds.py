@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from autotune.plugins import Context
 from autotune.search.strategies import Pool, RecordedStrategy
-from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Matrix, Positions
 from autotune.spaces import FeasibleSet

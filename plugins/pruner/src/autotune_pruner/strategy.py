@@ -18,8 +18,8 @@ from autotune.ir.expressions import IntExpr
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
 from autotune.search.strategies import History, Pool, RecordedStrategy, ScoredBatch
-from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch, Sketch, Step, Stream, UnrollLimit
 from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace

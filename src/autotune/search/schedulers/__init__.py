@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from autotune.search.schedulers.diffusion import DiffusionOptions, DiffusionScheduler
-from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
-from autotune.search.schedulers.gradients import task_gradients
+from autotune.search.schedulers.gradient import (
+    GradientOptions,
+    GradientTaskScheduler,
+    task_gradients,
+)
 from autotune.search.schedulers.round_robin import RoundRobin
-from autotune.search.schedulers.similarity import similarity_group
-from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
-from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
+from autotune.search.schedulers.task_scheduler import (
+    TaskInfo,
+    TaskScheduler,
+    check_round,
+    check_scheduler,
+    check_tasks,
+    similarity_group,
+)
 
 __all__ = [
     "DiffusionOptions",

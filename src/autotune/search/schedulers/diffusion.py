@@ -10,8 +10,12 @@ from attrs import asdict, evolve, frozen
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
-from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
-from autotune.search.schedulers.validation import check_scheduler, check_tasks
+from autotune.search.schedulers.task_scheduler import (
+    TaskInfo,
+    TaskScheduler,
+    check_scheduler,
+    check_tasks,
+)
 
 
 @frozen

@@ -8,8 +8,12 @@ from typing import Any
 from autotune.errors import InvalidValueError
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
-from autotune.search.schedulers.task_scheduler import TaskScheduler
-from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
+from autotune.search.schedulers.task_scheduler import (
+    TaskScheduler,
+    check_round,
+    check_scheduler,
+    check_tasks,
+)
 
 
 class RoundRobin(TaskScheduler):

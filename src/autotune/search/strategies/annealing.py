@@ -13,7 +13,7 @@ from attrs import asdict, evolve, frozen
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.strategies.feasible_moves import FeasibleMoves, reference_rows
-from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.strategy import RecordedStrategy, check_count
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from autotune.errors import UnknownNameError
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
-from autotune.search.strategies.pool import Pool
-from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.pool import Pool, ScoredBatch
 from autotune.search.strategies.sampling import spread
-from autotune.search.strategies.scored_batch import ScoredBatch
+from autotune.search.strategies.strategy import RecordedStrategy, check_count
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
 

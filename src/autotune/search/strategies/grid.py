@@ -11,8 +11,7 @@ from attrs import frozen
 from autotune.plugins import Context
 from autotune.plugins.options import read_options
 from autotune.search.strategies.history import check_sketches
-from autotune.search.strategies.recorded import check_count, check_strategy
-from autotune.search.strategies.strategy import Strategy
+from autotune.search.strategies.strategy import Strategy, check_count, check_strategy
 from autotune.sketches import Candidate
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome

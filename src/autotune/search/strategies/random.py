@@ -6,7 +6,7 @@ from attrs import frozen
 
 from autotune.plugins import Context
 from autotune.plugins.options import read_options
-from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.strategy import RecordedStrategy, check_count
 from autotune.sketches import Candidate
 
 
