@@ -23,9 +23,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
+from autotune.models import ModelContext
 from autotune.models.explanation import explain
 from autotune.models.features.nest import pooled_features
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import CandidateBatch
 from autotune.store.jsonl import BadLine, import_lines, read_lines, record_line
@@ -100,9 +100,7 @@ def use(record: Record) -> None:
         target = Target.from_json(record.target)
         with contextlib.suppress(AutotuneError):
             pooled_features(batch, target)
-        context = Context(
-            workload=record.candidate.sketch.workload, target=target, threads=record.key.threads
-        )
+        context = ModelContext(target=target, threads=record.key.threads)
         for kind, name in (("pruning_model", "psa"), ("cost_model", "analytic")):
             with contextlib.suppress(AutotuneError):
                 model = create_part(kind, name, context)

@@ -10,9 +10,8 @@ from autotune.ir.workloads import Workload
 from autotune.ir.workloads.builders import conv2d, gemm, softmax
 from autotune.models.pruning import PSA
 from autotune.networks.draft import draft_candidate
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
-from autotune.spaces import SketchSpace
+from autotune.spaces import SketchSpace, SpaceContext
 from autotune.targets import detect_cpu
 
 MACHINE = detect_cpu().with_cores(2)
@@ -30,7 +29,7 @@ def test_a_draft_is_as_good_as_the_best_of_the_whole_space(workload: Workload) -
     assert drafted is not None
     batch = CandidateBatch.of([drafted])
     assert space.contains(batch).all()
-    model = PSA(Context(target=MACHINE, workload=workload))
+    model = PSA(SpaceContext(target=MACHINE, workload=workload))
     others = model.score(space.sample(128, np.random.default_rng(0)))
     assert model.score(batch)[0] > 0.7 * np.nanmax(others)
 

@@ -23,8 +23,7 @@ from autotune.errors import (
     UnsupportedWorkload,
 )
 from autotune.ir.workloads import gemm
-from autotune.plugins import Context
-from autotune.spaces import SearchSpace
+from autotune.spaces import SearchSpace, SpaceContext
 from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
 from autotune.tuning.api import run_tasks
@@ -230,7 +229,7 @@ def test_several_tasks(tmp_path: Path) -> None:
         autotune.tune_tasks([])
 
 
-def large_only(context: Context) -> SearchSpace:
+def large_only(context: SpaceContext) -> SearchSpace:
     """A space that cannot take small products."""
     if context.workload.parameters["m"] < 8:
         raise UnsupportedWorkload("too small for this space")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from python_processes import run_python
 
-from autotune.plugins import Context
 from autotune.search.strategies import (
     AnnealingStrategy,
     AutoStrategy,
     RandomStrategy,
     Strategy,
+    StrategyContext,
     sampling,
 )
 from autotune.sketches import Candidate
@@ -59,7 +59,7 @@ def _told(space: ParameterSpace, asked: Sequence[Candidate]) -> list[tuple[Candi
 
 
 def _make(cls: type[Strategy], space: ParameterSpace, seed: int) -> Strategy:
-    return cls(Context(space, np.random.default_rng(seed)))  # type: ignore[call-arg]
+    return cls(StrategyContext(space, np.random.default_rng(seed)))  # type: ignore[call-arg]
 
 
 def _play(
@@ -123,11 +123,11 @@ def test_a_space_of_few_is_used_up() -> None:
 _SCRIPT = """
 import json
 import numpy as np
-from autotune.plugins import Context
+from autotune.search.strategies import StrategyContext
 from autotune.search.strategies import AutoStrategy
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
-strategy = AutoStrategy(Context(ToySpace(), np.random.default_rng(0)))
+strategy = AutoStrategy(StrategyContext(ToySpace(), np.random.default_rng(0)))
 asked = []
 for _ in range(8):
     outcomes = [(candidate, toy_outcome(candidate)) for candidate in strategy.ask(4)]

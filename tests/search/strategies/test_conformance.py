@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from thinning import thinned
 
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
 from autotune.search.strategies import (
     AnnealingStrategy,
     AutoStrategy,
     EvolutionaryStrategy,
     GridStrategy,
     RandomStrategy,
+    StrategyContext,
     sampling,
 )
 from autotune.sketches import CandidateBatch
@@ -108,7 +108,7 @@ class ToyDraft(PruningModel):
 class TestEvolutionaryWithPruning(StrategySuite):
     @pytest.fixture
     def strategy_factory(self) -> StrategyFactory:
-        def create(context: Context) -> EvolutionaryStrategy:
+        def create(context: StrategyContext) -> EvolutionaryStrategy:
             return EvolutionaryStrategy(attrs.evolve(context, pruning_model=ToyDraft()))
 
         return create

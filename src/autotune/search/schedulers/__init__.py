@@ -10,6 +10,7 @@ from autotune.search.schedulers.gradient import (
 )
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
     TaskInfo,
     TaskScheduler,
     check_round,
@@ -24,6 +25,7 @@ __all__ = [
     "GradientOptions",
     "GradientTaskScheduler",
     "RoundRobin",
+    "SchedulerContext",
     "TaskInfo",
     "TaskScheduler",
     "check_round",

@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
 from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
     TaskInfo,
     TaskScheduler,
     check_scheduler,
@@ -54,7 +54,7 @@ class DiffusionScheduler(TaskScheduler):
 
     name = "diffusion"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
         self.options = read_options(
             f"task scheduler {self.name!r}", DiffusionOptions, context.options

@@ -46,10 +46,10 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.objective import Objective, objective_slopes
 from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
     TaskInfo,
     TaskScheduler,
     check_round,
@@ -92,7 +92,7 @@ class GradientTaskScheduler(TaskScheduler):
 
     name = "gradient"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
         self.options = read_options(
             f"task scheduler {self.name!r}", GradientOptions, context.options

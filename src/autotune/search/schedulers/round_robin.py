@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.errors import InvalidValueError
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
     TaskScheduler,
     check_round,
     check_scheduler,
@@ -28,7 +28,7 @@ class RoundRobin(TaskScheduler):
 
     name = "round-robin"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
         read_options(f"task scheduler {self.name!r}", NoOptions, context.options)
         check_tasks(self.tasks)

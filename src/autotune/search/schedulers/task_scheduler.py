@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from attrs import frozen
 
@@ -37,12 +37,31 @@ class TaskInfo:
     structure: str = ""
 
 
+Objective: TypeAlias = "Callable[[Mapping[str, float]], float]"
+"""What is minimised, from the latency of each program in seconds, by the program's name."""
+
+
+@frozen(eq=False)
+class SchedulerContext(Context):
+    """The context of a task scheduler.
+
+    Attributes:
+        tasks: The tasks.
+        objective: What is minimised; None for the weighted sum of latencies.
+        seed: Of the scheduler's randomness.
+    """
+
+    tasks: Sequence[TaskInfo]
+    objective: Objective | None = None
+    seed: int = 0
+
+
 class TaskScheduler(ABC):
     """Chooses tasks for rounds. Constructed as ``TaskScheduler(context)``."""
 
     name: str
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         self.tasks: tuple[TaskInfo, ...] = tuple(context.tasks)
 
     @abstractmethod

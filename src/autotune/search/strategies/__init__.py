@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from autotune.plugins import Context
 from autotune.search.strategies.annealing import AnnealingOptions, AnnealingStrategy
 from autotune.search.strategies.auto import AutoOptions, AutoStrategy
 from autotune.search.strategies.evolutionary import EvolutionaryOptions, EvolutionaryStrategy
@@ -14,6 +13,7 @@ from autotune.search.strategies.sampling import FreshSampler
 from autotune.search.strategies.strategy import (
     RecordedStrategy,
     Strategy,
+    StrategyContext,
     check_strategy,
     generator_state,
     restore_generator,
@@ -34,7 +34,7 @@ __all__ = [
     "RecordedStrategy",
     "ScoredBatch",
     "Strategy",
-    "Context",
+    "StrategyContext",
     "check_strategy",
     "generator_state",
     "restore_generator",

@@ -12,7 +12,6 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.process.blas_threads import one_blas_thread
 from autotune.search.strategies.feasible_moves import FeasibleMoves, reference_rows
@@ -23,7 +22,7 @@ from autotune.search.strategies.gaussian_process import (
     fit_covariance,
 )
 from autotune.search.strategies.sampling import whole_space
-from autotune.search.strategies.strategy import RecordedStrategy, check_count
+from autotune.search.strategies.strategy import RecordedStrategy, StrategyContext, check_count
 from autotune.sketches import Candidate, CandidateBatch, Categorical, Param, Sketch
 from autotune.sketches.candidates import Matrix, row_key
 from autotune.spaces.parameters import column_scale
@@ -81,7 +80,7 @@ class AutoStrategy(RecordedStrategy):
 
     name = "auto"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for an unknown option or value."""
         self.options = read_options(f"strategy {self.name!r}", AutoOptions, context.options)
         super().__init__(context)

@@ -7,14 +7,37 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 
 from autotune.errors import InvalidValueError
+from autotune.models.cost import CostModel
+from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
 from autotune.search.strategies.history import History
 from autotune.search.strategies.sampling import FreshSampler
 from autotune.sketches import Candidate
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
+
+_ABSENT: Any = None
+
+
+@frozen(eq=False)
+class StrategyContext(Context):
+    """The context of a strategy.
+
+    Attributes:
+        space: The candidates.
+        rng: The strategy's randomness.
+        cost_model: May score all candidates the same, at first or from any moment on: ties are
+            best broken at random. None where only a strategy is made that asks none.
+        pruning_model: Likewise, or None.
+    """
+
+    space: SearchSpace
+    rng: np.random.Generator
+    cost_model: CostModel = _ABSENT
+    pruning_model: PruningModel | None = None
 
 
 class Strategy(ABC):
@@ -90,7 +113,7 @@ def _shaped(value: Any, like: Any) -> Any:
 class RecordedStrategy(Strategy):
     """Base of strategies whose state is the generator, what they asked for and the outcomes."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         self._context = context
         self._space: SearchSpace = context.space
         self._history = History(context.space.sketches())

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 from attrs import evolve, frozen
 
 from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError, UnknownNameError
-from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
-from autotune.store.database import Database, RecordFilter
+from autotune.store.database import Database, DatabaseContext, RecordFilter
 from autotune.store.records import (
     RETRIABLE_STATUSES,
     RUN_STATUSES,
@@ -91,12 +90,12 @@ def open_database(
         if rest and _PART.fullmatch(name) and not Path(path).exists():
             raise UnknownNameError("database", name, known, f"A file of that name is './{path}'.")
         return SQLiteDatabase(path, read_only=read_only, warn=warn)
-    context = Context(path=rest, read_only=read_only, warn=warn)
+    context = DatabaseContext(path=rest, read_only=read_only, warn=warn)
     database: Database = create_held_part("database", name, context)
     return database
 
 
-def make_sqlite_database(context: Context) -> SQLiteDatabase:
+def make_sqlite_database(context: DatabaseContext) -> SQLiteDatabase:
     """The database ``sqlite``; see :class:`SQLiteDatabase`."""
     return SQLiteDatabase(context.path, read_only=context.read_only, warn=context.warn)
 
