@@ -15,6 +15,7 @@ from autotune.ir.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.models import ModelContext
 from autotune.models.features.nest import pooled_features
 from autotune.models.pruning import PSA
 from autotune.nest import derive_nest, describe, nest_tape
@@ -27,7 +28,7 @@ from autotune.sketches import (
     Sketch,
     prepacked_operands,
 )
-from autotune.spaces import ScheduleLimits, SketchSpace, SpaceContext
+from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 
@@ -92,7 +93,7 @@ def test_models_do_not_count_the_packing_of_constants(name: str) -> None:
         matrix = np.array([candidate.values], dtype=np.int64)
         batches = [CandidateBatch(((it, matrix),)) for it in (sketch, whole)]
         given, packing = (
-            PSA(SpaceContext(target=TARGET, workload=it.workload)).score(batch)[0]
+            PSA(ModelContext(target=TARGET)).score(batch)[0]
             for it, batch in zip((sketch, whole), batches, strict=True)
         )
         assert given > packing
