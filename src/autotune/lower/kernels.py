@@ -26,12 +26,11 @@ from autotune.lower.concrete import (
 )
 from autotune.lower.cuda import CudaEmitter, PrintedKernel
 from autotune.lower.emitter import Value
-from autotune.lower.iterations import limits
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.memory import store
 from autotune.lower.places import Place, address, from_corner
 from autotune.lower.state import State
-from autotune.lower.walk import Walk, sharing
+from autotune.lower.walk import Walk, limits, sharing
 from autotune.nest import Buffer, LoopNest, derive_nest
 from autotune.sketches import Candidate
 

@@ -20,6 +20,7 @@ from autotune.measure.measurer import (
     Collecting,
     LoadedProgram,
     Measurer,
+    MeasurerContext,
     OnKnown,
     OnLeaderTimed,
 )
@@ -35,7 +36,6 @@ from autotune.measure.workers import (
     Workers,
     WorkerSetup,
 )
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.interrupts import unless_done
@@ -51,21 +51,22 @@ _CHUNK_PER_WORKER = 8
 _AHEAD_PER_LANE = 4
 
 
-def make_local_measurer(context: Context) -> LocalMeasurer:
+def make_local_measurer(context: MeasurerContext) -> LocalMeasurer:
     """A :class:`~autotune.measure.LocalMeasurer` for the context's workload.
 
     Raises:
         InvalidValueError: an option is given.
     """
     read_options("measurer 'local'", NoOptions, context.options)
+    setup = context.setup
     return LocalMeasurer(
-        context.backend,
-        context.target,
-        context.threads,
+        setup.backend,
+        setup.target,
+        setup.threads,
         context.workload,
         context.program,
-        protocol=context.protocol,
-        observers=context.observers,
+        protocol=setup.protocol,
+        observers=setup.observers,
         seed=context.seed,
         shared=context.workers,
     )

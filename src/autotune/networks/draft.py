@@ -9,8 +9,8 @@ import numpy as np
 from autotune.backends.native import NativeBackend
 from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
-from autotune.plugins import Context
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import FeasibleSpace
 from autotune.spaces.feasible import FeasibleSet
@@ -45,7 +45,7 @@ def draft_candidate(workload: Workload, machine: Target) -> Candidate | None:
         if not chosen:
             return None
         batch = FeasibleSpace(chosen).sample(_SAMPLES, np.random.default_rng(0))
-        scores = PSA(Context(target=machine, workload=workload)).score(batch)
+        scores = PSA(ModelContext(target=machine)).score(batch)
     except AutotuneError:
         return None
     if not np.isfinite(scores).any():

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.process.cache_folder import user_cache_folder
-from autotune.store.jsonl.atomic_file import replacing
+from autotune.store.jsonl import replacing
 
 __all__ = ["KeptSpeedups", "user_file"]
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
-from autotune.plugins import Context
 from autotune.plugins.options import check_known
 from autotune.plugins.parts import create_part
 from autotune.sketches import Sketch
@@ -32,6 +31,7 @@ from autotune.spaces.rules import (
     generate_sketches,
 )
 from autotune.spaces.rules.tensor_tiling import lacking_instructions
+from autotune.spaces.search_space import SpaceContext
 from autotune.targets import Target
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
@@ -109,7 +109,7 @@ class SketchSpace(FeasibleSpace):
         super().__init__(feasible_sets)
 
 
-def make_sketch_space(context: Context) -> SketchSpace:
+def make_sketch_space(context: SpaceContext) -> SketchSpace:
     """A :class:`~autotune.spaces.SketchSpace` that asks the rules first that it is named with.
 
     Its option ``rules`` holds their names; ``sketch+one+another`` spells them.

@@ -9,6 +9,7 @@ from autotune.measure.engines.interface import Lease as Lease
 from autotune.measure.engines.interface import Machine as Machine
 from autotune.measure.engines.interface import MeasureEngine as MeasureEngine
 from autotune.measure.engines.interface import Role as Role
+from autotune.measure.engines.interface import RunnerContext as RunnerContext
 from autotune.measure.engines.queued_engine import JobLedger as JobLedger
 from autotune.measure.engines.queued_engine import LeaseTable as LeaseTable
 from autotune.measure.engines.queued_engine import QueuedEngine as QueuedEngine

@@ -12,12 +12,14 @@ from attrs import define, evolve, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.fingerprint import Fingerprint, host_fingerprint
-from autotune.measure.engines.interface import Machine
+from autotune.measure.engines.interface import (
+    Machine,
+    RunnerContext,
+)
 from autotune.measure.engines.queued_engine import QueuedEngine
 from autotune.measure.jobs import Job, Place, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
@@ -96,7 +98,7 @@ class LocalEngine(QueuedEngine[_Running]):
 
     name = "local"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RunnerContext) -> None:
         options = read_options("runner 'local'", LocalOptions, context.options)
         self._builders = options.builders or affordable_workers(
             len(os.sched_getaffinity(0)), _WORKER_BYTES
@@ -250,7 +252,7 @@ class LocalEngine(QueuedEngine[_Running]):
             )
 
 
-def make_local_engine(context: Context) -> LocalEngine:
+def make_local_engine(context: RunnerContext) -> LocalEngine:
     """The runner ``local`` of a run.
 
     Raises:

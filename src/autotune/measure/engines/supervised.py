@@ -13,11 +13,13 @@ from attrs import define, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
 from autotune.measure.engines.fingerprint import Fingerprint
-from autotune.measure.engines.interface import Machine
+from autotune.measure.engines.interface import (
+    Machine,
+    RunnerContext,
+)
 from autotune.measure.engines.queued_engine import QueuedEngine
 from autotune.measure.engines.supervisor import SupervisorSetup, decoded
 from autotune.measure.jobs import Job, Place, Reply
-from autotune.plugins import Context
 from autotune.process.channel import ATTACHMENTS, Message, encode
 from autotune.process.errors import WorkerStartFailed
 
@@ -230,7 +232,7 @@ class SupervisedEngine(QueuedEngine[Member]):
 
     def __init__(
         self,
-        context: Context,
+        context: RunnerContext,
         cluster: Cluster,
         *,
         builders: int = 0,
@@ -504,7 +506,9 @@ class Roster:
         timers: Most that time; 0 for all.
     """
 
-    def __init__(self, context: Context, cluster: Cluster, *, builders: int, timers: int) -> None:
+    def __init__(
+        self, context: RunnerContext, cluster: Cluster, *, builders: int, timers: int
+    ) -> None:
         self._context = context
         self._cluster = cluster
         self._builders = builders

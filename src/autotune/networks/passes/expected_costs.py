@@ -15,10 +15,10 @@ from autotune.backends.native import NativeBackend
 from autotune.errors import AutotuneError
 from autotune.ir.expressions import Load
 from autotune.ir.workloads import Workload
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
 from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value, input_value, readers
 from autotune.networks.graph.graph import results_of
-from autotune.plugins import Context
 from autotune.sketches import STEP_TYPES, Prepack, Sketch
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces import FeasibleSpace, SketchSpace
@@ -232,7 +232,7 @@ class Costs:
         if not feasible.count:
             return inf
         batch = FeasibleSpace({sketch: feasible}).sample(_SAMPLES, np.random.default_rng(0))
-        scores = PSA(Context(target=self.machine, workload=workload)).score(batch)
+        scores = PSA(ModelContext(target=self.machine)).score(batch)
         best = float(scores.max(initial=-inf))
         return 1 / best if best > 0 else inf
 

@@ -25,10 +25,10 @@ from autotune.measure.engines import (
     Place,
     QueuedEngine,
     Reply,
+    RunnerContext,
 )
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
-from autotune.plugins import Context
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
@@ -253,7 +253,7 @@ class RPCEngine(QueuedEngine[ServerSlot]):
 
     name = "rpc"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RunnerContext) -> None:
         self._options = read_rpc_options(context.options)
         check_context(context)
         Toolchain(self._options.cc).check()
@@ -554,7 +554,7 @@ class RPCEngine(QueuedEngine[ServerSlot]):
             time.sleep(seconds)
 
 
-def make_rpc_engine(context: Context) -> RPCEngine:
+def make_rpc_engine(context: RunnerContext) -> RPCEngine:
     """The runner ``rpc`` of a run.
 
     Raises:
@@ -577,7 +577,7 @@ _BUILDER, _HOLDER = "autotune.measure.worker", "autotune_tvm.rpc.worker"
 
 
 def worker_pool(
-    context: Context,
+    context: RunnerContext,
     options: RPCOptions,
     folder: PrivateFolder,
     store: ArtefactStore,
@@ -612,7 +612,7 @@ def worker_pool(
     )
 
 
-def check_context(context: Context) -> None:
+def check_context(context: RunnerContext) -> None:
     """Refuse what servers cannot do.
 
     Raises:
