@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotune.networks import NetworkTensor
-from autotune.networks.comparison import compare_outputs
+from autotune.networks.running import compare_outputs
 from autotune.targets import Target, resolve
 
 WANTED = np.linspace(-1, 1, 101, dtype=np.float32)

@@ -14,7 +14,7 @@ from autotune.backends import CudaProgram, DeviceBuffer, KernelLaunch
 from autotune.errors import InvalidValueError
 from autotune.networks import NetworkTensor
 from autotune.networks.cuda_file import cuda_network, open_cuda_network
-from autotune.networks.cuda_plan import DeviceCheck, DeviceProgram, NamedCall, plan_of_calls
+from autotune.networks.cuda_network import DeviceCheck, DeviceProgram, NamedCall, plan_of_calls
 from autotune.networks.graph import Requirement
 from autotune.networks.plan.plan import Call, Copy, Place, Plan, Repeat
 from autotune.targets import preset

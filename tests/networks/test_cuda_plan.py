@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotune.backends import CudaProgram, DeviceBuffer
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks import NetworkTensor
-from autotune.networks.cuda_plan import (
+from autotune.networks.cuda_network import (
     DeviceProgram,
     NamedCall,
     device_steps,

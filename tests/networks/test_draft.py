@@ -9,7 +9,7 @@ from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.builders import conv2d, gemm, softmax
 from autotune.models.pruning import PSA
-from autotune.networks.draft import draft_candidate
+from autotune.networks.graph_program import draft_candidate
 from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.spaces import SketchSpace

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.networks.early_check import EarlyCheck
-from autotune.networks.import_limit import ImportLimit
-from autotune.networks.loading import UniqueTask
+from autotune.networks.api import EarlyCheck
+from autotune.networks.loading import ImportLimit, UniqueTask
 from autotune.networks.running import saving_seconds
 from autotune.tuning.options import TuneOptions
 

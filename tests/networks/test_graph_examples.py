@@ -7,7 +7,7 @@ import pytest
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, constant, evaluate, input_value
-from autotune.networks.graph_examples import EDGES, graph_examples
+from autotune.networks.graph_program import EDGES, graph_examples
 
 
 def test_indices_are_of_all_of_a_table() -> None:

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from autotune.errors import InvalidValueError
 from autotune.networks.api import ModelOptions, run_model
-from autotune.networks.import_limit import ImportLimit
+from autotune.networks.loading import ImportLimit
 from autotune.networks.source import Source
 from autotune.process.deadline import Deadline
 from autotune.testing.reference_frontend import REFERENCE_FRONTEND, three_layers
@@ -60,7 +60,7 @@ def test_an_import_that_outlasts_the_call_is_one_line(
         while True:
             pass
 
-    monkeypatch.setattr("autotune.networks.import_limit.Deadline", SlowDeadline)
+    monkeypatch.setattr("autotune.networks.loading.Deadline", SlowDeadline)
     options = TuneOptions(threads=1, time=0.3, database=tmp_path / "records.db")
     source = Source(three_layers()[0], None, "layers")
     for name, doing in (("check", "it was read"), ("number", "prepared, after pass 'check'")):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.networks.kept_speedups import KeptSpeedups, user_file
+from autotune.networks.passes.expected_costs import KeptSpeedups, user_file
 
 
 def test_what_cannot_be_expressed_is_kept_too(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
 
 
 def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.networks.kept_speedups._MOST", 2)
+    monkeypatch.setattr("autotune.networks.passes.expected_costs._MOST_KEPT", 2)
     kept = KeptSpeedups(tmp_path / "speedups.json")
     for number, key in enumerate("abac"):
         kept.keep(key, 1.0 + number)

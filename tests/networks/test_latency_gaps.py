@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.networks.latency_gaps import OUTSIDE, LatencyGap, largest_gaps
+from autotune.networks.model_result import OUTSIDE, LatencyGap, largest_gaps
 
 SLOWED = LatencyGap("slowed", 0.1, 2.4)
 SLOWER = LatencyGap("slower", 1.0, 1.8)

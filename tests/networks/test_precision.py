@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.networks.precision import in_precision
-from autotune.networks.source import Source
+from autotune.networks.source import Source, in_precision
 
 needs_torch = pytest.mark.needs("torch")
 

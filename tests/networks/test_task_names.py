@@ -4,7 +4,7 @@ from attrs import evolve
 
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import Value, Window, convolution, input_value, matmul
-from autotune.networks.task_names import task_names
+from autotune.networks.graph_program import task_names
 
 
 def _of(value: Value, name: str = "") -> Workload:

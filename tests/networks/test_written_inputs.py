@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.networks.asked_inputs import FixedInputs
+from autotune.networks.fixed_inputs import FixedInputs
 from autotune.networks.frontend import CompiledNetwork, LoadOptions
 from autotune.networks.graph import Graph, binary, constant, input_value, reshape, take
 from autotune.networks.graph_program import GraphProgram, GraphSource

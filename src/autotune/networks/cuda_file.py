@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from autotune.backends import CudaProgram
 from autotune.errors import AutotuneError, InvalidValueError, one_line
 from autotune.ir.element_types import element_type
-from autotune.networks.cuda_network import CudaNetwork
-from autotune.networks.cuda_plan import (
+from autotune.networks.cuda_network import (
+    CudaNetwork,
     DeviceCheck,
     DeviceProgram,
     NamedCall,

@@ -100,19 +100,18 @@ def test_the_faster_order_of_channels_counts() -> None:
     """As on a device, of which a CPU takes the place."""
     import torch
 
-    from autotune.networks.bench import torch_device
-    from autotune.networks.bench.torch_runtimes import as_arrays
+    from autotune.networks.bench import torch_runtimes
     from autotune.targets import preset
 
     torch.manual_seed(0)
     model = torch.nn.Conv2d(4, 8, 3).eval()
     inputs = (torch.randn(1, 4, 9, 9),)
     wanted = model(*inputs).detach().numpy()
-    orders = torch_device._orders(model, inputs, "cpu")
+    orders = torch_runtimes._orders(model, inputs, "cpu")
     assert [order for order, _, _ in orders] == ["", ", channels last"]
     assert orders[1][2][0].is_contiguous(memory_format=torch.channels_last)
-    found = torch_device.prepared_on(
-        preset("h100"), model, inputs, as_arrays, compiles=False, device="cpu"
+    found = torch_runtimes.prepared_on(
+        preset("h100"), model, inputs, torch_runtimes.as_arrays, compiles=False, device="cpu"
     )
     np.testing.assert_allclose(found.outputs()[0], wanted, rtol=1e-5, atol=1e-5)
     found.run()

@@ -25,8 +25,7 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads import Stage, Tensor, Workload
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, evaluate, input_value
-from autotune.networks.graph.index_ranges import index_requirements
-from autotune.networks.graph.making import spatial
+from autotune.networks.graph.making import index_requirements, spatial
 
 ROWS, COLUMNS, READ = 5, 3, 4
 

@@ -8,7 +8,7 @@ import pytest
 from autotune.errors import InvalidValueError
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Node, Value, evaluate, input_value
-from autotune.networks.graph.naming import named_after
+from autotune.networks.graph.graph import named_after
 from autotune.networks.graph.rewriting import readers, rewritten
 
 

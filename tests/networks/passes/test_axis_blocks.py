@@ -7,7 +7,7 @@ import numpy as np
 from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.reference import reference_outputs
-from autotune.networks.passes.axis_blocks import axis_groups, on_other_axes
+from autotune.networks.passes.views import axis_groups, on_other_axes
 
 
 def test_two_inputs_are_read_before_their_reshapes_one_after_the_other() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, input_value
-from autotune.networks.passes.dominators import Flow
+from autotune.networks.passes.fuse import Flow
 from tests.support.random_graphs import random_graphs
 
 

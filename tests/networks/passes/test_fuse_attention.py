@@ -17,7 +17,7 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, constant, evaluate, input_value
-from autotune.networks.passes.attention_masks import Band, band_of
+from autotune.networks.passes.attention_weights import Band, band_of
 from autotune.networks.passes.fuse_attention import fuse_attention, fused
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.sketches import BoundLoop, Candidate

@@ -10,15 +10,15 @@ import pytest
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, input_value
-from autotune.networks.kept_speedups import KeptSpeedups
-from autotune.networks.passes import expected_costs, layouts
-from autotune.networks.passes.channels_last import channels_last
-from autotune.networks.passes.expected_costs import Costs, cost_key, expected_speedup
+from autotune.networks.passes import expected_costs
+from autotune.networks.passes.channels_last import channels_last, choose_layout
+from autotune.networks.passes.expected_costs import Costs, KeptSpeedups, cost_key, expected_speedup
 from autotune.networks.passes.fuse import fuse
-from autotune.networks.passes.layouts import choose_layout
 from autotune.networks.passes.views import views
 from autotune.targets import Target, preset
 from tests.support.convolution_networks import convolved, weights
+
+SPEEDUP = f"{channels_last.__module__}.expected_speedup"
 
 
 def residual(channels: int, seed: int = 0) -> Graph:
@@ -44,7 +44,9 @@ def test_the_form_that_is_expected_to_be_faster_is_chosen(
         (gpu, 1.1, True),
         (gpu, 0.9, False),
     ]:
-        monkeypatch.setattr(layouts, "expected_speedup", lambda *_, told=told: told)
+        monkeypatch.setattr(
+            f"{channels_last.__module__}.expected_speedup", lambda *_, told=told: told
+        )
         chosen, note = choose_layout(graph, machine)
         assert (chosen is not graph) == changes
         assert "3 convolutions" in note
@@ -82,7 +84,9 @@ def test_a_network_is_scored_once_for_a_machine(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(layouts, "expected_speedup", lambda *given: asked.append(given) or 1.5)
+    monkeypatch.setattr(
+        f"{channels_last.__module__}.expected_speedup", lambda *given: asked.append(given) or 1.5
+    )
     kept = KeptSpeedups(tmp_path / "new" / "speedups.json")
     first = choose_layout(residual(8), target, kept)[1]
     assert "1.50 times" in first and len(asked) == 1

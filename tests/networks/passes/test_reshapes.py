@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.networks.passes.reshapes import reshaped_order
+from autotune.networks.passes.channels_last import reshaped_order
 
 
 @pytest.mark.parametrize(

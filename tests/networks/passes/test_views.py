@@ -7,8 +7,7 @@ import pytest
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, input_value
-from autotune.networks.passes.axis_blocks import AxisGroup, axis_groups
-from autotune.networks.passes.views import views
+from autotune.networks.passes.views import AxisGroup, axis_groups, views
 from tests.support.random_graphs import MACHINE, check_equal, labels, weights
 
 X = input_value("x", (2, 6, 8), "float32")

@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Window, evaluate, input_value
-from autotune.networks.kept_speedups import KeptSpeedups
 from autotune.networks.passes import winograd
 from autotune.networks.passes.channels_last import channels_last
-from autotune.networks.passes.expected_costs import Costs
-from autotune.networks.passes.winograd import TILES, choose_winograd, with_tile
-from autotune.networks.passes.winograd_convolutions import WORKLOADS
-from autotune.networks.passes.winograd_tiles import Tile
+from autotune.networks.passes.expected_costs import Costs, KeptSpeedups
+from autotune.networks.passes.winograd import TILES, WORKLOADS, Tile, choose_winograd, with_tile
 from autotune.targets import Target, preset
 from tests.support.convolution_networks import convolved, networks, same_outputs, weights
 

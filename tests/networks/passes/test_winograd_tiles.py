@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.networks.passes.winograd_tiles import ALONG_AN_AXIS, TAPS, Tile
+from autotune.networks.passes.winograd import ALONG_AN_AXIS, TAPS, Tile
 
 
 @pytest.mark.parametrize("step", [2, 4])

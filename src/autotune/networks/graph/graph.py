@@ -7,6 +7,8 @@ depend on: what nothing needs is in none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -28,7 +30,9 @@ __all__ = [
     "Requirement",
     "Value",
     "constant",
+    "current_name",
     "input_value",
+    "named_after",
     "results_of",
 ]
 
@@ -315,3 +319,21 @@ def input_value(name: str, shape: Sequence[int], dtype: str) -> Value:
     if 0 in shape:
         return Value(tuple(shape), dtype, name, np.empty(tuple(shape), element_type(dtype).dtype))
     return Value(tuple(shape), dtype, name)
+
+
+_NAME = ContextVar("name of the node that is read", default="")
+
+
+@contextmanager
+def named_after(name: str) -> Iterator[None]:
+    """Call nodes so that are made inside, and are given no other name; "" for no change."""
+    token = _NAME.set(name or _NAME.get())
+    try:
+        yield
+    finally:
+        _NAME.reset(token)
+
+
+def current_name() -> str:
+    """The name of nodes that are made now; "" where there is none."""
+    return _NAME.get()

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.networks.graph.graph import Graph, Loop, Node, Value, results_of
-from autotune.networks.graph.naming import named_after
+from autotune.networks.graph.graph import Graph, Loop, Node, Value, named_after, results_of
 
 __all__ = ["Change", "readers", "rewritten"]
 

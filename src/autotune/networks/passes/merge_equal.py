@@ -10,7 +10,7 @@ from attrs import evolve
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import Graph, HostOperator, Node, Value, rewritten
 from autotune.networks.graph.graph import results_of
-from autotune.networks.passes.bodies import with_bodies
+from autotune.networks.passes.workload_forms import with_bodies
 from autotune.targets import Target
 
 __all__ = ["merge_equal"]

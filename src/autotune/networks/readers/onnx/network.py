@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.networks.arrays import stored_array
-from autotune.networks.asked_inputs import AskedInputs, DeclaredInput, FixedInputs
-from autotune.networks.fixed_inputs import fix_inputs
+from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, FixedInputs, fix_inputs
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.readers.onnx.call import ValueNeeded
 from autotune.networks.readers.onnx.model_file import ModelFile, open_model

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.graph import Value
-from autotune.networks.graph.naming import current_name, named_after
+from autotune.networks.graph.graph import current_name, named_after
 from autotune.networks.readers.onnx.call import Body, Call, Dequantised, Item, ValueNeeded
 from autotune.networks.readers.onnx.functions import expansion
 from autotune.networks.readers.onnx.model_file import ModelFile

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.networks.asked_inputs import AskedInputs
+from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.frontend import Rival
 from autotune.networks.graph_program import GraphSource, Yardstick
 from autotune.networks.readers.onnx.model_file import ModelFile

@@ -14,8 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.arrays import as_numpy
-from autotune.networks.asked_inputs import AskedInputs, FixedInputs
-from autotune.networks.fixed_inputs import fix_inputs
+from autotune.networks.fixed_inputs import AskedInputs, FixedInputs, fix_inputs
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.readers.torch.mutations import is_plain
 from autotune.networks.readers.torch.operators.complex_pairs import Pair

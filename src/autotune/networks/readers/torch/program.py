@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
 from autotune.errors import UnsupportedWorkload, one_line
 from autotune.networks.arrays import as_numpy
-from autotune.networks.asked_inputs import DeclaredInput, FixedInputs
+from autotune.networks.fixed_inputs import DeclaredInput, FixedInputs
 from autotune.networks.readers.torch.program_file import quiet_torch
 from autotune.networks.readers.torch.tensors import as_tensor, type_name
 

@@ -12,7 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.graph import Value
-from autotune.networks.graph.naming import named_after
+from autotune.networks.graph.graph import named_after
 from autotune.networks.readers.torch.call import Call, Item, Result
 from autotune.networks.readers.torch.expansion import expanded
 from autotune.networks.readers.torch.operators import OPERATORS

@@ -13,7 +13,7 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from autotune.networks.arrays import numpy_type
-from autotune.networks.asked_inputs import AskedInputs
+from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.frontend import Rival
 from autotune.networks.graph_program import GraphSource, Yardstick
 from autotune.networks.readers.torch.torch_network import read_torch

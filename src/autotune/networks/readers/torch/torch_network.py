@@ -11,7 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.networks.asked_inputs import AskedInputs, FixedInputs
+from autotune.networks.fixed_inputs import AskedInputs, FixedInputs
 from autotune.networks.graph import Graph
 from autotune.plugins.installing import install_extra
 
