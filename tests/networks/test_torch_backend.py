@@ -293,52 +293,32 @@ def test_options_are_checked(given: dict[str, Any], message: str) -> None:
         BackendOptions.read(given)
 
 
-def test_torch_finds_it_by_name(tuned: Path, tmp_path: Path) -> None:
-    script = (
-        "import sys, torch, autotune\n"
-        "model = torch.nn.Linear(32, 64).eval()\n"
-        "compiled = torch.compile(model, backend='autotune', options={'threads': 1})\n"
-        "x = torch.ones(8, 32)\n"
-        "with torch.no_grad(), autotune.database(sys.argv[1]):\n"
-        "    print(torch.allclose(compiled(x), model(x), atol=1e-5))\n"
-    )
-    with installed_as_declared(tmp_path) as environment:
-        done = subprocess.run(
-            [sys.executable, "-W", "error::RuntimeWarning", "-c", script, str(tuned)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-    assert done.stdout.split() == ["True"], done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.promise(
     "two processes compile with `torch.compile` into one database at once",
     "both compute what torch does, and every record is there once",
 )
 def test_two_processes_record_into_one_database(tmp_path: Path) -> None:
+    """Torch finds the backend by its name there."""
     path = tmp_path / "records.db"
     script = (
-        "import sys, torch\n"
-        "from autotune.networks.torch_backend import autotune\n"
+        "import sys, torch, autotune\n"
         "torch.manual_seed(0)\n"
         "own = torch.nn.Linear(64, int(sys.argv[2]))\n"
         "model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), own).eval()\n"
-        "options = {'threads': 1, 'fallback': 'eager', 'trials': 4, 'database': sys.argv[1]}\n"
+        "options = {'threads': 1, 'fallback': 'eager', 'trials': 4}\n"
         "x = torch.ones(8, 32)\n"
-        "with torch.no_grad():\n"
-        "    found = torch.compile(model, backend=autotune, options=options)(x)\n"
+        "with torch.no_grad(), autotune.database(sys.argv[1]):\n"
+        "    found = torch.compile(model, backend='autotune', options=options)(x)\n"
         "    print(torch.allclose(found, model(x), rtol=1e-4, atol=1e-5))\n"
     )
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", script, str(path)]
-    running = [
-        subprocess.Popen([*command, width], stdout=subprocess.PIPE, text=True)
-        for width in ("16", "24")
-    ]
-    said = [process.communicate(timeout=600)[0].split()[-1:] for process in running]
+    with installed_as_declared(tmp_path) as environment:
+        running = [
+            subprocess.Popen([*command, width], stdout=subprocess.PIPE, text=True, env=environment)
+            for width in ("16", "24")
+        ]
+        said = [process.communicate(timeout=600)[0].split()[-1:] for process in running]
     assert said == [["True"], ["True"]]
     with package.open_database(path, read_only=True) as database:
         runs, records = database.runs(), list(database.records())

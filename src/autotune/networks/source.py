@@ -1,4 +1,4 @@
-"""Source of a model, a function or a file, with the inputs and the precision that are asked for."""
+"""Source of a model, a function or a file, with what is asked of its inputs and precision."""
 
 from __future__ import annotations
 

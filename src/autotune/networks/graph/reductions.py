@@ -5,7 +5,6 @@ whatever the order of a program is, ``2**25`` ones are 33,554,432.
 
 How many elements a selection chooses is known when the program runs only, unless operands are
 constants. Results are then as long as there is room for, and another one says how many are valid.
-
 """
 
 from __future__ import annotations
