@@ -51,11 +51,9 @@ ASKED_FOR = (
     *(
         (f"networks/readers/torch/{module}.py", "torch")
         for module in (
-            "expansion",
             "mutations",
             "network",
             "program",
-            "program_file",
             "random_operators",
             "reader",
             "source",

@@ -27,8 +27,9 @@ from autotune.networks.readers.torch.program import (
     input_names,
     is_input,
     on_cpu,
+    open_program,
+    quiet_torch,
 )
-from autotune.networks.readers.torch.program_file import open_program, quiet_torch
 from autotune.networks.readers.torch.reader import GraphReader
 from autotune.networks.readers.torch.tensors import (
     as_tensor,

@@ -75,7 +75,7 @@ def check_program(path: Path) -> None:
     Raises:
         InvalidValueError: torch is missing, or the file is damaged.
     """
-    _with_torch("program_file").open_program(path)
+    _with_torch("program").open_program(path)
 
 
 def _with_torch(module: str) -> Any:
