@@ -52,7 +52,6 @@ ASKED_FOR = (
         (f"networks/readers/torch/{module}.py", "torch")
         for module in (
             "mutations",
-            "network",
             "program",
             "random_operators",
             "reader",

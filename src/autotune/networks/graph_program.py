@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,7 @@ __all__ = [
     "draft_candidate",
     "graph_examples",
     "task_names",
+    "timed_rival",
 ]
 
 Array = NDArray[Any]
@@ -74,6 +77,18 @@ _QUANTISED = ("int8", "uint8")
 
 def _untimed(arrays: Sequence[Array], threads: int, seconds: float) -> Rival | None:
     return None
+
+
+def timed_rival(name: str, run: Callable[[], object], seconds: float) -> Rival:
+    """Another runtime with its median over about so many seconds, after one call that is none."""
+    run()
+    samples: list[float] = []
+    end = perf_counter() + seconds
+    while not samples or perf_counter() < end:
+        begin = perf_counter()
+        run()
+        samples.append(perf_counter() - begin)
+    return Rival(name, median(samples))
 
 
 @frozen(eq=False)

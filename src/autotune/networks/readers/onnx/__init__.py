@@ -5,7 +5,7 @@ tensors.py     tensors and types
 call.py        one call of an operator
 operators      what operators compute
 reader.py      from nodes to values, those that are functions of others, too
-network.py     :func:`read_onnx`: inputs of fixed shapes, and a graph
+source.py      :func:`read_onnx`: inputs of fixed shapes, a graph, and a runtime to compare it with
 """
 
 from __future__ import annotations

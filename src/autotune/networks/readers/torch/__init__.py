@@ -8,8 +8,7 @@ call.py             one call of an operator
 random_operators.py operators that draw random numbers
 operators           what operators compute
 reader.py           from nodes to values, those that torch says in terms of others, too
-network.py          inputs of fixed shapes, and a graph
-source.py           a network, and torch to compare it with
+source.py           inputs of fixed shapes, a graph, and torch to compare it with
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def read_torch(
         UnknownNameError: there is no input or axis of a name that was asked for.
         UnsupportedWorkload: torch cannot trace it, or a node cannot be read; names it.
     """
-    module = _with_torch("network")
+    module = _with_torch("source")
     given = Path(source) if isinstance(source, str) else source
     found: TorchNetwork = module.read(given, examples, asked or AskedInputs())
     return found
