@@ -45,7 +45,6 @@ ROOMS = (
 ASKED_FOR = (
     ("nest/relaxed/torch_function.py", "torch"),
     ("measure/torch_routines.py", "torch"),
-    ("networks/library/torch_operator.py", "torch"),
     ("networks/bench/torch_runtimes.py", "torch"),
     ("networks/torch_backend.py", "torch"),
     *(

@@ -24,7 +24,7 @@ from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage, Workload
 from autotune.models.pruning import PSA
 from autotune.networks.arrays import NetworkTensor, as_numpy, numpy_type, stored_array
-from autotune.networks.cuda_build import checked_on_device, compile_device_network, device_backend
+from autotune.networks.cuda_file import checked_on_device, compile_device_network, device_backend
 from autotune.networks.cuda_network import DeviceCheck
 from autotune.networks.fixed_inputs import FixedInputs
 from autotune.networks.frontend import (

@@ -38,9 +38,8 @@ from autotune.networks.graph import (
     sort,
     unary,
 )
-from autotune.networks.graph.graph import named_after
+from autotune.networks.graph.graph import named_after, readers, rewritten
 from autotune.networks.graph.making import index_requirements, spatial
-from autotune.networks.graph.rewriting import readers, rewritten
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import detect_cpu, preset
 from tests.support.network_graphs import drawn

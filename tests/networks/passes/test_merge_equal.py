@@ -9,8 +9,7 @@ import pytest
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, evaluate, input_value
-from autotune.networks.passes.constant_operands import constant_operands
-from autotune.networks.passes.merge_equal import merge_equal
+from autotune.networks.passes.merge_equal import constant_operands, merge_equal
 from autotune.targets import Target
 from tests.support.convolution_networks import same_outputs
 from tests.support.random_graphs import MACHINE, check_equal, labels, weights

@@ -36,6 +36,8 @@ from autotune.networks.graph.graph import (
     Value,
     constant,
     input_value,
+    readers,
+    rewritten,
 )
 from autotune.networks.graph.indexing import (
     gather_nd,
@@ -86,10 +88,6 @@ from autotune.networks.graph.reductions import (
     top_k,
     unique,
     variance,
-)
-from autotune.networks.graph.rewriting import (
-    readers,
-    rewritten,
 )
 from autotune.networks.graph.scalars import (
     Scalar,
