@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import math
 import os
@@ -169,7 +168,7 @@ def imported_function(text: str, purpose: str) -> Callable[..., object]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: object = importlib.import_module(module)
+        found: object = import_module(module)
     except (Exception, SystemExit) as error:  # whatever a person's module raises
         raise InvalidValueError(
             f"{text}: {module!r} cannot be imported: {describe(error)}"
