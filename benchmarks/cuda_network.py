@@ -220,8 +220,7 @@ def tuned(
 def session(options: argparse.Namespace) -> dict[str, Any]:
     """Tune for so many seconds, in this process; the network is built and timed at the end."""
     from autotune.networks.api import ModelOptions, run_model
-    from autotune.networks.precision import in_precision
-    from autotune.networks.source import read_network
+    from autotune.networks.source import in_precision, read_network
     from autotune.tuning.options import TuneOptions
     from autotune.tuning.run_plan import TIME_OVER
 

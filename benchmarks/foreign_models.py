@@ -476,11 +476,10 @@ def measure(model: Model, name: str, database: str) -> dict[str, Any]:
         difference over what is allowed; ``seconds`` of a call in each round, by runtime;
         ``missing``: why another runtime takes no part.
     """
-    from autotune.networks.asked_inputs import read_asked
-    from autotune.networks.given_inputs import with_inputs
+    from autotune.networks.fixed_inputs import read_asked
     from autotune.networks.loading import load_network, unique_tasks
     from autotune.networks.running import build_network, check_network
-    from autotune.networks.source import Source, read_source
+    from autotune.networks.source import Source, read_source, with_inputs
     from autotune.tuning.options import TuneOptions
 
     if model.make is None:

@@ -74,8 +74,7 @@ def main() -> int:
 
 def source_of(options: argparse.Namespace) -> Any:
     """The network that a command line names."""
-    from autotune.networks.precision import in_precision
-    from autotune.networks.source import read_network
+    from autotune.networks.source import in_precision, read_network
 
     sizes = {key: int(value) for key, _, value in (it.partition("=") for it in options.size)}
     return in_precision(read_network(options.network, sizes), options.precision)
@@ -165,7 +164,7 @@ def archive(plain: Any, scheduled: Any, machine: Any) -> Any:
     from autotune_tvm.networks.reader import read_graph
 
     from autotune.networks.cuda_file import cuda_network
-    from autotune.networks.cuda_plan import ALIGNMENT
+    from autotune.networks.cuda_network import ALIGNMENT
     from autotune.networks.plan.planning import plan_graph
 
     graph = read_graph(plain, [it.name for it in output_tensors(plain)])
@@ -185,7 +184,7 @@ def device_program(plain: Any, scheduled: Any, machine: Any) -> Any:
     from tvm.ir import IRModule
 
     from autotune.backends import BuildRequest, LoweredProgram
-    from autotune.networks.cuda_plan import DeviceProgram
+    from autotune.networks.cuda_network import DeviceProgram
 
     workload, imported = import_module(plain)
     kernels = lower_kernels(callable_module(IRModule({"main": scheduled})), machine)
@@ -202,8 +201,8 @@ def timed(folder: Path, source: Any, machine: Any) -> dict[str, float]:
     import numpy as np
 
     from autotune.networks.arrays import as_numpy
-    from autotune.networks.comparison import compare_outputs
     from autotune.networks.cuda_file import open_cuda_network
+    from autotune.networks.running import compare_outputs
 
     network = open_cuda_network(folder / ARCHIVE)
     inputs = [as_numpy(it) for it in source.example_inputs]

@@ -31,8 +31,7 @@ from onnx import helper, numpy_helper
 import autotune
 from autotune.networks import CompiledNetwork
 from autotune.networks.passes.channels_last import channels_last
-from autotune.networks.passes.winograd import with_tile
-from autotune.networks.passes.winograd_tiles import Tile
+from autotune.networks.passes.winograd import Tile, with_tile
 
 Reals = NDArray[np.float32]
 Form = Callable[[Any], Any] | None

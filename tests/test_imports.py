@@ -45,18 +45,13 @@ ROOMS = (
 ASKED_FOR = (
     ("nest/relaxed/torch_function.py", "torch"),
     ("measure/torch_routines.py", "torch"),
-    ("networks/bench/torch_device.py", "torch"),
-    ("networks/library/torch_operator.py", "torch"),
     ("networks/bench/torch_runtimes.py", "torch"),
     ("networks/torch_backend.py", "torch"),
     *(
         (f"networks/readers/torch/{module}.py", "torch")
         for module in (
-            "expansion",
             "mutations",
-            "network",
             "program",
-            "program_file",
             "random_operators",
             "reader",
             "source",
@@ -65,17 +60,7 @@ ASKED_FOR = (
     ),
     *(
         (f"networks/zoo/{module}.py", "torch")
-        for module in (
-            "bert",
-            "building",
-            "dcgan",
-            "gpt2",
-            "llama",
-            "mobilenet",
-            "resnet",
-            "shared",
-            "vit",
-        )
+        for module in ("building", "convolutional", "transformers")
     ),
 )
 

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.networks import AskedInputs, DeclaredInput
-from autotune.networks.asked_inputs import read_asked
-from autotune.networks.fixed_inputs import fix_inputs
-from autotune.networks.given_inputs import with_inputs
+from autotune.networks.fixed_inputs import fix_inputs, read_asked
 from autotune.networks.loading import load_network
-from autotune.networks.source import Source
+from autotune.networks.source import Source, with_inputs
 from autotune.targets import preset
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,

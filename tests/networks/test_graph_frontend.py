@@ -15,10 +15,9 @@ import autotune
 from autotune.backends import InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedTarget
 from autotune.networks import AskedInputs, Frontend, LoadOptions
-from autotune.networks.draft import draft_candidate
 from autotune.networks.frontend import NetworkProgram
-from autotune.networks.graph_examples import EDGES
 from autotune.networks.graph_frontend import GraphFrontend
+from autotune.networks.graph_program import EDGES, draft_candidate
 from autotune.networks.running import WrongOutputs, check_network
 from autotune.networks.source import Source as Given
 from autotune.networks.source import find_frontend

@@ -185,36 +185,49 @@ def test_what_could_draw_and_does_not_is_compiled(function: Any, tuned: Path) ->
         close(compiled(x), function(x))
 
 
-NORMS = {
-    "batch norm": (lambda: torch.nn.BatchNorm1d(3), (8, 3)),
-    "images": (lambda: torch.nn.BatchNorm2d(3, momentum=0.3), (2, 3, 4, 4)),
-    "without factors": (lambda: torch.nn.BatchNorm2d(3, affine=False), (2, 3, 4, 4)),
-    "without statistics": (lambda: torch.nn.BatchNorm1d(3, track_running_stats=False), (8, 3)),
-    "instance norm": (
-        lambda: torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
-        (2, 3, 4, 4),
-    ),
-    "plain instance norm": (lambda: torch.nn.InstanceNorm1d(3), (2, 3, 5)),
-}
+class Norms(torch.nn.Module):  # type: ignore[misc]
+    """Each of its inputs, normalised by a part of its own."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(parts)
+
+    def forward(self, *inputs: Any) -> Any:
+        return tuple(part(x) for part, x in zip(self.parts, inputs, strict=True))
+
+
+def in_training() -> Any:
+    """Norms with and without factors and statistics, of rows, signals and images."""
+    return Norms(
+        torch.nn.BatchNorm1d(3),
+        torch.nn.BatchNorm1d(3, track_running_stats=False),
+        torch.nn.BatchNorm2d(3, momentum=0.3),
+        torch.nn.BatchNorm2d(3, affine=False),
+        torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
+        torch.nn.InstanceNorm1d(3),
+    ).train()
+
+
+IMAGES = (2, 3, 4, 4)
+SHAPES: list[tuple[int, ...]] = [(8, 3), (8, 3), IMAGES, IMAGES, IMAGES, (2, 3, 5)]
 
 
 @pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("name", list(NORMS))
 def test_norms_in_training_use_the_batch_and_update_what_they_hold(
-    name: str, grad: bool, tuned: Path
+    grad: bool, tuned: Path
 ) -> None:
-    make, shape = NORMS[name]
-    ours, theirs = make().train(), make().train()
+    ours, theirs = in_training(), in_training()
     compiled = torch.compile(ours, backend=autotune, options={**OPTIONS, "database": str(tuned)})
-    x = torch.randn(shape) * 3 + 5
+    inputs = [torch.randn(shape) * 3 + 5 for shape in SHAPES]
     with torch.set_grad_enabled(grad), warnings.catch_warnings():
         warnings.simplefilter("error")
         for factor in (1.0, 2.0):
-            found, wanted = compiled(x * factor), theirs(x * factor)
+            given = [x * factor for x in inputs]
+            found, wanted = compiled(*given), theirs(*given)
             close(found, wanted)
-    if grad and list(ours.parameters()):
-        found.square().sum().backward()
-        wanted.square().sum().backward()
+    if grad:
+        for outputs in (found, wanted):
+            sum(it.square().sum() for it in outputs if it.requires_grad).backward()
         for mine, its in zip(ours.parameters(), theirs.parameters(), strict=True):
             # Of what a norm has centred the sum is 0, but for rounding.
             torch.testing.assert_close(mine.grad, its.grad, rtol=1e-4, atol=1e-4)
@@ -222,27 +235,27 @@ def test_norms_in_training_use_the_batch_and_update_what_they_hold(
         close(ours.state_dict()[key], value)
 
 
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [
-        (lambda: torch.nn.LayerNorm(6), (5, 6)),
-        (lambda: torch.nn.GroupNorm(2, 4), (2, 4, 3, 3)),
-        (lambda: torch.nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)),
-        (lambda: torch.nn.RMSNorm(6), (5, 6)),
-    ],
-)
-def test_gradients_of_norms_use_their_moments(make: Any, shape: Any, tuned: Path) -> None:
+def test_gradients_of_norms_use_their_moments(tuned: Path) -> None:
     """Which the forward graph returns as further outputs of the norm."""
-    ours, theirs = make(), make()
+    ours, theirs = (
+        Norms(
+            torch.nn.LayerNorm(6),
+            torch.nn.GroupNorm(2, 4),
+            torch.nn.InstanceNorm2d(3, affine=True),
+            torch.nn.RMSNorm(6),
+        )
+        for _ in range(2)
+    )
     compiled = torch.compile(ours, backend=autotune, options={**OPTIONS, "database": str(tuned)})
-    x, weights = torch.randn(shape) * 3 + 5, torch.randn(shape)
-    mine, its = x.clone().requires_grad_(), x.clone().requires_grad_()
+    shapes = (5, 6), (2, 4, 3, 3), IMAGES, (5, 6)
+    inputs = [torch.randn(shape) * 3 + 5 for shape in shapes]
+    weights = [torch.randn(shape) for shape in shapes]
+    mine, its = ([x.clone().requires_grad_() for x in inputs] for _ in range(2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        (compiled(mine) * weights).sum().backward()
-    (theirs(its) * weights).sum().backward()
-    close(mine.grad, its.grad)
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        for call, given in ((compiled, mine), (theirs, its)):
+            sum((y * w).sum() for y, w in zip(call(*given), weights, strict=True)).backward()
+    for one, other in zip((*mine, *ours.parameters()), (*its, *theirs.parameters()), strict=True):
         close(one.grad, other.grad)
 
 
@@ -293,52 +306,32 @@ def test_options_are_checked(given: dict[str, Any], message: str) -> None:
         BackendOptions.read(given)
 
 
-def test_torch_finds_it_by_name(tuned: Path, tmp_path: Path) -> None:
-    script = (
-        "import sys, torch, autotune\n"
-        "model = torch.nn.Linear(32, 64).eval()\n"
-        "compiled = torch.compile(model, backend='autotune', options={'threads': 1})\n"
-        "x = torch.ones(8, 32)\n"
-        "with torch.no_grad(), autotune.database(sys.argv[1]):\n"
-        "    print(torch.allclose(compiled(x), model(x), atol=1e-5))\n"
-    )
-    with installed_as_declared(tmp_path) as environment:
-        done = subprocess.run(
-            [sys.executable, "-W", "error::RuntimeWarning", "-c", script, str(tuned)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-    assert done.stdout.split() == ["True"], done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.promise(
     "two processes compile with `torch.compile` into one database at once",
     "both compute what torch does, and every record is there once",
 )
 def test_two_processes_record_into_one_database(tmp_path: Path) -> None:
+    """Torch finds the backend by its name there."""
     path = tmp_path / "records.db"
     script = (
-        "import sys, torch\n"
-        "from autotune.networks.torch_backend import autotune\n"
+        "import sys, torch, autotune\n"
         "torch.manual_seed(0)\n"
         "own = torch.nn.Linear(64, int(sys.argv[2]))\n"
         "model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), own).eval()\n"
-        "options = {'threads': 1, 'fallback': 'eager', 'trials': 4, 'database': sys.argv[1]}\n"
+        "options = {'threads': 1, 'fallback': 'eager', 'trials': 4}\n"
         "x = torch.ones(8, 32)\n"
-        "with torch.no_grad():\n"
-        "    found = torch.compile(model, backend=autotune, options=options)(x)\n"
+        "with torch.no_grad(), autotune.database(sys.argv[1]):\n"
+        "    found = torch.compile(model, backend='autotune', options=options)(x)\n"
         "    print(torch.allclose(found, model(x), rtol=1e-4, atol=1e-5))\n"
     )
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", script, str(path)]
-    running = [
-        subprocess.Popen([*command, width], stdout=subprocess.PIPE, text=True)
-        for width in ("16", "24")
-    ]
-    said = [process.communicate(timeout=600)[0].split()[-1:] for process in running]
+    with installed_as_declared(tmp_path) as environment:
+        running = [
+            subprocess.Popen([*command, width], stdout=subprocess.PIPE, text=True, env=environment)
+            for width in ("16", "24")
+        ]
+        said = [process.communicate(timeout=600)[0].split()[-1:] for process in running]
     assert said == [["True"], ["True"]]
     with package.open_database(path, read_only=True) as database:
         runs, records = database.runs(), list(database.records())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import Workers
 from autotune.models.host.model_process import ModelProcess
 from autotune.networks.api import ModelOptions, build_recorded, model_tasks
-from autotune.networks.model_result import ModelResult
+from autotune.networks.model_result import OUTSIDE, LatencyGap, ModelResult, largest_gaps
 from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
 from autotune.networks.tables import coverage_table
@@ -30,7 +31,7 @@ from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
-from autotune.testing.reference_backend import ReferenceBackend
+from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
     ReferenceFrontend,
@@ -40,8 +41,15 @@ from autotune.testing.reference_frontend import (
 )
 from autotune.tuning.events import Event, NetworkLoaded, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
+from autotune.tuning.run_processes import is_probably_answered
 
 READING = ModelOptions(frontend=REFERENCE_FRONTEND)
+OPTIONS: dict[str, Any] = {
+    "trials": 12,
+    "round_size": 4,
+    "threads": 1,
+    "parts": {"strategy": "random"},
+}
 
 
 def gathered_sums(n: int) -> Workload:
@@ -84,12 +92,11 @@ def four_layers() -> ReferenceModel:
 
 
 def tuned(path: Path, model: object = None, **options: Any) -> ModelResult:
-    given = {"trials": 12, "round_size": 4, "threads": 1, "parts": {"strategy": "random"}}
     return autotune.tune_model(
         four_layers() if model is None else model,
         frontend=REFERENCE_FRONTEND,
         database=path / "records.db",
-        **{**given, **options},
+        **{**OPTIONS, **options},
     )
 
 
@@ -220,15 +227,14 @@ def test_the_same_call_is_answered(result: ModelResult) -> None:
     assert again.from_records and again.chosen == result.chosen
 
 
-def test_a_smaller_run_is_continued(tmp_path: Path) -> None:
-    small = tuned(tmp_path, trials=4)
-    large = tuned(tmp_path, trials=12)
-    assert (small.trials, large.trials) == (4, 12)
+def test_a_smaller_run_is_continued(result: ModelResult, tmp_path: Path) -> None:
+    shutil.copy(result.database, tmp_path / "records.db")
+    assert tuned(tmp_path, trials=13).trials == 13
     with autotune.open_database(tmp_path / "records.db") as database:
-        assert database.count() == 12 and len(database.runs()) == 1
+        assert database.count() == 13 and len(database.runs()) == 1
 
 
-@pytest.mark.parametrize(("trials", "of_scale"), [(1, 0), (2, 1), (5, 1)])
+@pytest.mark.parametrize(("trials", "of_scale"), [(1, 0), (5, 1)])
 def test_every_task_has_a_candidate_before_any_has_many(
     tmp_path: Path, trials: int, of_scale: int
 ) -> None:
@@ -305,12 +311,14 @@ def test_coverage_counts_calls_and_flop() -> None:
     assert "100 %" not in table.notes[0]
 
 
-def test_workers_start_before_the_network_is_read(
+def test_workers_start_before_the_network_is_read_and_its_programs_are_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
     made: list[Workers] = []
+    imported: list[object] = []
     start, read = Workers.start, ReferenceFrontend.load
+    imports = ReferenceBackend.import_program
 
     def started(workers: Workers) -> None:
         if not workers.is_running:
@@ -322,10 +330,17 @@ def test_workers_start_before_the_network_is_read(
         order.append("read")
         return read(*given)
 
+    def counted(backend: ReferenceBackend, program: object) -> ImportedProgram:
+        imported.append(program)
+        return imports(backend, program)
+
     monkeypatch.setattr(Workers, "start", started)
+    monkeypatch.setattr(ReferenceBackend, "import_program", counted)
     monkeypatch.setattr(ReferenceFrontend, "load", loaded)
-    assert tuned(tmp_path, trials=2).trials == 2
+    assert tuned(tmp_path, trials=1).trials == 1
     assert order == ["started", "read"]
+    # Each program once: two of them are equal, and one is a view.
+    assert len(imported) == len(four_layers().layers) - 1
     with pytest.raises(UnsupportedWorkload):
         tuned(tmp_path, evolve(three_layers()[0], unsupported="scale"), trials=3)
     assert order == ["started", "read"] * 2
@@ -357,29 +372,16 @@ def test_no_process_is_started_for_what_records_answer(
     order.clear()
     assert tuned(tmp_path, trials=2, parts=parts).from_records
     assert order == ["ReferenceFrontend.load"]
-    for options in ({"trials": 3}, {"seed": 1}, {"fresh": True}):
-        order.clear()
-        assert not tuned(tmp_path, **{"trials": 2, "parts": parts, **options}).from_records
-        assert order == ordinary
+    key = Source(four_layers(), None, "ReferenceModel").key
+    for options in ({}, {"trials": 3}, {"seed": 1}, {"fresh": True}):
+        given = {**OPTIONS, "trials": 2, "parts": parts, **options}
+        asked = TuneOptions(database=tmp_path / "records.db", backend=REFERENCE_BACKEND, **given)
+        assert is_probably_answered(asked, key) == (not options)
     # Another network that looks like it: what is needed is started once that is known.
     order.clear()
     changed = evolve(four_layers(), layers=four_layers().layers[:1])
     assert tuned(tmp_path, changed, trials=2, parts=parts).trials == 2
     assert order == late
-
-
-def test_each_program_is_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported: list[object] = []
-    read = ReferenceBackend.import_program
-
-    def counted(backend: ReferenceBackend, program: object) -> ImportedProgram:
-        imported.append(program)
-        return read(backend, program)
-
-    monkeypatch.setattr(ReferenceBackend, "import_program", counted)
-    assert tuned(tmp_path, trials=1).trials == 1
-    # Two of them are equal, and one is a view.
-    assert len(imported) == len(four_layers().layers) - 1
 
 
 def test_what_is_not_the_model_is_refused_before_the_budget_is_spent(tmp_path: Path) -> None:
@@ -400,7 +402,7 @@ def test_what_is_not_the_model_is_refused_before_the_budget_is_spent(tmp_path: P
         tuned(tmp_path, faulty)
     with autotune.open_database(tmp_path / "records.db") as database:
         assert not database.runs()
-    assert tuned(tmp_path, faulty, check=False).trials == 12
+    assert tuned(tmp_path, faulty, check=False, trials=1).trials == 1
 
 
 def test_an_option_that_the_space_does_not_have_is_no_refusal(tmp_path: Path) -> None:
@@ -415,7 +417,7 @@ def test_a_node_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
 
 
 def test_passes_can_be_left_out_and_replaced(tmp_path: Path) -> None:
-    result = tuned(tmp_path, passes={"check": None})
+    result = tuned(tmp_path, passes={"check": None}, trials=1)
     assert [report.name for report in result.network.passes] == ["number"]
     with pytest.raises(UnknownNameError, match="unknown pass 'chek'.*Did you mean 'check'"):
         tuned(tmp_path, passes={"chek": None})
@@ -519,3 +521,32 @@ def test_a_task_that_nobody_timed_is_expected_to_take_its_flop(result: ModelResu
     known = evolve(first.result.baselines[0], outcome=cut_off)
     slow = evolve(untimed, result=evolve(first.result, baselines=(known,)))
     assert slow.expected == 1.0
+
+
+SLOWED = LatencyGap("slowed", 0.1, 2.4)
+SLOWER = LatencyGap("slower", 1.0, 1.8)
+SAME = LatencyGap("same", 2.0, 2.0)
+FASTER = LatencyGap("faster", 3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "estimated", "measured", "parts"),
+    [
+        ((SAME, SLOWED), 10.0, 11.0, []),  # off by a tenth
+        ((SAME, SLOWED), 2.1, 4.5, ["slowed"]),
+        # Half of the difference is not most of it.
+        ((SAME, SLOWER, SLOWED), 3.1, 7.7, ["slowed", OUTSIDE]),
+        ((SAME, FASTER), 5.0, 4.0, ["faster"]),
+        ((SLOWED, FASTER), 3.1, 4.5, ["slowed"]),
+        ((SAME,), 2.0, 3.0, [OUTSIDE]),
+        # What instrumented calls take longer than the median is no time outside.
+        ((SAME, SLOWED), 2.1, 4.0, ["slowed"]),
+        ((), 0.0, 1.0, [OUTSIDE]),
+        ((SAME,), 2.0, 1.5, []),
+    ],
+)
+def test_most_of_the_difference_is_explained(
+    tasks: tuple[LatencyGap, ...], estimated: float, measured: float, parts: list[str]
+) -> None:
+    found = largest_gaps(tasks, estimated, measured)
+    assert [gap.part for gap in found] == parts

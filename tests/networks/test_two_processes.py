@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reference_models import build_model, tune_model
+from reference_models import first, second, tune_model
 from tuner_processes import Stored, finish, start
+
+from autotune.networks.api import ModelOptions, build_recorded
+from autotune.networks.source import Source
+from autotune.tuning.options import TuneOptions
 
 NAMES = ("first", "second")
 TRIALS = 12
@@ -22,8 +26,9 @@ def result_of(folder: Path, name: str) -> Any:
     return json.loads((folder / f"{name}.json").read_text())
 
 
-def tasks_of(folder: Path, name: str) -> dict[str, dict[str, Any]]:
-    return {task["name"]: task for task in result_of(folder, name)["tasks"]}
+def digest_of(folder: Path, name: str, task: str) -> str:
+    (found,) = (it for it in result_of(folder, name)["tasks"] if it["name"] == task)
+    return str(found["digest"])
 
 
 @pytest.mark.slow
@@ -45,16 +50,19 @@ def test_two_networks_are_tuned_into_one_database_at_once(tmp_path: Path) -> Non
     assert [result_of(tmp_path, name)["run"]["from_records"] for name in NAMES] == [True, True]
     assert len(Stored.read(tmp_path / "records.db").records) == len(stored.records)
 
-    digests = {name: tasks_of(tmp_path, name)["outer"]["digest"] for name in NAMES}
+    digests = {name: digest_of(tmp_path, name, "outer") for name in NAMES}
     assert len(set(digests.values())) == 1, "the task is one for both"
     common = [it for it in measured if it.candidate.sketch.workload.digest == digests["first"]]
     # One may find what the other has just measured, and measure nothing of it again.
     assert common and {record.run_id for record in common} <= set(trials)
     fastest = min(record.outcome.latency or 1.0 for record in common)
+    reading = ModelOptions(frontend="reference_models:NativeFrontend")
+    options = TuneOptions(database=tmp_path / "records.db", threads=1)
     found = set()
-    for name in NAMES:
-        finish(start(tmp_path, *build_model(name), "--json", f"{name}.json"))
-        outer = tasks_of(tmp_path, name)["outer"]
-        assert outer["latency"] == fastest
-        found.add(outer["record"])
+    for model in (first(), second()):
+        recorded = build_recorded(Source(model, None, model.name), reading, options)
+        recorded.build()
+        (outer,) = (task for task in recorded.tasks if task.name == "outer")
+        assert outer.latency == fastest and outer.record is not None
+        found.add(outer.record.name)
     assert len(found) == 1

@@ -11,7 +11,7 @@ from autotune.testing.reference_frontend import (
     ReferenceModel,
 )
 
-__all__ = ["NativeFrontend", "build_model", "first", "second", "tune_model"]
+__all__ = ["NativeFrontend", "first", "second", "tune_model"]
 
 _PRODUCT = gemm(m=16, n=16, k=16)
 
@@ -42,17 +42,8 @@ def _model(name: str, **layers: Workload) -> ReferenceModel:
 
 def tune_model(name: str, trials: int) -> tuple[str, ...]:
     """``python ...`` that tunes one of them into ``records.db``."""
-    budget = ("--round-size", "4", "--trials", str(trials), "--quiet")
-    return (*_command("tune-model", name), *budget)
-
-
-def build_model(name: str) -> tuple[str, ...]:
-    """``python ...`` that builds one of them from ``records.db``."""
-    return _command("build-model", name)
-
-
-def _command(command: str, name: str) -> tuple[str, ...]:
     return (
-        *("-m", "autotune", command, f"reference_models:{name}", "--threads", "1"),
+        *("-m", "autotune", "tune-model", f"reference_models:{name}", "--threads", "1"),
         *("--frontend", "reference_models:NativeFrontend", "--database", "records.db"),
+        *("--round-size", "4", "--trials", str(trials), "--quiet"),
     )

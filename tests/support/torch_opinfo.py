@@ -4,7 +4,8 @@ A sample is excluded by rule, refused with the operator and the reason, passed, 
 of any other kind is a crash. What torch computes is right; of halves also what it computes of the
 same numbers in double precision.
 
-    python -m tests.support.torch_opinfo [--only TEXT] [--all] [--most N] [--quiet] [--json FILE]
+    python -m tests.support.torch_opinfo [--only TEXT] [--all] [--most N] [--every N] [--quiet]
+        [--json FILE]
 
 It is for a process of its own: what torch tests itself with forbids, when it is imported, that its
 flags are set.
@@ -21,6 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -157,21 +159,25 @@ def excluded(op: Any) -> str:
     return ""
 
 
-def cases(only: str = "", every: bool = False, most: int = 1000) -> Iterator[Case]:
+def cases(only: str = "", whole: bool = False, most: int = 1000, every: int = 1) -> Iterator[Case]:
     """Samples of the operators of core ATen.
 
     Args:
         only: A text that names have in them.
-        every: Of all operators that torch has samples of.
+        whole: Of all operators that torch has samples of.
         most: How many samples there are at most of an operator and type.
+        every: Of how many pairs of an operator and a type one is taken.
     """
+    for op, name, dtype in islice(_pairs(only, whole), 0, None, every):
+        yield from _cases(op, name, dtype, most)
+
+
+def _pairs(only: str, whole: bool) -> Iterator[tuple[Any, str, torch.dtype]]:
     for op in op_db:
         name = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
-        if only not in name or excluded(op) or not (every or _is_core(op)):
+        if only not in name or excluded(op) or not (whole or _is_core(op)):
             continue
-        for dtype in DTYPES:
-            if op.supports_dtype(dtype, "cpu"):
-                yield from _cases(op, name, dtype, most)
+        yield from ((op, name, it) for it in DTYPES if op.supports_dtype(it, "cpu"))
 
 
 def _cases(op: Any, name: str, dtype: torch.dtype, most: int) -> Iterator[Case]:
@@ -337,6 +343,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="operators whose names have this in it")
     parser.add_argument("--all", action="store_true", help="all operators, not those of the core")
     parser.add_argument("--most", type=int, default=1000, help="samples of an operator and type")
+    parser.add_argument("--every", type=int, default=1, help="one of so many operators and types")
     parser.add_argument("--quiet", action="store_true", help="counts only")
     parser.add_argument("--json", type=Path, help="where counts, and the rules, are written")
     asked = parser.parse_args(arguments)
@@ -344,9 +351,12 @@ def main(arguments: Sequence[str]) -> int:
     verdicts: Counter[str] = Counter()
     table: dict[str, Counter[str]] = {}
     refused: Counter[str] = Counter()
-    for case in cases(asked.only, asked.all, asked.most):
+    passed: set[str] = set()
+    for case in cases(asked.only, asked.all, asked.most, asked.every):
         verdict = judge(case)
         verdicts[verdict.kind] += 1
+        if verdict.kind == "passed":
+            passed.add(case.name.split(" ")[0])
         table.setdefault(case.name.split(" ")[1], Counter())[verdict.kind] += 1
         if verdict.kind == "refused":
             refused[case.name.split(" ")[0]] += 1
@@ -360,7 +370,8 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{verdicts['passed'] / max(1, total):.1%} in {time.perf_counter() - start:.0f} s")
     if asked.json is not None:
         rules = {it.name: excluded(it) for it in op_db}
-        asked.json.write_text(json.dumps({"verdicts": verdicts, "rules": rules}))
+        found = {"verdicts": verdicts, "rules": rules, "operators": sorted(passed)}
+        asked.json.write_text(json.dumps(found))
     return int(bool(verdicts["wrong"] or verdicts["crashed"]))
 
 

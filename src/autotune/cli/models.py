@@ -16,7 +16,7 @@ from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.networks.api import ModelOptions
-    from autotune.networks.asked_inputs import AskedInputs
+    from autotune.networks.fixed_inputs import AskedInputs
     from autotune.networks.frontend import NetworkProgram
     from autotune.networks.source import Source
     from autotune.search.schedulers.objective import Objective
@@ -80,9 +80,7 @@ class AskedModel:
             AutotuneError: there is no such model, or it cannot be made; or the database that the
                 command reads cannot be read, or programs cannot be timed on the target.
         """
-        from autotune.networks.given_inputs import with_inputs
-        from autotune.networks.precision import in_precision
-        from autotune.networks.source import read_network, read_source
+        from autotune.networks.source import in_precision, read_network, read_source, with_inputs
 
         self._check_before(options)
         asked = self.asked()
@@ -98,7 +96,7 @@ class AskedModel:
         Raises:
             InvalidValueError: a text is of another form, or a name is there twice.
         """
-        from autotune.networks.asked_inputs import read_asked
+        from autotune.networks.fixed_inputs import read_asked
 
         return read_asked(self.dims, self.inputs)
 
@@ -132,7 +130,7 @@ class AskedModel:
         """
         from autotune.networks.api import ModelOptions
         from autotune.networks.loading import read_passes
-        from autotune.networks.precision import check_precision
+        from autotune.networks.source import check_precision
         from autotune.plugins.parts import check_part
 
         self.asked()  # refuses what is wrong of it before the model is read

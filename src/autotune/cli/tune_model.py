@@ -105,7 +105,7 @@ def command(
     from autotune.cli.network_progress import network_progress, total_latency_log
     from autotune.cli.output import Output, notify, notify_interrupted
     from autotune.networks.api import run_model
-    from autotune.networks.import_limit import ImportLimit
+    from autotune.networks.loading import ImportLimit
     from autotune.process.garbage import no_collection
     from autotune.process.interrupts import TuningInterrupted
 

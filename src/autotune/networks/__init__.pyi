@@ -1,6 +1,7 @@
-from autotune.networks.asked_inputs import AskedInputs as AskedInputs
-from autotune.networks.asked_inputs import DeclaredInput as DeclaredInput
-from autotune.networks.asked_inputs import FixedInputs as FixedInputs
+from autotune.networks.arrays import NetworkTensor as NetworkTensor
+from autotune.networks.fixed_inputs import AskedInputs as AskedInputs
+from autotune.networks.fixed_inputs import DeclaredInput as DeclaredInput
+from autotune.networks.fixed_inputs import FixedInputs as FixedInputs
 from autotune.networks.frontend import CompiledNetwork as CompiledNetwork
 from autotune.networks.frontend import Frontend as Frontend
 from autotune.networks.frontend import LoadOptions as LoadOptions
@@ -13,4 +14,3 @@ from autotune.networks.graph_frontend import GraphFrontend as GraphFrontend
 from autotune.networks.graph_program import GraphProgram as GraphProgram
 from autotune.networks.graph_program import GraphSource as GraphSource
 from autotune.networks.graph_program import Yardstick as Yardstick
-from autotune.networks.tensors import NetworkTensor as NetworkTensor

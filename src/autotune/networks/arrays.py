@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, aligned_copy, dlpack, host_array
 from autotune.errors import InvalidValueError
-from autotune.networks.tensors import NetworkTensor
 
 __all__ = [
+    "NetworkTensor",
     "aligned_inputs",
     "as_numpy",
     "check_examples",
@@ -196,3 +196,11 @@ def random_examples(inputs: Sequence[NetworkTensor]) -> tuple[Array, ...]:
             # 0 and 1 index every table that is one.
             found.append(rng.integers(0, 2, tensor.shape).astype(kind))
     return tuple(found)
+
+
+class NetworkTensor(NamedTuple):
+    """An input or an output of a network; ``dtype`` is a name of numpy or ``ml_dtypes``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str

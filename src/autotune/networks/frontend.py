@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from autotune.networks.asked_inputs import AskedInputs, FixedInputs
-from autotune.networks.tensors import NetworkTensor
+from autotune.networks.arrays import NetworkTensor
+from autotune.networks.fixed_inputs import AskedInputs, FixedInputs
 from autotune.plugins import Context
 from autotune.targets import Target
 

@@ -63,22 +63,25 @@ class GraphFrontend(Frontend):
 
     def backend_for(self, target: Target) -> str:
         """The one that is built in for CPUs, for a device that which makes programs for it."""
-        from autotune.networks.cuda_programs import device_backend
+        if target.kind != "cuda":
+            return self.backend
+        from autotune.networks.cuda_file import device_backend
 
         try:
-            return device_backend(target.kind).name if target.kind == "cuda" else self.backend
+            return device_backend(target.kind).name
         except UnsupportedTarget:
             return ""
 
     def builds_for(self, target: Target) -> bool:
         """Tell if it is a CPU that libraries are made for, or a device that a backend serves."""
-        from autotune.backends.native.exports import machine_of
-        from autotune.networks.cuda_programs import device_backend
-
         try:
             if target.kind == "cuda":
+                from autotune.networks.cuda_file import device_backend
+
                 device_backend(target.kind).check_target(target)
             else:
+                from autotune.backends.native.exports import machine_of
+
                 machine_of(target)
         except UnsupportedTarget:
             return False

@@ -1,27 +1,33 @@
-"""A graph, prepared and cut into tasks: one for each workload."""
+"""A graph, prepared and cut into tasks, one for each workload; its examples and drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from autotune.backends import InvalidSchedule
-from autotune.errors import InvalidValueError
+from autotune.backends.native import NativeBackend
+from autotune.errors import AutotuneError, InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.workloads import Workload
-from autotune.networks.arrays import as_numpy, numpy_type, stored_array
-from autotune.networks.asked_inputs import FixedInputs
-from autotune.networks.comparison import compare_outputs
-from autotune.networks.cuda_build import checked_on_device, compile_device_network
-from autotune.networks.cuda_plan import DeviceCheck
-from autotune.networks.cuda_programs import device_backend
-from autotune.networks.draft import draft_candidate
+from autotune.ir.expressions import Binary, Cast, IndexValue, Load, ScalarExpr, loads, var
+from autotune.ir.expressions.scalar import walk
+from autotune.ir.workloads import Stage, Workload
+from autotune.models import ModelContext
+from autotune.models.pruning import PSA
+from autotune.networks.arrays import NetworkTensor, as_numpy, numpy_type, stored_array
+from autotune.networks.cuda_file import checked_on_device, compile_device_network, device_backend
+from autotune.networks.cuda_network import DeviceCheck
+from autotune.networks.fixed_inputs import FixedInputs
 from autotune.networks.frontend import (
     CompiledNetwork,
     LoadOptions,
@@ -29,20 +35,37 @@ from autotune.networks.frontend import (
     NetworkTask,
     Rival,
 )
-from autotune.networks.graph import Graph, evaluate
-from autotune.networks.graph_examples import graph_examples
+from autotune.networks.graph import Graph, Loop, Node, Requirement, Value, evaluate
 from autotune.networks.library.saving import Held, MadeFor, check_saving, save_library
 from autotune.networks.passes.pipeline import run_passes
-from autotune.networks.plan.cpu_network import compile_network
-from autotune.networks.plan.elsewhere import compile_elsewhere, lacks_here, printed_for
+from autotune.networks.passes.workload_forms import is_elementwise, is_reshape
+from autotune.networks.plan.cpu_network import (
+    compile_elsewhere,
+    compile_network,
+    lacks_here,
+    printed_for,
+)
 from autotune.networks.plan.loading import BuiltPlan
-from autotune.networks.task_names import task_names
-from autotune.networks.tensors import NetworkTensor
-from autotune.sketches import Candidate
+from autotune.networks.running import compare_outputs
+from autotune.sketches import Candidate, Sketch
+from autotune.spaces import FeasibleSpace
+from autotune.spaces.feasible import FeasibleSet
+from autotune.spaces.loosening import loosen
+from autotune.spaces.rules import generate_sketches
+from autotune.spaces.sketch_space import BUILT_IN_RULES
 from autotune.store.records import Record
 from autotune.targets import Target
 
-__all__ = ["GraphProgram", "GraphSource", "Yardstick"]
+__all__ = [
+    "EDGES",
+    "GraphProgram",
+    "GraphSource",
+    "Yardstick",
+    "draft_candidate",
+    "graph_examples",
+    "task_names",
+    "timed_rival",
+]
 
 Array = NDArray[Any]
 Form = Callable[[Path, Mapping[str, Record]], "tuple[str, ...]"]
@@ -54,6 +77,18 @@ _QUANTISED = ("int8", "uint8")
 
 def _untimed(arrays: Sequence[Array], threads: int, seconds: float) -> Rival | None:
     return None
+
+
+def timed_rival(name: str, run: Callable[[], object], seconds: float) -> Rival:
+    """Another runtime with its median over about so many seconds, after one call that is none."""
+    run()
+    samples: list[float] = []
+    end = perf_counter() + seconds
+    while not samples or perf_counter() < end:
+        begin = perf_counter()
+        run()
+        samples.append(perf_counter() - begin)
+    return Rival(name, median(samples))
 
 
 @frozen(eq=False)
@@ -394,3 +429,252 @@ def _coarsest(graph: Graph) -> float:
 
 def _are_numbers(array: Any) -> bool:
     return bool(np.isfinite(np.asarray(array).astype(np.float64)).all())
+
+
+_SAMPLES = 128
+
+
+def draft_candidate(workload: Workload, machine: Target) -> Candidate | None:
+    """The best of a few configurations by the draft model; nothing is compiled or timed.
+
+    They are of the first and of the last sketch of the search space: to read a sketch takes as
+    long as to score thousands of configurations, and more of these make up for the others. The
+    same workload gets the same one in every process.
+
+    Args:
+        workload: What it computes.
+        machine: A CPU, with as many cores as there are threads.
+
+    Returns:
+        None where the search space refuses the workload: there are only loops over its axes.
+    """
+    limits = NativeBackend().limits(machine)
+    try:
+        made = generate_sketches(workload, machine, limits, BUILT_IN_RULES).sketches
+        chosen = {**_first_feasible(made), **_first_feasible(reversed(made))}
+        if not chosen:
+            return None
+        batch = FeasibleSpace(chosen).sample(_SAMPLES, np.random.default_rng(0))
+        scores = PSA(ModelContext(target=machine)).score(batch)
+    except AutotuneError:
+        return None
+    if not np.isfinite(scores).any():
+        return None
+    # Of a number that is none nothing is known.
+    best = int(np.argmax(np.where(np.isfinite(scores), scores, -np.inf)))
+    return list(batch)[best]
+
+
+def _first_feasible(sketches: Iterable[Sketch]) -> dict[Sketch, FeasibleSet]:
+    """The first one that has configurations, with these; empty where none has."""
+    for made in sketches:
+        sketch, feasible, _ = loosen(made)
+        if feasible.count:
+            return {sketch: feasible}
+    return {}
+
+
+_LENGTH = 40
+_WINDOW = re.compile(r"k\d")
+
+
+def task_names(workloads: Sequence[Workload]) -> list[str]:
+    """A name for each, all different: ``conv2d_3x3_relu``, ``matmul_add``, ``matmul_add_2``.
+
+    Args:
+        workloads: In the order of their first call, named after their operators with a ``+``
+            between them.
+    """
+    taken: dict[str, None] = {}
+    for workload in workloads:
+        base = _base(workload)
+        numbered = (f"{base}_{number}" for number in count(2))
+        name = base if base not in taken else next(it for it in numbered if it not in taken)
+        taken[name] = None
+    return list(taken)
+
+
+def _base(workload: Workload) -> str:
+    """The operators of a workload, as many of them as are not too long together."""
+    first, *others = workload.name.replace("max+min", "clip").split("+")
+    words = [_with_window(first, workload), *others]
+    while len("_".join(words)) > _LENGTH and len(words) > 1:
+        words.pop()
+    return "_".join(words)[:_LENGTH]
+
+
+def _with_window(name: str, workload: Workload) -> str:
+    """``convolution`` with the number of its dimensions and the extents of its window."""
+    for stage in workload.stages:
+        window = [it.extent for it in stage.reduce_axes if _WINDOW.fullmatch(it.name)]
+        if window and "convolution" in name:
+            short = name.replace("convolution", f"conv{len(window)}d")
+            return f"{short}_{'x'.join(map(str, window))}"
+    return name
+
+
+EDGES = (0.0, -0.0, 1e-4, -1e-4, 16.0, -16.0)
+"""Numbers that are none, small or large beside those of a normal distribution. Larger ones would
+hide what is wrong elsewhere, and smaller ones are slow on some processors."""
+_EDGE_SHARE = 1 / 16
+
+
+@frozen
+class _Use:
+    """Conditions on the elements of an input.
+
+    Attributes:
+        low: The smallest one that is allowed.
+        high: The largest one.
+        nonzero: Whether integers are divided by them.
+        is_computed: Whether that is said of what is computed of them.
+    """
+
+    low: float = -np.inf
+    high: float = np.inf
+    nonzero: bool = False
+    is_computed: bool = False
+
+    def with_other(self, other: _Use) -> _Use:
+        """Both conditions."""
+        return _Use(
+            max(self.low, other.low),
+            min(self.high, other.high),
+            self.nonzero or other.nonzero,
+            self.is_computed or other.is_computed,
+        )
+
+
+def graph_examples(graph: Graph, edges: bool = False) -> tuple[Array, ...]:
+    """Random inputs of one seed: those that indices and divisors may be, others as they come.
+
+    Floats are normally distributed. Integers that are compared with all of a range, as those of
+    which one-hot vectors are made, are of that range. Others from which indices or divisors are
+    computed, and those of more than 8 bits of which nothing is known, are 0 or 1, as every table
+    has these.
+
+    Args:
+        graph: The network as it was read.
+        edges: Whether some of the floats are among :data:`EDGES`.
+    """
+    uses = _uses(graph)
+    rng, marks = np.random.default_rng(0), np.random.default_rng(1)
+    found = []
+    for value in graph.inputs:
+        use = uses.get(value.name)
+        if "float" in value.dtype and (use is None or use.is_computed):
+            drawn = rng.standard_normal(value.shape)
+            if edges and value.size > 1:
+                chosen = marks.random(value.shape) < _EDGE_SHARE
+                drawn = np.where(chosen, marks.choice(EDGES, value.shape), drawn)
+        else:
+            drawn = _whole(value, use, rng)
+        found.append(drawn.astype(numpy_type(value.dtype)))
+    return tuple(found)
+
+
+def _whole(value: Value, use: _Use | None, rng: np.random.Generator) -> Array:
+    """Whole numbers that are allowed."""
+    low, high = 0.0, 1.0
+    if use is None and value.dtype in ("int8", "uint8"):
+        limits = np.iinfo(value.dtype)
+        low, high = limits.min, limits.max
+    elif use is not None and not use.is_computed and np.isfinite((use.low, use.high)).all():
+        low, high = use.low, max(use.low, use.high)
+    if use is not None and use.nonzero:
+        low, high = max(low, 1.0), max(high, 2.0)
+    if value.dtype == "bool":
+        low, high = 0.0, 1.0
+    return rng.integers(int(low), int(high), value.shape, endpoint=True)
+
+
+def _uses(graph: Graph) -> dict[str, _Use]:
+    """The conditions on each input of which there are some, by its name."""
+    found: dict[str, _Use] = {}
+    for value, use in _conditions(graph):
+        for source, own in _sources(value, use):
+            found[source.name] = found.get(source.name, _Use()).with_other(own)
+    return found
+
+
+def _conditions(graph: Graph) -> Iterator[tuple[Value, _Use]]:
+    """Values of a graph on which there are conditions, in bodies of loops, too."""
+    for node in graph.nodes:
+        for it in node.requirements:
+            yield node.operands[it.operand], _use_of(it)
+        yield from _choices(node)
+        if isinstance(node.operation, Loop):
+            inner = _uses(node.operation.body)
+            for value, own in zip(node.operands, node.operation.body.inputs, strict=True):
+                if own.name in inner:
+                    yield value, inner[own.name]
+
+
+def _choices(node: Node) -> Iterator[tuple[Value, _Use]]:
+    """Whole numbers that are compared with all of a range, so that they choose of it."""
+    workload = node.operation
+    if not isinstance(workload, Workload) or not is_elementwise(workload):
+        return
+    (stage,) = workload.stages
+    operands = dict(zip((it.name for it in workload.inputs), node.operands, strict=True))
+    for body in walk(stage.body):
+        if not isinstance(body, Binary) or body.op != "eq":
+            continue
+        for one, other in ((body.left, body.right), (body.right, body.left)):
+            limits = _limits(one, stage, operands)
+            if limits is None:
+                continue
+            for value in (operands[load.tensor] for load in loads(other)):
+                if value.constant is None and value.dtype.removeprefix("u").startswith("int"):
+                    yield value, _Use(*limits)
+
+
+def _limits(
+    body: ScalarExpr, stage: Stage, operands: Mapping[str, Value]
+) -> tuple[int, int] | None:
+    """The least and the largest of a range that a body walks through; None where it is none."""
+    body = body.operand if isinstance(body, Cast) else body
+    if isinstance(body, IndexValue):
+        extents = [it.extent for it in stage.axes if body.index == var(it.name)]
+        return (0, extents[0] - 1) if extents else None
+    known = operands[body.tensor].constant if isinstance(body, Load) else None
+    if known is None or known.size < 2 or known.dtype.kind not in "iu":
+        return None
+    return int(known.min()), int(known.max())
+
+
+def _use_of(requirement: Requirement) -> _Use:
+    low, high = (
+        [] if it is None else [it] if isinstance(it, int) else list(it)
+        for it in (requirement.low, requirement.high)
+    )
+    return _Use(max(low, default=-np.inf), min(high, default=np.inf), requirement.nonzero)
+
+
+def _sources(value: Value, use: _Use) -> Iterator[tuple[Value, _Use]]:
+    """The inputs that a value is, elsewhere or in another type, or is computed of."""
+    while not value.is_input and (before := _moved(value.node)) is not None:
+        value = before
+    if value.is_input:
+        yield value, use
+        return
+    computed = evolve(use, is_computed=True)
+    waiting, seen = [value], set()
+    while waiting:
+        value = waiting.pop()
+        if value.is_input:
+            yield value, computed
+        elif value.node is not None and id(value.node) not in seen:
+            seen.add(id(value.node))
+            waiting.extend(value.node.operands)
+
+
+def _moved(node: Node | None) -> Value | None:
+    """Value that a node only moves, or converts."""
+    if node is None or is_reshape(node):
+        return None if node is None else node.operands[0]
+    if not isinstance(node.operation, Workload) or not is_elementwise(node.operation):
+        return None
+    body = node.operation.stages[0].body
+    body = body.operand if isinstance(body, Cast) else body
+    return node.operands[0] if isinstance(body, Load) and len(node.operands) == 1 else None

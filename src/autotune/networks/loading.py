@@ -1,13 +1,14 @@
-"""Loading a model through a frontend, and finding tasks in it that compute the same."""
+"""Loading a model through a frontend within a limit, and finding tasks that compute the same."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from autotune.backends import Backend, ImportedProgram
 from autotune.errors import AutotuneError, InvalidValueError, PluginError
@@ -17,9 +18,11 @@ from autotune.networks.model_files import check_file
 from autotune.networks.source import Source, find_frontend
 from autotune.plugins import PluginSpec
 from autotune.plugins.guarded_parts import create_held_part
+from autotune.process.deadline import Deadline
 from autotune.targets import Target
+from autotune.tuning.options import TuneOptions
 
-__all__ = ["UniqueTask", "load_network", "read_passes", "unique_tasks"]
+__all__ = ["ImportLimit", "UniqueTask", "load_network", "read_passes", "unique_tasks"]
 
 # A byte counts as so many operations: about what a CPU does while it reads one from a cache.
 _FLOP_PER_BYTE = 2
@@ -192,3 +195,49 @@ def _imported(backend: Backend, task: NetworkTask) -> tuple[ImportedProgram | No
         return evolve(imported, workload=evolve(imported.workload, name=task.name)), ""
     except AutotuneError as error:
         return None, str(error)
+
+
+@define(eq=False)
+class ImportLimit:
+    """The time in which a model has to be read, imported and checked.
+
+    Attributes:
+        name: What a person calls the model.
+        seconds: The limit of the whole call; infinite for none.
+        spent: Seconds since the call began.
+        give_up: As of :class:`Deadline`.
+        doing: What is being done, for the error: ``"it was read"``.
+    """
+
+    name: str
+    seconds: float = math.inf
+    spent: Callable[[], float] = field(default=float)
+    give_up: Callable[[AutotuneError], object] | None = None
+    doing: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        options: TuneOptions,
+        name: str,
+        spent: Callable[[], float],
+        give_up: Callable[[AutotuneError], object] | None = None,
+    ) -> ImportLimit:
+        """That of a call with these options."""
+        limits = [it for it in (options.time, options.session_time) if it is not None]
+        return cls(name, min(limits, default=math.inf), spent, give_up)
+
+    def during(self, doing: str) -> Deadline:
+        """A context in which a part of the import is given up when the time is over.
+
+        Args:
+            doing: What is done first; ``doing`` may be changed inside.
+        """
+        self.doing = doing
+        return Deadline(self.seconds - self.spent(), self._error, self.give_up)
+
+    def _error(self) -> AutotuneError:
+        return InvalidValueError(
+            f"{self.name}: no time was left to tune: {self.seconds:g} s were over while "
+            f"{self.doing}; give it more time (--time)"
+        )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
 from autotune.errors import one_line
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, Rival
-from autotune.networks.latency_gaps import OUTSIDE, LatencyGap, largest_gaps
 from autotune.networks.loading import UniqueTask
 from autotune.networks.running import (
     NAIVE_FLOP_PER_SECOND,
@@ -26,15 +25,18 @@ from autotune.targets import Target
 from autotune.tuning.result import Result
 
 __all__ = [
-    "MODEL_RESULT_SCHEMA",
-    "MODEL_RESULT_VERSION",
     "BASELINE",
     "DEFAULT",
     "FALLBACK",
-    "TUNED",
-    "VIEW",
+    "LatencyGap",
+    "MODEL_RESULT_SCHEMA",
+    "MODEL_RESULT_VERSION",
     "ModelResult",
     "ModelTask",
+    "OUTSIDE",
+    "TUNED",
+    "VIEW",
+    "largest_gaps",
     "percent_text",
 ]
 
@@ -515,3 +517,60 @@ def _gap_line(gaps: tuple[LatencyGap, ...]) -> str:
 def _listed(names: tuple[str, ...], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(formats.shortened, names[:most])) + more
+
+
+OUTSIDE = "outside the tasks"
+"""What the gap is called that no task has: calls of the virtual machine, and memory."""
+
+_AGREES = 0.1
+"""An estimate that is off by no more than this part of itself needs no explanation."""
+_MOST = 3
+
+
+@frozen
+class LatencyGap:
+    """A part of a network in seconds of one inference.
+
+    Attributes:
+        part: Name of a task, or :data:`OUTSIDE`.
+        estimated: As tuning timed it.
+        measured: In the built network.
+    """
+
+    part: str
+    estimated: float
+    measured: float
+
+
+def largest_gaps(
+    tasks: Iterable[LatencyGap], estimated: float, measured: float
+) -> tuple[LatencyGap, ...]:
+    """The parts that explain why a network takes longer than estimated, or not as long.
+
+    Args:
+        tasks: All tasks that were timed in the built network.
+        estimated: Seconds of one inference, as estimated.
+        measured: Seconds of one inference of the built network.
+
+    Returns:
+        Those that together make more than half of the difference, at most three, the largest
+        first; () where the estimate is off by at most a tenth.
+    """
+    whole = measured - estimated
+    if abs(whole) <= _AGREES * estimated:
+        return ()
+    parts = [*tasks]
+    # Tasks are timed one by one, which takes longer: then nothing is left outside them.
+    outside = max(0.0, measured - sum(it.measured for it in parts))
+    parts.append(LatencyGap(OUTSIDE, 0.0, outside))
+    sign = 1.0 if whole > 0 else -1.0
+
+    def share(gap: LatencyGap) -> float:
+        return sign * (gap.measured - gap.estimated)
+
+    found: list[LatencyGap] = []
+    for gap in sorted(parts, key=share, reverse=True)[:_MOST]:
+        if share(gap) <= 0 or sum(map(share, found)) > abs(whole) / 2:
+            break
+        found.append(gap)
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""Building a network from records, and looking at what it computes and how long it takes."""
+"""Building a network from records; what it computes, writes and keeps, and how long it takes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, InvalidValueError
-from autotune.networks.arrays import numpy_type
-from autotune.networks.comparison import Difference, compare_outputs
-from autotune.networks.frontend import CompiledNetwork, NetworkProgram
-from autotune.networks.written_inputs import WritingNetwork, copied_inputs, with_written
+from autotune.ir.element_types import element_type
+from autotune.networks.arrays import as_numpy, numpy_type
+from autotune.networks.frontend import CompiledNetwork, NetworkProgram, NetworkTensor
 from autotune.plugins.calling import Calling
 from autotune.store.records import Record
-from autotune.targets import Target
+from autotune.targets import TF32_EPS, Target, allows_tf32
 
 __all__ = [
     "NAIVE_FLOP_PER_SECOND",
@@ -27,6 +30,8 @@ __all__ = [
     "WrongOutputs",
     "build_network",
     "check_network",
+    "compare_outputs",
+    "copied_inputs",
     "saving_seconds",
     "time_network",
 ]
@@ -179,3 +184,233 @@ def time_network(
     if len(seconds) != repeats:
         raise InvalidValueError(f"{network.name}: {len(seconds)} calls of {repeats} were timed")
     return Timing(statistics.median(seconds), min(seconds), len(seconds), dict(tasks))
+
+
+class WritingNetwork(CompiledNetwork):
+    """A network whose first outputs are written into inputs or kept, and the others returned.
+
+    Calls of one that keeps some wait for each other.
+
+    Args:
+        network: What computes them; it changes no input itself, and takes the state behind the
+            others.
+        program: What it was made from.
+    """
+
+    def __init__(self, network: CompiledNetwork, program: NetworkProgram) -> None:
+        names = [tensor.name for tensor in program.inputs]
+        self._network = network
+        self._names = program.writes
+        self._begins = program.state
+        self._writes = {name: names.index(name) for name in program.writes if name in names}
+        self._state = dict(self._begins)
+        self._lock, self._process = Lock(), os.getpid()
+
+    @property
+    def lacks(self) -> str:
+        """As of what computes the outputs."""
+        return self._network.lacks
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Copies of what it keeps."""
+        return {name: np.array(as_numpy(it)) for name, it in self._state.items()}
+
+    def reset(self) -> None:
+        """Begin again with the state of the model."""
+        with self._alone():
+            self._state = dict(self._begins)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run once, write inputs in place, and keep the state.
+
+        Raises:
+            InvalidValueError: an input is missing, or of another shape or type, or one that is
+                written cannot be.
+        """
+        written = [(name, at) for name, at in self._writes.items() if at < len(inputs)]
+        for name, at in written:
+            _check_writeable(name, inputs[at])
+        with self._alone():
+            found = self._network(*inputs, *self._state.values())
+            new = dict(zip(self._names, found, strict=False))
+            self._state = {name: new[name] for name in self._state}
+        for name, at in written:
+            _write(inputs[at], new[name])
+        return tuple(found[len(self._names) :])
+
+    def _alone(self) -> AbstractContextManager[Any]:
+        """Lock that holds up other calls, where there is a state."""
+        if not self._state:
+            return nullcontext()
+        if self._process != os.getpid():
+            # The thread that had it is not in a forked child.
+            self._lock, self._process = Lock(), os.getpid()
+        return self._lock
+
+    def save(self, path: Path | str) -> tuple[str, ...]:
+        """Write what runs elsewhere: there the new values of written inputs are outputs."""
+        lines = self._network.save(path)
+        state = () if self._network.saves_state else tuple(self._begins)
+        if state:
+            names = ", ".join(map(repr, state))
+            lines = (*lines, f"{path}: its last inputs are {names}, which the model holds")
+        if self._writes or state:
+            names = ", ".join(repr(it) for it in self._names if it in self._writes or it in state)
+            said = f"the new values of {names}, which the model writes, are its first outputs"
+            lines = (*lines, f"{path}: {said}")
+        return lines
+
+    def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
+        """Seconds of each of ``repeats`` calls, which leave inputs and state as they are."""
+        return self._network.time_calls([*inputs, *self._state.values()], repeats)
+
+    def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
+        """Seconds of all calls of each task in one inference, by name of the task."""
+        return self._network.profile([*inputs, *self._state.values()])
+
+
+def copied_inputs(inputs: Sequence[Any], writes: Sequence[str]) -> list[Any]:
+    """Inputs that a network may write without changing those that are given."""
+    return [np.array(as_numpy(value)) for value in inputs] if writes else list(inputs)
+
+
+def with_written(
+    program: NetworkProgram,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    compiled: CompiledNetwork,
+) -> list[Any]:
+    """The values of written inputs and of the state after a call, and what it returned."""
+    by_name = {it.name: value for it, value in zip(program.inputs, inputs, strict=True)}
+    if program.state:
+        by_name |= compiled.state
+    return [*(by_name[name] for name in program.writes), *outputs]
+
+
+def _check_writeable(name: str, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable:
+            return
+        problem = "is read-only"
+    elif hasattr(value, "copy_"):
+        if not getattr(value, "requires_grad", False):
+            return
+        problem = "requires a gradient"
+    else:
+        problem = f"is of type {type(value).__name__}"
+    raise InvalidValueError(
+        f"input {name!r} {problem}, and the network writes it as its model does: give a numpy "
+        "array that can be written, or a tensor of torch without a gradient"
+    )
+
+
+def _write(value: Any, new: Any) -> None:
+    if isinstance(value, np.ndarray):
+        value[...] = as_numpy(new)
+    else:
+        value.copy_(new)
+
+
+TOLERANCE = 2.0
+"""Largest error of an element, in units of the root of its type's ``eps``, times its own size and
+the root mean square of its tensor: half of the digits may be lost on the way through a network. An
+operator that computes something else is off by about the size of the tensor. Where TF32 is
+allowed, ``eps`` of float32 is that of TF32."""
+
+
+@frozen
+class Difference:
+    """The difference of one output from the model's that is largest beside its bound.
+
+    Attributes:
+        output: Its name.
+        error: Absolute difference of that element; infinite where only one of both is a number.
+        allowed: Its bound.
+        scale: Root mean square of the model's output.
+        wrong: How many elements are beyond their bounds.
+        problem: Why the arrays cannot be compared, such as another shape; "" where they can.
+    """
+
+    output: str
+    error: float
+    allowed: float
+    scale: float
+    wrong: int
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the output is right."""
+        return not (self.wrong or self.problem)
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"output {self.output!r} {self.problem}"
+        return (
+            f"output {self.output!r}: error {self.error:.3g}, allowed {self.allowed:.3g} "
+            f"(root mean square {self.scale:.3g}, {self.wrong} elements beyond their bounds)"
+        )
+
+
+def compare_outputs(
+    tensors: Sequence[NetworkTensor],
+    wanted: Sequence[Any],
+    found: Sequence[Any],
+    target: Target | None = None,
+    eps: float = 0.0,
+) -> list[Difference]:
+    """Compare each output with the model's.
+
+    Args:
+        tensors: The outputs of the network.
+        wanted: What the model computes.
+        found: What the network computes.
+        target: What it runs on, if it has a part in how the network may round.
+        eps: Of floats that the network computes with inside: bounds of its outputs that are
+            floats are at least theirs.
+    """
+    count = len(tensors)
+    if len(wanted) != count or len(found) != count:
+        problem = f"is one of {len(wanted)} of the model, and the network has {len(found)}"
+        return [Difference(tensors[0].name if tensors else "", math.inf, 0, 0, 0, problem)]
+    return [
+        _difference(tensor, as_numpy(want), as_numpy(got), _eps(tensor.dtype, target, eps))
+        for tensor, want, got in zip(tensors, wanted, found, strict=True)
+    ]
+
+
+def _eps(dtype: str, target: Target | None, inside: float) -> float:
+    """From 1 to the next larger number of a type; 0 for integers, also those that no task has."""
+    if dtype == "float32" and target is not None and allows_tf32(target):
+        return max(TF32_EPS, inside)
+    is_integer = dtype.removeprefix("u").startswith("int")
+    own = 0.0 if is_integer else element_type(dtype).eps
+    return max(own, inside) if own else 0.0
+
+
+def _difference(
+    tensor: NetworkTensor, want: NDArray[Any], got: NDArray[Any], eps: float
+) -> Difference:
+    if want.shape != got.shape or want.dtype != got.dtype:
+        problem = (
+            f"is {got.dtype}{list(got.shape)}, and the model's {want.dtype}{list(want.shape)}"
+        )
+        return Difference(tensor.name, math.inf, 0.0, 0.0, got.size, problem)
+    wide_want, wide_got = want.astype(np.float64), got.astype(np.float64)
+    finite = np.where(np.isfinite(wide_want), wide_want, 0.0)
+    scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 0.0
+    bound = TOLERANCE * math.sqrt(eps) * (np.abs(finite) + scale)
+    with np.errstate(all="ignore"):
+        error = np.abs(wide_got - wide_want)
+    same = (wide_got == wide_want) | (np.isnan(wide_got) & np.isnan(wide_want))
+    error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+    if not error.size:
+        return Difference(tensor.name, 0.0, 0.0, 0.0, 0)
+    # Where nothing may be off, whatever is off is infinitely too much.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(error == 0, 0.0, error / bound)
+    worst = np.where(share == share.max(), error, -1.0)
+    place = np.unravel_index(int(np.argmax(worst)), error.shape)
+    wrong = int((error > bound).sum())
+    return Difference(tensor.name, float(error[place]), float(bound[place]), scale, wrong)

@@ -1,26 +1,31 @@
-"""Source of a model, as a person names it: a function that makes one, or a file."""
+"""Source of a model, a function or a file, with what is asked of its inputs and precision."""
 
 from __future__ import annotations
 
-import importlib
+import copy
+import inspect
 import math
 import os
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+from numpy.typing import NDArray
 
 from autotune.errors import (
     InvalidValueError,
+    UnknownNameError,
     UnsupportedTarget,
     near_attributes,
     near_matches,
 )
-from autotune.networks.asked_inputs import AskedInputs
+from autotune.networks.arrays import as_numpy, numpy_type
+from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, fix_inputs
 from autotune.networks.frontend import Frontend
 from autotune.networks.zoo import create
 from autotune.plugins.guarded_parts import create_held_part
@@ -35,11 +40,14 @@ __all__ = [
     "as_inputs",
     "as_path",
     "backends_of_frontends",
+    "check_precision",
     "find_frontend",
     "formats",
+    "in_precision",
     "read_network",
     "read_source",
     "text_of",
+    "with_inputs",
 ]
 
 
@@ -160,7 +168,7 @@ def imported_function(text: str, purpose: str) -> Callable[..., object]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: object = importlib.import_module(module)
+        found: object = import_module(module)
     except (Exception, SystemExit) as error:  # whatever a person's module raises
         raise InvalidValueError(
             f"{text}: {module!r} cannot be imported: {describe(error)}"
@@ -290,3 +298,170 @@ def _missing(frontends: Sequence[Frontend]) -> str:
     if not others:
         return ""
     return f"; {', '.join(others.values())} can be installed: {install_distributions(*others)}"
+
+
+def with_inputs(source: Source, asked: AskedInputs) -> Source:
+    """A model and what is asked of its inputs.
+
+    The example inputs of a module of torch are changed here: its inputs are the parameters of its
+    ``forward`` that are tensors. What is asked of another model is for its frontend.
+
+    Raises:
+        UnknownNameError: a module has no such input, or a name for an axis.
+        InvalidValueError: a shape or an array is not one of the input.
+    """
+    forward = getattr(source.model, "forward", None)
+    is_module = callable(forward) and not isinstance(source.model, Path)
+    if not (asked and is_module and source.example_inputs is not None):
+        return evolve(source, asked=asked)
+    names = _names(forward, len(source.example_inputs))
+    pairs = list(zip(names, source.example_inputs, strict=True))
+    numbers = _numbers(pairs, asked)
+    asked = evolve(asked, inputs={k: it for k, it in asked.inputs.items() if k not in numbers})
+    examples = {name: as_numpy(value) for name, value in pairs if hasattr(value, "shape")}
+    declared = [
+        DeclaredInput(name, ("",) * value.ndim, str(value.dtype), value)
+        for name, value in examples.items()
+    ]
+    fixed = fix_inputs(declared, asked, None, source.text)
+    if fixed.constants:
+        name = next(iter(fixed.constants))
+        raise InvalidValueError(
+            f"input {name!r} of {source.text} is a tensor, and no value is baked into a module: "
+            "let the function that makes the model return a number for it"
+        )
+    found = dict(zip(fixed.shapes, fixed.examples or (), strict=True))
+    changed = tuple(
+        _like(value, found[name]) if name in asked.inputs else numbers.get(name, value)
+        for name, value in pairs
+    )
+    return evolve(source, example_inputs=changed)
+
+
+def _numbers(pairs: Sequence[tuple[str, object]], asked: AskedInputs) -> dict[str, object]:
+    """Inputs that are plain numbers, such as a rate, and what is asked for them."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        number = asked.inputs.get(name)
+        if number is not None and isinstance(value, (bool, int, float)):
+            if type(number) is not type(value):
+                raise InvalidValueError(
+                    f"input {name!r} is a number of type {type(value).__name__}, not {number!r}"
+                )
+            found[name] = number
+    return found
+
+
+def _names(forward: Any, count: int) -> list[str]:
+    """Names of the positional inputs of a function; those of ``*inputs`` are numbered."""
+    kinds = inspect.Parameter
+    found: list[str] = []
+    for name, parameter in inspect.signature(forward).parameters.items():
+        if parameter.kind == kinds.VAR_POSITIONAL:
+            found += [f"{name}_{number}" for number in range(count - len(found))]
+        elif parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
+            found.append(name)
+    return found[:count] + [f"input_{number}" for number in range(len(found), count)]
+
+
+def _like(example: Any, array: Any) -> Any:
+    """An array as its example is: a tensor of torch on the same device, or an array."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not isinstance(example, torch.Tensor):
+        return array
+    if str(array.dtype) == "bfloat16":
+        bits = torch.from_numpy(np.array(array.view(np.int16)))
+        return bits.view(torch.bfloat16).to(example.device)
+    return torch.from_numpy(np.array(array)).to(example.device)
+
+
+PRECISIONS = ("float16", "bfloat16")
+"""What a module of float32 is converted to."""
+
+
+def check_precision(precision: str | None) -> str | None:
+    """A precision that networks are converted to; None for the model's own.
+
+    Raises:
+        UnknownNameError: there is no such precision.
+    """
+    if precision is not None and precision not in PRECISIONS:
+        raise UnknownNameError("precision", precision, PRECISIONS)
+    return precision
+
+
+def in_precision(source: Source, precision: str | None) -> Source:
+    """A module of torch with the floating-point weights and inputs of another precision.
+
+    Args:
+        source: A module and its example inputs; it stays as it is.
+        precision: One of :data:`PRECISIONS`; None for the model's own.
+
+    Returns:
+        The converted module, whose outputs are compared with those of the module as it was on the
+        inputs as they were rounded (:attr:`Source.wide`).
+
+    Raises:
+        UnknownNameError: there is no such precision.
+        InvalidValueError: the source is no module of torch, or has no example inputs.
+    """
+    if check_precision(precision) is None:
+        return source
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not isinstance(source.model, torch.nn.Module):
+        what = source.text if isinstance(source.model, Path) else type(source.model).__name__
+        raise InvalidValueError(
+            f"{what} cannot be converted to {precision}: only a module of torch can; convert the "
+            "model itself, and give that without a precision"
+        )
+    if source.example_inputs is None:
+        raise InvalidValueError(f"{source.text} has no example inputs")
+    kind = getattr(torch, str(precision))
+    with torch.no_grad():
+        module = copy.deepcopy(source.model).to(kind)
+    tree: Any = torch.utils._pytree
+    inputs = tree.tree_map(lambda it: _rounded(it, kind, precision), source.example_inputs)
+    return evolve(
+        source,
+        model=module,
+        example_inputs=inputs,
+        text=f"{source.text} in {precision}",
+        wide=_wide(torch, source),
+    )
+
+
+def _rounded(value: Any, kind: Any, precision: str | None) -> Any:
+    if isinstance(value, np.ndarray):
+        is_float = value.dtype in (np.float32, np.float64)
+        return value.astype(numpy_type(str(precision))) if is_float else value
+    is_float = hasattr(value, "is_floating_point") and value.is_floating_point()
+    return value.to(kind) if is_float else value
+
+
+def _wide(torch: Any, source: Source) -> Callable[[Sequence[Any]], tuple[NDArray[Any], ...]]:
+    """Outputs of the module as it was, of inputs that may be of half precision."""
+    tree: Any = torch.utils._pytree
+    leaves, structure = tree.tree_flatten(source.example_inputs)
+    module: Any = source.model
+
+    def run(inputs: Sequence[Any]) -> tuple[NDArray[Any], ...]:
+        tensors: Any = import_module("autotune.networks.readers.torch.tensors")
+        left = iter(inputs)
+        given = [_as_example(torch, next(left), it) if _is_array(it) else it for it in leaves]
+        with torch.no_grad(), tensors.kept(module.buffers()):
+            found = module(*tree.tree_unflatten(given, structure))
+            parts = [it for it in tree.tree_leaves(found) if _is_array(it)]
+            return tuple(np.array(as_numpy(it)) for it in parts)
+
+    return run
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape")
+
+
+def _as_example(torch: Any, value: Any, example: Any) -> Any:
+    """An input as the module takes it: of the type, and where the example is."""
+    array = as_numpy(value)
+    wide = array.astype(as_numpy(example).dtype)
+    return torch.from_numpy(wide).to(getattr(example, "device", "cpu"))

@@ -13,7 +13,7 @@ from autotune.backends import Backend
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import Workload
 from autotune.networks import Frontend, LoadOptions, NetworkProgram, PassReport
-from autotune.networks.comparison import compare_outputs
+from autotune.networks.running import compare_outputs
 from autotune.plugins.parts import create_part
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.records import MeasureKey, Outcome, Record

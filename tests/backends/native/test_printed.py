@@ -14,7 +14,7 @@ from autotune.backends.native import NativeBackend, printed
 from autotune.backends.native.object_cache import VARIABLE
 from autotune.backends.native.printed import printed_program
 from autotune.ir.workloads import Workload, conv2d, gemm
-from autotune.networks.draft import draft_candidate
+from autotune.networks.graph_program import draft_candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
 

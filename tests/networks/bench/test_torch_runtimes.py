@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.errors import InvalidValueError
 from autotune.networks.bench import BenchOptions, bench_model
+from autotune.networks.source import Source
 from autotune.testing.reference_frontend import REFERENCE_FRONTEND
 
 pytestmark = pytest.mark.needs("torch")
@@ -51,7 +53,8 @@ def options(*runtimes: str) -> BenchOptions:
     [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("onnxruntime", "openvino")],
 )
 def test_weights_and_inputs_are_the_same_in_every_process(reader: str) -> None:
-    result = bench_model("torch_models:linear", options("torch eager", reader))
+    """Of a model whose outputs are nested."""
+    result = bench_model("torch_models:several", options("torch eager", reader))
     assert result.reference == "torch eager"
     for row in result.rows:
         assert row.problem == "" and row.latency and row.peak_bytes
@@ -82,17 +85,24 @@ def test_nested_outputs_are_flat() -> None:
     for model in (Caching(), ReturningTensors(Caching())):
         cached = np.stack(as_arrays(model(a)))
         np.testing.assert_array_equal(cached[:, 0], [2.0, 3.0, 5.0])
-    (row,) = bench_model("torch_models:several", options("torch eager")).rows
-    assert row.problem == "" and row.latency
 
 
 def test_an_exported_program_has_its_inputs(tmp_path: Path) -> None:
     import torch
 
-    exported = torch.export.export(torch.nn.Linear(8, 4).eval(), (torch.randn(2, 8),))
+    from autotune.networks.bench.torch_runtimes import as_arrays, as_module
+
+    inputs = (torch.randn(2, 8),)
+    exported = torch.export.export(torch.nn.Linear(8, 4).eval(), inputs)
     torch.export.save(exported, tmp_path / "linear.pt2")
-    (row,) = bench_model("linear.pt2", options("torch eager")).rows
-    assert row.problem == "" and row.version.startswith("torch ")
+    for model in (exported, tmp_path / "linear.pt2"):
+        module, given = as_module(Source(model, None, "linear"))
+        assert len(given) == 1 and torch.equal(given[0], inputs[0])
+        np.testing.assert_array_equal(*as_arrays([module(*given), exported.module()(*inputs)]))
+    with pytest.raises(InvalidValueError, match="linear is no model of torch"):
+        as_module(Source(3, inputs, "linear"))
+    with pytest.raises(InvalidValueError, match="linear has no example inputs"):
+        as_module(Source(torch.nn.Linear(8, 4), None, "linear"))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -100,19 +110,18 @@ def test_the_faster_order_of_channels_counts() -> None:
     """As on a device, of which a CPU takes the place."""
     import torch
 
-    from autotune.networks.bench import torch_device
-    from autotune.networks.bench.torch_runtimes import as_arrays
+    from autotune.networks.bench import torch_runtimes
     from autotune.targets import preset
 
     torch.manual_seed(0)
     model = torch.nn.Conv2d(4, 8, 3).eval()
     inputs = (torch.randn(1, 4, 9, 9),)
     wanted = model(*inputs).detach().numpy()
-    orders = torch_device._orders(model, inputs, "cpu")
+    orders = torch_runtimes._orders(model, inputs, "cpu")
     assert [order for order, _, _ in orders] == ["", ", channels last"]
     assert orders[1][2][0].is_contiguous(memory_format=torch.channels_last)
-    found = torch_device.prepared_on(
-        preset("h100"), model, inputs, as_arrays, compiles=False, device="cpu"
+    found = torch_runtimes.prepared_on(
+        preset("h100"), model, inputs, torch_runtimes.as_arrays, compiles=False, device="cpu"
     )
     np.testing.assert_allclose(found.outputs()[0], wanted, rtol=1e-5, atol=1e-5)
     found.run()

@@ -33,7 +33,7 @@ from autotune.networks.graph import (
     unique,
 )
 from autotune.networks.graph.host import BITWISE, FUNCTIONS, HOST_OPERATORS, run_on_host
-from autotune.networks.library.host_tables import (
+from autotune.networks.library.saving import (
     HOST_TYPES,
     HostEntry,
     entry_of,

@@ -41,7 +41,7 @@ from autotune.networks.graph import (
 )
 from autotune.networks.library.loaded import load_network
 from autotune.networks.library.saving import MadeFor, save_library
-from autotune.networks.plan.elsewhere import ElsewhereNetwork, compile_elsewhere, printed_for
+from autotune.networks.plan.cpu_network import ElsewhereNetwork, compile_elsewhere, printed_for
 from autotune.networks.plan.loading import BuiltPlan, load_plan
 from autotune.networks.plan.native_program import native_program
 from autotune.networks.plan.planning import plan_of

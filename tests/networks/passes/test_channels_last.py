@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +13,23 @@ from hypothesis import given, settings
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, input_value
-from autotune.networks.passes.channels_last import channels_last, convolutions
+from autotune.networks.passes import expected_costs
+from autotune.networks.passes.channels_last import (
+    channels_last,
+    choose_layout,
+    convolutions,
+    reshaped_order,
+)
+from autotune.networks.passes.expected_costs import (
+    Costs,
+    KeptSpeedups,
+    cost_key,
+    expected_speedup,
+    user_file,
+)
+from autotune.networks.passes.fuse import fuse
+from autotune.networks.passes.views import views
+from autotune.targets import Target, preset
 from tests.support.convolution_networks import convolved, networks, same_outputs, weights
 
 
@@ -121,3 +140,183 @@ def test_other_types_are_converted_as_they_were(dtype: str) -> None:
     changed = channels_last(graph)
     assert labels(changed).count("convolution") == labels(changed).count("matmul") == 1
     same_outputs(graph, changed)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "order", "wanted"),
+    [
+        # Channels are split where they are, and stay last.
+        ((1, 6, 4, 5), (1, 2, 3, 4, 5), (0, 3, 1, 2), ((1, 4, 5, 2, 3), (0, 3, 4, 1, 2))),
+        ((1, 6, 4, 5), (1, 6, 20), (0, 3, 1, 2), ((1, 20, 6), (0, 2, 1))),
+        ((2, 6, 1, 1), (2, 6), (0, 3, 1, 2), ((2, 6), (0, 1))),
+        ((1, 6, 4, 5), (1, 24, 5), (0, 3, 1, 2), None),
+        ((2, 6, 4, 5), (12, 4, 5), (0, 3, 1, 2), None),
+    ],
+)
+def test_reshapes_of_what_is_stored(before: Any, after: Any, order: Any, wanted: Any) -> None:
+    found = reshaped_order(before, after, order)
+    assert found == wanted
+    if found is not None:
+        stored = np.arange(np.prod(before)).reshape([before[order.index(i)] for i in range(4)])
+        shape, order_after = found
+        np.testing.assert_array_equal(
+            stored.transpose(order).reshape(after), stored.reshape(shape).transpose(order_after)
+        )
+
+
+SPEEDUP = f"{channels_last.__module__}.expected_speedup"
+
+
+def residual(channels: int, seed: int = 0) -> Graph:
+    """A bottleneck of a residual network."""
+    x = input_value("x", (1, channels, 14, 14), "float32")
+    y = convolved(convolved(x, channels, 1), channels, 3)
+    y = ops.binary("add", convolved(y, channels, 1), y)
+    return Graph((x,), {"y": ops.binary("add", y, weights((channels, 1, 1), seed=seed))})
+
+
+def test_the_form_that_is_expected_to_be_faster_is_chosen(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = residual(32)
+    after = channels_last(graph)
+    speedup = expected_speedup(graph, after, target)
+    assert speedup is not None and speedup == expected_speedup(graph, after, target)
+    assert expected_speedup(after, graph, target) == pytest.approx(1 / speedup)
+    gpu = preset("a100")
+    told_and_taken = [(1.5, True), (0.9, True), (0.5, False), (None, False)]
+    for machine, told, changes in [
+        *((target, *it) for it in told_and_taken),
+        (gpu, 1.1, True),
+        (gpu, 0.9, False),
+    ]:
+        monkeypatch.setattr(
+            f"{channels_last.__module__}.expected_speedup", lambda *_, told=told: told
+        )
+        chosen, note = choose_layout(graph, machine)
+        assert (chosen is not graph) == changes
+        assert "3 convolutions" in note
+
+
+def test_a_graph_without_convolutions_stays_unasked(target: Target) -> None:
+    x = input_value("x", (4, 8), "float32")
+    graph = Graph((x,), {"y": ops.matmul(x, weights((8, 8)))})
+    assert choose_layout(graph, target) == (graph, "")
+
+
+def test_transposes_count(target: Target) -> None:
+    def form(transposed: bool) -> Graph:
+        x = input_value("x", (64, 64, 64), "float32")
+        y: Value = ops.transpose(x, (0, 2, 1)) if transposed else x
+        return Graph((x,), {"y": ops.matmul(ops.clamp(y, 0.0), weights((64, 8)))})
+
+    speedup = expected_speedup(form(False), form(True), target)
+    assert speedup is not None and speedup < 1
+
+
+def test_programs_are_what_later_passes_make(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operation is scored with what is computed in its program."""
+    scored: list[str] = []
+    monkeypatch.setattr(Costs, "of", lambda self, it: scored.append(it.name) or 1.0)
+    graph = residual(32)
+    assert expected_speedup(graph, channels_last(graph), target, [views, fuse]) is not None
+    assert "convolution+add+clamp" in scored and "matmul+add+clamp+add" in scored
+    assert "transpose" in scored
+
+
+def test_a_network_is_scored_once_for_a_machine(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        f"{channels_last.__module__}.expected_speedup", lambda *given: asked.append(given) or 1.5
+    )
+    kept = KeptSpeedups(tmp_path / "new" / "speedups.json")
+    first = choose_layout(residual(8), target, kept)[1]
+    assert "1.50 times" in first and len(asked) == 1
+    # Other weights make no difference; other shapes, cores and versions do.
+    assert choose_layout(residual(8, seed=9), target, kept)[1] == first
+    assert len(asked) == 1
+    choose_layout(residual(16), target, kept)
+    choose_layout(residual(8), target.with_cores(target.cores + 1), kept)
+    for part in (expected_costs.SketchSpace, expected_costs.PSA, expected_costs.NativeBackend):
+        with monkeypatch.context() as patch:
+            patch.setattr(part, "version", "another")
+            choose_layout(residual(8), target, kept)
+    assert len(asked) == 6
+    assert len(json.loads(kept.path.read_text())["speedups"]) == 6
+
+
+def test_the_key_says_what_a_graph_computes(target: Target) -> None:
+    def loop(trips: int, name: str = "x", factor: float = 2.0) -> Graph:
+        x, start = input_value(name, (trips, 2), "float32"), input_value("s", (2,), "float32")
+
+        def step(states: Any, slices: Any, fixed: Any) -> Any:
+            return [ops.binary("mul", ops.binary("add", states[0], slices[0]), factor)], []
+
+        states, _ = ops.loop(step, trips, [start], [x])
+        return Graph((x, start), {"y": states[0]})
+
+    keys = [cost_key("", it, target) for it in (loop(3), loop(4), loop(3, factor=3.0))]
+    assert len({*keys}) == 3
+    assert cost_key("", loop(3, "z"), target) == keys[0]
+    turned = Graph(loop(3).inputs[::-1], loop(3).outputs)
+    assert cost_key("", turned, target) != keys[0]
+
+
+def test_what_cannot_be_expressed_is_kept_too(tmp_path: Path) -> None:
+    kept = KeptSpeedups(tmp_path / "speedups.json")
+    assert kept.find("a") is None
+    kept.keep("a", None)
+    kept.keep("b", 2.0)
+    assert (kept.find("a"), kept.find("b"), kept.find("c")) == ((None,), (2.0,), None)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"\xff\x00",
+        b"[" * 100_000,
+        b"[]",
+        b'{"schema": "autotune.layout_speedups", "version": 2, "speedups": {"a": 2.0}}',
+        b'{"schema": "another", "version": 1, "speedups": {"a": 2.0}}',
+        b'{"schema": "autotune.layout_speedups", "version": 1, "speedups": [["a", 2.0]]}',
+        b'{"schema": "autotune.layout_speedups", "version": 1, "speedups": {"a": NaN}}',
+        b'{"schema": "autotune.layout_speedups", "version": 1, "speedups": {"a": -1.0}}',
+        b'{"schema": "autotune.layout_speedups", "version": 1, "speedups": {"a": "2"}}',
+    ],
+)
+def test_a_damaged_file_counts_as_empty_and_is_replaced(tmp_path: Path, damage: bytes) -> None:
+    kept = KeptSpeedups(tmp_path / "speedups.json")
+    kept.path.write_bytes(damage)
+    assert kept.find("a") is None
+    kept.keep("a", 3.0)
+    assert kept.find("a") == (3.0,)
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for path in (tmp_path / "file" / "speedups.json", tmp_path):
+        kept = KeptSpeedups(path)
+        kept.keep("a", 1.0)
+        assert kept.find("a") is None
+
+
+def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.networks.passes.expected_costs._MOST_KEPT", 2)
+    kept = KeptSpeedups(tmp_path / "speedups.json")
+    for number, key in enumerate("abac"):
+        kept.keep(key, 1.0 + number)
+    assert [kept.find(key) for key in "abc"] == [(3.0,), None, (4.0,)]
+
+
+def test_the_file_is_in_the_folder_for_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert user_file() == Path("/caches/autotune/layouts.json")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for ignored in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert user_file() == Path("/home/somebody/.cache/autotune/layouts.json")

@@ -14,13 +14,18 @@ from numpy.typing import NDArray
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Window, evaluate, input_value
-from autotune.networks.kept_speedups import KeptSpeedups
 from autotune.networks.passes import winograd
 from autotune.networks.passes.channels_last import channels_last
-from autotune.networks.passes.expected_costs import Costs
-from autotune.networks.passes.winograd import TILES, choose_winograd, with_tile
-from autotune.networks.passes.winograd_convolutions import WORKLOADS
-from autotune.networks.passes.winograd_tiles import Tile
+from autotune.networks.passes.expected_costs import Costs, KeptSpeedups
+from autotune.networks.passes.winograd import (
+    ALONG_AN_AXIS,
+    TAPS,
+    TILES,
+    WORKLOADS,
+    Tile,
+    choose_winograd,
+    with_tile,
+)
 from autotune.targets import Target, preset
 from tests.support.convolution_networks import convolved, networks, same_outputs, weights
 
@@ -193,3 +198,19 @@ def test_equal_convolutions_are_asked_for_once_and_kept(
     answers = json.loads(kept.path.read_text())["speedups"]
     assert len(answers) == len(winograd.TILES)
     assert len({*asked}) == len(asked) - 2  # the direct convolution, once for each tile
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_transformed_axis_correlates(step: int) -> None:
+    """``A^T ((G g) * (B^T d))`` is linear in both: basis vectors show all of it."""
+    axis = ALONG_AN_AXIS[step]
+    assert axis.window == step + TAPS - 1 and axis.step == step
+    for data in np.eye(axis.window):
+        for taps in np.eye(TAPS):
+            found = axis.outputs @ ((axis.taps[:, 0] @ taps) * (axis.inputs @ data))
+            np.testing.assert_allclose(found, np.correlate(data, taps), atol=1e-12)
+
+
+@pytest.mark.parametrize(("tile", "growth"), [((1, 1), 1), ((1, 2), 8 / 3), ((4, 4), 256)])
+def test_the_growth_of_the_error_is_the_documented_one(tile: Any, growth: float) -> None:
+    assert Tile(*tile).growth == pytest.approx(growth)

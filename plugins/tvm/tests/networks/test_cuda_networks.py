@@ -24,9 +24,9 @@ from autotune.measure import MeasureProtocol
 from autotune.measure.devices.kernels import LoadedKernels
 from autotune.measure.devices.shared import DeviceArray, shared_device
 from autotune.networks import LoadOptions, NetworkProgram
-from autotune.networks.comparison import compare_outputs
 from autotune.networks.cuda_file import open_cuda_network
 from autotune.networks.cuda_network import CudaNetwork
+from autotune.networks.running import compare_outputs
 from autotune.sketches import WarpTensorize
 from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record

@@ -10,9 +10,8 @@ from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
 from autotune.networks import zoo
 from autotune.networks.loading import load_network
-from autotune.networks.precision import in_precision
 from autotune.networks.running import check_network
-from autotune.networks.source import read_network
+from autotune.networks.source import in_precision, read_network
 from autotune.sketches import baseline_candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset

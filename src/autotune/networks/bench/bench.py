@@ -17,9 +17,9 @@ from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, 
 from autotune.networks.arrays import read_array
 from autotune.networks.bench.result import BenchResult, BenchRow
 from autotune.networks.bench.runtimes import RUNTIMES, TUNED, UNTUNED
-from autotune.networks.comparison import compare_outputs
 from autotune.networks.frontend import NetworkTensor
-from autotune.networks.precision import check_precision
+from autotune.networks.running import compare_outputs
+from autotune.networks.source import check_precision
 from autotune.process import (
     Message,
     WorkerDied,
@@ -60,14 +60,14 @@ class BenchOptions:
         target: ``cpu``, or a CUDA device of this machine.
         threads: Threads that each runtime may use; by default one per CPU of this process. None
             for a CUDA device.
-        precision: As of :func:`~autotune.networks.precision.in_precision`.
+        precision: As of :func:`~autotune.networks.source.in_precision`.
         runtimes: Names of the runtimes; by default all.
         turns: How often each runtime has its turn.
         seconds: How long a turn is.
         frontend: As of :class:`~autotune.networks.api.ModelOptions`.
         passes: Texts, as of :func:`~autotune.networks.loading.read_passes`.
-        dims: Texts, as of :func:`~autotune.networks.asked_inputs.read_asked`.
-        inputs: Texts, as of :func:`~autotune.networks.asked_inputs.read_asked`.
+        dims: Texts, as of :func:`~autotune.networks.fixed_inputs.read_asked`.
+        inputs: Texts, as of :func:`~autotune.networks.fixed_inputs.read_asked`.
     """
 
     database: str = "autotune.db"

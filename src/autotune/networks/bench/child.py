@@ -14,12 +14,10 @@ from attrs import evolve
 
 from autotune.networks.api import ModelOptions
 from autotune.networks.arrays import read_array, write_array
-from autotune.networks.asked_inputs import read_asked
 from autotune.networks.bench.runtimes import RUNTIMES, Prepared
-from autotune.networks.given_inputs import with_inputs
+from autotune.networks.fixed_inputs import read_asked
 from autotune.networks.loading import read_passes
-from autotune.networks.precision import in_precision
-from autotune.networks.source import Source, read_network, read_source
+from autotune.networks.source import Source, in_precision, read_network, read_source, with_inputs
 from autotune.process import Message
 from autotune.process.child import connect, serve
 from autotune.process.error_codec import refusing

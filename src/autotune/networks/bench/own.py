@@ -13,9 +13,8 @@ from autotune.networks.bench.runtimes import Prepared
 from autotune.networks.cuda_network import CudaNetwork
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram
 from autotune.networks.loading import load_network
-from autotune.networks.running import build_network
+from autotune.networks.running import build_network, copied_inputs
 from autotune.networks.source import Source
-from autotune.networks.written_inputs import copied_inputs
 from autotune.targets import Target
 from autotune.tuning.options import TuneOptions
 

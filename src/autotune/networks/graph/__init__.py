@@ -6,9 +6,9 @@ tensor beside them, and axes may be negative. The operations by kind:
 
 - ``elementwise``: functions of elements on shapes that broadcast, written on :class:`Scalar`;
 - ``movement``, ``indexing``: order, shape, parts and margins; elements where data says;
-- ``reductions``, ``products``, ``windows``: sums and extremes, Einstein's sums, convolutions;
-- ``scans``: running sums, and loops of one step, by which recurrences are read;
-- ``selection``: sorting, places and boxes, which the host runs.
+- ``products``, ``windows``: Einstein's sums, convolutions;
+- ``reductions``: sums and extremes; running sums, and loops of one step, by which recurrences are
+  read; sorting, places and boxes, which the host runs.
 
 :func:`evaluate` computes a graph in numpy: it is the reference for whatever runs it.
 """
@@ -36,6 +36,8 @@ from autotune.networks.graph.graph import (
     Value,
     constant,
     input_value,
+    readers,
+    rewritten,
 )
 from autotune.networks.graph.indexing import (
     gather_nd,
@@ -71,35 +73,27 @@ from autotune.networks.graph.products import (
 )
 from autotune.networks.graph.reductions import (
     arg,
+    determinant,
     log_softmax,
     log_sum_exp,
+    loop,
     mean,
+    non_max_suppression,
+    nonzero,
     normalized,
     reduce,
+    scan,
     softmax,
+    sort,
+    top_k,
+    unique,
     variance,
-)
-from autotune.networks.graph.rewriting import (
-    readers,
-    rewritten,
 )
 from autotune.networks.graph.scalars import (
     Scalar,
     maximum,
     minimum,
     where,
-)
-from autotune.networks.graph.scans import (
-    loop,
-    scan,
-)
-from autotune.networks.graph.selection import (
-    determinant,
-    non_max_suppression,
-    nonzero,
-    sort,
-    top_k,
-    unique,
 )
 from autotune.networks.graph.windows import (
     Window,

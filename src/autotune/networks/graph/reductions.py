@@ -1,13 +1,16 @@
-"""Reductions over axes, and what is made of them.
+"""Operations along axes: reductions, running sums and loops, and the choice of elements.
 
 Sums of halves are float32. A long reduction is one of blocks, and another one of what they gave:
 whatever the order of a program is, ``2**25`` ones are 33,554,432.
+
+How many elements a selection chooses is known when the program runs only, unless operands are
+constants. Results are then as long as there is room for, and another one says how many are valid.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,9 +30,11 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune.networks.graph.elementwise import binary, cast, elementwise, unary
-from autotune.networks.graph.graph import Value, constant
+from autotune.networks.graph.graph import Graph, Loop, Value, constant, input_value
 from autotune.networks.graph.making import (
     HALVES,
+    compute,
+    host,
     load,
     normal_axes,
     normal_axis,
@@ -37,18 +42,26 @@ from autotune.networks.graph.making import (
     rounded,
     widened,
 )
-from autotune.networks.graph.movement import reshape
+from autotune.networks.graph.movement import flip, reshape, slice_axis
 from autotune.networks.graph.scalars import Scalar, scalar_constant, where
 
 __all__ = [
     "LONGEST",
     "arg",
+    "determinant",
     "log_softmax",
     "log_sum_exp",
+    "loop",
     "mean",
+    "non_max_suppression",
+    "nonzero",
     "normalized",
     "reduce",
+    "scan",
     "softmax",
+    "sort",
+    "top_k",
+    "unique",
     "variance",
 ]
 
@@ -291,3 +304,220 @@ def arg(op: str, x: Value, axis: int, keepdims: bool = True, last: bool = False)
 
     found = program(f"arg{op}", [x], stages)
     return reshape(found, [*kept[:axis], 1, *kept[axis:]]) if keepdims else found
+
+
+Step = Callable[
+    [Sequence[Value], Sequence[Value], Sequence[Value]], tuple[Sequence[Value], Sequence[Value]]
+]
+"""From states, slices and what every step reads whole to the next states and what is kept."""
+
+
+def scan(
+    combiner: str, x: Value, axis: int, exclusive: bool = False, reverse: bool = False
+) -> Value:
+    """Each element combined with all before it along an axis.
+
+    Args:
+        combiner: ``add``, ``mul``, ``max`` or ``min``.
+        x: A tensor; halves are added up in float32.
+        axis: The axis.
+        exclusive: Whether an element itself is left out.
+        reverse: Whether it is all behind it.
+    """
+    axis = normal_axis(axis, x.rank)
+    if reverse:
+        return flip(scan(combiner, flip(x, [axis]), axis, exclusive), [axis])
+    total = "float32" if x.dtype in HALVES else x.dtype
+    kinds = ["scan" if at == axis else "spatial" for at in range(x.rank)]
+    axes = tuple(
+        Axis(f"i{at}", extent, kind)
+        for at, (extent, kind) in enumerate(zip(x.shape, kinds, strict=True))
+    )
+    here: list[IntExpr] = [var(it.name) for it in axes]
+    identity = Stage(Tensor("y", (), total), (), scalar_constant(0, total).body, combiner)
+
+    def stages(given: Sequence[Tensor]) -> list[Stage]:
+        if exclusive:
+            before = [*here[:axis], here[axis] - 1, *here[axis + 1 :]]
+            there = Binary("ge", IndexValue(here[axis]), IndexValue(const(1)))
+            body: ScalarExpr = Select(
+                there,
+                widened(load(given[0], before), x.dtype),
+                scalar_constant(identity.identity(), total).body,
+            )
+        else:
+            body = widened(load(given[0], here), x.dtype)
+        stage = Stage(Tensor("y", x.shape, total), axes, body, combiner)
+        return rounded([stage], x.dtype)
+
+    return program("scan", [x], stages)
+
+
+def loop(
+    step: Step,
+    trips: int,
+    states: Sequence[Value],
+    slices: Sequence[Value] = (),
+    fixed: Sequence[Value] = (),
+    reverse: Sequence[bool] = (),
+    kept_reverse: Sequence[bool] = (),
+) -> tuple[list[Value], list[Value]]:
+    """A step that runs ``trips`` times, on the states that it left.
+
+    Args:
+        step: Builds one step from values that stand for its operands. What it reads beside them
+            has to be constant.
+        trips: How often.
+        states: The first states.
+        slices: Read a slice at a time along their first axis, which is as long as ``trips``.
+        fixed: Read whole by every step.
+        reverse: By slice, whether it is read from its end; no by default.
+        kept_reverse: By what is kept, whether it is filled from its end; no by default.
+
+    Returns:
+        The last states, and what is kept of all steps, stacked along a first axis.
+
+    Raises:
+        InvalidValueError: nothing runs, a slice is not as long, or a state changes its shape.
+    """
+    if trips < 1:
+        raise InvalidValueError(f"a loop runs at least once, not {trips} times")
+    for value in slices:
+        if value.shape[:1] != (trips,):
+            raise InvalidValueError(f"{value!r} has no {trips} slices")
+    groups = [
+        [input_value(f"state{at}", it.shape, it.dtype) for at, it in enumerate(states)],
+        [input_value(f"slice{at}", it.shape[1:], it.dtype) for at, it in enumerate(slices)],
+        [input_value(f"fixed{at}", it.shape, it.dtype) for at, it in enumerate(fixed)],
+    ]
+    after, kept = step(*groups)
+    for old, new in zip(states, after, strict=True):
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise InvalidValueError(f"a state of a loop is {old!r}, and {new!r} after a step")
+    outputs = {f"out{at}": it for at, it in enumerate((*after, *kept))}
+    body = Graph(tuple(it for group in groups for it in group), outputs)
+    operation = Loop(
+        body,
+        trips,
+        len(states),
+        len(slices),
+        tuple(reverse) or (False,) * len(slices),
+        tuple(kept_reverse) or (False,) * len(kept),
+    )
+    results = [(it.shape, it.dtype) for it in after]
+    results += [((trips, *it.shape), it.dtype) for it in kept]
+    found = list(compute(operation, [*states, *slices, *fixed], results))
+    return found[: len(states)], found[len(states) :]
+
+
+def sort(x: Value, axis: int = -1, descending: bool = False) -> tuple[Value, Value]:
+    """Sorted along an axis, and the indices (int64); equal elements keep their order.
+
+    NaN is the largest number.
+    """
+    return top_k(x, x.shape[axis], axis, descending)
+
+
+def top_k(x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
+    """The ``k`` largest or smallest elements along an axis in order, and their indices (int64).
+
+    Raises:
+        InvalidValueError: there are no ``k`` elements.
+    """
+    axis = normal_axis(axis, x.rank)
+    if not 0 <= k <= x.shape[axis]:
+        raise InvalidValueError(f"axis {axis} of {x!r} has no {k} elements")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    results = [(shape, x.dtype), (shape, "int64")]
+    values, places = host("sort", [x], results, axis=axis, descending=largest, count=k)
+    return values, places
+
+
+def nonzero(x: Value) -> tuple[Value, Value]:
+    """Places ``[count, rank]`` (int64) of elements that are not 0, and how many there are.
+
+    Of what is no constant there is room for all elements: places behind the last are -1.
+    """
+    places, count = host(
+        "nonzero", [x], [((x.size, x.rank), "int64"), ((), "int64")], bound=x.size
+    )
+    return _shortened(places, count), count
+
+
+def _shortened(places: Value, count: Value) -> Value:
+    if count.constant is None or places.constant is None:
+        return places
+    return slice_axis(places, 0, 0, int(count.constant))
+
+
+def unique(
+    x: Value, axis: int | None = None, is_sorted: bool = True
+) -> tuple[Value, Value, Value, Value, Value]:
+    """Different elements, or slices along an axis.
+
+    Args:
+        x: A tensor.
+        axis: The axis; None for the elements of all axes, in order.
+        is_sorted: Whether they are sorted, or in the order in which they occur first.
+
+    Returns:
+        The elements, where each is first, which one each element of ``x`` is, how often each
+        occurs, and how many there are. Of what is no constant, there is room for all.
+    """
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    axis = normal_axis(axis, x.rank)
+    length = ((x.shape[axis],), "int64")
+    results = [(x.shape, x.dtype), length, length, length, ((), "int64")]
+    values, first, inverse, counts, found = host(
+        "unique", [x], results, axis=axis, sorted=is_sorted
+    )
+    if found.constant is not None:
+        end = int(found.constant)
+        values, first = slice_axis(values, axis, 0, end), slice_axis(first, 0, 0, end)
+        counts = slice_axis(counts, 0, 0, end)
+    return values, first, inverse, counts, found
+
+
+def non_max_suppression(
+    boxes: Value,
+    scores: Value,
+    most: int,
+    overlap: float,
+    score: float = -np.inf,
+    centred: bool = False,
+) -> tuple[Value, Value]:
+    """Boxes of each class that no better one of it overlaps too much.
+
+    Args:
+        boxes: ``[batch, boxes, 4]``: two corners, or with ``centred`` a centre and sizes.
+        scores: ``[batch, classes, boxes]``.
+        most: How many of a class there are at most.
+        overlap: The share of a union beyond which two boxes are one.
+        score: Boxes of no higher score are left out.
+        centred: How boxes are written.
+
+    Returns:
+        ``[count, 3]`` (int64) of batch, class and box, and how many there are. Of what is no
+        constant, there is room for the most: what is behind the last is -1.
+    """
+    batch, kinds, count = scores.shape
+    bound = batch * kinds * min(most, count)
+    if bound == 0:
+        return constant(np.zeros((0, 3), np.int64)), constant(np.zeros((), np.int64))
+    places, found = host(
+        "non_max_suppression",
+        [boxes, scores],
+        [((bound, 3), "int64"), ((), "int64")],
+        most=most,
+        overlap=overlap,
+        score=score,
+        centred=centred,
+        bound=bound,
+    )
+    return _shortened(places, found), found
+
+
+def determinant(x: Value) -> Value:
+    """Of the matrices in the last two axes."""
+    return host("determinant", [x], [(x.shape[:-2], x.dtype)])[0]

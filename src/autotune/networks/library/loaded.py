@@ -17,8 +17,7 @@ import numpy as np
 
 from autotune.backends import aligned_empty
 from autotune.errors import InvalidValueError
-from autotune.networks.arrays import aligned_inputs, handed_back
-from autotune.networks.tensors import NetworkTensor
+from autotune.networks.arrays import NetworkTensor, aligned_inputs, handed_back
 
 __all__ = ["LoadedNetwork", "load_network"]
 
@@ -165,9 +164,7 @@ class LoadedNetwork:
             )
         if name.count("::") != 1 or not all(map(str.isidentifier, name.split("::"))):
             raise InvalidValueError(f"{name!r} is no name of an operator, such as 'mine::net'")
-        module = import_module("autotune.networks.library.torch_operator")
-        operator: Callable[..., Any] = module.torch_operator(self, name)
-        return operator
+        return _registered(self, name)
 
     def _run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         addresses = [
@@ -253,3 +250,35 @@ def _tensors(function: Any) -> tuple[NetworkTensor, ...]:
 def _stored(dtype: str) -> np.dtype[Any]:
     """The type of an array that holds bits of a type which numpy may not have."""
     return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+
+
+def _registered(network: LoadedNetwork, name: str) -> Callable[..., Any]:
+    """A custom operator of torch, which knows nothing of a state where it moves calls."""
+    torch: Any = import_module("torch")
+    given = ", ".join(f"Tensor input{at}" for at in range(len(network.inputs)))
+    several = len(network.outputs) > 1
+    returned = ", ".join(["Tensor"] * len(network.outputs))
+    schema = f"({given}) -> {f'({returned})' if several else returned}"
+
+    def handed(found: tuple[Any, ...]) -> Any:
+        return found if several else found[0]
+
+    def run(*tensors: Any) -> Any:
+        found = network(*tensors)
+        # A network without inputs returns arrays.
+        return handed(tuple(map(torch.as_tensor, found)))
+
+    def shaped(*tensors: Any) -> Any:
+        kinds = [getattr(torch, it.dtype) for it in network.outputs]
+        return handed(
+            tuple(
+                torch.empty(it.shape, dtype=kind, device="cpu")
+                for it, kind in zip(network.outputs, kinds, strict=True)
+            )
+        )
+
+    operator: Callable[..., Any] = torch.library.custom_op(
+        name, run, mutates_args=(), device_types="cpu", schema=schema
+    )
+    operator.register_fake(shaped)  # type: ignore[attr-defined]
+    return operator

@@ -9,13 +9,12 @@ from time import perf_counter
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.frontend import PassReport
 from autotune.networks.graph import Graph
-from autotune.networks.kept_speedups import KeptSpeedups, user_file
-from autotune.networks.passes.constant_operands import constant_operands
+from autotune.networks.passes.channels_last import choose_layout
+from autotune.networks.passes.expected_costs import KeptSpeedups, user_file
 from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.fuse_attention import fuse_attention
-from autotune.networks.passes.layouts import choose_layout
-from autotune.networks.passes.merge_equal import merge_equal
+from autotune.networks.passes.merge_equal import constant_operands, merge_equal
 from autotune.networks.passes.split_transposed import split_transposed
 from autotune.networks.passes.views import views
 from autotune.networks.passes.winograd import choose_winograd

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Binary, Cast, Constant, Load, ScalarExpr, Unary
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Axis, Stage, Workload
-from autotune.networks.graph import HostOperator, Node, Value
+from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value, rewritten
+from autotune.networks.graph.graph import results_of
 
 __all__ = [
     "Contraction",
@@ -22,6 +23,7 @@ __all__ = [
     "is_reshape",
     "scaled_read",
     "uniform_number",
+    "with_bodies",
 ]
 
 
@@ -153,3 +155,24 @@ def has_exponentials(node: Node) -> bool:
         return False
     nodes = (it for stage in workload.stages for it in walk(stage.body))
     return any(isinstance(it, Unary) and it.op == "exp" for it in nodes)
+
+
+def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
+    """The changed graph, with changed bodies of its loops.
+
+    Args:
+        graph: A network.
+        change: From a graph to one of the same inputs and outputs; the same object to keep it.
+    """
+
+    def changed(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if not isinstance(node.operation, Loop):
+            return None
+        body = with_bodies(node.operation.body, change)
+        if body is node.operation.body:
+            return None
+        operation = evolve(node.operation, body=body)
+        return results_of(evolve(node, operation=operation, operands=operands))
+
+    has_loops = any(isinstance(node.operation, Loop) for node in graph.nodes)
+    return change(rewritten(graph, changed, loops=False) if has_loops else graph)

@@ -1,9 +1,10 @@
-"""A network in this process: one call of a driver that makes all others."""
+"""A network in this process, one call of a driver that makes all others, or built for another."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,28 +15,45 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, NativeCall, aligned_copy, aligned_empty
+from autotune.backends import ALIGNMENT, BuildFailed, NativeCall, aligned_copy, aligned_empty
 from autotune.backends.native import NativeBackend
+from autotune.backends.native.exports import machine_of
+from autotune.backends.native.machine_code import compile_library, compile_text, load_object
 from autotune.backends.native.threads import launch_on
 from autotune.backends.native_call import sample_native_call
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.element_types import element_type
 from autotune.networks.arrays import as_numpy, handed_back
 from autotune.networks.frontend import CompiledNetwork
-from autotune.networks.graph import Graph
+from autotune.networks.graph import Graph, Node, input_value
+from autotune.networks.graph.host import run_on_host
 from autotune.networks.plan.driver import FRAME
-from autotune.networks.plan.host_calls import HostTable
-from autotune.networks.plan.loading import BuiltPlan, LoadedPlan, load_plan, table_of
+from autotune.networks.plan.loading import (
+    BuiltPlan,
+    LoadedPlan,
+    load_plan,
+    packed_constants,
+    table_of,
+)
 from autotune.networks.plan.native_program import NativeProgram, scratch_bytes
-from autotune.networks.plan.plan import Check, HostCall, Plan, leaves
+from autotune.networks.plan.plan import Check, HostCall, Operand, Plan, leaves
 from autotune.networks.plan.planning import plan_of
 from autotune.sketches import Candidate
-from autotune.targets import Target
+from autotune.targets import Target, detect_cpu
+from autotune.targets.processors import missing_features
 
-__all__ = ["CpuNetwork", "Save", "compile_network"]
+__all__ = [
+    "CpuNetwork",
+    "ElsewhereNetwork",
+    "Save",
+    "compile_elsewhere",
+    "compile_network",
+    "lacks_here",
+    "printed_for",
+]
 
 Array = NDArray[Any]
 Located = tuple[Array, int]
@@ -339,3 +357,191 @@ def _new_output(shape: tuple[int, ...], kind: np.dtype[Any]) -> Located:
     address = _address(memory)
     begin = -address % ALIGNMENT
     return np.ndarray(shape, kind, memory, begin), address + begin
+
+
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int64)
+
+
+class HostTable:
+    """Functions that a driver calls for operators of the host.
+
+    Args:
+        calls: The calls, in order.
+    """
+
+    def __init__(self, calls: Sequence[HostCall]) -> None:
+        self._calls = [(_node(call), (*call.operands, *call.results)) for call in calls]
+        self._errors = threading.local()
+        self._function = _FUNCTION(self._run)
+        address = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+        self.table = table_of([address] * len(calls))
+
+    def error(self) -> BaseException:
+        """Error that the latest failed call in this thread has raised."""
+        found: BaseException = self._errors.last
+        return found
+
+    def _run(self, pointers: Any, number: int) -> int:
+        try:
+            node, operands = self._calls[number]
+            arrays = [
+                _array_at(pointers[position], operand) for position, operand in enumerate(operands)
+            ]
+            count = len(node.operands)
+            found = run_on_host(node, arrays[:count])
+            for target, result in zip(arrays[count:], found, strict=True):
+                target[...] = result
+        except BaseException as error:  # C knows none; the caller of the driver raises it
+            self._errors.last = error
+            return 1
+        return 0
+
+
+def _node(call: HostCall) -> Node:
+    operands = (
+        input_value(f"operand{number}", it.shape, it.dtype)
+        for number, it in enumerate(call.operands)
+    )
+    results = tuple((it.shape, it.dtype) for it in call.results)
+    return Node(call.operator, tuple(operands), results, name=call.label)
+
+
+def _array_at(address: int, operand: Operand) -> Array:
+    """An array in memory that a program gives."""
+    kind = element_type(operand.dtype).dtype
+    if not operand.bytes:
+        return np.empty(operand.shape, kind)
+    memory: Any = (ctypes.c_char * operand.bytes).from_address(address)
+    return np.frombuffer(memory, kind).reshape(operand.shape)
+
+
+_HERE = "x86_64-unknown-linux-gnu"
+
+
+class ElsewhereNetwork(CompiledNetwork):
+    """A network as machine code for another processor.
+
+    Args:
+        built: The network.
+        lacks: Why it cannot be called here, in one line.
+        save: Writes what runs there.
+    """
+
+    saves_state = True
+
+    def __init__(self, built: BuiltPlan, lacks: str, save: Save) -> None:
+        self._built = built
+        self._lacks = lacks
+        self._save = save
+
+    @property
+    def lacks(self) -> str:
+        """Why it cannot be called here."""
+        return self._lacks
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Raises UnsupportedTarget: it runs elsewhere."""
+        raise UnsupportedTarget(self._lacks)
+
+    def save(self, path: Path | str) -> tuple[str, ...]:
+        """Write what runs elsewhere.
+
+        Raises:
+            InvalidValueError: the file cannot be written.
+            BuildFailed: there is no C compiler for that processor.
+        """
+        return self._save(self._built, Path(path))
+
+    def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
+        """Raises UnsupportedTarget: it runs elsewhere."""
+        raise UnsupportedTarget(self._lacks)
+
+    def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
+        """Raises UnsupportedTarget: it runs elsewhere."""
+        raise UnsupportedTarget(self._lacks)
+
+
+def lacks_here(target: Target) -> str:
+    """Why a network for a CPU does not run in this process, in one line; "" where it does.
+
+    Raises:
+        UnsupportedTarget: it is no CPU of x86-64 or AArch64.
+    """
+    machine = machine_of(target)
+    if not machine.is_x86:
+        return f"a network for {machine.name} runs on {machine.architecture}, which this is not"
+    lacking = missing_features(target.features, detect_cpu().features)
+    if lacking:
+        return f"a network for {machine.name} needs {', '.join(lacking)}, which this machine lacks"
+    return ""
+
+
+def printed_for(target: Target) -> Target:
+    """The CPU of x86-64 whose schedules a CPU is given: one with the same registers and caches.
+
+    Programs are printed alike for all architectures, but for instructions by name.
+
+    Raises:
+        UnsupportedTarget: it is no CPU of x86-64 or AArch64.
+    """
+    if machine_of(target).is_x86:
+        return target
+    return evolve(target, processor="x86-64", features=())
+
+
+def compile_elsewhere(
+    graph: Graph,
+    candidates: Mapping[str, Candidate | None],
+    target: Target,
+    threads: int,
+    save: Save,
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> ElsewhereNetwork:
+    """Compile a graph for a CPU that may be another one than that of this machine.
+
+    Args:
+        graph: The network.
+        candidates: As of :func:`~autotune.networks.plan.cpu_network.compile_network`.
+        target: The CPU, of x86-64 or AArch64.
+        threads: How many the network uses.
+        save: Writes what runs there.
+        names: Of the workloads' tasks, by digest.
+
+    Raises:
+        UnsupportedTarget: it is neither.
+        UnsupportedWorkload: a workload has an element type that is not known.
+        InvalidSchedule: a schedule is of another workload, or cannot be printed; names the task.
+        BuildFailed: LLVM rejects a program; names the task.
+    """
+    plan = plan_of(graph, candidates, printed_for(target), threads, names)
+    objects = {}
+    for key, program in plan.programs.items():
+        try:
+            objects[key] = _object(program, target)
+        except BuildFailed as error:
+            raise BuildFailed(f"task {plan.tasks[key]!r}: {error}") from error
+    constants = packed_constants(plan, _packers(plan))
+    without = tuple(evolve(it, array=None) for it in plan.constants)
+    built = BuiltPlan(evolve(plan, constants=without), objects, constants)
+    return ElsewhereNetwork(built, lacks_here(target), save)
+
+
+def _object(program: NativeProgram, target: Target) -> bytes:
+    machine = machine_of(target)
+    if machine.is_x86:
+        return compile_text(program.text, target)
+    entries = program.layout.entries
+    return compile_library([program.text], machine.triple, machine.tuned_for, entries)
+
+
+def _packers(plan: Plan[NativeProgram]) -> dict[str, Any]:
+    """Packers of constants, as machine code of this process without the rest of each program."""
+    entries: dict[str, set[str]] = {}
+    for it in plan.packings:
+        entries.setdefault(it.program, set()).add(it.entry)
+    return {
+        key: load_object(
+            compile_library([plan.programs[key].text], _HERE, "x86-64", wanted), wanted
+        )
+        for key, wanted in entries.items()
+    }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 from attrs import define, field
+from numpy.typing import NDArray
 
 from autotune.backends import ALIGNMENT, InvalidSchedule
 from autotune.errors import InvalidValueError
@@ -15,14 +19,11 @@ from autotune.ir.workloads import Workload
 from autotune.networks.frontend import NetworkTensor
 from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value
 from autotune.networks.graph.graph import results_of
-from autotune.networks.plan.constants import Constants
-from autotune.networks.plan.lifetimes import lifetimes
 from autotune.networks.plan.native_program import NativeProgram, native_program
-from autotune.networks.plan.ordering import ordered
-from autotune.networks.plan.placing import place_values
 from autotune.networks.plan.plan import (
     Call,
     Check,
+    Constant,
     Copy,
     HostCall,
     Operand,
@@ -33,12 +34,66 @@ from autotune.networks.plan.plan import (
     Program,
     Repeat,
     Step,
+    leaves,
     placed_steps,
+    places_of,
 )
 from autotune.sketches import Candidate
 from autotune.targets import Target
 
-__all__ = ["plan_graph", "plan_of"]
+__all__ = ["place_values", "plan_graph", "plan_of", "rounded"]
+
+
+Array = NDArray[Any]
+
+# What arrays that may be equal are told apart by, before all of them is compared.
+_LOOKED_AT = 1024
+
+
+@define(eq=False)
+class Constants:
+    """Constants, by number in the order in which they were asked for.
+
+    Attributes:
+        found: What there is.
+    """
+
+    found: list[Constant] = field(factory=list)
+    _by_identity: dict[int, int] = field(factory=dict)
+    _by_look: dict[tuple[int, bytes], list[int]] = field(factory=dict)
+
+    def number(self, array: Array) -> int:
+        """Number of a constant of these bytes."""
+        known = self._by_identity.get(id(array))
+        if known is None:
+            known = self._by_identity[id(array)] = self._equal(array)
+        return known
+
+    def made(self, size: int) -> int:
+        """Number of a constant of so many bytes that a program makes."""
+        self.found.append(Constant(None, size))
+        return len(self.found) - 1
+
+    def _equal(self, array: Array) -> int:
+        look = array.nbytes, array.flat[:_LOOKED_AT].tobytes()
+        alike = self._by_look.setdefault(look, [])
+        for number in alike:
+            other = self.found[number].array
+            assert other is not None
+            if array.size * array.itemsize <= len(look[1]) or _same_bytes(array, other):
+                return number
+        self.found.append(Constant(array, array.nbytes))
+        alike.append(len(self.found) - 1)
+        return alike[-1]
+
+
+def _same_bytes(first: Array, second: Array) -> bool:
+    return bool(np.array_equal(_raw_bytes(first), _raw_bytes(second)))
+
+
+def _raw_bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
 
 Places = dict[object, Place]
 
@@ -316,4 +371,194 @@ def _checks(node: Node, operands: Sequence[Place]) -> list[Step]:
 
 
 def _bytes_of(shape: Sequence[int], dtype: str) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * element_type(dtype).bytes
+    return prod(shape) * element_type(dtype).bytes
+
+
+Lives = dict[int, tuple[int, int]]
+
+
+def lifetimes(steps: Sequence[Step]) -> Lives:
+    """First and last step that each value is needed in; steps are counted without trips of loops.
+
+    What is used inside of a loop and outside of it is needed in all of the loop.
+
+    Args:
+        steps: The steps, with places of kind ``value``.
+    """
+    uses: Counter[int] = Counter()
+    for step in leaves(steps):
+        uses.update(_values_of(step))
+    found, _, _ = _walked(steps, uses, 0)
+    return found
+
+
+def _walked(
+    steps: Sequence[Step], uses: Counter[int], begin: int
+) -> tuple[Lives, Counter[int], int]:
+    """Lives in steps that begin at a number, how often each value is used there, and the next
+    number."""
+    lives: Lives = {}
+    counts: Counter[int] = Counter()
+    at = begin
+    for step in steps:
+        if isinstance(step, Repeat):
+            inner, used, end = _walked(step.steps, uses, at)
+            whole = at, end - 1
+            inner = {it: inner[it] if used[it] == uses[it] else whole for it in inner}
+        else:
+            used, end = Counter(_values_of(step)), at + 1
+            inner = dict.fromkeys(used, (at, at))
+        for value, (first, last) in inner.items():
+            old = lives.get(value, (first, last))
+            lives[value] = min(old[0], first), max(old[1], last)
+        counts += used
+        at = end
+    return lives, counts, at
+
+
+def _values_of(step: Step) -> list[int]:
+    assert not isinstance(step, Repeat)
+    return [place.number for place in places_of(step) if place.kind == "value"]
+
+
+Key = TypeVar("Key", str, int)
+
+
+def place_values(
+    sizes: Mapping[Key, int], lives: Mapping[Key, tuple[int, int]], alignment: int
+) -> tuple[dict[Key, int], int]:
+    """Offsets of values in one piece of memory, and its size.
+
+    The largest is placed first, each at the lowest offset that is free for as long as it is
+    needed.
+
+    Args:
+        sizes: Bytes of each value.
+        lives: First and last moment that each is needed at, both included.
+        alignment: Of every offset, in bytes.
+    """
+    names = sorted(sizes, key=lambda it: (-sizes[it], it))
+    first, last = (np.array([lives[it][end] for it in names], np.int64) for end in (0, 1))
+    begins, ends = (np.zeros(len(names), np.int64) for _ in range(2))
+    for number, name in enumerate(names):
+        size = rounded(sizes[name], alignment)
+        meet = (first[:number] <= last[number]) & (last[:number] >= first[number])
+        others = begins[:number][meet].tolist(), ends[:number][meet].tolist()
+        taken = sorted(zip(*others, strict=True))
+        begins[number] = _lowest_gap(taken, size)
+        ends[number] = begins[number] + size
+    return dict(zip(names, begins.tolist(), strict=True)), int(ends.max(initial=0))
+
+
+def _lowest_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
+    offset = 0
+    for begin, end in taken:
+        if offset + size <= begin:
+            return offset
+        offset = max(offset, end)
+    return offset
+
+
+def rounded(size: int, alignment: int) -> int:
+    """A multiple of the alignment that is at least as large, and not 0."""
+    return max(1, -(-size // alignment)) * alignment
+
+
+# What another order has to save: that of the graph follows its layers, whose results are in cache.
+_WORTH_IT = 0.95
+
+
+def ordered(graph: Graph) -> Sequence[Node]:
+    """The nodes of a graph, each behind those that it reads from.
+
+    In the graph's own order, unless one in which the node that takes the least memory comes next
+    needs less at its peak.
+    """
+    own = graph.nodes
+    memory = _Memory(graph, own)
+    other = memory.greedy(own)
+    return other if memory.peak(other) < _WORTH_IT * memory.peak(own) else own
+
+
+class _Memory:
+    """Bytes that the values of a graph take, and which nodes need them."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
+        self._roots: dict[object, object] = {}
+        self._sizes: dict[object, int] = {}
+        self._uses: dict[object, int] = {}
+        for node in nodes:
+            for result in results_of(node):
+                if _is_view(node):
+                    self._roots[result.key] = self._root(node.operands[0])
+                else:
+                    self._sizes[result.key] = _bytes_of(result.shape, result.dtype)
+            for key in self._read(node):
+                self._uses[key] = self._uses.get(key, 0) + 1
+        for value in graph.outputs.values():
+            self._uses[self._root(value)] = len(nodes) + 1
+
+    def peak(self, nodes: Sequence[Node]) -> int:
+        """The most bytes that are needed at a time."""
+        left, now, most = dict(self._uses), 0, 0
+        for node in nodes:
+            now += self._made(node)
+            most = max(most, now)
+            now -= self._freed(node, left, is_done=True)
+        return most
+
+    def greedy(self, nodes: Sequence[Node]) -> list[Node]:
+        """An order in which the next node is the one that adds least."""
+        left = dict(self._uses)
+        known = {id(node) for node in nodes}
+        missing = {
+            id(node): len({id(it.node) for it in node.operands if id(it.node) in known})
+            for node in nodes
+        }
+        readers: dict[int, list[Node]] = {}
+        for node in nodes:
+            for source in {id(it.node) for it in node.operands if id(it.node) in known}:
+                readers.setdefault(source, []).append(node)
+        rank = {id(node): number for number, node in enumerate(nodes)}
+        ready = [node for node in nodes if not missing[id(node)]]
+        found = []
+        while ready:
+            costs = (
+                (self._made(it) - self._freed(it, left, is_done=False), rank[id(it)], at)
+                for at, it in enumerate(ready)
+            )
+            node = ready.pop(min(costs)[2])
+            self._freed(node, left, is_done=True)
+            found.append(node)
+            for reader in readers.get(id(node), ()):
+                missing[id(reader)] -= 1
+                if not missing[id(reader)]:
+                    ready.append(reader)
+        return found
+
+    def _root(self, value: Value) -> object:
+        return self._roots.get(value.key, value.key)
+
+    def _read(self, node: Node) -> set[object]:
+        if _is_view(node):
+            return set()
+        return {self._root(value) for value in node.operands if value.constant is None}
+
+    def _made(self, node: Node) -> int:
+        return sum(self._sizes.get(it.key, 0) for it in results_of(node))
+
+    def _freed(self, node: Node, left: dict[object, int], *, is_done: bool) -> int:
+        """Bytes that are needed no longer behind a node; once it is done, that is noted."""
+        freed = 0
+        for key in self._read(node):
+            if left[key] == 1:
+                freed += self._sizes.get(key, 0)
+            if is_done:
+                left[key] -= 1
+        unread = (it.key for it in results_of(node) if it.key not in self._uses)
+        freed += sum(self._sizes.get(key, 0) for key in unread)
+        return freed
+
+
+def _is_view(node: Node) -> bool:
+    return isinstance(node.operation, HostOperator) and node.operation.kind == "reshape"

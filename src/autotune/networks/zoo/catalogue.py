@@ -36,37 +36,37 @@ class Network:
 
 NETWORKS: Mapping[str, Network] = {
     "resnet_50": Network(
-        "resnet",
+        "convolutional",
         "ResNet50",
         {"image": 224, "width": 64, "blocks": 6, "classes": 1000},
         "ResNet-50, image classification",
     ),
     "mobilenet_v2": Network(
-        "mobilenet",
+        "convolutional",
         "MobileNetV2",
         {"image": 224, "width_percent": 100, "blocks": 4, "classes": 1000},
         "MobileNet-V2, image classification with depthwise convolutions",
     ),
     "bert_base": Network(
-        "bert",
+        "transformers",
         "Bert",
         {"sequence": 128, "layers": 12, "width": 768, "heads": 12, "vocabulary": 30522},
         "BERT-base, text encoder with pooler",
     ),
     "vit_b_16": Network(
-        "vit",
+        "transformers",
         "VisionTransformer",
         {"image": 224, "layers": 12, "width": 768, "heads": 12, "classes": 1000},
         "ViT-B/16, image classification by a transformer",
     ),
     "gpt2": Network(
-        "gpt2",
+        "transformers",
         "Gpt2",
         {"sequence": 128, "layers": 12, "width": 768, "heads": 12, "vocabulary": 50257},
         "GPT-2 small, prefill of a text decoder",
     ),
     "llama_block": Network(
-        "llama",
+        "transformers",
         "LlamaBlock",
         {
             "sequence": 128,
@@ -79,13 +79,13 @@ NETWORKS: Mapping[str, Network] = {
         "decoder layers of Llama 3.2 1B on hidden states, with a padding mask",
     ),
     "dcgan": Network(
-        "dcgan",
+        "convolutional",
         "DcganGenerator",
         {"noise": 100, "width": 64},
         "DCGAN generator of 64 x 64 images, by transposed convolutions",
     ),
     "r3d_18": Network(
-        "resnet",
+        "convolutional",
         "R3D18",
         {"frames": 16, "image": 112, "width": 64, "blocks": 2, "classes": 400},
         "R3D-18, video classification by 3-D convolutions",

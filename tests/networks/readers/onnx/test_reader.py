@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
-from autotune.networks.asked_inputs import AskedInputs
+from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.graph import Loop, evaluate
 from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
 from tests.support.onnx_models import graph_of, model_of

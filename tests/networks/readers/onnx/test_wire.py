@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from autotune.errors import InvalidValueError
 from autotune.networks.graph import evaluate
 from autotune.networks.readers.onnx import read_onnx
-from autotune.networks.readers.onnx.wire import split_model
+from autotune.networks.readers.onnx.model_file import split_model
 from tests.support.onnx_models import model_of
 
 F = ("float32", (2, 64))

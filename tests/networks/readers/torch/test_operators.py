@@ -21,7 +21,7 @@ from tests.support.torch_models import Called, check_read, computed
 
 functional = nn.functional
 extents = st.integers(1, 9)
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=5, deadline=None)
 
 
 def numbers(*shape: int) -> Any:
@@ -214,53 +214,76 @@ def test_not_a_number_is_computed_with_as_in_torch() -> None:
     check_read(Called(of_nan).eval(), (torch.tensor(rows),))
 
 
+def several(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    """Four cases, which are read as one network: it takes longest to trace it."""
+    return st.lists(st.tuples(*parts), min_size=4, max_size=4)
+
+
 @few
-@given(extents, extents, st.floats(0.4, 2.5), st.floats(0.4, 2.5))
-def test_nearest_neighbours(height: int, width: int, by_rows: float, by_columns: float) -> None:
-    factors = (by_rows, by_columns)
-    if int(height * by_rows) and int(width * by_columns):
-        resized = functional.interpolate
-        check_read(
-            Called(lambda x: (resized(x, scale_factor=factors), resized(x, size=(height, 7)))),
-            (numbers(1, 2, height, width),),
-            rtol=0,
-            atol=0,
-        )
+@given(several(extents, extents, st.floats(0.4, 2.5), st.floats(0.4, 2.5)))
+def test_nearest_neighbours(drawn: list[tuple[int, int, float, float]]) -> None:
+    kept = [it for it in drawn if int(it[0] * it[2]) and int(it[1] * it[3])]
+    resized = functional.interpolate
+
+    def all_resized(*images: Any) -> Any:
+        return [
+            (resized(x, scale_factor=tuple(factors)), resized(x, size=(height, 7)))
+            for x, (height, _, *factors) in zip(images, kept, strict=True)
+        ]
+
+    if kept:
+        images = [numbers(1, 2, height, width) for height, width, _, _ in kept]
+        check_read(Called(all_resized), images, rtol=0, atol=0)
 
 
 @few
 @given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=5),
-    st.sampled_from(["sum", "mean", "max"]),
-    st.booleans(),
-    st.sampled_from([None, 0]),
+    several(
+        st.lists(st.integers(0, 4), min_size=1, max_size=5),
+        st.sampled_from(["sum", "mean", "max"]),
+        st.booleans(),
+        st.sampled_from([None, 0]),
+    )
 )
-def test_bags(lengths: list[int], mode: str, last: bool, padding: int | None) -> None:
+def test_bags(drawn: list[tuple[list[int], str, bool, int | None]]) -> None:
     """Empty bags, too, and rows that count for nothing."""
-    table, count = numbers(4, 3), sum(lengths)
-    offsets = torch.tensor([sum(lengths[:i]) for i in range(len(lengths) + last)])
+    table, kept = numbers(4, 3), [it for it in drawn if sum(it[0])]
 
-    def bags(indices: Any, offsets: Any) -> Any:
-        return functional.embedding_bag(
-            indices, table, offsets, mode=mode, include_last_offset=last, padding_idx=padding
-        )
+    def bags(*given: Any) -> Any:
+        return [
+            functional.embedding_bag(
+                indices, table, offsets, mode=mode, include_last_offset=last, padding_idx=padding
+            )
+            for indices, offsets, (_, mode, last, padding) in zip(
+                given[::2], given[1::2], kept, strict=True
+            )
+        ]
 
-    if count:
-        check_read(Called(bags), (torch.arange(count) % 4, offsets))
+    inputs: list[Any] = []
+    for lengths, _, last, _ in kept:
+        begins = [sum(lengths[:i]) for i in range(len(lengths) + last)]
+        inputs += [torch.arange(sum(lengths)) % 4, torch.tensor(begins)]
+    if kept:
+        check_read(Called(bags), inputs)
 
 
 @few
 @given(
-    st.sampled_from(["sum", "prod", "mean", "amax", "amin"]),
-    st.booleans(),
-    st.lists(st.integers(0, 4), min_size=1, max_size=6),
+    several(
+        st.sampled_from(["sum", "prod", "mean", "amax", "amin"]),
+        st.booleans(),
+        st.lists(st.integers(0, 4), min_size=1, max_size=6),
+    )
 )
-def test_scatters(reduce: str, include_self: bool, places: list[int]) -> None:
-    def scattered(x: Any, index: Any, source: Any) -> Any:
-        return x.scatter_reduce(0, index, source, reduce, include_self=include_self)
+def test_scatters(drawn: list[tuple[str, bool, list[int]]]) -> None:
+    def scattered(x: Any, *given: Any) -> Any:
+        return [
+            x.scatter_reduce(0, index, source, reduce, include_self=own)
+            for index, source, (reduce, own, _) in zip(given[::2], given[1::2], drawn, strict=True)
+        ]
 
-    index = torch.tensor(places)
-    check_read(Called(scattered), (numbers(5), index, numbers(len(places))))
+    parts = [(torch.tensor(places), numbers(len(places))) for *_, places in drawn]
+    check_read(Called(scattered), (numbers(5), *(it for part in parts for it in part)))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])

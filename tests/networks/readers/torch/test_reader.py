@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import register_pytree_node
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.networks.asked_inputs import AskedInputs
+from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.graph import HostOperator
 from autotune.networks.readers.torch import read_torch
 from tests.support.torch_models import Called, check_read, computed, plain

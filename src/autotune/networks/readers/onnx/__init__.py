@@ -3,10 +3,9 @@
 model_file.py  from a path or an object to a checked model
 tensors.py     tensors and types
 call.py        one call of an operator
-functions.py   operators that are functions of others
 operators      what operators compute
-reader.py      from nodes to values
-network.py     :func:`read_onnx`: inputs of fixed shapes, and a graph
+reader.py      from nodes to values, those that are functions of others, too
+source.py      :func:`read_onnx`: inputs of fixed shapes, a graph, and a runtime to compare it with
 """
 
 from __future__ import annotations

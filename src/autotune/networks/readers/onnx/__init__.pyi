@@ -1,2 +1,2 @@
-from autotune.networks.readers.onnx.network import OnnxNetwork as OnnxNetwork
-from autotune.networks.readers.onnx.network import read_onnx as read_onnx
+from autotune.networks.readers.onnx.source import OnnxNetwork as OnnxNetwork
+from autotune.networks.readers.onnx.source import read_onnx as read_onnx

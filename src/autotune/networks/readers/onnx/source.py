@@ -1,22 +1,27 @@
-"""Models of ONNX as networks, and what their outputs are compared with."""
+"""Models of ONNX as graphs of fixed shapes, and what their outputs are compared with."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from autotune.networks.asked_inputs import AskedInputs
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.element_types import element_type
+from autotune.networks.arrays import stored_array
+from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, FixedInputs, fix_inputs
 from autotune.networks.frontend import Rival
-from autotune.networks.graph_program import GraphSource, Yardstick
-from autotune.networks.readers.onnx.model_file import ModelFile
-from autotune.networks.readers.onnx.network import read_onnx
+from autotune.networks.graph import Graph, Value, constant, input_value
+from autotune.networks.graph_program import GraphSource, Yardstick, timed_rival
+from autotune.networks.readers.onnx.call import ValueNeeded
+from autotune.networks.readers.onnx.model_file import ModelFile, open_model
+from autotune.networks.readers.onnx.reader import ModelReader
+from autotune.networks.readers.onnx.tensors import dtype_of, type_name
 
 __all__ = ["onnx_source"]
 
@@ -110,14 +115,157 @@ def _timed(
     options.inter_op_num_threads = 1
     try:
         run = model.call(options, arrays)
-        run()
+        return timed_rival(name, run, seconds)
     except Exception:
         # As above.
         return None
-    samples: list[float] = []
-    end = perf_counter() + seconds
-    while not samples or perf_counter() < end:
-        begin = perf_counter()
-        run()
-        samples.append(perf_counter() - begin)
-    return Rival(name, median(samples))
+
+
+# Floats beyond these are what a network computes with, and no parameter such as a scale.
+_MOST_FLOATS = 16
+
+
+@frozen(eq=False)
+class OnnxNetwork:
+    """A model that was read.
+
+    Attributes:
+        file: What it was read from.
+        graph: The network.
+        fixed: Its inputs, and what was chosen that nobody gave.
+    """
+
+    file: ModelFile
+    graph: Graph
+    fixed: FixedInputs
+
+
+def read_onnx(
+    source: object,
+    examples: Sequence[object] | None = None,
+    asked: AskedInputs | None = None,
+) -> OnnxNetwork:
+    """Read a model.
+
+    An input whose value decides a shape, and that is given with an example, is that value in
+    every call: that is a remark.
+
+    Args:
+        source: A path, or a ``ModelProto``.
+        examples: What it is called with.
+        asked: What a person says of its inputs.
+
+    Raises:
+        InvalidValueError: the model is damaged, or an example is not one of its input.
+        UnknownNameError: there is no input or axis of a name that was asked for.
+        UnsupportedWorkload: an operator, a type or a form of it is not supported, in one line; or
+            an axis has no length, or a value is missing that decides a shape.
+    """
+    file = open_model(source)
+    asked = asked or AskedInputs()
+    fixed = fix_inputs(_declared(file), asked, examples, file.text)
+    given = set(fixed.shapes) if examples is not None else set(asked.inputs)
+    while True:
+        try:
+            outputs = ModelReader(file).outputs(_inputs(file, fixed))
+            break
+        except ValueNeeded as error:
+            fixed = _baked(file, fixed, given, error)
+        except (InvalidValueError, UnsupportedWorkload) as error:
+            raise type(error)(f"{file.text}: {error}") from error
+    names = list(fixed.shapes)
+    inputs = _inputs(file, fixed)
+    return OnnxNetwork(file, Graph(tuple(inputs[it] for it in names), outputs), fixed)
+
+
+def _tensors(file: ModelFile) -> list[Any]:
+    """The inputs that a caller gives: initializers may be listed among the inputs, too."""
+    weights = {it.name for it in file.model.graph.initializer}
+    return [it for it in file.model.graph.input if it.name not in weights]
+
+
+def _declared(file: ModelFile) -> list[DeclaredInput]:
+    return [
+        DeclaredInput(it.name, tuple(map(_axis, it.type.tensor_type.shape.dim)), _dtype(it, file))
+        for it in _tensors(file)
+    ]
+
+
+def _dtype(value: Any, file: ModelFile) -> str:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise UnsupportedWorkload(f"{file.text}: input {value.name!r} is no tensor of numbers")
+    try:
+        return dtype_of(value.type.tensor_type.elem_type)
+    except UnsupportedWorkload:
+        raise UnsupportedWorkload(
+            f"{file.text}: input {value.name!r} is a tensor of "
+            f"{type_name(value.type.tensor_type.elem_type)}, which is not supported"
+        ) from None
+
+
+def _axis(axis: Any) -> int | str:
+    """The length of an axis, else its name; ``?`` is what some exporters call all of them."""
+    if axis.HasField("dim_value") and axis.dim_value >= 0:
+        return int(axis.dim_value)
+    return "" if axis.dim_param == "?" else str(axis.dim_param)
+
+
+def _inputs(file: ModelFile, fixed: FixedInputs) -> dict[str, Value]:
+    """The inputs of a model: those of the graph, and those that are known."""
+    found: dict[str, Value] = {}
+    for tensor in _tensors(file):
+        name, dtype = tensor.name, _dtype(tensor, file)
+        if name in fixed.constants:
+            found[name] = constant(stored_array(fixed.constants[name], dtype), dtype, name)
+        else:
+            found[name] = input_value(name, fixed.shapes[name], dtype)
+    return found
+
+
+def _baked(
+    file: ModelFile, fixed: FixedInputs, given: set[str], error: ValueNeeded
+) -> FixedInputs:
+    """With the inputs that have to be known as the constants that they are in the examples."""
+    names = [it for it in fixed.shapes if it in _read(error.value)]
+    parameters = [it for it in names if _is_parameter(file, it, fixed.shapes[it])]
+    if not names or len(parameters) < len(names):
+        raise UnsupportedWorkload(f"{file.text}: {error}") from error
+    missing = [it for it in names if it not in given or fixed.examples is None]
+    if missing:
+        options = " ".join(f"--input {it}=FILE.npy" for it in missing)
+        raise UnsupportedWorkload(
+            f"{file.text}: {error}, and it depends on input {', '.join(map(repr, missing))}: give "
+            f"{options} (in Python inputs={{...}}), which then holds in every call"
+        ) from error
+    examples = dict(zip(fixed.shapes, fixed.examples or (), strict=True))
+    return evolve(
+        fixed,
+        shapes={it: shape for it, shape in fixed.shapes.items() if it not in names},
+        examples=tuple(array for it, array in examples.items() if it not in names),
+        constants={**fixed.constants, **{it: examples[it] for it in names}},
+        remarks=(
+            *fixed.remarks,
+            *(f"input {it!r} of {file.text} decides shapes: it is as given" for it in names),
+        ),
+    )
+
+
+def _is_parameter(file: ModelFile, name: str, shape: Sequence[int]) -> bool:
+    dtype = next(_dtype(it, file) for it in _tensors(file) if it.name == name)
+    return not element_type(dtype).is_float or math.prod(shape) <= _MOST_FLOATS
+
+
+def _read(value: Value) -> set[str]:
+    """Names of the inputs that a value depends on."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if one.is_input:
+            found.add(one.name)
+        elif one.node is not None and id(one.node) not in seen:
+            seen.add(id(one.node))
+            waiting.extend(one.node.operands)
+    return found

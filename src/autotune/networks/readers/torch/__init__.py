@@ -1,17 +1,14 @@
 """Models of torch as graphs.
 
 torch_network.py    :func:`read_torch`, without torch until it is called
-program.py          modules and files as exported programs, their inputs
-program_file.py     ``.pt2`` files
+program.py          modules and ``.pt2`` files as exported programs, their inputs
 mutations.py        operators that write into operands
 tensors.py          tensors and types
 call.py             one call of an operator
 random_operators.py operators that draw random numbers
-expansion.py        operators that torch says in terms of others
 operators           what operators compute
-reader.py           from nodes to values
-network.py          inputs of fixed shapes, and a graph
-source.py           a network, and torch to compare it with
+reader.py           from nodes to values, those that torch says in terms of others, too
+source.py           inputs of fixed shapes, a graph, and torch to compare it with
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a module and what it is called with to an exported program of fixed shapes."""
+"""From a module or a file, and what it is called with, to an exported program of fixed shapes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import dataclasses
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
@@ -15,10 +18,9 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
-from autotune.errors import UnsupportedWorkload, one_line
+from autotune.errors import InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.arrays import as_numpy
-from autotune.networks.asked_inputs import DeclaredInput, FixedInputs
-from autotune.networks.readers.torch.program_file import quiet_torch
+from autotune.networks.fixed_inputs import DeclaredInput, FixedInputs
 from autotune.networks.readers.torch.tensors import as_tensor, type_name
 
 __all__ = [
@@ -30,6 +32,8 @@ __all__ = [
     "input_names",
     "is_input",
     "on_cpu",
+    "open_program",
+    "quiet_torch",
     "taken_apart",
 ]
 
@@ -233,3 +237,66 @@ def for_shapes(program: Any, fixed: FixedInputs, name: str) -> Any:
         raise UnsupportedWorkload(
             f"{name}: torch cannot export the model for inputs {shapes}: {_why(error)}"
         ) from error
+
+
+_TENSORS_ONLY = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
+
+
+def open_program(path: Path) -> Any:
+    """The exported program in a file.
+
+    Pickles in it are read for tensors only; a file with objects of other kinds is refused.
+
+    Raises:
+        InvalidValueError: the file is damaged, of another kind, or has objects in it.
+    """
+    _check_archive(path)
+    try:
+        with quiet_torch(), _tensors_only():
+            return torch.export.load(path)
+    except Exception as error:  # whatever torch's reader meets
+        raise InvalidValueError(
+            f"{str(path)!r} cannot be read by torch {torch.__version__}: {one_line(str(error))}"
+        ) from error
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse archives with pickled objects, which would be executed while they are read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InvalidValueError(
+            f"{str(path)!r} is no exported program of torch ({error}); torch.export.save writes "
+            "such files"
+        ) from error
+    for entry in names:
+        kind = entry.rsplit("/", 1)[-1]
+        if "constants/" in entry and kind.startswith(("opaque_obj", "custom_obj")):
+            raise InvalidValueError(
+                f"{str(path)!r} holds a pickled object ({entry}): reading it would execute what "
+                "the file says; load it with torch.export.load, and give the program itself"
+            )
+
+
+@contextmanager
+def _tensors_only() -> Iterator[None]:
+    """Inside, torch reads pickles for tensors only, whatever its own callers ask for."""
+    before = {name: os.environ.get(name) for name in _TENSORS_ONLY}
+    os.environ.update(_TENSORS_ONLY)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Torch's exporter warns of its own deprecated functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,27 +1,30 @@
-"""From the nodes of torch's graphs to values of a graph."""
+"""From the nodes of torch's graphs to values of a graph; some nodes run graphs."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from attrs import field, frozen
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
-from autotune.networks.graph import Value
-from autotune.networks.graph.naming import named_after
+from autotune.networks.graph import Value, input_value, loop, reshape, select
+from autotune.networks.graph.graph import named_after
 from autotune.networks.readers.torch.call import Call, Item, Result
-from autotune.networks.readers.torch.expansion import expanded
 from autotune.networks.readers.torch.operators import OPERATORS
 from autotune.networks.readers.torch.operators.complex_pairs import (
     Pair,
     complex_operator,
     is_complex,
 )
-from autotune.networks.readers.torch.operators.control_flow import HIGHER_ORDER
 from autotune.networks.readers.torch.random_operators import draws
 from autotune.networks.readers.torch.tensors import stored_value, type_name
 
@@ -284,3 +287,159 @@ def described(node: Node) -> str:
     path = [path for path, _ in stack.values() if path][-1:]
     inside = f" in {path[0]!r}" if path else ""
     return f"node {node.name!r} ({name}{inside})"
+
+
+@cache
+def _decompositions() -> Mapping[Any, Any]:
+    """Decompositions of torch for operators that are not read as they are."""
+    return {
+        target: rule
+        for target, rule in torch._decomp.decomposition_table.items()
+        if isinstance(target, OpOverload) and target._schema.name.split("::")[-1] not in OPERATORS
+    }
+
+
+def expanded(target: Any, args: Any, kwargs: Any) -> GraphModule:
+    """The graph of a call; its inputs are the tensors among the arguments, in order.
+
+    Args:
+        target: The operator.
+        args: Its arguments, with tensors as torch traces with them.
+        kwargs: Those by name.
+
+    Raises:
+        UnsupportedWorkload: torch has nothing to say of it.
+    """
+    leaves, form = tree_flatten((list(args), dict(kwargs)))
+    places = [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def call(*tensors: torch.Tensor) -> Any:
+        given = list(leaves)
+        for at, tensor in zip(places, tensors, strict=True):
+            given[at] = tensor
+        called, named = tree_unflatten(given, form)
+        return target(*called, **named)
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        fakes = [
+            torch.empty_strided(it.shape, it.stride(), dtype=it.dtype)
+            for it in (leaves[at] for at in places)
+        ]
+    try:
+        with torch.no_grad():
+            found = make_fx(
+                torch.func.functionalize(call), dict(_decompositions()), tracing_mode="fake"
+            )(*fakes)
+    except Exception as error:  # whatever torch meets
+        raise UnsupportedWorkload(
+            f"the operator is not supported ({one_line(str(error))})"
+        ) from error
+    calls = [node for node in found.graph.nodes if node.op == "call_function"]
+    if any(node.target is target for node in calls):
+        raise UnsupportedWorkload("the operator is not supported")
+    return found
+
+
+_MOST_TRIPS = 1 << 12
+
+Run = Callable[[Any, Sequence[Item]], Item]
+"""From a graph and what it is given to what it returns."""
+
+
+def _inside(skipped: int) -> Callable[[Run, Sequence[Item], Mapping[str, Item]], Item]:
+    """A graph that is run as it is, behind so many arguments and the graph itself."""
+
+    def rule(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
+        return run(args[skipped], args[skipped + 1 :])
+
+    return rule
+
+
+def _cond(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
+    """Both cases, of which one is chosen."""
+    condition, yes, no, operands = args
+    if isinstance(condition, Value) and condition.constant is not None:
+        condition = bool(condition.constant.reshape(-1)[0])
+    if not isinstance(condition, Value):
+        return run(yes if condition else no, operands)
+    sides = [run(it, operands) for it in (yes, no)]
+    truth = reshape(condition, ())
+    return [_chosen(truth, one, other) for one, other in zip(*sides, strict=True)]
+
+
+def _chosen(truth: Value, one: Item, other: Item) -> Item:
+    if one is None and other is None:
+        return None
+    return select(truth, one, other)
+
+
+def _scan(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
+    """A step along the first axis of some tensors."""
+    body, states, slices, *more = args
+    fixed = more[-1] if more else []
+    read = [it for it in fixed if it.constant is None]
+
+    def step(
+        old: Sequence[Value], each: Sequence[Value], given: Sequence[Value]
+    ) -> tuple[list[Value], list[Value]]:
+        waiting = iter(given)
+        known = [next(waiting) if it.constant is None else it for it in fixed]
+        found = list(run(body, [*old, *each, *known]))
+        return found[: len(old)], found[len(old) :]
+
+    last, kept = loop(step, slices[0].shape[0], states, slices, read)
+    return [*last, *kept]
+
+
+def _while(run: Run, args: Sequence[Item], _named: Mapping[str, Item]) -> Item:
+    """A loop of as many steps as its condition says of constants, such as a counter."""
+    condition, body, states, *more = args
+    fixed = more[-1] if more else []
+    trips = _trips(run, condition, body, states, fixed)
+    read = [it for it in fixed if it.constant is None]
+
+    def step(
+        old: Sequence[Value], _slices: Sequence[Value], given: Sequence[Value]
+    ) -> tuple[list[Value], list[Value]]:
+        waiting = iter(given)
+        known = [next(waiting) if it.constant is None else it for it in fixed]
+        return list(run(body, [*old, *known])), []
+
+    return list(loop(step, trips, states, fixed=read)[0]) if trips else list(states)
+
+
+def _trips(
+    run: Run, condition: Item, body: Item, states: Sequence[Value], fixed: Sequence[Value]
+) -> int:
+    """Number of a loop's trips, found from those of its states that are constant."""
+    for trips in range(_MOST_TRIPS + 1):
+        (goes_on,) = _listed(run(condition, [*states, *fixed]))
+        if isinstance(goes_on, Value):
+            if goes_on.constant is None:
+                raise UnsupportedWorkload(
+                    "how often it runs is known when it runs only; use a loop of a fixed number "
+                    "of steps"
+                )
+            goes_on = bool(goes_on.constant.reshape(-1)[0])
+        if not goes_on:
+            return trips
+        after = _listed(run(body, [*states, *fixed]))
+        states = [
+            it if it.constant is not None else input_value("state", it.shape, it.dtype)
+            for it in after
+        ]
+    raise UnsupportedWorkload(f"it runs more than {_MOST_TRIPS} times")
+
+
+def _listed(found: Item) -> list[Item]:
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+HIGHER_ORDER: Mapping[str, Callable[[Run, Sequence[Item], Mapping[str, Item]], Item]] = {
+    "wrap_with_set_grad_enabled": _inside(1),
+    "wrap_with_autocast": _inside(4),
+    "cond": _cond,
+    "scan": _scan,
+    "while_loop": _while,
+}

@@ -11,7 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.networks.asked_inputs import AskedInputs, FixedInputs
+from autotune.networks.fixed_inputs import AskedInputs, FixedInputs
 from autotune.networks.graph import Graph
 from autotune.plugins.installing import install_extra
 
@@ -63,7 +63,7 @@ def read_torch(
         UnknownNameError: there is no input or axis of a name that was asked for.
         UnsupportedWorkload: torch cannot trace it, or a node cannot be read; names it.
     """
-    module = _with_torch("network")
+    module = _with_torch("source")
     given = Path(source) if isinstance(source, str) else source
     found: TorchNetwork = module.read(given, examples, asked or AskedInputs())
     return found
@@ -75,7 +75,7 @@ def check_program(path: Path) -> None:
     Raises:
         InvalidValueError: torch is missing, or the file is damaged.
     """
-    _with_torch("program_file").open_program(path)
+    _with_torch("program").open_program(path)
 
 
 def _with_torch(module: str) -> Any:

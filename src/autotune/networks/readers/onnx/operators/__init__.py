@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from autotune.networks.readers.onnx.call import Operator
-from autotune.networks.readers.onnx.operators.byte_movement import in_bytes
 from autotune.networks.readers.onnx.operators.contributed import CONTRIBUTED
 from autotune.networks.readers.onnx.operators.control_flow import CONTROL_FLOW
 from autotune.networks.readers.onnx.operators.elementwise import ELEMENTWISE
 from autotune.networks.readers.onnx.operators.indexing import INDEXING
 from autotune.networks.readers.onnx.operators.normalisation import NORMALISATION
 from autotune.networks.readers.onnx.operators.products import PRODUCTS
-from autotune.networks.readers.onnx.operators.quantised import QUANTISED
+from autotune.networks.readers.onnx.operators.quantised import QUANTISED, in_bytes
 from autotune.networks.readers.onnx.operators.recurrent import RECURRENT
 from autotune.networks.readers.onnx.operators.reductions import REDUCTIONS
 from autotune.networks.readers.onnx.operators.resizing import RESIZING
@@ -42,4 +41,4 @@ OPERATORS: Mapping[tuple[str, str], Operator] = MappingProxyType(
     {("", name): in_bytes(name, it) for group in _GROUPS for name, it in group.items()}
     | {("com.microsoft", name): operator for name, operator in CONTRIBUTED.items()}
 )
-"""By domain and name. Those that are missing may be functions of others (:mod:`..functions`)."""
+"""By domain and name. Those that are missing may be functions of others (:mod:`..reader`)."""

@@ -32,15 +32,19 @@ from autotune.networks.graph import (
 )
 from autotune.networks.graph import reduce as reduced
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.operators.attention import ATTENTION
-from autotune.networks.readers.onnx.operators.byte_products import dequantised
-from autotune.networks.readers.onnx.operators.elementwise import gelu, gelu_tanh
-from autotune.networks.readers.onnx.operators.few_bits import product_of_few_bits
-from autotune.networks.readers.onnx.operators.grouped_attention import (
+from autotune.networks.readers.onnx.operators.attention import (
+    ATTENTION,
     grouped_query_attention,
 )
+from autotune.networks.readers.onnx.operators.elementwise import gelu, gelu_tanh
 from autotune.networks.readers.onnx.operators.normalisation import layer_norm
-from autotune.networks.readers.onnx.operators.quantised import QUANTISED, dynamic, quantised
+from autotune.networks.readers.onnx.operators.products import dequantised
+from autotune.networks.readers.onnx.operators.quantised import (
+    QUANTISED,
+    dynamic,
+    product_of_few_bits,
+    quantised,
+)
 from autotune.networks.readers.onnx.operators.recurrent import recurrent
 from autotune.networks.readers.onnx.operators.reductions import REDUCTIONS
 from autotune.networks.readers.onnx.operators.shapes import vector

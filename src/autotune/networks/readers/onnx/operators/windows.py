@@ -31,7 +31,7 @@ from autotune.networks.graph import (
     window_reduce,
 )
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.operators.byte_products import byte_factors, scaled_sums
+from autotune.networks.readers.onnx.operators.products import byte_factors, scaled_sums
 from autotune.networks.readers.onnx.operators.shapes import vector
 
 __all__ = ["WINDOWS", "convolution_window"]

@@ -1,7 +1,7 @@
 """The operators of torch, in groups; each is a function of a :class:`~..call.Call`.
 
 They have the names of ATen, without overloads: a call has its arguments by the names of torch's
-schema, whatever the overload. What is missing is expanded by torch (:mod:`..expansion`).
+schema, whatever the overload. What is missing is expanded by torch (:mod:`..reader`).
 """
 
 from __future__ import annotations

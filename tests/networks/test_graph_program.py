@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attrs import evolve
 
+from autotune.backends.native import NativeBackend
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.builders import conv2d, gemm, softmax
+from autotune.models import ModelContext
+from autotune.models.pruning import PSA
 from autotune.networks import graph as ops
-from autotune.networks.graph import Graph, Value, constant, evaluate, input_value
-from autotune.networks.graph_examples import EDGES, graph_examples
+from autotune.networks.graph import (
+    Graph,
+    Value,
+    Window,
+    constant,
+    convolution,
+    evaluate,
+    input_value,
+    matmul,
+)
+from autotune.networks.graph_program import EDGES, draft_candidate, graph_examples, task_names
+from autotune.sketches import CandidateBatch
+from autotune.spaces import SketchSpace
+from autotune.targets import detect_cpu
 
 
 def test_indices_are_of_all_of_a_table() -> None:
@@ -71,3 +89,61 @@ def test_some_floats_are_small_and_large() -> None:
     assert 0.03 < edges.mean() < 0.1 and np.array_equal(plain[~edges], drawn[~edges])
     assert len(np.unique(drawn[edges])) == len(EDGES) - 1  # -0.0 is 0.0
     assert np.signbit(drawn[drawn == 0]).any() and not np.signbit(drawn[drawn == 0]).all()
+
+
+def _of(value: Value, name: str = "") -> Workload:
+    assert value.node is not None and isinstance(value.node.operation, Workload)
+    return evolve(value.node.operation, name=name or value.node.operation.name)
+
+
+def test_names_say_operators_and_windows_and_are_all_different() -> None:
+    image = input_value("x", (1, 4, 8, 8), "float32")
+    square = input_value("s", (4, 4), "float32")
+    convolutions = [
+        _of(
+            convolution(
+                image,
+                input_value("w", (4, 4, *window), "float32"),
+                Window(window, *[(1, 1), (0, 0), (0, 0), (1, 1)]),
+            ),
+            "convolution+add+max+min",
+        )
+        for window in ((3, 5), (1, 1), (3, 5))
+    ]
+    product = _of(matmul(square, square))
+    long = evolve(product, name="+".join(["matmul", *["another"] * 9]))
+    numbered = evolve(product, name="matmul+2")
+    assert task_names([*convolutions, product, numbered, product, long]) == [
+        "conv2d_3x5_add_clip",
+        "conv2d_1x1_add_clip",
+        "conv2d_3x5_add_clip_2",
+        "matmul",
+        "matmul_2",
+        "matmul_3",
+        "matmul_another_another_another_another",
+    ]
+
+
+MACHINE = detect_cpu().with_cores(2)
+WORKLOADS = [
+    gemm(m=128, n=96, k=64),
+    conv2d(n=1, h=14, w=14, ci=32, co=64, kh=3, kw=3),
+    softmax(m=64, n=128),
+]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda it: it.name)
+def test_a_draft_is_as_good_as_the_best_of_the_whole_space(workload: Workload) -> None:
+    space = SketchSpace(workload, MACHINE, NativeBackend().limits(MACHINE))
+    drafted = draft_candidate(workload, MACHINE)
+    assert drafted is not None
+    batch = CandidateBatch.of([drafted])
+    assert space.contains(batch).all()
+    model = PSA(ModelContext(target=MACHINE))
+    others = model.score(space.sample(128, np.random.default_rng(0)))
+    assert model.score(batch)[0] > 0.7 * np.nanmax(others)
+
+
+def test_the_same_workload_gets_the_same_draft() -> None:
+    first, second = (draft_candidate(gemm(m=64, n=64, k=64), MACHINE) for _ in range(2))
+    assert first is not None and second is not None and first.digest == second.digest
