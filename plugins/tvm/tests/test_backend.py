@@ -24,7 +24,6 @@ from autotune.plugins.spec import API_VERSION
 from autotune.sketches.steps import STEP_TYPES
 from autotune.targets import Target, preset
 from autotune.testing.programs import (
-    check_candidate,
     check_program,
     request_for,
     sample_candidates,
@@ -244,11 +243,6 @@ def test_worker_environment(backend: TVMBackend) -> None:
     assert environment["TVM_NUM_THREADS"] == "3"
     assert environment["TVM_BIND_THREADS"] == "0"
     assert all(isinstance(value, str) for value in environment.values())
-
-
-def test_candidates_of_every_sketch(backend: TVMBackend, target: Target) -> None:
-    for candidate in sample_candidates(backend, SMALL, target, 2):
-        check_candidate(backend, candidate, target, threads=2)
 
 
 def test_a_program_that_does_not_compile(

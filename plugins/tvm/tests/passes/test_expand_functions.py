@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from autotune_tvm.compiler import generate_code, lower_module
-from autotune_tvm.digests import module_digest
-from autotune_tvm.lowering import tir_pipeline
+from autotune_tvm.compiler import generate_code, lower_module, module_digest, tir_pipeline
 from autotune_tvm.passes import expand_functions
 from hypothesis import given, settings
 from hypothesis import strategies as st
