@@ -94,6 +94,7 @@ def test_kernels_without_matrix_instructions_say_nothing() -> None:
     assert [bool(blocks) for _, blocks in divided] == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_what_the_blocks_leave_is_taken(architecture: str) -> None:

@@ -93,6 +93,7 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["Y"], wanted["Y"])
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("kind", ["negated", "mask"])
 def test_nvcc_takes_them(kind: str) -> None:
