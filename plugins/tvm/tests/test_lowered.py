@@ -134,7 +134,7 @@ def test_gpu_programs_are_those_of_the_lowered_program(workload: Workload, targe
         lowered = lowered_nest(scheduled)
         compare(candidate, lowered)
         compare_kernels(candidate, lowered)
-        check_what_tvm_counts(scheduled, lowered)
+    check_what_tvm_counts(scheduled, lowered)
 
 
 def compare_kernels(candidate: Candidate, lowered: LoweredNest) -> None:
