@@ -116,9 +116,9 @@ def _tvm(request: Mapping[str, Any]) -> Maker:
 
 def _check_fast_enough(function: Any, request: Mapping[str, Any]) -> None:
     """Refuse what is slow for certain without running it: that may take minutes."""
-    from autotune_tvm.untuned import of_function
+    from autotune_tvm.importer import least_seconds
 
-    least = of_function(function) if request.get("skip_slow") else 0.0
+    least = least_seconds(function) if request.get("skip_slow") else 0.0
     if least > MOST_SECONDS:
         raise RuntimeError(f"skipped: a call takes {least:.2g} s at least")
 

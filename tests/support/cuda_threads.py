@@ -8,6 +8,7 @@ program, as do threads that wait for one another.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -52,6 +53,10 @@ _DECLARED = re.compile(
 _DYNAMIC = re.compile(r"extern __shared__ [^;]*buf_dyn_shmem_ptr\[\];")
 _ALIGNED, _DYNAMIC_BYTES = "__attribute__((aligned(1024)))", 227 * 1024
 _SECONDS = 300
+_FLAGS = (
+    *("-std=c++20", "-O0", "-w"),
+    *("-fsanitize=address,alignment,bounds", "-fno-sanitize-recover=all"),
+)
 
 
 @frozen(eq=False)
@@ -73,11 +78,6 @@ class Program:
     workload: Workload
     inputs: Mapping[str, Array]
     maps: tuple[tuple[TensorMap, ...], ...] = ()
-
-
-def find_compiler() -> str | None:
-    """Path of g++, or None where there is none."""
-    return shutil.which("g++")
 
 
 def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]:
@@ -103,8 +103,7 @@ def run_each(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]
 
 def _built(programs: Sequence[Program], folder: Path) -> Path:
     """A binary that runs one of the programs, or without an argument all."""
-    for shim in _SHIMS:
-        shutil.copy(shim, folder)
+    headers = _compiled_headers(folder)
     parts = [f'#include "{_SHIMS[-1].name}"']
     parts += [_unit(program, f"p{n}", folder) for n, program in enumerate(programs)]
     calls = " ".join(f"if (one < 0 || one == {n}) p{n}::run();" for n in range(len(programs)))
@@ -112,9 +111,28 @@ def _built(programs: Sequence[Program], folder: Path) -> Path:
     parts.append(f"int main(int count, char** given) {{ {chosen} {calls} }}")
     code, binary = folder / "programs.cpp", folder / "programs"
     code.write_text("\n".join(parts))
-    flags = ["-std=c++20", "-O0", "-w", "-fsanitize=address,alignment,bounds"]
-    _run(["g++", *flags, "-fno-sanitize-recover=all", "-o", str(binary), str(code)])
+    _run(["g++", *_FLAGS, f"-I{headers}", "-o", str(binary), str(code)])
     return binary
+
+
+def _compiled_headers(folder: Path) -> Path:
+    """The folder of the headers, most of a compiler's time, which the first use compiles.
+
+    Args:
+        folder: Of a test; all workers of a session share the headers.
+    """
+    own = folder.parent
+    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cuda-threads"
+    shared.mkdir(exist_ok=True)
+    header, done = shared / _SHIMS[-1].name, shared / "done"
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            for shim in _SHIMS:
+                shutil.copy(shim, shared)
+            _run(["g++", *_FLAGS, "-x", "c++-header", str(header)])
+            done.touch()
+    return shared
 
 
 def _unit(program: Program, name: str, folder: Path) -> str:

@@ -95,7 +95,7 @@ def test_indices_are_those_of_numpy(
         ((5, 1), "float32", 1, True, False),
     ],
 )
-def test_every_sketch_finds_the_index_among_equal_values(
+def test_programs_find_the_index_among_equal_values(
     backend: TVMBackend,
     target: Target,
     shape: tuple[int, ...],
@@ -106,15 +106,25 @@ def test_every_sketch_finds_the_index_among_equal_values(
 ) -> None:
     workload, module = import_module(found(shape, dtype, axis, largest, last))
     x = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
-    check(backend, target, workload, text_of(module), x, expected(x, axis, largest, last))
+    wanted = expected(x, axis, largest, last)
+    check(
+        backend, target, workload, text_of(module), x, wanted, every=dtype in ("float64", "int8")
+    )
 
 
 def check(
-    backend: TVMBackend, target: Target, workload: Workload, program: str, x: Any, wanted: Any
+    backend: TVMBackend,
+    target: Target,
+    workload: Workload,
+    program: str,
+    x: Any,
+    wanted: Any,
+    *,
+    every: bool,
 ) -> None:
     candidates = sample_candidates(backend, workload, target)
     assert candidates
-    for candidate in candidates:
+    for candidate in candidates if every else candidates[-1:]:
         executable = backend.build(request_for(candidate, target, 1, program))
         (output,) = run_executable(executable, workload, {workload.inputs[0].name: x})
         np.testing.assert_array_equal(output, wanted)
@@ -134,8 +144,8 @@ def test_no_index_is_out_of_range_where_no_value_can_be_found(
         assert output.min() >= 0 and output.max() < 32
 
 
-@pytest.mark.parametrize("columns", [32, 33])  # Vectors divide the first.
-@pytest.mark.parametrize("largest", [True, False])
+# Vectors divide the first.
+@pytest.mark.parametrize(("columns", "largest"), [(32, True), (33, False)])
 def test_relax_has_indices_of_64_bits(
     backend: TVMBackend, target: Target, largest: bool, columns: int
 ) -> None:
@@ -149,7 +159,7 @@ def test_relax_has_indices_of_64_bits(
     workload, module = import_module(program)
     assert workload.stages[-1].output.dtype == "int64"
     x = np.random.default_rng(0).integers(-3, 4, (4, columns)).astype(np.float32)
-    check(backend, target, workload, text_of(module), x, expected(x, 1, largest))
+    check(backend, target, workload, text_of(module), x, expected(x, 1, largest), every=False)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -17,15 +16,14 @@ import pytest
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.cuda_code import cuda_source
-from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import kernel_resources
-from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.warpgroup_source import WarpgroupTile
 from cuda_threads import Program, run_all, run_each
 from fake_cuda import FakeCuda
 from needs import skip_here
 from tensor_core_products import (
+    ONE_OR_MORE,
     RIGHT,
     WRONG,
     assembled,
@@ -36,7 +34,7 @@ from tensor_core_products import (
 )
 from tensor_products import rows_product
 from thinning import thinned
-from tvm_lowered import lowered_nest, numbers_of, plain_stores
+from tvm_lowered import check_matrices
 from warpgroup_assembly import on_cpus
 from workload_names import named
 
@@ -129,11 +127,12 @@ def two_planes(stages: int = 3) -> Candidate:
     return tiled(gemm(m=128, n=128, k=512, dtype="float16"), stages, **tiles)
 
 
-@pytest.mark.slow
-def test_kernels_compute_the_reference(tmp_path: Path) -> None:
-    programs = [it for workload in WORKLOADS for it in programs_of(workload, 2)]
-    programs += [*programs_of(LONG, 2), *programs_of(LONG, 2, PARTS)]
-    assert len(programs) == 2 * len(WORKLOADS) + 4
+@pytest.mark.parametrize("most", ONE_OR_MORE)
+def test_kernels_compute_the_reference(most: int, tmp_path: Path) -> None:
+    count = min(most, 2)
+    programs = [it for workload in WORKLOADS for it in programs_of(workload, count)]
+    programs += [*programs_of(LONG, count), *programs_of(LONG, count, PARTS)]
+    assert len(programs) == count * (len(WORKLOADS) + 2)
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         check(program, found, TARGET)
 
@@ -171,22 +170,8 @@ def test_every_wait_and_barrier_is_needed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workload", thinned((*WORKLOADS, LONG), 3), ids=named)
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
-    for candidate in sampled(workload, 3):
-        lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
-        ahead = lowered_nest(scheduled_module(request_of(candidate)))
-        nest = derive_nest(candidate.sketch)
-        assert Counter(plain_stores(nest, candidate)) == Counter(lowered.stores)
-        allocated = [
-            math.prod(numbers_of(buffer.extents, candidate))
-            for buffer in nest.buffers
-            if buffer.scope == "shared"
-        ]
-        found = [
-            math.prod(extents)
-            for scope, extents in zip(ahead.scopes, ahead.allocations, strict=True)
-            if scope == "shared"
-        ]
-        assert Counter(allocated) == Counter(found)
+    for candidate in sampled(workload, 2):
+        check_matrices(candidate, TARGET, in_boxes=True)
 
 
 def test_launches_say_what_the_engine_is_told_of_tensors() -> None:
@@ -217,6 +202,7 @@ _STEP = re.compile(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_threads_wait_for_bytes_and_fence_nothing(tmp_path: Path) -> None:
     """One barrier an iteration; products are on their way while the next boxes are asked for."""
@@ -233,13 +219,15 @@ def test_threads_wait_for_bytes_and_fence_nothing(tmp_path: Path) -> None:
     assert not {"fence.proxy.async", "st.shared", "cp.async.ca", "cp.async.cg"} & set(loop)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
-@pytest.mark.parametrize("workload", thinned((*WORKLOADS, LONG), 3), ids=named)
+@pytest.mark.parametrize("workload", thinned((*WORKLOADS, LONG), 4, 9), ids=named)
 def test_the_assembler_takes_them(workload: Workload, tmp_path: Path) -> None:
     text = assembled(sampled(workload, 1)[0], TARGET, tmp_path)
     assert "cp.async.bulk.tensor." in text and "wgmma.mma_async.sync.aligned.m64n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_the_largest_tile_leaves_room_for_barriers() -> None:
     """Those are static, and as far in front of the tile as that has to be aligned."""

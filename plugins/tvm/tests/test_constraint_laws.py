@@ -33,78 +33,56 @@ def sketches() -> Iterator[Sketch]:
         yield from SketchSpace(workload, TARGET, LIMITS).sketches()
 
 
-EVERY_SKETCH = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "sketch", list(sketches()), ids=lambda sketch: f"{sketch.workload.name}-{sketch.name}"
 )
-
-
-def replayed(sketch: Sketch, row: tuple[int, ...]) -> s_tir.Schedule:
-    candidate = Candidate(sketch, row)
-    return schedule(module_for(sketch.workload), candidate, sketch.workload)
-
-
-def points(sketch: Sketch) -> Iterator[tuple[dict[str, int], s_tir.Schedule]]:
-    """Solutions of the sketch's problem, and TVM's schedules of them."""
+def test_solutions_are_what_tvm_makes_of_them(sketch: Sketch) -> None:
+    """Laws `mem`, `parallel-reach` and `shape-honest`, of solutions of the sketch's problem."""
+    kinds = {variable.name: variable.kind for variable in problem_of(sketch).variables}
     for row in build_feasible_set(sketch).uniform(POINTS, 5).tolist():
-        yield completed(sketch, row), replayed(sketch, tuple(row))
-
-
-def kinds(sketch: Sketch) -> dict[str, str]:
-    return {variable.name: variable.kind for variable in problem_of(sketch).variables}
-
-
-@EVERY_SKETCH
-def test_memory_variables_are_what_tvm_allocates(sketch: Sketch) -> None:
-    """Law `mem`: bytes of every buffer, and of all buffers of a scope."""
-    kind = kinds(sketch)
-    for point, scheduled in points(sketch):
+        scheduled = schedule(
+            module_for(sketch.workload), Candidate(sketch, tuple(row)), sketch.workload
+        )
         lowered = lowered_nest(scheduled.mod)
-        allocated = [4 * math.prod(shape) for shape in lowered.allocations]
-        named = {name: value for name, value in point.items() if kind[name] == "memory"}
-        assert {v for n, v in named.items() if n.endswith(" bytes")} == set(allocated)
-        for scope in set(lowered.scopes):
-            whole = named.get(f"{scope} memory", sum(allocated))
-            assert whole == sum(
-                size for size, of in zip(allocated, lowered.scopes, strict=True) if of == scope
-            )
+        point = completed(sketch, row)
+        check_memory(
+            {name: value for name, value in point.items() if kinds[name] == "memory"}, lowered
+        )
+        check_parallel_reach(scheduled)
+        check_shapes(sketch, scheduled, lowered)
 
 
-@EVERY_SKETCH
-def test_every_reduction_is_inside_a_parallel_loop(sketch: Sketch) -> None:
-    """Law `parallel-reach`: what takes the time runs on all threads that the point has."""
-    for _, scheduled in points(sketch):
-        root = scheduled.get_sblock("root")
-        reached = []
-        for block in scheduled.get_child_blocks(root):
-            iterations = scheduled.get(block).iter_vars
-            if any(it.iter_type == tirx.IterVar.CommReduce for it in iterations):
-                loops = map(scheduled.get, scheduled.get_loops(block))
-                reached.append(
-                    max(
-                        int(loop.extent) if loop.kind == tirx.ForKind.PARALLEL else 0
-                        for loop in loops
-                    )
-                )
-        assert reached
-        assert min(reached) >= TARGET.cores
+def check_memory(named: dict[str, int], lowered: LoweredNest) -> None:
+    """Bytes of every buffer, and of all buffers of a scope, are those that TVM allocates."""
+    allocated = [4 * math.prod(shape) for shape in lowered.allocations]
+    assert {v for n, v in named.items() if n.endswith(" bytes")} == set(allocated)
+    for scope in set(lowered.scopes):
+        sizes = zip(allocated, lowered.scopes, strict=True)
+        whole = named.get(f"{scope} memory", sum(allocated))
+        assert whole == sum(size for size, of in sizes if of == scope)
 
 
-def products(lowered: LoweredNest) -> int:
-    """How often the innermost statement of all runs."""
-    return max(math.prod(extents) for extents in lowered.stores)
+def check_parallel_reach(scheduled: s_tir.Schedule) -> None:
+    """What takes the time runs on all threads that the point has: reductions are inside them."""
+    reached = []
+    for block in scheduled.get_child_blocks(scheduled.get_sblock("root")):
+        iterations = scheduled.get(block).iter_vars
+        if any(it.iter_type == tirx.IterVar.CommReduce for it in iterations):
+            loops = map(scheduled.get, scheduled.get_loops(block))
+            parallel = (it for it in loops if it.kind == tirx.ForKind.PARALLEL)
+            reached.append(max((int(it.extent) for it in parallel), default=0))
+    assert reached and min(reached) >= TARGET.cores
 
 
-@EVERY_SKETCH
-def test_programs_are_the_problem_that_was_asked_for(sketch: Sketch) -> None:
-    """Law `shape-honest`: arguments keep their shapes, and nothing is left out of the work."""
+def check_shapes(sketch: Sketch, scheduled: s_tir.Schedule, lowered: LoweredNest) -> None:
+    """Arguments keep their shapes, and nothing is left out of the work."""
     workload = sketch.workload
-    stage = next(stage for stage in workload.stages if stage.reduce_axes)
-    expected = math.prod(axis.extent for axis in stage.axes)
     shapes = [tensor.shape for tensor in workload.inputs]
     shapes += [workload.stage(name).output.shape for name in workload.outputs]
+    assert [tuple(map(int, it.shape)) for it in scheduled.mod["main"].params] == shapes
+    stage = next(stage for stage in workload.stages if stage.reduce_axes)
+    expected = math.prod(axis.extent for axis in stage.axes)
+    # How often the innermost statement of all runs.
+    done = max(math.prod(extents) for extents in lowered.stores)
     padded = any(isinstance(step, PadExtent) for step in sketch.steps)
-    for _, scheduled in points(sketch):
-        found = [tuple(map(int, param.shape)) for param in scheduled.mod["main"].params]
-        assert found == shapes
-        done = products(lowered_nest(scheduled.mod))
-        assert done >= expected if padded else done == expected
+    assert done >= expected if padded else done == expected

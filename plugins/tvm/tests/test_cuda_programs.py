@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from cuda_threads import Array, Program, run_all
 from indexed_workloads import embedding_bag
 from row_norms import scaled_rows
 from split_reductions import SPLIT_ACROSS_BLOCKS, reduction
+from tensor_core_products import ONE_OR_MORE
 from thinning import thinned
 from tvm_lowered import Kernel, lowered_nest
 from workload_names import named
@@ -102,7 +105,7 @@ def sampled(workload: Workload, count: int) -> Iterator[Candidate]:
     yield from space.sample(count * len(space.sketches()), np.random.default_rng(5))
 
 
-@pytest.mark.parametrize("workload", SMALL + LARGE, ids=named)
+@pytest.mark.parametrize("workload", thinned(SMALL + LARGE, 3), ids=named)
 def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
     for candidate in sampled(workload, 1):
         source = source_of(candidate)
@@ -113,13 +116,20 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
             assert kernel.threads == 1 or re.search(bound, source)
 
 
-@pytest.mark.slow
-def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
-    workloads = (*SMALL, *SPLIT_ACROSS_BLOCKS)
-    programs = [program for workload in workloads for program in small_programs(workload)]
-    assert sum("_rf_ptr" in program.source for program in programs) >= 6
+@pytest.mark.parametrize("most", ONE_OR_MORE)
+def test_generated_kernels_compute_the_reference(most: int, tmp_path: Path) -> None:
+    """Of each sketch two programs, or one for every workload."""
+    tried: Counter[str] = Counter()
+    programs = []
+    for workload in (*SMALL, *SPLIT_ACROSS_BLOCKS):
+        known = {name for name, count in tried.items() if most == 1 and count == 2}
+        for name, program in small_programs(workload, without=known):
+            tried[name] += 1
+            programs.append(program)
+    assert sum("_rf_ptr" in program.source for program in programs) >= 2 * most
     programs += laid_out_programs(gemm(m=32, n=24, k=48))
-    programs += laid_out_programs(dense(m=24, n=32, k=64))
+    if most > 1:
+        programs += laid_out_programs(dense(m=24, n=32, k=64))
     assert len(programs) >= 20
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         expected = reference_outputs(program.workload, dict(program.inputs))
@@ -137,7 +147,7 @@ def test_nan_passes_through_the_larger_and_the_smaller(tmp_path: Path) -> None:
     (workload,) = graph.workloads
     given = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
     given[[1, 4], [0, 31]] = np.nan
-    program = next(small_programs(workload, {workload.inputs[0].name: given}))
+    _, program = next(small_programs(workload, {workload.inputs[0].name: given}))
     (found,) = run_all([program], tmp_path)
     wanted = np.clip(given, -1, 2).max(axis=1)
     assert list(np.isnan(wanted)) == [False, True, False, False, True, False]
@@ -154,11 +164,11 @@ def program_of(
 
 
 def small_programs(
-    workload: Workload, inputs: Mapping[str, Array] | None = None
-) -> Iterator[Program]:
-    """One program of every sketch, with few enough threads for this machine."""
+    workload: Workload, inputs: Mapping[str, Array] | None = None, without: Iterable[str] = ()
+) -> Iterator[tuple[str, Program]]:
+    """One program of every other sketch with its name, of few enough threads for this machine."""
     inputs = inputs or random_inputs(workload, np.random.default_rng(7))
-    seen: set[str] = set()
+    seen = set(without)
     for candidate in sampled(workload, 40):
         if candidate.sketch.name in seen:
             continue
@@ -168,7 +178,7 @@ def small_programs(
         most = max(kernel.threads for kernel in kernels)
         if 1 < most <= _BLOCK_THREADS and total <= _GRID_THREADS:
             seen.add(candidate.sketch.name)
-            yield program_of(candidate, launches, inputs)
+            yield candidate.sketch.name, program_of(candidate, launches, inputs)
 
 
 def laid_out_programs(workload: Workload) -> Iterator[Program]:
@@ -190,10 +200,11 @@ def laid_out_programs(workload: Workload) -> Iterator[Program]:
     raise AssertionError(f"no candidates of {wanted}")
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
-@pytest.mark.parametrize("workload", thinned(LARGE, 3), ids=named)
+@pytest.mark.parametrize("workload", thinned(LARGE, 3, 2), ids=named)
 def test_what_kernels_take_of_a_gpu(workload: Workload) -> None:
-    for candidate in sampled(workload, 1):
+    for candidate, architecture in zip(sampled(workload, 1), cycle(ARCHITECTURES), strict=False):
         kernels = kernels_of(candidate)
         source = source_of(candidate)
         tape = nest_tape(candidate.sketch)
@@ -201,11 +212,10 @@ def test_what_kernels_take_of_a_gpu(workload: Workload) -> None:
         shared = int(row[tape.tape.output_index["shared_bytes"]])
         buffers = sum(buffer.scope == "shared" for buffer in tape.nest.buffers)
         slack = buffers * (_ALIGNMENT - 1) + len(workload.stages) * _REDUCTION_BYTES
-        for architecture in ARCHITECTURES:
-            found = kernel_resources(source, architecture)
-            assert len(found) == len(kernels)
-            assert 0 <= sum(kernel.shared_bytes for kernel in found) - shared <= slack
-            for resources, kernel in zip(found, kernels, strict=True):
-                assert resources.registers <= 255
-                # The launch bounds hold the compiler to what a block can have.
-                assert resources.registers * kernel.threads <= TARGET.registers_per_block
+        found = kernel_resources(source, architecture)
+        assert len(found) == len(kernels)
+        assert 0 <= sum(kernel.shared_bytes for kernel in found) - shared <= slack
+        for resources, kernel in zip(found, kernels, strict=True):
+            assert resources.registers <= 255
+            # The launch bounds hold the compiler to what a block can have.
+            assert resources.registers * kernel.threads <= TARGET.registers_per_block

@@ -8,7 +8,6 @@ import pytest
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
-from autotune_tvm.nvcc import find_nvcc, kernel_resources
 
 import autotune
 from autotune.backends import BuildRequest, InvalidSchedule
@@ -78,14 +77,12 @@ def test_a_rule_that_fails_leaves_a_program_to_the_next() -> None:
     candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
     source = TVMBackend().cuda_source(BuildRequest(workload, None, candidate, target, 1))
     assert "threadIdx.x" in source
-    if find_nvcc() is not None:
-        assert kernel_resources(source, target.processor)
 
 
 @pytest.mark.slow
 def test_tuning_compares_with_it(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
-    result = autotune.tune(softmax(m=64, n=256), backend="tvm", trials=4, database=path)
+    result = autotune.tune(softmax(m=64, n=256), backend="tvm", trials=1, database=path)
     assert {it.name: it.outcome.status for it in result.baselines} == {
         UNTUNED: "ok",
         DEFAULT_SCHEDULE: "ok",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.digests import code_digest
+from autotune_tvm.compiler import code_digest
 
 from autotune.backends import BuildRequest
 from autotune.ir.expressions import const, var

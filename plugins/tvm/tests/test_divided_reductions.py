@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tvm import te
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.topi import nn
+from tvm_programs import check_imported
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
@@ -93,12 +94,9 @@ def convolutions() -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("name", convolutions())
-def test_convolutions_of_tvm_are_imported_and_every_sketch_is_right(name: str) -> None:
+def test_convolutions_of_tvm_are_imported(name: str) -> None:
     program = te.create_prim_func(convolutions()[name])
-    workload, module = import_module(program)
-    check_program(BACKEND, BuildRequest(workload, text_of(module), None, TARGET, 1))
-    for candidate in sample_candidates(BACKEND, workload, TARGET):
-        check_candidate(BACKEND, candidate, TARGET, program=text_of(module))
+    check_imported(program, every=name in ("groups", "transposed, in groups"))
 
 
 @pytest.mark.parametrize("taps", [4, 3])

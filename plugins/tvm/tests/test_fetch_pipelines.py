@@ -180,6 +180,7 @@ def test_more_than_48_kib_are_asked_for_at_the_launch() -> None:
     assert launch.shared_bytes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_copies_are_asynchronous(tmp_path: Path) -> None:
     candidate = next(sampled(WORKLOADS[0], (3,)))

@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
-from hypothesis import strategies as st
 from tvm import te, tirx, topi
-from tvm_programs import machine_code, one_of_each, samples
+from tvm_programs import check_imported, machine_code, one_of_each, samples
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.workloads import Workload, gemm
+from autotune.ir.workloads import gemm
 from autotune.ir.workloads.halves import HALF_DTYPES
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import (
-    check_candidate,
-    check_program,
     run_executable,
-    sample_candidates,
 )
 
 BACKEND = TVMBackend()
@@ -34,16 +30,6 @@ AVX512 = Target(
     vector_bytes=64,
 )
 halves = pytest.mark.parametrize("dtype", HALF_DTYPES)
-extents = st.sampled_from([1, 2, 7, 13, 31, 33, 64])
-
-
-def check(workload: Workload, program: str | None = None) -> int:
-    """Check what is untuned, and three sketches at most; returns how many there are."""
-    check_program(BACKEND, BuildRequest(workload, program, None, HERE, 1))
-    candidates = one_of_each(sample_candidates(BACKEND, workload, HERE, 1))
-    for candidate in candidates[:: max(1, len(candidates) // 2)]:
-        check_candidate(BACKEND, candidate, HERE, threads=1, program=program)
-    return len(candidates)
 
 
 def product(dtype: str, total: str) -> list[Any]:
@@ -95,11 +81,9 @@ IMPORTED: dict[str, tuple[Callable[[str], list[Any]], str]] = {
 @pytest.mark.parametrize("name", IMPORTED)
 def test_imported_programs_are_tuned_as_they_are_written(name: str, dtype: str) -> None:
     make, result = IMPORTED[name]
-    imported = BACKEND.import_program(te.create_prim_func(make(dtype)))
-    workload = imported.workload
+    workload = check_imported(te.create_prim_func(make(dtype)), every=name == "rounded product")
     assert [tensor.dtype for tensor in workload.inputs] == [dtype] * len(workload.inputs)
     assert workload.tensors[workload.outputs[0]].dtype == (result or dtype)
-    assert check(workload, imported.program)
 
 
 def test_an_identity_of_another_type_is_refused() -> None:

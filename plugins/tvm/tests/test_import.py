@@ -22,6 +22,7 @@ from made_workloads import ROUND_TRIPS
 from relax_programs import relax_convolution
 from tir_functions import COPY, function
 from tvm import te, tirx, topi
+from tvm_programs import check_imported
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
@@ -151,23 +152,14 @@ for k, i, j in T.grid(37, 40, 48):
 """
 
 
-def test_an_output_first_and_loops_in_another_order(check: Callable[..., Any]) -> None:
+def test_an_output_first_and_loops_in_another_order() -> None:
     program = function(TRANSPOSED, "C: B((48, 40)), A: B((37, 40)), B_: B((37, 48))")
     workload, module = import_module(program)
     assert [tensor.name for tensor in workload.inputs] == ["A", "B_"]
     assert argument_names(module) == ("C", "A", "B_")
     assert [axis.name for axis in workload.stages[0].axes] == ["j", "i", "k"]
     assert workload.stages[0].loads[0] == Load("A", (var("k"), var("i")))
-    check(workload, text_of(module))
-
-
-def test_a_schedule_brings_loops_into_the_order_of_the_axes(
-    backend: TVMBackend, target: Target, check: Callable[..., Any]
-) -> None:
-    program = function(TRANSPOSED, "C: B((48, 40)), A: B((37, 40)), B_: B((37, 48))")
-    workload, module = import_module(program)
-    for candidate in sample_candidates(backend, workload, target, 2):
-        check(workload, text_of(module), candidate)
+    assert check_imported(program, every=True) == workload
 
 
 def test_names_are_made_unique(check: Callable[..., Any]) -> None:
@@ -195,15 +187,9 @@ def test_inputs_that_nothing_reads_are_kept(check: Callable[..., Any]) -> None:
     check(workload, text_of(module))
 
 
-def test_a_function_from_relax(
-    backend: TVMBackend, target: Target, check: Callable[..., Any]
-) -> None:
-    imported = backend.import_program(relax_convolution())
-    workload = imported.workload
+def test_a_function_from_relax() -> None:
+    workload = check_imported(relax_convolution())
     assert [stage.combiner for stage in workload.stages] == [None, "add", None, None]
-    check(workload, imported.program)
-    for candidate in sample_candidates(backend, workload, target):
-        check(workload, imported.program, candidate)
 
 
 def test_indices_of_two_widths_are_put_together(backend: TVMBackend, target: Target) -> None:

@@ -95,14 +95,12 @@ def operators() -> dict[str, tuple[list[Any], Any]]:
     }
 
 
-@pytest.mark.parametrize("name", thinned(operators(), 2))
-def test_operators_are_imported_and_every_sketch_is_right(
-    name: str, backend: TVMBackend, target: Target
-) -> None:
+@pytest.mark.parametrize("name", operators())
+def test_operators_are_imported(name: str, backend: TVMBackend, target: Target) -> None:
     arguments, result = operators()[name]
     workload, module = import_module(te.create_prim_func([*arguments, result]))
-    for candidate in sample_candidates(backend, workload, target):
-        check_candidate(backend, candidate, target, program=text_of(module))
+    *_, candidate = sample_candidates(backend, workload, target)
+    check_candidate(backend, candidate, target, program=text_of(module))
 
 
 def test_reshapes_that_are_affine_are_read_so() -> None:

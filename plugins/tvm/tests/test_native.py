@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.native import latest_error, native_call
+from autotune_tvm.executable import latest_error, native_call
 
 from autotune.backends import (
     BuildRequest,

@@ -44,7 +44,7 @@ def test_programs_that_are_given_packed_constants_are_right(
     name: str, backend: TVMBackend, target: Target
 ) -> None:
     workload = WORKLOADS[name]
-    candidates = packing(sample_candidates(backend, workload, target, each=2))
+    candidates = packing(sample_candidates(backend, workload, target))
     assert candidates
     for candidate in candidates:
         request = BuildRequest(workload, None, candidate, target, 2)

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from autotune_tvm.compiler import compile_module
 from autotune_tvm.emit import module_for
-from autotune_tvm.pad import PaddedBlock, pad_block
+from autotune_tvm.schedule_state import PaddedBlock, pad_block
 from tvm import s_tir
 
 from autotune.ir.workloads import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
+from autotune_tvm.compiler import PRINTED
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowering import PRINTED
 from autotune_tvm.printed import printed_functions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,8 +108,7 @@ def test_values_that_use_each_other_twice_are_built_at_once() -> None:
         assert "values_float32" in script, candidate.sketch.name
 
 
-@pytest.mark.parametrize("number", [-128, -3, 100])
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize(("number", "dtype"), [(-128, "int8"), (-3, "int32"), (100, "int64")])
 def test_sums_of_integers_wrap_around(number: int, dtype: str, target: Target) -> None:
     """As numpy's do; and constants may be negative."""
     added = Binary("add", Load("X", (var("i"),)), Constant(number, dtype))

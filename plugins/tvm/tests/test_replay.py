@@ -91,12 +91,10 @@ def test_imported_programs_whose_blocks_are_not_called_after_tensors(
     imported = backend.import_program(program)
     workload = imported.workload
     assert {stage.name for stage in workload.stages} <= {"middle", "result"}
-    space = SketchSpace(workload, target, backend.limits(target))
-    padded = 0
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(3)):
-        padded += _is_padded(candidate)
+    candidates = sample_candidates(backend, workload, target, 2, seed=3)
+    padded = next(candidate for candidate in candidates if _is_padded(candidate))
+    for candidate in (padded, candidates[0]):
         check(workload, program=imported.program, candidate=candidate)
-    assert padded > 0
 
 
 def test_buffers_whose_names_are_no_identifiers(
@@ -108,7 +106,7 @@ def test_buffers_whose_names_are_no_identifiers(
     imported = backend.import_program(tvm.ir.load_json(text))
     workload = imported.workload
     assert {t.name for t in workload.inputs} == {"p_left_weight", "right"}
-    for candidate in sample_candidates(backend, workload, target, 2, seed=3):
+    for candidate in sample_candidates(backend, workload, target, seed=3)[-2:]:
         check(workload, program=imported.program, candidate=candidate)
 
 

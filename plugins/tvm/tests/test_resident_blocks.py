@@ -94,8 +94,9 @@ def test_kernels_without_matrix_instructions_say_nothing() -> None:
     assert [bool(blocks) for _, blocks in divided] == [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("architecture", ["sm_90a", pytest.param("sm_80", marks=pytest.mark.long)])
 def test_what_the_blocks_leave_is_taken(architecture: str) -> None:
     source = source_of(candidate_of(LARGE, (2, 4), (4, 4), 32, 3), TARGET)
     assert bounds_of(source) == [("256", "2")]

@@ -14,10 +14,11 @@ from autotune_tvm.runtime import WORKER_ENVIRONMENT
 from python_processes import run_python
 
 PROGRAM = """
-import sys
+import gc, sys
 from autotune_tvm.backend import TVMBackend
 TVMBackend().warm_up()
-print("torch" in sys.modules, "tvm" in sys.modules)
+print("torch" in sys.modules, "tvm" in sys.modules, "tvm.s_tir.tensor_intrin" in sys.modules)
+print(gc.isenabled())
 import torch
 print(torch.is_here)
 """
@@ -39,10 +40,17 @@ for name in tvm.ir.Op.list_op_names():
 FORKING = """
 import os, sys, threading, warnings
 import numpy as np
-import autotune
+from autotune.backends import BuildRequest
+from autotune.ir.workloads import gemm
+from autotune.targets import detect_cpu
+from autotune.testing.programs import sample_candidates
+from autotune.tuning.tuned_function import TunedFunction
+from autotune_tvm.backend import TVMBackend
 
-workload = autotune.workloads.gemm(m=64, n=64, k=64)
-function = autotune.tune(workload, trials=1, threads=2, backend="tvm", database="r.db").build()
+workload, backend, target = gemm(m=64, n=64, k=64), TVMBackend(), detect_cpu().with_cores(2)
+(candidate, *_) = sample_candidates(backend, workload, target)
+built = backend.build(BuildRequest(workload, None, candidate, target, 2))
+function = TunedFunction(workload, built)
 array = np.ones((64, 64), np.float32)
 
 def call():
@@ -96,13 +104,19 @@ def test_a_worker_imports_tvm_without_torch_and_may_import_it_later(
         timeout=300,
         check=True,
     )
-    assert done.stdout.split() == ["False", "True", "True"]
+    assert done.stdout.split() == ["False", "True", "False", "True", "True"]
 
 
-def test_programs_run_in_a_child_of_a_fork(tmp_path: Path) -> None:
+def test_programs_run_in_a_child_of_a_fork() -> None:
     """On one thread where those of the pool were left behind, which is said once."""
-    written = run_python("-c", FORKING, cwd=tmp_path)
+    written = run_python("-c", FORKING)
     assert written.splitlines() == ["True 0", "True 1 True", "True 0", "True 0"]
+
+
+@pytest.mark.slow
+def test_importing_tvm_leaves_the_garbage_collector_off() -> None:
+    text = "import gc; gc.disable(); from autotune_tvm import runtime; runtime.load()"
+    assert run_python("-c", f"{text}; print(gc.isenabled())").strip() == "False"
 
 
 @pytest.mark.slow

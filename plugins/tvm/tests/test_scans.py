@@ -17,6 +17,7 @@ from tvm import te, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 from tvm_ffi import structural_equal
+from tvm_programs import check_imported
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import UnsupportedWorkload
@@ -67,24 +68,16 @@ def test_imported_scans_are_those_of_numpy(
     ],
     ids=str,
 )
-def test_candidates_of_imported_scans_are_right(
-    backend: TVMBackend, target: Target, shape: tuple[int, ...], options: dict[str, Any]
-) -> None:
-    workload, module = import_module(written(shape, **options))
-    candidates = sample_candidates(backend, workload, target)
-    assert candidates
-    for candidate in candidates:
-        check_candidate(backend, candidate, target, program=text_of(module))
+def test_imported_scans_are_right(shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    check_imported(written(shape, **options))
 
 
-def test_a_scan_among_other_operators(backend: TVMBackend, target: Target) -> None:
+def test_a_scan_among_other_operators() -> None:
     x = te.placeholder((20, 32), "float32", "X")
     sums = topi.cumsum(topi.nn.relu(x), axis=0)
     function = te.create_prim_func([x, topi.add(topi.tanh(sums), topi.cumsum(sums, axis=1))])
-    workload, module = import_module(function)
+    workload = check_imported(function, every=True)
     assert [stage.scan_axis is not None for stage in workload.stages].count(True) == 2
-    for candidate in sample_candidates(backend, workload, target):
-        check_candidate(backend, candidate, target, program=text_of(module))
 
 
 @pytest.mark.parametrize(
@@ -92,15 +85,10 @@ def test_a_scan_among_other_operators(backend: TVMBackend, target: Target) -> No
     [lambda x: topi.sum(x, axis=-1), lambda x: topi.take(topi.nn.relu(x), 0, axis=2)],
     ids=["reduced", "of a part"],
 )
-def test_exclusive_scans_of_one_computed_element_are_the_start(
-    backend: TVMBackend, target: Target, computed: Any
-) -> None:
+def test_exclusive_scans_of_one_computed_element_are_the_start(computed: Any) -> None:
     """None of what is computed before them is read."""
     x = te.placeholder((1, 16, 4), "float32", "X")
-    function = te.create_prim_func([x, topi.cumsum(computed(x), axis=0, exclusive=True)])
-    workload, module = import_module(function)
-    for candidate in sample_candidates(backend, workload, target):
-        check_candidate(backend, candidate, target, program=text_of(module))
+    check_imported(te.create_prim_func([x, topi.cumsum(computed(x), axis=0, exclusive=True)]))
 
 
 @pytest.mark.parametrize(

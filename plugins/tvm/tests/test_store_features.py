@@ -173,7 +173,7 @@ def explained(item: Compared, column: str) -> bool:
 
 @pytest.mark.parametrize("workload", thinned(VARIED_WORKLOADS, 5))
 def test_columns_agree_but_for_the_reasons_given(workload: Workload) -> None:
-    for item in compared(workload, 3):
+    for item in compared(workload, 1):
         for statement, column in item.differing():
             where = (item.candidate.sketch.name, item.candidate.config, statement.name)
             assert explained(item, column), (column, where)
@@ -215,7 +215,7 @@ CORRECTED = re.compile(
 
 def test_corrections_change_the_columns_that_the_documentation_names() -> None:
     for workload in (gemm(m=64, n=64, k=64), conv2d(h=14, w=14, ci=16, co=32, pad=1)):
-        for item in compared(workload, 3, "corrected"):
+        for item in compared(workload, 1, "corrected"):
             for _, column in item.differing():
                 assert CORRECTED.match(column) or explained(item, column), column
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune_tvm import untuned
 from autotune_tvm.backend import TVMBackend
+from autotune_tvm.importer import least_seconds
 from autotune_tvm.scheduled import program_of
 from thinning import thinned
 from tvm import te, topi
@@ -25,10 +25,10 @@ def function_of(*tensors: Any) -> Any:
 def test_additions_that_wait_for_one_another_are_counted() -> None:
     x, w = te.placeholder((16, 300), name="x"), te.placeholder((8, 300), name="w")
     product = function_of(x, w, topi.nn.relu(topi.nn.dense(x, w)))
-    assert untuned.of_function(product) == pytest.approx(0.3e-9 * 16 * 8 * 300)
+    assert least_seconds(product) == pytest.approx(0.3e-9 * 16 * 8 * 300)
     image, kernel = te.placeholder((1, 64, 8, 8)), te.placeholder((4, 64, 3, 3))
     convolution = function_of(image, kernel, topi.nn.conv2d_nchw(image, kernel, 1, 1, 1))
-    assert untuned.of_function(convolution) == pytest.approx(0.3e-9 * 4 * 8 * 8 * 64 * 9)
+    assert least_seconds(convolution) == pytest.approx(0.3e-9 * 4 * 8 * 8 * 64 * 9)
 
 
 def test_nothing_is_said_of_what_llvm_may_vectorise() -> None:
@@ -38,7 +38,7 @@ def test_nothing_is_said_of_what_llvm_may_vectorise() -> None:
     integers = function_of(*whole, topi.nn.dense(*whole))
     largest = function_of(image, topi.max(image, axis=1))
     for function in (short, integers, largest):
-        assert untuned.of_function(function) == 0.0
+        assert least_seconds(function) == 0.0
     assert serial_seconds(elementwise(m=8, n=512)) == 0.0
     assert serial_seconds(gemm(m=8, n=8, k=512, dtype="int8")) == 0.0
 
@@ -48,7 +48,7 @@ def test_a_sum_whose_loops_are_not_the_innermost_ones_says_nothing() -> None:
     schedule = Schedule(function_of(x, w, topi.nn.dense(x, w)))
     i, j, k = schedule.get_loops(schedule.get_sblock("T_matmul_NT"))
     schedule.reorder(k, i, j)
-    assert untuned.of_function(schedule.mod["main"]) == 0.0
+    assert least_seconds(schedule.mod["main"]) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 import tvm
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.importer import import_module, module_of, text_of
+from autotune_tvm.importer import import_module, module_of
 from autotune_tvm.passes.statements import replaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx, topi
 from tvm_ffi import structural_equal
+from tvm_programs import check_imported
 
-from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import reference_outputs
 from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
-from autotune.testing.programs import check_candidate, check_program, sample_candidates
+from autotune.targets import preset
 
 POOLINGS = {"avg": np.mean, "max": np.max}
 
@@ -65,20 +64,10 @@ def test_results_are_those_of_numpy(
     ("shape", "size", "layout"),
     [((1, 3, 28, 30), (5, 5), "NCHW"), ((2, 7, 9, 32), (3, 4), "NHWC")],
 )
-def test_every_sketch_is_right(
-    backend: TVMBackend,
-    target: Target,
-    shape: tuple[int, ...],
-    size: tuple[int, int],
-    layout: str,
-    kind: str,
+def test_programs_are_right(
+    shape: tuple[int, ...], size: tuple[int, int], layout: str, kind: str
 ) -> None:
-    workload, module = import_module(pooled(shape, size, kind, layout))
-    check_program(backend, BuildRequest(workload, text_of(module), None, target, 1))
-    candidates = sample_candidates(backend, workload, target)
-    assert candidates
-    for candidate in candidates:
-        check_candidate(backend, candidate, target, program=text_of(module))
+    check_imported(pooled(shape, size, kind, layout), every=(kind, layout) == ("avg", "NCHW"))
 
 
 @pytest.mark.parametrize("cores", [1, 4, 256])
@@ -120,11 +109,9 @@ def growing(smallest: int) -> Any:
     return te.create_prim_func([x, te.compute((6,), total, name="Y")])
 
 
-def test_triangles_are_reduced_too(backend: TVMBackend, target: Target) -> None:
-    workload, module = import_module(growing(1))
+def test_triangles_are_reduced_too() -> None:
+    workload = check_imported(growing(1), every=True)
     assert [axis.extent for axis in workload.stages[0].axes] == [6, 6]
-    for candidate in sample_candidates(backend, workload, target):
-        check_candidate(backend, candidate, target, program=text_of(module))
 
 
 @pytest.mark.parametrize(

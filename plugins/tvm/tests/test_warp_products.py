@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from autotune_tvm.replay import schedule
 from autotune_tvm.warp_source import WarpTile, function_name, function_source
 from convolutions import convolution
 from cuda_threads import Program, run_all
-from tensor_core_products import check, source_of, turned_gemm
+from tensor_core_products import ONE_OR_MORE, check, source_of, turned_gemm
 from thinning import thinned
-from tvm_lowered import lowered_nest, numbers_of, plain_stores
+from tvm_lowered import check_matrices, lowered_nest
 from workload_names import named
 
 from autotune.backends import BuildRequest, InvalidSchedule
@@ -37,7 +36,7 @@ from autotune.ir.workloads import (
     gemm,
     random_inputs,
 )
-from autotune.nest import derive_nest, nest_tape
+from autotune.nest import derive_nest
 from autotune.sketches import Candidate, WarpTensorize
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
@@ -116,14 +115,13 @@ def programs_of(workload: Workload, count: int) -> Iterator[Program]:
             return
 
 
-@pytest.mark.slow
-def test_kernels_compute_the_reference(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", ONE_OR_MORE)
+def test_kernels_compute_the_reference(most: int, tmp_path: Path) -> None:
     counts = dict.fromkeys(WORKLOADS[:-1], 3) | dict.fromkeys((*UNEVEN, *CONVOLUTIONS, *FLOATS), 2)
-    counts |= dict.fromkeys(OTHER_CONVOLUTIONS, 1)
-    programs = [it for workload, count in counts.items() for it in programs_of(workload, count)]
-    programs += programs_of(WORKLOADS[-1], 1)
-    programs += [it for workload in LONG for it in programs_of(workload, 1)]
-    assert len(programs) == sum(counts.values()) + 1 + len(LONG)
+    counts |= dict.fromkeys((*OTHER_CONVOLUTIONS, WORKLOADS[-1], *LONG), 1)
+    wanted = {workload: min(most, count) for workload, count in counts.items()}
+    programs = [it for workload, count in wanted.items() for it in programs_of(workload, count)]
+    assert len(programs) == sum(wanted.values())
     assert any("_x2" in program.source for program in programs)
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         check(program, found, ROUNDING)
@@ -135,46 +133,30 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
     ids=named,
 )
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
-    """But for loops that became calls; what a thread keeps has a dimension for each level.
-
-    Stages of fetches are no matter of the schedule: see ``test_fetch_pipelines.py``.
-    """
-    for drawn in sampled(workload, 4):
+    """Stages of fetches are no matter of the schedule: see ``test_fetch_pipelines.py``."""
+    for drawn in sampled(workload, 2):
         alone = {name: 1 for name in drawn.config if name.endswith(".stages")}
-        candidate = Candidate.from_config(drawn.sketch, drawn.config | alone)
-        lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
-        nest = derive_nest(candidate.sketch)
-        assert Counter(plain_stores(nest, candidate)) == Counter(lowered.stores)
-        allocated = [
-            (buffer.scope, extents if buffer.scope == "shared" else math.prod(extents))
-            for buffer in nest.buffers
-            for extents in [numbers_of(buffer.shape, candidate)]
-        ]
-        found = [
-            (scope, extents if scope == "shared" else math.prod(extents))
-            for scope, extents in zip(lowered.scopes, lowered.allocations, strict=True)
-        ]
-        assert Counter(allocated) == Counter(found)
-        tape = nest_tape(candidate.sketch)
-        row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
-        value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
-        for name in ("shared_bytes", "local_bytes"):
-            assert value[name] == sum(getattr(kernel, name) for kernel in lowered.kernels)
+        check_matrices(Candidate.from_config(drawn.sketch, drawn.config | alone), TARGET)
 
 
-def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
+def test_kernels_that_load_elsewhere_or_in_vectors(tmp_path: Path) -> None:
+    """A fragment that is loaded from elsewhere does not go unnoticed.
+
+    Weights of windows are fetched in vectors, also where a fetch has a multiple of three terms.
+    """
     (program,) = programs_of(gemm(m=16, n=16, k=64, dtype="int8"), 1)
-    # A fragment that is loaded from elsewhere does not go unnoticed.
     moved = evolve(program, source=program.source.replace("row + (matrix & 1) * 8", "row"))
     assert moved.source != program.source
-    right, wrong = run_all([program, moved], tmp_path)
+    windows = weights_in_vectors()
+    right, wrong, found = run_all([program, moved, windows], tmp_path)
     check(program, right, ROUNDING)
+    check(windows, found, ROUNDING)
     with pytest.raises(AssertionError):
         check(program, wrong, ROUNDING)
 
 
-def test_weights_of_windows_are_fetched_in_vectors(tmp_path: Path) -> None:
-    """Also where a fetch has a multiple of three terms, and windows have nine."""
+def weights_in_vectors() -> Program:
+    """A convolution that fetches nine weights in three parts."""
     workload = convolution(h=6, w=6, ci=32, co=16, pad=1)
     inputs = random_inputs(workload, np.random.default_rng(7))
     candidate = next(
@@ -184,11 +166,10 @@ def test_weights_of_windows_are_fetched_in_vectors(tmp_path: Path) -> None:
     )
     source = source_of(candidate, TARGET)
     assert "*(uint4*)(W_ptr" in source and "make_uint4(W_ptr" not in source
-    program = Program(source, launches_of(candidate), workload, inputs)
-    (found,) = run_all([program], tmp_path)
-    check(program, found, ROUNDING)
+    return Program(source, launches_of(candidate), workload, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 @pytest.mark.parametrize(
     "workload",
@@ -201,7 +182,8 @@ def test_weights_of_windows_are_fetched_in_vectors(tmp_path: Path) -> None:
             FLOATS[0],
             *OTHER_CONVOLUTIONS[2:4],
         ),
-        7,
+        4,
+        9,
     ),
     ids=named,
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -18,11 +17,11 @@ from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.warpgroup_source import WarpgroupTile, function_name, function_source
 from convolutions import convolution
 from cuda_threads import Program, run_all, run_each
 from tensor_core_products import (
+    ONE_OR_MORE,
     RIGHT,
     WRONG,
     assembled,
@@ -32,7 +31,7 @@ from tensor_core_products import (
     turned_gemm,
 )
 from thinning import thinned
-from tvm_lowered import lowered_nest, numbers_of, plain_stores
+from tvm_lowered import check_matrices, lowered_nest
 from warpgroup_assembly import on_cpus
 from workload_names import named
 
@@ -47,7 +46,7 @@ from autotune.ir.workloads import (
     gemm,
     random_inputs,
 )
-from autotune.nest import derive_nest, nest_tape
+from autotune.nest import derive_nest
 from autotune.sketches import Candidate, CoreMatrices
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
@@ -132,10 +131,11 @@ def large_stages() -> Candidate:
     return Candidate.from_config(sketch, config)
 
 
-@pytest.mark.slow
-def test_kernels_compute_the_reference(tmp_path: Path) -> None:
-    programs = [it for workload in WORKLOADS for it in programs_of(workload, 2)]
-    assert len(programs) == 2 * len(WORKLOADS)
+@pytest.mark.parametrize("most", ONE_OR_MORE)
+def test_kernels_compute_the_reference(most: int, tmp_path: Path) -> None:
+    count = min(most, 2)
+    programs = [it for workload in WORKLOADS for it in programs_of(workload, count)]
+    assert len(programs) == count * len(WORKLOADS)
     ahead = [it for workload in WORKLOADS for it in programs_of(workload, 1, (2, 3, 4))]
     assert len(ahead) == 9
     parts = [it for workload in LONG for it in programs_of(workload, 1)]
@@ -222,32 +222,15 @@ def test_every_wait_fence_and_barrier_is_needed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workload", thinned((*WORKLOADS, *LONG), 3), ids=named)
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
-    for candidate in sampled(workload, 4):
-        lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
-        ahead = lowered_nest(scheduled_module(request_of(candidate)))
-        nest = derive_nest(candidate.sketch)
-        assert Counter(plain_stores(nest, candidate)) == Counter(lowered.stores)
-        allocated = [
-            (buffer.scope, extents if buffer.scope == "shared" else math.prod(extents))
-            for buffer in nest.buffers
-            for extents in [numbers_of(buffer.extents, candidate)]
-        ]
-        found = [
-            (scope, extents if scope == "shared" else math.prod(extents))
-            for scope, extents in zip(ahead.scopes, ahead.allocations, strict=True)
-        ]
-        assert Counter(allocated) == Counter(found)
-        tape = nest_tape(candidate.sketch)
-        row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
-        value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
-        for name in ("shared_bytes", "local_bytes"):
-            assert value[name] == sum(getattr(kernel, name) for kernel in ahead.kernels)
+    for candidate in sampled(workload, 2):
+        check_matrices(candidate, TARGET)
 
 
 def fetched_lanes(candidate: Candidate) -> int:
     return sum(value for name, value in candidate.config.items() if name.endswith(".lanes"))
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 @pytest.mark.parametrize(
     "workload", thinned((WORKLOADS[0], WORKLOADS[1], WORKLOADS[4], LONG[0]), 3), ids=named
@@ -265,6 +248,7 @@ _STEP = re.compile(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_products_are_on_their_way_while_the_next_fetch_begins(tmp_path: Path) -> None:
     """One barrier an iteration; nothing that is fetched goes through registers."""
@@ -300,6 +284,7 @@ def test_instructions_that_there_are_not_are_refused() -> None:
         WarpgroupTile(find_intrinsic("mma-m16n8k16"), 1, 8, 1, True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 def test_programs_are_built_for_the_preset() -> None:
     """It is of sm_90, whose own code has no such instructions."""

@@ -31,9 +31,9 @@ from autotune.sketches.limits import ScheduleLimits
 from autotune.sketches.steps import GPU_STEP_NAMES, STEP_TYPES
 from autotune.store.records import Record
 from autotune.targets import Target, check_runs_here
-from autotune_tvm import compiler, runtime, untuned
+from autotune_tvm import compiler, runtime
+from autotune_tvm.compiler import module_digest
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
-from autotune_tvm.digests import module_digest
 from autotune_tvm.executable import PackedOperand, TVMExecutable
 from autotune_tvm.scheduled import scheduled_module
 
@@ -148,7 +148,7 @@ class TVMBackend(Backend):
         from autotune_tvm import importer
 
         workload, module = importer.import_module(program)
-        least = untuned.of_function(importer.callable_module(module)["main"])
+        least = importer.least_seconds(importer.callable_module(module)["main"])
         return ImportedProgram(workload, importer.text_of(module), least)
 
     def least_untuned(self, workload: Workload) -> float:

@@ -1,8 +1,10 @@
-"""From a target to TVM's, from TVM's exceptions to one line, and compiling."""
+"""Compiling by TVM: targets, passes, digests of what is made, and exceptions as one line."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib import metadata
@@ -11,18 +13,20 @@ from typing import Any
 from autotune.backends import BuildFailed
 from autotune.targets import Target, check_is_cuda, check_is_x86_64
 from autotune_tvm import runtime
-from autotune_tvm.digests import code_digest
-from autotune_tvm.lowering import is_printed, tir_pipeline
 
 __all__ = [
+    "PRINTED",
     "brief",
     "check_target",
+    "code_digest",
     "compile_module",
     "compiler_version",
     "cuda_target",
     "described_target",
     "generate_code",
     "lower_module",
+    "module_digest",
+    "tir_pipeline",
     "tvm_target",
     "without_checks",
 ]
@@ -82,7 +86,7 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
     """Run TVM's passes on ``module``, up to where LLVM begins.
 
     These are the passes of ``tvm.compile``, which offers no way to stop here, and some of ours:
-    see :mod:`autotune_tvm.lowering`.
+    see :mod:`autotune_tvm.compiler`.
 
     Raises:
         BuildFailed: a pass rejected it; the message is the start of its own.
@@ -228,3 +232,117 @@ def _is_noise(text: str) -> bool:
         re.match(r"(Traceback|File \"|\d+: |\[bt\]|at .*\.cc:|_+$|-+$|=+$)", text)
         or text.endswith((".cc", ".h"))
     )
+
+
+# What LLVM's text says for debuggers and readers.
+_REMARKS = re.compile(
+    r"^ *#dbg_.*\n|, !dbg !\d+| +; preds = .*$|^!\d+ = (?:distinct )?!DI.*\n", re.MULTILINE
+)
+# Numbers of metadata nodes, and the names of nodes that say what may overlap what: TVM writes the
+# addresses of its variables there.
+_NODES = re.compile(r'!\d+|!"0x[0-9a-f]+')
+
+
+def module_digest(module: Any) -> str:
+    """Digest of a TVM module: its structure, without names.
+
+    Variables that a lowered function uses and never defines, such as those of its buffers, are
+    numbered as they appear: their addresses would differ otherwise.
+    """
+    import tvm_ffi
+
+    return f"{tvm_ffi.structural_hash(module, map_free_vars=True) % (1 << 64):016x}"
+
+
+def code_digest(text: str) -> str:
+    """Digest of a module in LLVM's text form, optimised: what its machine code is made from.
+
+    What is there for debuggers is left out. Names of values are not: programs that differ in
+    nothing else count as different, of which there are next to none after :func:`module_digest`.
+    """
+    numbers: dict[str, str] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        node = match.group()
+        return numbers.setdefault(node, f"{node[0]}{len(numbers)}")
+
+    plain = _NODES.sub(numbered, _REMARKS.sub("", text))
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+PRINTED = "autotune.printed"
+"""Attribute of functions that are printed: most passes have nothing to do for them."""
+
+
+def is_printed(function: Any) -> bool:
+    """Return whether a function is printed."""
+    attributes = getattr(function, "attrs", None)
+    return attributes is not None and PRINTED in attributes
+
+
+def tir_pipeline() -> tuple[Any, Any, Any]:
+    """TVM's default pipeline in the form of its registry, which printed functions pass by.
+
+    These have nothing to be lowered but their parameters. In all others conversions of bfloat16
+    are made right by :func:`~autotune_tvm.passes.bfloat16_constants`, which comes first, and
+    :func:`~autotune_tvm.passes.round_to_bfloat16`, which comes before TVM's last passes, as does
+    :func:`~autotune_tvm.passes.expand_functions`: vectors call no library.
+
+    Returns:
+        The passes over all functions, what makes the last passes for the host's functions, and
+        the same for those of devices.
+    """
+    import tvm
+    from tvm.tirx.compilation_pipeline import get_tir_pipeline
+
+    from autotune_tvm.passes import (
+        bfloat16_constants,
+        expand_functions,
+        request_tiles,
+        round_to_bfloat16,
+    )
+
+    def packed(module: Any) -> Any:
+        for variable, function in module.functions_items():
+            module[variable] = function.with_body(function.body.block.body)
+        calls = tvm.tirx.transform.MakePackedAPI()(module)
+        return tvm.tirx.transform.BF16StorageLegalize()(calls)
+
+    def lower(module: Any, _: Any) -> Any:
+        return _apart(module, packed, lambda others: pipeline(bfloat16_constants(others)))
+
+    def expanded(module: Any) -> Any:
+        return expand_functions(round_to_bfloat16(module))
+
+    def finish(module: Any, _: Any) -> Any:
+        return last(_apart(module, request_tiles, expanded))
+
+    def finalize_host() -> Any:
+        return tvm.transform.module_pass(finish, opt_level=0, name="Finish")
+
+    pipeline, finalize, finalize_device = get_tir_pipeline("default")
+    last = finalize()
+    made = tvm.transform.module_pass(lower, opt_level=0, name="Lower")
+    return made, finalize_host, finalize_device
+
+
+def _apart(module: Any, printed: Callable[[Any], Any], others: Callable[[Any], Any]) -> Any:
+    """A module whose printed functions went through one pass, and all else through another."""
+    from tvm.ir import IRModule
+
+    own = {
+        variable: function
+        for variable, function in module.functions_items()
+        if is_printed(function)
+    }
+    if not own:
+        return others(module)
+    rest = {
+        variable: function
+        for variable, function in module.functions_items()
+        if not is_printed(function)
+    }
+    made = printed(IRModule(own, attrs=module.attrs))
+    if rest:
+        made.update(others(IRModule(rest, attrs=module.attrs)))
+    return made

@@ -1,7 +1,7 @@
 """From a candidate to functions of TIR that are printed from its loop nest.
 
 They are lowered as far as TVM's passes would lower them: see
-:func:`autotune_tvm.lowering.tir_pipeline`.
+:func:`autotune_tvm.compiler.tir_pipeline`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.lower import Place, Program, print_candidate
 from autotune.sketches import Candidate, is_default
+from autotune_tvm.compiler import PRINTED
 from autotune_tvm.emit import ENTRY
 from autotune_tvm.executable import PackedArray, PackedOperand, packer_name
-from autotune_tvm.lowering import PRINTED
 from autotune_tvm.passes.request_tiles import TILES
-from autotune_tvm.tir_emitter import Entry, TIREmitter
-from autotune_tvm.tir_program import sequence
+from autotune_tvm.tir_emitter import Entry, TIREmitter, sequence
 
 __all__ = [
     "Argument",

@@ -37,7 +37,7 @@ def _make(**options: Any) -> Any:
 
 
 def _lowering() -> tuple[Any, Any, Any]:
-    """See :func:`autotune_tvm.lowering.tir_pipeline`."""
-    from autotune_tvm.lowering import tir_pipeline
+    """See :func:`autotune_tvm.compiler.tir_pipeline`."""
+    from autotune_tvm.compiler import tir_pipeline
 
     return tir_pipeline()

@@ -69,12 +69,18 @@ from autotune.sketches import (
 )
 from autotune.sketches.copy_engine import SWIZZLED_ROW_BYTES, VECTOR_BYTES
 from autotune_tvm.blocks import Block
-from autotune_tvm.pad import declare_read, pad_block, undeclare_reads
 from autotune_tvm.passes import AHEAD, STAGES
 from autotune_tvm.passes.async_copies import MOST_STAGES
 from autotune_tvm.passes.bulk_copies import BULK
 from autotune_tvm.scans import opened
-from autotune_tvm.schedule_state import THREAD_TAGS, FetchedCopy, ScheduleState
+from autotune_tvm.schedule_state import (
+    THREAD_TAGS,
+    FetchedCopy,
+    ScheduleState,
+    declare_read,
+    pad_block,
+    undeclare_reads,
+)
 from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
 
 # What one asynchronous copy of a thread moves.

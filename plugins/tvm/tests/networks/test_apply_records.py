@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,16 @@ import tvm
 from autotune_tvm import relax_pipelines
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.apply_records import ApplyRecords
-from entry_points import installed_as_declared
+from relax_records import PASSES, cuts, fused, stored
 from tvm import relax, tirx
 
 import autotune
 from autotune.errors import DatabaseError
 from autotune.tuning.api import run_tasks
-from autotune.tuning.options import TuneOptions
+from autotune.tuning.options import TuneOptions, checked_target
 from autotune.tuning.programs import Task
 
 SHAPES = {"x": (8, 32), "w": (32, 48), "b": (48,)}
-PASSES = relax.transform
 
 
 def network(names: Mapping[str, str]) -> Any:
@@ -40,16 +41,6 @@ def network(names: Mapping[str, str]) -> Any:
             out = builder.emit_output(relax.op.nn.softmax(hidden))
         builder.emit_func_output(out)
     return builder.finalize()
-
-
-def fused(module: Any) -> Any:
-    steps = (
-        PASSES.LegalizeOps(),
-        PASSES.AnnotateTIROpPattern(),
-        PASSES.FuseOps(),
-        PASSES.FuseTIR(),
-    )
-    return tvm.transform.Sequential(list(steps))(module)
 
 
 def outputs(module: Any) -> Any:
@@ -72,11 +63,10 @@ def functions(module: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with the records of the first function of the network, under other names."""
-    path = tmp_path_factory.mktemp("records") / "records.db"
     first = fused(network({"x": "lv3", "w": "lv4", "b": "lv5"}))
-    (linear,) = [it for name, it in functions(first).items() if "matmul" in name]
-    autotune.tune(linear, database=path, trials=4, threads=1, backend="tvm")
-    return path
+    (linear,) = [it for it in cuts(first, "tvm", checked_target("cpu", 1)) if "matmul" in it.name]
+    path = tmp_path_factory.mktemp("records") / "records.db"
+    return stored(path, [linear.record()])
 
 
 def test_found_records_are_applied_and_the_rest_is_untouched(tuned: Path) -> None:
@@ -213,3 +203,34 @@ def test_several_processes_apply_records_at_once(tuned: Path) -> None:
     command = [sys.executable, "-c", script, str(tuned), *folders]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=300)[0].strip() for process in running] == ["1", "1"]
+
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+_GROUPS = ("tvm.backends", "torch_dynamo_backends")
+
+
+def declared() -> dict[str, dict[str, str]]:
+    """Objects by name, for each group other than autotune's own."""
+    found: dict[str, dict[str, str]] = {}
+    group = ""
+    for line in PROJECT.read_text().splitlines():
+        if line.startswith("["):
+            group = line.strip("[]").removeprefix("project.entry-points.").strip('"')
+        elif group in _GROUPS and " = " in line:
+            name, _, value = line.partition(" = ")
+            found.setdefault(group, {})[name] = value.strip('"')
+    return found
+
+
+@contextmanager
+def installed_as_declared(folder: Path) -> Iterator[dict[str, str]]:
+    """An environment in which these entry points are found, whatever is installed."""
+    info = folder / "declared-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: declared\nVersion: 0\n")
+    lines = []
+    for group, entries in declared().items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}

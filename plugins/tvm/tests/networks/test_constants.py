@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import CONSTANTS
-from autotune_tvm.networks.constants import constant_operands_of, mark_constants
+from autotune_tvm.networks.apply_records import constant_operands_of, mark_constants
 from relax_networks import const, network, op, weights
 from relax_records import PASSES, fused
 from tvm import relax

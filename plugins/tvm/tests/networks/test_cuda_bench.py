@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from fake_cuda import FakeCuda
-from relax_networks import const, network, op, weights
+from relax_networks import const, network, op, run, weights
 
 import autotune
 from autotune.errors import InvalidValueError, UnsupportedTarget
@@ -22,10 +23,13 @@ def body(emit: Any, x: Any) -> Any:
     return emit(op.nn.relu(emit(op.matmul(x, const(weights(8, 8))))))
 
 
+MODULE = network([((4, 8), "float32")], body)
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("bench") / "model.json"
-    path.write_text(tvm.ir.save_json(network([((4, 8), "float32")], body)))
+    path.write_text(tvm.ir.save_json(MODULE))
     return str(path)
 
 
@@ -34,14 +38,19 @@ def options(folder: Path, **changes: Any) -> BenchOptions:
     return BenchOptions(database=os.fspath(folder / "records.db"), **{**given, **changes})
 
 
-def test_what_was_tuned_is_timed_on_the_device(
+@pytest.mark.slow
+def test_what_was_tuned_is_built_and_timed_on_the_device(
     cuda: FakeCuda, tmp_path: Path, source: str
 ) -> None:
     deadlines = {"task": 100.0, "build": 60.0, "verify": 60.0, "run": 90.0}
     protocol = MeasureProtocol(deadlines=deadlines, min_sample_seconds=1e-4)
-    path = os.fspath(tmp_path / "records.db")
-    tuned = {"trials": 2, "round_size": 2, "target": "cuda", "database": path}
-    autotune.tune_model(source, protocol=protocol, **tuned)
+    given = {"target": "cuda", "database": os.fspath(tmp_path / "records.db")}
+    tuned = autotune.tune_model(source, protocol=protocol, trials=2, round_size=2, **given)
+    assert tuned.trials == 2 and tuned.target.kind == "cuda"
+    assert all(task.latency for task in tuned.tasks if not task.task.view)
+    x = weights(4, 8, seed=1)
+    for built in (tuned.build(), autotune.build_model(source, **given)):
+        np.testing.assert_allclose(built(x)[0], run(MODULE, x)[0], rtol=1e-4, atol=1e-4)
     runtimes = ("autotune", "untuned", "onnxruntime", "openvino")
     result = bench_model(source, options(tmp_path, runtimes=runtimes))
     ours, default, onnx, openvino = result.rows

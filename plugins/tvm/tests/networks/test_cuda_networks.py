@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,6 @@ from relax_networks import const, network, op, run, weights
 import autotune
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import Workload
-from autotune.measure import MeasureProtocol
 from autotune.measure.devices.kernels import LoadedKernels
 from autotune.measure.devices.shared import DeviceArray, shared_device
 from autotune.networks import LoadOptions, NetworkProgram
@@ -233,24 +231,6 @@ def test_products_in_tf32_become_real_machine_code() -> None:
     built = program.build(on_tensor_cores(program, target), target, 1)
     assert isinstance(built, CudaNetwork)
     assert all(_is_cubin(program.cubin) for program in built.plan.programs.values())
-
-
-@pytest.mark.slow
-def test_a_network_is_tuned_and_built_from_records(
-    cuda: FakeCuda, tmp_path: Path, module: Any
-) -> None:
-    deadlines = {"task": 100.0, "build": 60.0, "verify": 60.0, "run": 90.0}
-    protocol = MeasureProtocol(deadlines=deadlines, min_sample_seconds=1e-4)
-    options = {"target": "cuda", "database": os.fspath(tmp_path / "records.db")}
-    result = autotune.tune_model(module, trials=6, round_size=2, protocol=protocol, **options)
-    assert result.trials == 6
-    assert result.target.kind == "cuda"
-    assert all(task.latency for task in result.tasks if not task.task.view)
-    x, y = weights(4, 8, seed=1), weights(4, 8, seed=2)
-    wanted = run(module, x, y)
-    for built in (result.build(), autotune.build_model(module, **options)):
-        for one, other in zip(built(x, y), wanted, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.gpu

@@ -24,8 +24,7 @@ def test_a_model_of_onnx_is_tuned_and_saved(cuda: FakeCuda, tmp_path: Path) -> N
     """By the core's own frontend, with records of the backend that serves the device."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("Gather", ["h", "ids"], ["rows"]),
-        helper.make_node("Softmax", ["rows"], ["y"]),
+        helper.make_node("Gather", ["h", "ids"], ["y"]),
     ]
     inputs = {"x": ("float32", (4, 8)), "ids": ("int64", (3,))}
     model = model_of(nodes, inputs, {"y": ("float32", (3, 8))}, {"w": WEIGHT})
@@ -34,14 +33,13 @@ def test_a_model_of_onnx_is_tuned_and_saved(cuda: FakeCuda, tmp_path: Path) -> N
     deadlines = {"task": 100.0, "build": 60.0, "verify": 60.0, "run": 90.0}
     protocol = MeasureProtocol(deadlines=deadlines, min_sample_seconds=1e-4)
     options = {"target": "cuda", "database": str(tmp_path / "records.db")}
-    result = autotune.tune_model(path, trials=6, round_size=2, protocol=protocol, **options)
-    assert result.trials == 6
+    result = autotune.tune_model(path, trials=4, round_size=2, protocol=protocol, **options)
+    assert result.trials == 4
     assert result.network.backend == "tvm"
     x, ids = RNG.standard_normal((4, 8)).astype(np.float32), np.array([3, 0, -1])
     network = autotune.build_model(path, **options)
     (found,) = network(x, ids)
-    hidden = np.exp(x @ WEIGHT)[ids]
-    np.testing.assert_allclose(found, hidden / hidden.sum(1, keepdims=True), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found, (x @ WEIGHT)[ids], rtol=1e-4, atol=1e-4)
     network.save(tmp_path / "network.cuda")
     (again,) = open_cuda_network(tmp_path / "network.cuda")(x, ids)
     np.testing.assert_array_equal(again, found)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from autotune_tvm.networks.native_messages import without_messages
+from autotune_tvm.networks.reader import without_messages
 
 
 def test_lines_with_a_part_are_left_out_and_others_kept(

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autotune_tvm.networks.apply_records import autotune_pipeline
-from autotune_tvm.networks.pipeline import with_passes
+from autotune_tvm.networks.apply_records import autotune_pipeline, with_passes
 from relax_networks import network, op, run, weights
 from relax_records import cuts, stored
 

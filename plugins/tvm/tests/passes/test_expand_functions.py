@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from autotune_tvm.compiler import generate_code, lower_module
-from autotune_tvm.digests import module_digest
-from autotune_tvm.lowering import tir_pipeline
+from autotune_tvm.compiler import generate_code, lower_module, module_digest, tir_pipeline
 from autotune_tvm.passes import expand_functions
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from needs import skip_here
 from single_precision import ARGUMENTS, check_errors, exact
-from thinning import thinned
 from tvm import te, tirx
 from tvm_programs import machine_code, one_of_each, samples
 
@@ -69,9 +64,14 @@ def skip_unless_here(cpu: str) -> None:
         skip_here(f"it has no {', '.join(CPUS[cpu].features)}")
 
 
-@pytest.mark.parametrize("lanes", thinned([16, 1], 2))
-@pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("function", ELEMENTARY)
+# How large the errors of the forms are is tried in the core; here, that they are written right.
+@pytest.mark.parametrize(
+    ("function", "cpu", "lanes"),
+    [
+        *((name, "plain", 16) for name in ELEMENTARY),
+        *(("exp", "fused", 16), ("exp", "scaling", 16), ("exp", "plain", 1)),
+    ],
+)
 def test_errors_over_all_arguments(function: str, cpu: str, lanes: int) -> None:
     skip_unless_here(cpu)
     values = np.resize(ARGUMENTS, -(-len(ARGUMENTS) // 16) * 16)
@@ -80,7 +80,7 @@ def test_errors_over_all_arguments(function: str, cpu: str, lanes: int) -> None:
     assert not LIBRARY.search(text) and f"autotune_{function}" not in text
 
 
-@pytest.mark.parametrize("lanes", [4, 8, 12, 16, 32, 64])
+@pytest.mark.parametrize("lanes", [4, 12, 32])
 def test_vectors_are_scaled_by_an_instruction_whole_or_in_parts(lanes: int) -> None:
     skip_unless_here("scaling")
     values = np.resize(ARGUMENTS, 192 * (len(ARGUMENTS) // 192))
@@ -89,15 +89,6 @@ def test_vectors_are_scaled_by_an_instruction_whole_or_in_parts(lanes: int) -> N
     # Three parts have no pairs.
     assert ("vscalefps" in text) == (lanes != 12)
     assert "vscalefps" not in compiled("exp", len(values), lanes, "fused")[1]
-
-
-@pytest.mark.parametrize("function", ELEMENTARY)
-@settings(max_examples=50)
-@given(values=st.lists(st.floats(width=32), min_size=1, max_size=16))
-def test_errors_of_any_arguments(function: str, values: list[float]) -> None:
-    array = np.resize(np.array(values, np.float32), 16)
-    built, _ = compiled(function, 16, 16, "plain")
-    check_errors(function, array, results(built, array))
 
 
 @pytest.mark.parametrize("exponent", [2, 3])

@@ -6,6 +6,7 @@ import fcntl
 import shutil
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import cuda_threads
@@ -88,11 +89,6 @@ def _build(library: Path) -> None:
     compiler.chmod(0o755)
 
 
-def has_compiler() -> bool:
-    """Whether the fake driver can be built."""
-    return shutil.which("g++") is not None
-
-
 def install(library: Path, folder: Path, patch: pytest.MonkeyPatch) -> FakeCuda:
     """Have this process and its children find the fake driver and compiler."""
     import os
@@ -104,6 +100,7 @@ def install(library: Path, folder: Path, patch: pytest.MonkeyPatch) -> FakeCuda:
     return FakeCuda(folder, patch)
 
 
+@lru_cache
 def candidates_of(workload: Workload, count: int) -> list[Candidate]:
     """Candidates of few threads a block."""
     target = preset("h100")

@@ -9,8 +9,7 @@ from typing import Any
 import tvm
 from attrs import frozen
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.networks.apply_records import ApplyRecords, unscheduled
-from autotune_tvm.networks.constants import mark_constants
+from autotune_tvm.networks.apply_records import ApplyRecords, mark_constants, unscheduled
 from autotune_tvm.networks.graph import ENTRY, array_of, bindings_of, shape_of
 from tvm import relax
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.nvcc import read_report
 from cuda_threads import Array, Program
@@ -19,7 +20,22 @@ from autotune.measure.validation import error_bound, relative_bound
 from autotune.sketches import Candidate
 from autotune.targets import Target
 
-__all__ = ["RIGHT", "WRONG", "assembled", "check", "outcome_of", "source_of", "turned_gemm"]
+__all__ = [
+    "ONE_OR_MORE",
+    "RIGHT",
+    "WRONG",
+    "assembled",
+    "check",
+    "outcome_of",
+    "source_of",
+    "turned_gemm",
+]
+
+ONE_OR_MORE = [
+    pytest.param(1, marks=pytest.mark.slow, id="one"),
+    pytest.param(3, marks=pytest.mark.long, id="more"),
+]
+"""How many programs of a workload are compiled and run at most."""
 
 RIGHT, WRONG = "right", "wrong"
 _WARPGROUPS = "sm_90a"

@@ -7,19 +7,27 @@ vectorised loops disappear.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import tvm
 from attrs import define, field, frozen
+from autotune_tvm.emit import module_for
+from autotune_tvm.replay import schedule
+from autotune_tvm.scheduled import scheduled_module
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
+from autotune.backends import BuildRequest
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
+from autotune.nest import derive_nest, nest_tape
 from autotune.nest.loop_nest import LoopNest
 from autotune.sketches import Candidate
+from autotune.targets import Target
 
 _LAUNCHED = ("thread_extent", "virtual_thread")
 # What TVM adds for reductions across threads; the schedule knows nothing of it.
@@ -86,6 +94,41 @@ def plain_stores(nest: LoopNest, candidate: Candidate) -> list[tuple[int, ...]]:
         for statement in nest.statements
         if not statement.intrinsic
     ]
+
+
+def check_matrices(candidate: Candidate, target: Target, *, in_boxes: bool = False) -> None:
+    """Check loops and memory of a nest on tensor cores against those of the lowered program.
+
+    Args:
+        candidate: Loops that became calls are in no store; what a thread keeps has a dimension for
+            each level.
+        target: What it is for.
+        in_boxes: Whether the copy engine fills shared memory, of which sizes alone are compared.
+    """
+    workload = candidate.sketch.workload
+    request = BuildRequest(workload, None, candidate, target, threads=1)
+    lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
+    ahead = lowered_nest(scheduled_module(request))
+    nest = derive_nest(candidate.sketch)
+    assert Counter(plain_stores(nest, candidate)) == Counter(lowered.stores)
+
+    def compared(scope: str, extents: tuple[int, ...]) -> tuple[str, object]:
+        whole = in_boxes or scope != "shared"
+        return scope, math.prod(extents) if whole else extents
+
+    allocated = [(it.scope, numbers_of(it.extents, candidate)) for it in nest.buffers]
+    found = list(zip(ahead.scopes, ahead.allocations, strict=True))
+    scopes = ("shared",) if in_boxes else _SCOPES
+    one, other = (
+        Counter(compared(*it) for it in side if it[0] in scopes) for side in (allocated, found)
+    )
+    assert one == other
+    if in_boxes:
+        return
+    tape = nest_tape(candidate.sketch).tape
+    row = tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
+    for name in ("shared_bytes", "local_bytes"):
+        assert row[tape.output_index[name]] == sum(getattr(it, name) for it in ahead.kernels)
 
 
 def lower_for_comparison(module: IRModule) -> IRModule:

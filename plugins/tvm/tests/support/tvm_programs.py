@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import generate_code
 from needs import skip_here
 from tile_machine import has_tiles
 
+from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
 from autotune.targets.processors import missing_features
-from autotune.testing.programs import request_for, sample_candidates
+from autotune.testing.programs import (
+    check_candidate,
+    check_program,
+    request_for,
+    sample_candidates,
+)
 
 BACKEND = TVMBackend()
 _TILES = "amx-tile"
@@ -30,6 +37,29 @@ def one_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
     for candidate in candidates:
         found.setdefault(candidate.sketch.name, candidate)
     return list(found.values())
+
+
+def check_imported(program: Any, *, every: bool = False) -> Workload:
+    """Check that an imported function computes its workload, and so do candidates in its place.
+
+    Candidates are printed from the workload, of every kind of which ``test_printed.py`` and others
+    try all sketches: one in the middle tells whether it is given the function's arguments.
+
+    Args:
+        program: A ``PrimFunc``.
+        every: Whether a candidate of every sketch is tried.
+
+    Returns:
+        What it was imported as.
+    """
+    imported = BACKEND.import_program(program)
+    workload, text, target = imported.workload, imported.program, detect_cpu()
+    check_program(BACKEND, BuildRequest(workload, text, None, target, 1))
+    candidates = sample_candidates(BACKEND, workload, target)
+    for candidate in candidates if every else candidates[len(candidates) // 2 :][:1]:
+        check_candidate(BACKEND, candidate, target, program=text)
+    assert candidates
+    return workload
 
 
 def machine_code(candidate: Candidate, target: Target) -> str:

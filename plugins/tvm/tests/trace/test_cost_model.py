@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotune_tvm.trace.cost_model import LoweredTrees
-from autotune_tvm.trace.features import FEATURE_WIDTH, lowered_features
+from autotune_tvm.trace.cost_model import FEATURE_WIDTH, LoweredTrees, lowered_features
 from autotune_tvm.trace.space import TraceSpace
 
 from autotune.errors import InvalidValueError

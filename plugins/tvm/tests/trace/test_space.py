@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ MACHINE = preset("skylake-avx512-4core")
 GEMM = gemm(m=12, n=16, k=8)
 
 
+@lru_cache
 def space_of(workload: Workload, program: str | None = None) -> TraceSpace:
     return TraceSpace(workload, program, MACHINE, 2)
 
@@ -37,7 +39,7 @@ class TestSpace(SearchSpaceSuite):
     @pytest.fixture
     def search_space_factory(self) -> SearchSpaceFactory:
         def make() -> SearchSpace:
-            return space_of(softmax(m=4, n=6))
+            return TraceSpace(softmax(m=4, n=6), None, MACHINE, 2)
 
         return make
 

@@ -7,20 +7,28 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import tirx
-from tvm.ir import IRModule
+from tvm import relax, tirx
+from tvm.ir import GenericConst, GlobalVar, IRModule
+from tvm.relax.analysis import post_order_visit
 
 from autotune.backends import InvalidSchedule
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
+from autotune.networks.passes import run_passes
 from autotune.store.best_record import best_of_backends
 from autotune.store.current import current_database
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.tuning.options import checked_target
-from autotune_tvm.importer import import_module
+from autotune_tvm.importer import CONSTANTS, constants_of, import_module
 from autotune_tvm.networks.apply import apply_functions, default_function
-from autotune_tvm.networks.constants import mark_constants
+from autotune_tvm.networks.graph import (
+    ENTRY,
+    bindings_of,
+    operator_of,
+    output_tensors,
+    tensor_calls,
+)
 from autotune_tvm.networks.kernels import BACKEND as NATIVE
 from autotune_tvm.networks.kernels import (
     NetworkKernel,
@@ -28,10 +36,17 @@ from autotune_tvm.networks.kernels import (
     recorded_function,
     with_kernels,
 )
-from autotune_tvm.networks.pipeline import with_passes
 from autotune_tvm.networks.prepack import prepack_weights
+from autotune_tvm.networks.reader import read_graph
+from autotune_tvm.networks.writer import write_graph
 
-__all__ = ["ApplyRecords", "autotune_pipeline"]
+__all__ = [
+    "ApplyRecords",
+    "autotune_pipeline",
+    "constant_operands_of",
+    "mark_constants",
+    "with_passes",
+]
 
 _SCHEDULED = "tirx.is_scheduled"
 """TVM's own mark: its passes leave functions with it alone."""
@@ -180,3 +195,83 @@ def _imported(function: Any) -> Workload | None:
         return import_module(function)[0]
     except AutotuneError:
         return None
+
+
+def mark_constants(module: IRModule) -> IRModule:
+    """The module with functions that say which of their parameters are constants.
+
+    Args:
+        module: A network of compiled functions.
+    """
+    known = constant_operands_of(module)
+    changed = module
+    for variable, function in module.functions_items():
+        positions = known.get(str(variable.name_hint), frozenset())
+        if not isinstance(function, tirx.PrimFunc) or positions == constants_of(function):
+            continue
+        changed = module.clone() if changed is module else changed
+        marked = function.without_attr(CONSTANTS)
+        if positions:
+            marked = function.with_attr(CONSTANTS, sorted(positions))
+        changed.update_func(changed.get_global_var(variable.name_hint), marked)
+    return changed
+
+
+def constant_operands_of(module: IRModule) -> dict[str, frozenset[int]]:
+    """Positions by function; functions that are used by more than straight calls have none.
+
+    Empty where ``main`` is no straight line without side effects, which could not be rewritten.
+    """
+    names = {str(variable.name_hint) for variable in module.get_global_vars()}
+    if ENTRY not in names or not isinstance(module[ENTRY], relax.Function):
+        return {}
+    body = module[ENTRY].body
+    if not isinstance(body, relax.SeqExpr):
+        return {}
+    if not all(isinstance(block, relax.DataflowBlock) for block in body.blocks):
+        return {}
+    try:
+        calls = tensor_calls(module)
+    except UnsupportedWorkload:
+        return {}
+    found: dict[str, frozenset[int]] = {}
+    for name, call in calls:
+        fields = call.args[1].fields
+        constants = {i for i, field in enumerate(fields) if isinstance(field, GenericConst)}
+        found[name] = found.get(name, frozenset(constants)) & constants
+    others = _used_otherwise(module)
+    return {name: it for name, it in found.items() if it and name not in others}
+
+
+def _used_otherwise(module: IRModule) -> set[str]:
+    """Names of functions that are used by more than ``call_tir`` in ``main``."""
+    found: set[str] = set()
+
+    def visit(node: Any) -> None:
+        if isinstance(node, GlobalVar):
+            found.add(str(node.name_hint))
+
+    for binding in bindings_of(module[ENTRY]):
+        if operator_of(binding.value) != "call_tir":
+            post_order_visit(binding.value, visit)
+    for variable, function in module.functions_items():
+        if variable.name_hint != ENTRY and isinstance(function, relax.Function):
+            post_order_visit(function, visit)
+    return found
+
+
+def with_passes(module: IRModule, machine: Target) -> IRModule:
+    """The module after the passes that ``tune-model`` runs; its tasks are functions of it.
+
+    It is called as before: what it returns has the same form.
+
+    Args:
+        module: Has a function ``main``; that of the result returns tuples as it does.
+        machine: What the network is for.
+
+    Raises:
+        UnsupportedWorkload: an operator has no form as a loop nest, or a tensor no fixed shape.
+    """
+    names = [tensor.name for tensor in output_tensors(module)]
+    graph, _ = run_passes(read_graph(module, names), machine, machine.cores)
+    return write_graph(graph, module[ENTRY].ret_ty)

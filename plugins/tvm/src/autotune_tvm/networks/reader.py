@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -25,9 +29,8 @@ from autotune_tvm.networks.graph import (
     operator_of,
     shape_of,
 )
-from autotune_tvm.networks.native_messages import without_messages
 
-__all__ = ["read_graph"]
+__all__ = ["read_graph", "without_messages"]
 
 _BFLOAT16 = "bfloat16"
 
@@ -207,3 +210,44 @@ _OPERATORS: Mapping[str, Operator] = MappingProxyType(
     }
 )
 """Operators that TVM does not write as functions, or only for some targets."""
+
+
+_ALWAYS_SAID = (
+    # Of every lookup in a table by indices of the graph.
+    b"Warning: Fast mode segfaults when there are out-of-bounds indices",
+)
+# Parts of lines that say nothing about a network; TVM has no setting for them.
+
+
+@contextmanager
+def without_messages(parts: tuple[bytes, ...] = _ALWAYS_SAID) -> Iterator[None]:
+    """Leave lines out of what is written to the process's standard error inside.
+
+    The others are written at the end.
+
+    Args:
+        parts: A line with one of these is left out.
+    """
+    try:
+        before = os.dup(2)
+    except OSError:  # closed: nothing is written to it
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        _flush()
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            _flush()
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            for line in held:
+                if not any(part in line for part in parts):
+                    os.write(2, line)
+
+
+def _flush() -> None:
+    if sys.stderr is not None:
+        sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Passes over a scheduled program beyond the schedule primitives, one per module.
+"""Passes over a scheduled program beyond the schedule primitives.
 
 Without them a program is right, but slower; without ``compare_booleans`` some are not compiled,
 nor some of bfloat16 without ``bfloat16_constants``, nor some convolutions without ``flat_reads``,
@@ -10,17 +10,17 @@ two dimensions lack barriers.
 from __future__ import annotations
 
 from autotune_tvm.passes.async_copies import async_copies, copies_ahead
-from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
-from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
+from autotune_tvm.passes.bfloat16 import bfloat16_constants, round_to_bfloat16
+from autotune_tvm.passes.booleans import (
+    compare_booleans,
+    compares_booleans,
+    narrow_boolean_vectors,
+)
 from autotune_tvm.passes.expand_functions import expand_functions
-from autotune_tvm.passes.flat_reads import flat_reads
-from autotune_tvm.passes.narrow_boolean_vectors import narrow_boolean_vectors
-from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.pipeline_fetches import AHEAD, ROUNDED, STAGES, pipeline_fetches
 from autotune_tvm.passes.request_tiles import request_tiles
-from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
 from autotune_tvm.passes.sync_rows import has_rows_of_threads, sync_rows
-from autotune_tvm.passes.uniform_conditions import uniform_conditions
+from autotune_tvm.passes.vectors import flat_reads, uniform_conditions
 
 __all__ = [
     "AHEAD",
@@ -41,5 +41,5 @@ __all__ = [
     "sync_rows",
 ]
 
-PASSES = (peel_tails, uniform_conditions, flat_reads)
+PASSES = (uniform_conditions, flat_reads)
 """From module to module, in this order."""

@@ -53,7 +53,7 @@ from autotune_tvm.passes.statements import (
     with_bodies,
     with_fields,
 )
-from autotune_tvm.passes.uniform_conditions import asked_once, once_for_all
+from autotune_tvm.passes.vectors import asked_once, once_for_all
 from autotune_tvm.passes.warpgroup_calls import Products, find_products, share, wait
 
 __all__ = ["AHEAD", "ROUNDED", "STAGES", "pipeline_fetches"]

@@ -19,12 +19,10 @@ __all__ = [
     "region_at",
     "replaced",
     "statements",
-    "store_at",
     "substituted",
     "walk",
     "with_bodies",
     "with_fields",
-    "with_store",
 ]
 
 _FIELDS = (
@@ -93,12 +91,6 @@ def walk(node: Any) -> Iterator[Any]:
         yield from walk(part)
 
 
-def store_at(store: Any, variables: list[Any], values: Any) -> Any:
-    """The store with values for variables."""
-    indices = [at(index, variables, values) for index in store.indices]
-    return tirx.BufferStore(store.buffer, at(store.value, variables, values), indices)
-
-
 def region_at(region: Any, variables: list[Any], values: Any) -> Any:
     """The region with values for variables."""
     ranges = [
@@ -151,26 +143,6 @@ def rebuilt(node: Any, inside: list[Any]) -> Any:
     if isinstance(node, SBlock):
         return with_fields(node, body=inside[0])
     return node
-
-
-def with_store(block: Any, own: list[Any], store: Any) -> Any:
-    """A block over variables of its own that stores ``store``, over the variables ``own``."""
-    fresh = [tirx.Var(str(var.name), var.ty) for var in own]
-    axes = [
-        tirx.IterVar(item.dom, var, item.iter_type)
-        for item, var in zip(block.iter_vars, fresh, strict=True)
-    ]
-    return SBlock(
-        axes,
-        [region_at(region, own, fresh) for region in block.reads],
-        [region_at(region, own, fresh) for region in block.writes],
-        str(block.name_hint),
-        store_at(store, own, fresh),
-        None,
-        [],
-        [],
-        block.annotations,
-    )
 
 
 def with_fields(block: Any, **fields: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Backends for programs that run on RPC servers: build for them, and send what is built."""
+"""Backends for programs that run on RPC servers, the programs sent there, and their arrays."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def check_file(path: Path) -> None:
 
         parse_json(path)
     else:
-        from autotune_tvm.networks.sources.script_file import parse_script
+        from autotune_tvm.networks.sources.relax_module import parse_script
 
         parse_script(path)
 
@@ -77,7 +77,7 @@ def _read_json(path: Path, example_inputs: Examples, asked: AskedInputs) -> Grap
 
 
 def _read_script(path: Path, example_inputs: Examples, asked: AskedInputs) -> GraphSource:
-    from autotune_tvm.networks.sources.script_file import from_script
+    from autotune_tvm.networks.sources.relax_module import from_script
 
     return from_script(path, example_inputs, asked)
 

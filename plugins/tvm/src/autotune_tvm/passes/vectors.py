@@ -1,23 +1,30 @@
-"""Conditions that hold for a whole vector or for none of it, asked once.
+"""Programs that TVM makes vectors of where it would read single elements.
 
 TVM makes no vector of a loop in which a value depends on a condition of its own for each element,
 such as which of two tensors an element of their concatenation is from. Where a vector never lies
 across the bound, the condition of its first element is that of all.
+
+The weights of a convolution as a matrix are read at ``W[row, k // 9, k % 9 // 3, k % 3]``, the
+``k``-th element of the row. Where a block fetches a part of ``k`` that has a divisor in common
+with the nine, such as 96, TVM divides by that first and does not find the number again: vectors
+become single elements, and eight of them at 32-bit places no CUDA at all. Read at
+``W[row, 0, 0, k]``, the same place in a row-major buffer, there is nothing to find.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, IRModule, Op
-from tvm.s_tir import SBlockRealize
+from tvm.ir import Call, IRModule, Op, TensorLoad
+from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
-from autotune_tvm.passes.statements import at, rebuilt, replaced, with_bodies
+from autotune_tvm.passes.statements import at, rebuilt, replaced, with_bodies, with_fields
 
-__all__ = ["asked_once", "once_for_all", "uniform_conditions"]
+__all__ = ["asked_once", "flat_reads", "once_for_all", "uniform_conditions"]
 
 _CONDITIONAL = Op.get("prim.if_then_else")
 # For an index below a number, at or below it, and so on: what is added to the number where the
@@ -103,3 +110,41 @@ def _sides(condition: Any) -> tuple[Any, Any]:
         if isinstance(condition.a, tirx.IntImm):
             return condition.b, condition.a
     return None, None
+
+
+def flat_reads(module: IRModule) -> IRModule:
+    """The module with such reads changed; runs after the schedule, regions stay as they are."""
+    return with_bodies(module, lambda body: replaced(body, _read_flat))
+
+
+def _read_flat(node: Any) -> Any:
+    if not isinstance(node, SBlock) or not isinstance(node.body, tirx.BufferStore):
+        return None
+    if not str(node.body.buffer.scope()).startswith("shared"):
+        return None
+    analyzer = Analyzer()
+    for variable in node.iter_vars:
+        analyzer.bind(variable.var, variable.dom)
+    body = structural_map(node.body, (TensorLoad, lambda it: _flat(it, analyzer)))
+    return None if body.same_as(node.body) else with_fields(node, body=body)
+
+
+def _flat(load: Any, analyzer: Any) -> Any:
+    extents = [int(extent) for extent in load.source.shape]
+    last = load.indices[-1]
+    if len(load.source.strides) or not isinstance(last, tirx.FloorMod):
+        return load
+    number = last.a
+    for first in range(len(extents) - 1):
+        inner = [math.prod(extents[dim + 1 :]) for dim in range(first, len(extents))]
+        digits = [
+            tirx.floormod(tirx.floordiv(number, weight), extent)
+            for weight, extent in zip(inner, extents[first:], strict=True)
+        ]
+        found = zip(load.indices[first:], digits, strict=True)
+        if all(analyzer.can_prove_equal(place, digit) for place, digit in found):
+            zeros = [tirx.IntImm(str(number.ty.dtype), 0)] * (len(extents) - 1 - first)
+            # Higher digits of the number may be indices of outer dimensions.
+            lower = analyzer.simplify(tirx.floormod(number, math.prod(extents[first:])))
+            return tirx.BufferLoad(load.source, [*load.indices[:first], *zeros, lower])
+    return load

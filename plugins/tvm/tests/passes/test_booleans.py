@@ -1,8 +1,9 @@
-"""Kernels with truth values are right when their threads run on the CPU, and nvcc takes them."""
+"""Programs of truth values: LLVM and nvcc take them, and kernels compute the reference."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
+from autotune_tvm.importer import import_module
 from autotune_tvm.nvcc import kernel_resources
-from autotune_tvm.passes import narrow_boolean_vectors
+from autotune_tvm.passes import compare_booleans, compares_booleans, narrow_boolean_vectors
 from autotune_tvm.replay import schedule
 from cuda_threads import Program, run_all
+from tvm import te, tirx
 from tvm_lowered import lowered_nest
 
 from autotune.backends import BuildRequest
@@ -90,8 +93,36 @@ def test_kernels_compute_the_reference(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["Y"], wanted["Y"])
 
 
+@pytest.mark.slow
 @pytest.mark.needs("nvcc")
 @pytest.mark.parametrize("kind", ["negated", "mask"])
 def test_nvcc_takes_them(kind: str) -> None:
     workload, _ = WORKLOADS[kind]
     assert kernel_resources(program_of(workload).source, "sm_80")
+
+
+def compared(kind: Any, left: Any, right: Any, i: Any, j: Any) -> Any:
+    return kind(left[i, j], right[i, j])
+
+
+def test_only_comparisons_of_truth_values_change() -> None:
+    shape = (5, 6)
+    left, right = (te.placeholder(shape, "bool", name) for name in "AB")
+    number = te.placeholder(shape, "float32", "X")
+    other = te.compute(shape, lambda i, j: tirx.Not(number[i, j] > 0.0), "Z")
+    for kind, sign in ((tirx.EQ, "=="), (tirx.NE, "!="), (tirx.LT, "<")):
+        same = te.compute(shape, partial(compared, kind, left, right), "Y")
+        workload, module = import_module(te.create_prim_func([left, right, number, same, other]))
+        assert compares_booleans(workload)
+        text = compare_booleans(module).script()
+        line = 'Y[v_i, v_j] = T.Cast("int32", A[v_i, v_j]) {} T.Cast("int32", B[v_i, v_j])'
+        assert line.format(sign) in text
+        assert "Z[v_i, v_j] = X[v_i, v_j] <= T.float32(0.0)" in text
+
+
+def test_other_programs_stay_as_they_are() -> None:
+    number = te.placeholder((4,), "float32", "X")
+    positive = te.compute((4,), lambda i: number[i] > 0.0, "Y")
+    workload, module = import_module(te.create_prim_func([number, positive]))
+    assert not compares_booleans(workload)
+    assert compare_booleans(module).same_as(module)
