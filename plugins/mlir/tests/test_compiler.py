@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotune_mlir.code_generation import generate
-from autotune_mlir.compiler import Lowered, lower
+from autotune_mlir.compiler import Lowered, generate, lower
 from autotune_mlir.emit import payload
 from autotune_mlir.entry import entry_text
 from mlir_schedules import executable_of, scheduled
@@ -180,11 +179,11 @@ def test_nothing_is_printed() -> None:
     text = f"""
         import os
         os.dup2(1, 2)
-        from autotune_mlir import code_generation, compiler
+        from autotune_mlir import compiler
         from autotune.errors import AutotuneError
         for program in {[PROGRAM, "nonsense"]!r}:
             try:
-                code_generation.generate(compiler.lower(program, threads=1))
+                compiler.generate(compiler.lower(program, threads=1))
             except AutotuneError:
                 pass
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.lowering import DEFAULT_SCHEDULE
+from autotune_mlir.compiler import DEFAULT_SCHEDULE
 
 import autotune
 from autotune.ir.workloads import Workload, conv2d, elementwise, gemm, softmax

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from autotune_mlir import bindings, doctor
+from autotune_mlir import bindings, host
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import VARIABLE, bindings_version
-from autotune_mlir.doctor import findings
+from autotune_mlir.host import findings
 
 STATUSES = ("ok", "warning", "error")
 
@@ -39,9 +39,7 @@ def test_nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_crash_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        doctor, "_PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    )
+    monkeypatch.setattr(host, "_PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     assert findings()[1][:2] == ("code generator", "error")
     assert "exit status -11" in findings()[1][2]
 
@@ -50,5 +48,5 @@ def test_a_hang_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*args: object, **kwargs: object) -> None:
         raise subprocess.TimeoutExpired("python", 60)
 
-    monkeypatch.setattr(doctor.subprocess, "run", hang)
+    monkeypatch.setattr(host.subprocess, "run", hang)
     assert findings()[1][1] == "error"

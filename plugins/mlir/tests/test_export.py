@@ -14,7 +14,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import lower
 from autotune_mlir.emit import payload as emitted
 from autotune_mlir.parsing import parse_payload
-from autotune_mlir.schedule.planning import check_said
+from autotune_mlir.schedule.plan import check_said
 from autotune_mlir.transform_library import (
     NamedSchedule,
     apply_command,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.passes.bfloat16_bits import as_bits
+from autotune_mlir.rewrite import as_bits
 from autotune_mlir.scalar_emit import literal
 
 from autotune.backends import BuildRequest, ProgramFile

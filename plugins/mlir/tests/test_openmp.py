@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from autotune_mlir import doctor, host, openmp
+from autotune_mlir import host, openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.openmp import INSTALL, VARIABLE, OpenMPMissing
 
@@ -27,7 +27,7 @@ def test_the_environment_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(VARIABLE, str(runtime))
     with pytest.raises(InvalidValueError, match=f"{VARIABLE}=.*no such file"):
         openmp.find()
-    assert doctor.findings()[-1][1] == "error"
+    assert host.findings()[-1][1] == "error"
     runtime.touch()
     assert openmp.find() == openmp.library() == str(runtime)
 
@@ -66,7 +66,7 @@ def test_without_a_runtime_tuning_says_what_to_install(nowhere: None, target: Ta
 
 
 def test_without_a_runtime_the_doctor_says_so(nowhere: None) -> None:
-    assert doctor.findings()[-1] == ("OpenMP", "warning", openmp.ADVICE)
+    assert host.findings()[-1] == ("OpenMP", "warning", openmp.ADVICE)
 
 
 def test_targets_that_this_machine_is_not(backend: MLIRBackend) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.printed import lower_printed, print_request
+from autotune_mlir.printer import lower_printed, print_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_workloads import BUILDERS, TARGETS, drawn, examples

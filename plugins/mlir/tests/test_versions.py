@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from autotune_mlir import bindings, versions
-from autotune_mlir.code_generation import generate
-from autotune_mlir.compiler import lower
+from autotune_mlir import bindings, compiler
+from autotune_mlir.compiler import OPT_LEVEL_VARIABLE, generate, lower
 from autotune_mlir.emit import payload
-from autotune_mlir.versions import OPT_LEVEL_VARIABLE
 from mlir_schedules import executable_of
 
 from autotune.errors import InvalidValueError
@@ -20,21 +18,21 @@ PROGRAM = payload(SMALL)
 
 def test_the_optimisation_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(OPT_LEVEL_VARIABLE, raising=False)
-    assert versions.opt_level() == 3
-    version = versions.compiler_version()
+    assert compiler.opt_level() == 3
+    version = compiler.compiler_version()
     assert version == bindings.bindings_version()
     lowered = lower(PROGRAM, threads=1)
     fast = generate(lowered)
     monkeypatch.setenv(OPT_LEVEL_VARIABLE, "0")
-    assert versions.compiler_version() == f"{version} -O0"
+    assert compiler.compiler_version() == f"{version} -O0"
     screened = executable_of(lower(PROGRAM, threads=1), SMALL)
     assert screened.digest != fast.digest
     check_executable(screened, SMALL)
     for wrong in ("4", "-1", "fast", ""):
         monkeypatch.setenv(OPT_LEVEL_VARIABLE, wrong)
         with pytest.raises(InvalidValueError, match="from 0 to 3"):
-            versions.compiler_version()
+            compiler.compiler_version()
 
 
 def test_llvm_says_its_release() -> None:
-    assert versions.llvm_version()[0].isdigit()
+    assert compiler.llvm_version()[0].isdigit()

@@ -12,8 +12,7 @@ from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import on_tensors
 from autotune_mlir.importing import importer
-from autotune_mlir.importing.operations import BESIDE_LINALG
-from autotune_mlir.importing.reading import read_text
+from autotune_mlir.importing.reading import BESIDE_LINALG, read_text
 from autotune_mlir.importing.scalar_import import BODY_OPERATIONS, DTYPES
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import ROUND_TRIPS

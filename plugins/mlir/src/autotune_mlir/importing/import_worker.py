@@ -6,7 +6,7 @@ from autotune.process import Message
 from autotune.process.child import connect, serve
 from autotune.process.error_codec import refusing
 from autotune_mlir.importing.reading import read_text
-from autotune_mlir.knob_reading import knobs_of
+from autotune_mlir.knobs import knobs_of
 from autotune_mlir.networks.module_reading import answer
 
 __all__ = ["main"]
