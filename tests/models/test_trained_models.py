@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.models.cost import ModelFile, trained, trained_model
+from autotune.models.cost import ModelFile, model_file, trained_model
 from autotune.plugins import PluginSpec, parts
 from autotune.plugins.manager import PluginManager
 
@@ -22,7 +22,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     manager = PluginManager(entry_points=())
     plugin = SimpleNamespace(autotune_parts=lambda: [spec])
     manager.register(plugin, "bringing")
-    monkeypatch.setattr(trained, "manager", lambda: manager)
+    monkeypatch.setattr(model_file, "manager", lambda: manager)
     monkeypatch.setattr(parts, "manager", lambda: manager)
     monkeypatch.chdir(tmp_path)
     Path("brought-1").write_bytes(b"other")

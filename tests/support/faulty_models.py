@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
 from autotune.models.cost import CostModel, RandomCostModel
-from autotune.models.cost.model_state import check_model
+from autotune.models.cost.cost_model import check_model
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch

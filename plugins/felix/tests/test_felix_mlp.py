@@ -10,7 +10,7 @@ import pytest
 import torch
 from autotune_felix.felix_mlp import FelixMlp
 from autotune_felix.plugin import autotune_parts
-from autotune_felix.residual_training import TrainingSettings
+from autotune_felix.residual_network import TrainingSettings
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import InvalidValueError, UnknownNameError

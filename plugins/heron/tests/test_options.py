@@ -34,8 +34,8 @@ def test_what_is_given_counts_whatever_the_variant() -> None:
     ("given", "message"),
     [
         ({"variant": "papre"}, "papre.*paper"),
-        ({"keys": "all"}, "choice of keys.*all.*importance, random"),
-        ({"drop": "none"}, "dropped keys.*none.*geometric, one"),
+        ({"keys": "all"}, "'keys'.*all.*importance, random"),
+        ({"drop": "none"}, "'drop'.*none.*geometric, one"),
     ],
 )
 def test_unknown_names_are_refused_with_what_is_allowed(given: Any, message: str) -> None:

@@ -7,7 +7,6 @@ import attrs
 import pytest
 from autotune_heron import plugin
 from autotune_heron.annealing import HeronAnnealingStrategy
-from autotune_heron.decoding import HeronDecodingStrategy
 from autotune_heron.idea import HeronIdeaStrategy
 from autotune_heron.options import (
     AnnealingOptions,
@@ -20,6 +19,7 @@ from autotune_heron.options import (
 )
 from autotune_heron.stochastic_ranking import HeronStochasticRankingStrategy
 from autotune_heron.strategies import (
+    HeronDecodingStrategy,
     HeronGeneticStrategy,
     HeronRandomStrategy,
     HeronStrategy,

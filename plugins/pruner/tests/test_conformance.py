@@ -3,8 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from autotune_pruner.cost_models import PaCM, TenSetMLP
-from autotune_pruner.momentum import MomentumPaCM
+from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
 
 from autotune.plugins import Context
 from autotune.targets import preset

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from autotune_pruner.cost_models import PaCM, TenSetMLP
-from autotune_pruner.momentum import MomentumPaCM
+from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
 from autotune_pruner.ranking_model import RankingModel
 from toy_outcomes import TARGET, crashes, group, rank_correlation, saved, told
 

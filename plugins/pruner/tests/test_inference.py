@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from autotune_pruner.inference import distinct_rows, scores_of
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork
 from autotune_pruner.programs import Programs
+from autotune_pruner.training import distinct_rows, scores_of
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

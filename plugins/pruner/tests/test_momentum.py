@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune_pruner.momentum import MomentumPaCM
+from autotune_pruner.cost_models import MomentumPaCM
+from autotune_pruner.networks import Weights
 from autotune_pruner.programs import feature_version
-from autotune_pruner.weights import Weights
 from toy_outcomes import TARGET, group, saved, told
 
 from autotune.models.cost import read_model

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import attrs
 import pytest
 from autotune_pruner import plugin
-from autotune_pruner.cost_models import PaCM, TenSetMLP
-from autotune_pruner.momentum import MomentumPaCM
+from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
 from autotune_pruner.options import CostModelOptions, MomentumOptions
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 

@@ -11,10 +11,11 @@ import attrs
 import pytest
 from autotune_pruner import plugin
 from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions
-from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
-from autotune_pruner.strategy_options import (
+from autotune_pruner.strategy import (
     MoAPrunerOptions,
+    MoAPrunerStrategy,
     PrunerOptions,
+    PrunerStrategy,
     checked_strategy_options,
 )
 

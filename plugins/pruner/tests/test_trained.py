@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune_pruner.cost_models import PaCM
-from autotune_pruner.momentum import MomentumPaCM
+from autotune_pruner.cost_models import MomentumPaCM, PaCM
 from autotune_pruner.trained import pacm_cpu
 
 from autotune.ir.workloads import Workload

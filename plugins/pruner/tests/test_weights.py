@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from autotune_pruner.networks import Normaliser, PaCMNetwork, Scale, TenSetNetwork
-from autotune_pruner.weights import Weights
+from autotune_pruner.networks import Normaliser, PaCMNetwork, Scale, TenSetNetwork, Weights
 
 from autotune.errors import InvalidValueError
 

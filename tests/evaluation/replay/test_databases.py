@@ -10,7 +10,7 @@ from attrs import evolve
 from autotune.errors import AutotuneError
 from autotune.evaluation.replay import Budget, Contestant
 from autotune.evaluation.replay.contestants import make_strategy, refusal, replay
-from autotune.evaluation.replay.sources import measured_tables
+from autotune.evaluation.replay.study import measured_tables
 from autotune.ir.workloads import gemm
 from autotune.models.cost import GradientBoostedTrees
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase

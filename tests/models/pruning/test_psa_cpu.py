@@ -23,8 +23,7 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.models.pruning import PSA
-from autotune.models.pruning.psa_cpu import CpuMachine, CpuScorer, cpu_machine
-from autotune.models.pruning.psa_cpu_symbols import sketch_symbols
+from autotune.models.pruning.psa_cpu import CpuMachine, CpuScorer, cpu_machine, sketch_symbols
 from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.steps import STEP_TYPES

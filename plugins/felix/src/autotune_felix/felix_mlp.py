@@ -21,13 +21,12 @@ from autotune.models.cost import (
 from autotune.models.features import RELAXED_COLUMNS
 from autotune.plugins import Context
 from autotune.plugins.installing import install_extra
+from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
-from autotune_felix.mlp_options import FelixMlpOptions, checked_mlp_options
-from autotune_felix.mlp_state import check_mlp_state
-from autotune_felix.observation_log import ObservationLog
-from autotune_felix.program_columns import ProgramColumns
+from autotune_felix.mlp_options import FelixMlpOptions, check_mlp_state
+from autotune_felix.program_columns import ObservationLog, ProgramColumns
 
 try:
     import torch
@@ -36,9 +35,14 @@ except ImportError as error:
         "it learns in torch, which is not installed: run "
         f"{install_extra('felix-mlp', 'autotune-felix')}, or choose felix-gp, which needs none"
     ) from error
-from autotune_felix.mlp_weights import MlpWeights
-from autotune_felix.residual_network import ResidualEnsemble
-from autotune_felix.residual_training import TrainingSettings, bounded, one_thread, train
+from autotune_felix.residual_network import (
+    MlpWeights,
+    ResidualEnsemble,
+    TrainingSettings,
+    bounded,
+    one_thread,
+    train,
+)
 
 __all__ = ["FelixMlp"]
 
@@ -79,7 +83,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     name = "felix-mlp"
 
     def __init__(self, context: Context) -> None:
-        self.options = checked_mlp_options(self.name, FelixMlpOptions, context.options)
+        self.options = read_options(f"cost model {self.name!r}", FelixMlpOptions, context.options)
         self._seed = context.seed
         self._columns = ProgramColumns(context.target, self.options.smoothing == "published")
         self._program_columns = len(self._columns.components)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import frozen
 
-from autotune.errors import UnknownNameError
-from autotune.plugins.options import option, read_options
+from autotune.errors import InvalidValueError
+from autotune.models.cost.cost_model import check_model
+from autotune.plugins.options import option
 
 __all__ = [
-    "PRECISIONS",
-    "SMOOTHINGS",
     "FelixMlpOptions",
     "PublishedMlpOptions",
-    "checked_mlp_options",
+    "check_mlp_state",
 ]
 
-PRECISIONS = ("single", "double")
-SMOOTHINGS = ("narrow", "published")
+_SMOOTHINGS = ("narrow", "published")
 
 
 @frozen
@@ -44,8 +42,8 @@ class FelixMlpOptions:
     caution: float = option(0.5, low=0.0, high=10.0)
     steps: int = option(60, low=1)
     fit_epochs: int = option(20, low=1)
-    precision: str = option("single")
-    smoothing: str = option("narrow")
+    precision: str = option("single", choices=("single", "double"))
+    smoothing: str = option("narrow", choices=_SMOOTHINGS)
 
 
 @frozen
@@ -65,28 +63,28 @@ class PublishedMlpOptions:
     """
 
     width: int = option(256, low=4, high=4096)
-    smoothing: str = option("published")
+    smoothing: str = option("published", choices=_SMOOTHINGS)
     least_outcomes: int = option(256, low=1)
     programs: int = option(30_000, low=1)
     fit_epochs: int = option(200, low=1)
-    precision: str = option("single")
+    precision: str = option("single", choices=("single", "double"))
 
 
-_Options = TypeVar("_Options", FelixMlpOptions, PublishedMlpOptions)
+def check_mlp_state(name: str, state: Mapping[str, Any], version: str, file: str) -> None:
+    """Refuse the state of another model, of other features, or one that continues from a file.
 
-
-def checked_mlp_options(
-    name: str, cls: type[_Options], given: Mapping[str, Any] | None
-) -> _Options:
-    """The options of a cost model, with the names in them checked too.
+    Args:
+        name: Name of the model.
+        state: What was saved.
+        version: Version of the model's features.
+        file: What tells the weights of its file apart; "" without one.
 
     Raises:
-        InvalidValueError: an option is unknown, of the wrong type or out of its bounds.
-        UnknownNameError: there is no such precision or smoothing.
+        InvalidValueError: it is such a state.
     """
-    options = read_options(f"cost model {name!r}", cls, given)
-    if options.precision not in PRECISIONS:
-        raise UnknownNameError("precision", options.precision, PRECISIONS)
-    if options.smoothing not in SMOOTHINGS:
-        raise UnknownNameError("smoothing", options.smoothing, SMOOTHINGS)
-    return options
+    check_model(name, dict(state))
+    if state["feature_version"] != version or state["file"] != file:
+        raise InvalidValueError(
+            f"the state has features {state['feature_version']!r} and continues from the file "
+            f"{state['file'] or 'none'}; here are {version!r} and {file or 'none'}"
+        )

@@ -8,20 +8,10 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import InvalidValueError
 from autotune.plugins.options import option, read_options
 
-__all__ = ["CHOICES", "PUBLISHED", "FelixOptions", "checked_options"]
-
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "fidelity": ("ours", "published"),
-    "force": ("ramped", "matched", "fixed"),
-    "divisibility": ("projection", "penalty"),
-    "rounding": ("remainders", "independent"),
-    "ranking": ("aligned", "misaligned"),
-    "sampler": ("uniform", "one-sided"),
-}
-"""What options with a choice may be, the default first."""
+__all__ = ["PUBLISHED", "FelixOptions", "checked_options"]
 
 PUBLISHED: Mapping[str, Any] = {
     "force": "matched",
@@ -83,7 +73,7 @@ class FelixOptions:
         sampler: ``uniform``, or ``one-sided``: points of a growing set in positive directions.
     """
 
-    fidelity: str = option("ours")
+    fidelity: str = option("ours", choices=("ours", "published"))
     seeds: int = option(32, low=1, high=100_000)
     steps: int = option(64, low=0, high=100_000)
     learning_rate: float = option(0.5, low=0.0, high=100.0)
@@ -98,14 +88,14 @@ class FelixOptions:
     noise: float = option(0.5, low=0.0, high=100.0)
     tournament: int = option(4, low=1, high=1000)
     repairs: int = option(128, low=0, high=1_000_000)
-    force: str = option("ramped")
+    force: str = option("ramped", choices=("ramped", "matched", "fixed"))
     strength: float = option(5.0, low=0.0, high=1e6)
-    divisibility: str = option("projection")
-    rounding: str = option("remainders")
+    divisibility: str = option("projection", choices=("projection", "penalty"))
+    rounding: str = option("remainders", choices=("remainders", "independent"))
     roundings: int = option(1, low=1, high=100)
     polish: int = option(2, low=0, high=100)
-    ranking: str = option("aligned")
-    sampler: str = option("uniform")
+    ranking: str = option("aligned", choices=("aligned", "misaligned"))
+    sampler: str = option("uniform", choices=("uniform", "one-sided"))
 
 
 def checked_options(owner: str, given: Mapping[str, Any]) -> FelixOptions:
@@ -119,11 +109,6 @@ def checked_options(owner: str, given: Mapping[str, Any]) -> FelixOptions:
         InvalidValueError: an option is unknown or has a value that it may not have.
     """
     options = read_options(f"strategy {owner!r}", FelixOptions, given)
-    for name, allowed in CHOICES.items():
-        if getattr(options, name) not in allowed:
-            raise UnknownNameError(
-                f"value of option {name!r} of strategy {owner!r}", getattr(options, name), allowed
-            )
     if options.fidelity == "published":
         changes = {name: value for name, value in PUBLISHED.items() if name not in given}
         options = attrs.evolve(options, **changes)

@@ -26,13 +26,13 @@ from autotune.models.features import (
 from autotune.nest.relaxed import FELIX
 from autotune.plugins import Context
 from autotune.plugins.installing import install_extra
+from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.array_text import arrays_digest, arrays_from_json, arrays_to_json
 from autotune_felix.labelled import Labelled
-from autotune_felix.mlp_options import PublishedMlpOptions, checked_mlp_options
-from autotune_felix.mlp_state import check_mlp_state
-from autotune_felix.observation_log import ObservationLog
+from autotune_felix.mlp_options import PublishedMlpOptions, check_mlp_state
+from autotune_felix.program_columns import ObservationLog
 
 try:
     import torch
@@ -48,7 +48,7 @@ from autotune_felix.published_network import (
     fine_tune,
     pretrain,
 )
-from autotune_felix.residual_training import one_thread
+from autotune_felix.residual_network import one_thread
 
 __all__ = ["PublishedMlp"]
 
@@ -84,7 +84,9 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
     name = "felix-mlp-published"
 
     def __init__(self, context: Context) -> None:
-        self.options = checked_mlp_options(self.name, PublishedMlpOptions, context.options)
+        self.options = read_options(
+            f"cost model {self.name!r}", PublishedMlpOptions, context.options
+        )
         self._seed = context.seed
         is_wide = self.options.smoothing == "published"
         self._features = RelaxedFeatures(context.target, FELIX if is_wide else None)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
-
 from attrs import frozen
 
-from autotune.errors import UnknownNameError
-from autotune.plugins.options import option, read_options
+from autotune.plugins.options import option
 
-__all__ = ["FIDELITIES", "CostModelOptions", "MomentumOptions", "checked_options"]
-
-FIDELITIES = ("ours", "published")
+__all__ = ["CostModelOptions", "MomentumOptions"]
 
 
 @frozen
@@ -30,7 +24,7 @@ class CostModelOptions:
         device: Where torch computes: ``cpu``, ``cuda``, ``cuda:1``, ...
     """
 
-    fidelity: str = option("ours")
+    fidelity: str = option("ours", choices=("ours", "published"))
     epochs: int = option(0, low=0)
     growth: float = option(3.0, low=1.0)
     fine_tune_steps: int = option(4, low=1)
@@ -52,24 +46,8 @@ class MomentumOptions:
         device: Where torch computes: ``cpu``, ``cuda``, ``cuda:1``, ...
     """
 
-    fidelity: str = option("ours")
+    fidelity: str = option("ours", choices=("ours", "published"))
     epochs: int = option(0, low=0)
     momentum: float = option(0.99, low=0.0, high=1.0)
     period: int = option(4, low=1)
     device: str = option("cpu")
-
-
-_Options = TypeVar("_Options", CostModelOptions, MomentumOptions)
-
-
-def checked_options(name: str, cls: type[_Options], given: Mapping[str, Any] | None) -> _Options:
-    """Options of a cost model, with the names in them checked too.
-
-    Raises:
-        InvalidValueError: an option is unknown, of the wrong type or out of its bounds.
-        UnknownNameError: there is no such fidelity.
-    """
-    options = read_options(f"cost model {name!r}", cls, given)
-    if options.fidelity not in FIDELITIES:
-        raise UnknownNameError("fidelity", options.fidelity, FIDELITIES)
-    return options

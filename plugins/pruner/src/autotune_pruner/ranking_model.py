@@ -21,19 +21,19 @@ from autotune.models.cost import (
     read_model,
     write_model,
 )
-from autotune.models.cost.model_state import check_model
+from autotune.models.cost.cost_model import check_model
 from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune_pruner.inference import scores_of
 from autotune_pruner.networks import (
     DATAFLOW_WIDTH,
     FLOW_LENGTH,
     STATEMENT_WIDTH,
     Normaliser,
     RankingNetwork,
+    Weights,
     folded,
 )
 from autotune_pruner.options import CostModelOptions, MomentumOptions
@@ -50,8 +50,8 @@ from autotune_pruner.training import (
     TrainingSettings,
     deterministic,
     fit,
+    scores_of,
 )
-from autotune_pruner.weights import Weights
 
 
 class Samples:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from autotune.models.cost.analytic import AnalyticCostModel
-from autotune.models.cost.cost_model import CostModel, Observation
-from autotune.models.cost.differentiable import DifferentiableCostModel, require_differentiable
+from autotune.models.cost.cost_model import (
+    CostModel,
+    DifferentiableCostModel,
+    Observation,
+    TrainableCostModel,
+    TrainingGroup,
+    check_has_learned,
+    check_model,
+    require_differentiable,
+    split_learn,
+)
 from autotune.models.cost.gbdt import GradientBoostedTrees
-from autotune.models.cost.learning import check_has_learned, split_learn
-from autotune.models.cost.model_file import ModelFile, SavedModel, read_model, write_model
-from autotune.models.cost.model_state import check_model
+from autotune.models.cost.model_file import (
+    ModelFile,
+    SavedModel,
+    read_model,
+    trained_model,
+    write_model,
+)
 from autotune.models.cost.random import RandomCostModel
-from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
-from autotune.models.cost.trained import trained_model
 
 __all__ = [
     "AnalyticCostModel",

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, InvalidValueError
+from autotune.models.cost.cost_model import TrainableCostModel, TrainingGroup, check_model
 from autotune.models.cost.model_file import read_model, write_model
-from autotune.models.cost.model_state import check_model
-from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch
