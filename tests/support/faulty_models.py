@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
-from autotune.models.cost import CostModel, RandomCostModel
-from autotune.models.cost.cost_model import check_model
+from autotune.models.cost import CostModel, RandomCostModel, check_model
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch

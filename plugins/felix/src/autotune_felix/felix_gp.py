@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import attrs
 import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError
-from autotune.models.cost import DifferentiableCostModel, Observation
-from autotune.models.cost.cost_model import check_model
+from autotune.models.cost import (
+    DifferentiableCostModel,
+    Observation,
+    ObservationLog,
+    check_model,
+)
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
-from autotune_felix.program_columns import ObservationLog, ProgramColumns, ProgramPoints
-
-if TYPE_CHECKING:
-    pass
-from collections.abc import Callable, Mapping
-
-import attrs
+from autotune_felix.program_columns import ProgramColumns, ProgramPoints
 
 __all__ = ["FelixGp", "FelixGpOptions"]
 
@@ -202,12 +200,7 @@ class FelixGp(DifferentiableCostModel):
         Raises:
             InvalidValueError: the state is of another model or other features.
         """
-        check_model(self.name, state)
-        if state["feature_version"] != self._columns.version:
-            raise InvalidValueError(
-                f"the state has features {state['feature_version']!r}; here are "
-                f"{self._columns.version!r}"
-            )
+        check_model(self.name, state, self._columns.version)
         told = ObservationLog.read(state["told"])
         self._forget()
         self._scales = {name: Scales.from_json(each) for name, each in state["scales"].items()}

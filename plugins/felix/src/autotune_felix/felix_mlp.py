@@ -13,8 +13,10 @@ from autotune.errors import PluginError
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
+    ObservationLog,
     TrainableCostModel,
     TrainingGroup,
+    check_model,
     read_model,
     write_model,
 )
@@ -25,8 +27,8 @@ from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
-from autotune_felix.mlp_options import FelixMlpOptions, check_mlp_state
-from autotune_felix.program_columns import ObservationLog, ProgramColumns
+from autotune_felix.mlp_options import FelixMlpOptions
+from autotune_felix.program_columns import ProgramColumns
 
 try:
     import torch
@@ -366,7 +368,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the state is of another model or other features, or continues from
                 another file.
         """
-        check_mlp_state(self.name, state, self._columns.version, self._file)
+        check_model(self.name, state, self._columns.version, self._file)
         weights = None if state["weights"] is None else MlpWeights.from_json(state["weights"])
         self._network(weights)
         told = ObservationLog.read(state["told"])

@@ -20,16 +20,9 @@ from autotune.sketches import Sketch
 
 if TYPE_CHECKING:
     from autotune.targets import Target
-from collections.abc import Mapping, Sequence
-from typing import Any
 
-from autotune.errors import InvalidValueError
-from autotune.ir.workloads import Workload
-from autotune.models.cost import Observation
-from autotune.sketches import Candidate
-from autotune.store.records import Outcome
 
-__all__ = ["ObservationLog", "ProgramColumns", "ProgramPoints"]
+__all__ = ["ProgramColumns", "ProgramPoints"]
 
 Values = NDArray[np.float64]
 
@@ -138,50 +131,3 @@ class ProgramColumns:
         """
         features = self._features.at(sketch, rows)
         return ProgramPoints(*self.estimated(sketch, rows), features, rows, sketch, self.estimate)
-
-
-class ObservationLog:
-    """Candidates and their latencies, in order, each sketch once."""
-
-    def __init__(self) -> None:
-        self._sketches: dict[str, tuple[int, dict[str, Any]]] = {}
-        self._rows: list[tuple[int, tuple[int, ...], float]] = []
-
-    def add(self, observations: Sequence[Observation]) -> None:
-        """Add candidates that have a latency."""
-        for candidate, outcome in observations:
-            content = candidate.sketch.to_json()
-            key = f"{candidate.sketch.digest} {content['params']}"
-            if key not in self._sketches:
-                workload = candidate.sketch.workload.to_json()
-                entry = {"sketch": content, "workload": workload}
-                self._sketches[key] = len(self._sketches), entry
-            values = tuple(int(value) for value in candidate.values)
-            self._rows.append((self._sketches[key][0], values, float(outcome.latency or 0.0)))
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`read` reads back."""
-        return {
-            "sketches": [content for _, content in self._sketches.values()],
-            "rows": [[number, list(values)] for number, values, _ in self._rows],
-            "latencies": [latency for _, _, latency in self._rows],
-        }
-
-    @staticmethod
-    def read(data: Mapping[str, Any]) -> list[Observation]:
-        """The observations, in order.
-
-        Raises:
-            InvalidValueError: the object is not what :meth:`to_json` returns.
-        """
-        try:
-            sketches = [
-                Sketch.from_json(item["sketch"], Workload.from_json(item["workload"]))
-                for item in data["sketches"]
-            ]
-            return [
-                (Candidate(sketches[number], tuple(values)), Outcome("ok", float(latency)))
-                for (number, values), latency in zip(data["rows"], data["latencies"], strict=True)
-            ]
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise InvalidValueError(f"not outcomes: {type(error).__name__}: {error}") from error

@@ -12,8 +12,13 @@ from autotune.errors import InvalidValueError, PluginError
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
+    ObservationLog,
     TrainableCostModel,
     TrainingGroup,
+    arrays_digest,
+    arrays_from_json,
+    arrays_to_json,
+    check_model,
     read_model,
     write_model,
 )
@@ -29,10 +34,8 @@ from autotune.plugins.installing import install_extra
 from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
-from autotune_felix.array_text import arrays_digest, arrays_from_json, arrays_to_json
 from autotune_felix.labelled import Labelled
-from autotune_felix.mlp_options import PublishedMlpOptions, check_mlp_state
-from autotune_felix.program_columns import ObservationLog
+from autotune_felix.mlp_options import PublishedMlpOptions
 
 try:
     import torch
@@ -289,7 +292,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the state is of another model or other features, or continues from
                 another file.
         """
-        check_mlp_state(self.name, state, self._version, self._file)
+        check_model(self.name, state, self._version, self._file)
         weights = None if state["weights"] is None else arrays_from_json(state["weights"])
         self._network(weights)
         told = ObservationLog.read(state["told"])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from autotune.errors import InvalidValueError
-from autotune_felix.array_text import arrays_digest, arrays_from_json, arrays_to_json
+from autotune.models.cost import arrays_digest, arrays_from_json, arrays_to_json
 from autotune_felix.labelled import Labelled, Scale
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,6 @@ from autotune.ir.converter import JsonForm, json_forms, list_form
 
 if TYPE_CHECKING:
     from cattrs import Converter
-import math
 
 __all__ = [
     "Budget",

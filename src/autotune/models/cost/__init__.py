@@ -10,7 +10,6 @@ from autotune.models.cost.cost_model import (
     TrainableCostModel,
     TrainingGroup,
     check_has_learned,
-    check_model,
     require_differentiable,
     split_learn,
 )
@@ -23,6 +22,13 @@ from autotune.models.cost.model_file import (
     write_model,
 )
 from autotune.models.cost.random import RandomCostModel
+from autotune.models.cost.saved_state import (
+    ObservationLog,
+    arrays_digest,
+    arrays_from_json,
+    arrays_to_json,
+    check_model,
+)
 
 __all__ = [
     "AnalyticCostModel",
@@ -31,10 +37,14 @@ __all__ = [
     "GradientBoostedTrees",
     "ModelFile",
     "Observation",
+    "ObservationLog",
     "RandomCostModel",
     "SavedModel",
     "TrainableCostModel",
     "TrainingGroup",
+    "arrays_digest",
+    "arrays_from_json",
+    "arrays_to_json",
     "check_has_learned",
     "check_model",
     "read_model",

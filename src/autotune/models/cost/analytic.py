@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost.cost_model import DifferentiableCostModel, check_model
+from autotune.models.cost.cost_model import DifferentiableCostModel
+from autotune.models.cost.saved_state import check_model
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch

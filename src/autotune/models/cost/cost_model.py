@@ -230,15 +230,3 @@ def check_has_learned(name: str, model: CostModel) -> None:
             f"cost model {name!r} is not to learn (learn=false) and was not trained beforehand: "
             "load what it has learned (--load-cost-model, load_cost_model), or let it learn"
         )
-
-
-def check_model(name: str, state: dict[str, Any]) -> None:
-    """Refuse the state of another model.
-
-    Raises:
-        InvalidValueError: ``state["model"]`` is not ``name``.
-    """
-    if state.get("model") != name:
-        raise InvalidValueError(
-            f"the state is of cost model {state.get('model')!r}, this one is {name!r}"
-        )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.models.cost.cost_model import CostModel, check_model
+from autotune.models.cost.cost_model import CostModel
+from autotune.models.cost.saved_state import check_model
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch

@@ -21,6 +21,9 @@ this scores 5.3 million (one core of a busy Xeon with AMX).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,15 +31,6 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.sketches import Sketch, per_sketch
-from autotune.targets import Target
-
-if TYPE_CHECKING:
-    from autotune._native import CpuStatement, PsaCpu
-import math
-from collections.abc import Collection
-from itertools import islice
-
 from autotune.ir.expressions import IntExpr, ceildiv, const, less, nontrivial, select
 from autotune.nest import Tape, build_tape, derive_nest
 from autotune.nest.loop_nest import Access, Loop, LoopNest, Statement
@@ -48,7 +42,11 @@ from autotune.nest.quantities import (
     regions_inside,
     reloads,
 )
-from autotune.sketches import Prefetch
+from autotune.sketches import Prefetch, Sketch, per_sketch
+from autotune.targets import Target
+
+if TYPE_CHECKING:
+    from autotune._native import CpuStatement, PsaCpu
 
 __all__ = [
     "CpuMachine",
