@@ -136,9 +136,9 @@ def test_without_outcomes_everything_is_the_same() -> None:
 
 
 def test_it_learns_latencies_from_the_outcomes_of_a_run() -> None:
-    batch = ToySpace(64).sample(400, np.random.default_rng(9))
+    batch = ToySpace(64).sample(200, np.random.default_rng(9))
     truth = toy_latencies(batch)
-    model = PublishedMlp(Context(target=CPU, seed=1, options={"width": 64, "programs": 6000}))
+    model = PublishedMlp(Context(target=CPU, seed=1, options={"width": 32, "programs": 4000}))
     for seed in range(2):
         model.update(told(64, seed))
     assert rank_correlation(model.predict(batch), -truth) > 0.7

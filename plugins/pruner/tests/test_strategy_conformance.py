@@ -60,17 +60,21 @@ class TestPruner(StrategySuite):
         return options
 
 
+@pytest.mark.parametrize(
+    ("draft", "fidelity"),
+    thinned([(draft, way) for draft in (ToyDraft, Illegal) for way in ("ours", "published")], 3),
+)
 class TestPrunerWithDraft(StrategySuite):
-    @pytest.fixture(params=[ToyDraft(), Illegal()], ids=["draft", "illegal"])
-    def strategy_factory(self, request: pytest.FixtureRequest) -> StrategyFactory:
+    @pytest.fixture
+    def strategy_factory(self, draft: type[PruningModel]) -> StrategyFactory:
         def create(context: Context) -> PrunerStrategy:
-            return PrunerStrategy(attrs.evolve(context, pruning_model=request.param))
+            return PrunerStrategy(attrs.evolve(context, pruning_model=draft()))
 
         return create
 
-    @pytest.fixture(params=["ours", "published"])
-    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
-        return {"fidelity": request.param, **SMALL}
+    @pytest.fixture
+    def options(self, fidelity: str) -> Mapping[str, Any]:
+        return {"fidelity": fidelity, **SMALL}
 
 
 class TestMoAPruner(StrategySuite):
