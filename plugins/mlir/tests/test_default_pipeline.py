@@ -55,6 +55,7 @@ def test_where_it_changes_nothing_it_is_the_untuned_program(
     assert backend.lower(request).digest == backend.lower(untuned).digest
 
 
+@pytest.mark.slow
 def test_tuning_compares_with_it(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     result = autotune.tune(
