@@ -10,7 +10,7 @@ import attrs
 import pytest
 from autotune_pruner import plugin
 from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
-from autotune_pruner.options import CostModelOptions, MomentumOptions
+from autotune_pruner.ranking_model import CostModelOptions, MomentumOptions
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 from autotune.ir.workloads import gemm
@@ -67,7 +67,7 @@ def test_what_is_meant_for_trained_weights_says_so_without_them(
 
 def test_listing_imports_no_torch() -> None:
     code = (
-        "import sys, autotune_pruner.plugin as p; import autotune_pruner.options; "
+        "import sys, autotune_pruner.plugin as p; import autotune_pruner.ranking_model; "
         "p.autotune_parts(); print('torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -60,21 +60,25 @@ class TestPruner(StrategySuite):
         return options
 
 
-@pytest.mark.parametrize(
-    ("draft", "fidelity"),
-    thinned([(draft, way) for draft in (ToyDraft, Illegal) for way in ("ours", "published")], 3),
-)
+CASES = [(draft, way) for draft in (ToyDraft(), Illegal()) for way in ("ours", "published")]
+
+
 class TestPrunerWithDraft(StrategySuite):
+    @pytest.fixture(params=thinned([(case,) for case in CASES], 3))
+    def case(self, request: pytest.FixtureRequest) -> tuple[PruningModel, str]:
+        found: tuple[PruningModel, str] = request.param
+        return found
+
     @pytest.fixture
-    def strategy_factory(self, draft: type[PruningModel]) -> StrategyFactory:
+    def strategy_factory(self, case: tuple[PruningModel, str]) -> StrategyFactory:
         def create(context: Context) -> PrunerStrategy:
-            return PrunerStrategy(attrs.evolve(context, pruning_model=draft()))
+            return PrunerStrategy(attrs.evolve(context, pruning_model=case[0]))
 
         return create
 
     @pytest.fixture
-    def options(self, fidelity: str) -> Mapping[str, Any]:
-        return {"fidelity": fidelity, **SMALL}
+    def options(self, case: tuple[PruningModel, str]) -> Mapping[str, Any]:
+        return {"fidelity": case[1], **SMALL}
 
 
 class TestMoAPruner(StrategySuite):

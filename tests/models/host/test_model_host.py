@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from patient_clock import PatientClock
 from process_facts import becomes_true
 from python_processes import start_python
 from toy_parts import TOY_TREES
@@ -44,7 +45,8 @@ MakeHost = Callable[..., ModelHost]
 @pytest.fixture(scope="module")
 def random_host() -> Iterator[ModelHost]:
     """Of a model that nothing is told to and that nothing happens to."""
-    with ModelHost(resolve("avx512-8core"), [RANDOM], on_warning=pytest.fail) as host:
+    target, clock = resolve("avx512-8core"), PatientClock()
+    with ModelHost(target, [RANDOM], on_warning=pytest.fail, clock=clock) as host:
         yield host
 
 

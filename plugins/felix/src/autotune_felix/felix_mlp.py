@@ -27,7 +27,7 @@ from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
-from autotune_felix.mlp_options import FelixMlpOptions
+from autotune_felix.options import FelixMlpOptions
 from autotune_felix.program_columns import ProgramColumns
 
 try:
@@ -75,7 +75,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     Args:
         context: The target that candidates are for, the seed of the first weights and of the
             order of training data, and options; see
-            :class:`autotune_felix.mlp_options.FelixMlpOptions`. Threads are not used: networks
+            :class:`autotune_felix.options.FelixMlpOptions`. Threads are not used: networks
             this small are fastest on one.
 
     Raises:

@@ -35,7 +35,7 @@ from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled
-from autotune_felix.mlp_options import PublishedMlpOptions
+from autotune_felix.options import PublishedMlpOptions
 
 try:
     import torch
@@ -78,7 +78,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
     Args:
         context: The target that candidates are for, the seed of the first weights and of the
             order of training data, and options; see
-            :class:`autotune_felix.mlp_options.PublishedMlpOptions`.
+            :class:`autotune_felix.options.PublishedMlpOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or out of its bounds.

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from autotune.plugins import Context
 from autotune.plugins.options import read_options
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork, Weights
-from autotune_pruner.options import CostModelOptions, MomentumOptions
 from autotune_pruner.programs import normaliser_of
-from autotune_pruner.ranking_model import RankingModel
+from autotune_pruner.ranking_model import CostModelOptions, MomentumOptions, RankingModel
 from autotune_pruner.training import History, recent_batches
 
 __all__ = ["MomentumPaCM", "PaCM", "TenSetMLP"]
@@ -31,7 +30,7 @@ class OnlineRankingModel(RankingModel):
     Args:
         context: The target that candidates are for, the seed of the first weights and of the order
             of training data, threads of torch and of features (reproducible for a fixed number),
-            and options; see :class:`autotune_pruner.options.CostModelOptions`.
+            and options; see :class:`autotune_pruner.ranking_model.CostModelOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or wrong.
@@ -107,7 +106,7 @@ class MomentumPaCM(RankingModel):
     Args:
         context: The target that candidates are for, the seed of the first weights and of the order
             of training data, threads of torch and of features (reproducible for a fixed number),
-            and options; see :class:`autotune_pruner.options.MomentumOptions`.
+            and options; see :class:`autotune_pruner.ranking_model.MomentumOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or wrong.
