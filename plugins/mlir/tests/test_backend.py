@@ -15,7 +15,6 @@ from autotune.plugins.spec import API_VERSION
 from autotune.sketches.steps import STEP_TYPES
 from autotune.targets import Target, preset
 from autotune.testing.programs import (
-    check_candidate,
     check_executable,
     request_for,
     sample_candidates,
@@ -101,12 +100,6 @@ def test_show(backend: MLIRBackend, target: Target) -> None:
     assert "scf.for" in shown
     assert "vector<" in shown
     assert "transform." not in shown
-
-
-@needs_openmp
-def test_a_parallel_program_is_right(backend: MLIRBackend, target: Target) -> None:
-    for candidate in sample_candidates(backend, SMALL, target, 2):
-        check_candidate(backend, candidate, target, threads=2)
 
 
 @needs_openmp

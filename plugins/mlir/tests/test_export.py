@@ -116,7 +116,7 @@ def is_said(record: Record) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", thinned(WORKLOADS, 3))
+@pytest.mark.parametrize("name", thinned(WORKLOADS, 6))
 def test_every_schedule_is_applied_by_the_interpreter_pass(
     name: str, backend: MLIRBackend, tmp_path: Path
 ) -> None:

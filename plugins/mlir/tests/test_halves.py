@@ -121,7 +121,9 @@ def test_a_lowered_program_has_bits() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
-def test_an_imported_product_sums_as_it_is_written(kind: str, tmp_path: Path) -> None:
+def test_an_imported_product_sums_as_it_is_written(
+    kind: str, read_in_process: None, tmp_path: Path
+) -> None:
     text = f"""
 func.func @f(%a: tensor<7x5x{kind}>, %b: tensor<5x9x{kind}>) -> tensor<7x9x{kind}> {{
   %zero = arith.constant 0.0 : {kind}

@@ -50,7 +50,9 @@ def test_a_file_is_tuned_and_found_again(command: Command, tmp_path: Path) -> No
     assert "llvm.func @run(%arrays: !llvm.ptr) -> i32" in shown.stdout
 
 
-def test_sketches_of_a_file_are_shown(command: Command, tmp_path: Path) -> None:
+def test_sketches_of_a_file_are_shown(
+    read_in_process: None, command: Command, tmp_path: Path
+) -> None:
     (tmp_path / "a.mlir").write_text(ACCUMULATE)
     done = command("show", "--mlir", "a.mlir", "--sketch", "direct")
     assert done.status == 0, done.stderr
@@ -122,7 +124,12 @@ ERRORS = {
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
-    text: str | None, more: tuple[str, ...], message: str, command: Command, tmp_path: Path
+    text: str | None,
+    more: tuple[str, ...],
+    message: str,
+    read_in_process: None,
+    command: Command,
+    tmp_path: Path,
 ) -> None:
     if text is not None:
         (tmp_path / "a.mlir").write_text(text)

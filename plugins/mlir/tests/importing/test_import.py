@@ -117,7 +117,7 @@ def test_what_is_emitted_is_read_back(workload: Workload) -> None:
 
 
 def test_files_modules_and_functions_are_imported(
-    backend: MLIRBackend, imported: Importer, tmp_path: Path
+    read_in_process: None, backend: MLIRBackend, imported: Importer, tmp_path: Path
 ) -> None:
     text = PROGRAMS["matmul"].text
     mlir = bindings.load()
