@@ -9,7 +9,6 @@ import attrs
 import numpy as np
 import pytest
 from autotune_felix.felix_gp import FelixGp
-from autotune_felix.plugin import autotune_parts
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import InvalidValueError, PluginError
@@ -30,11 +29,6 @@ class TestFelixGp(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
         return lambda: FelixGp(Context(target=CPU, options={"outcomes": 30}))
-
-
-def test_the_plugin_names_it() -> None:
-    specs = {spec.name: spec for spec in autotune_parts()}
-    assert specs[FelixGp.name].resolve() is FelixGp
 
 
 def test_without_outcomes_it_is_the_estimate() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from autotune_felix import plugin
 from autotune_felix.felix_mlp import FelixMlp
-from autotune_felix.plugin import autotune_parts
 from autotune_felix.residual_network import TrainingSettings
 from toy_outcomes import rank_correlation, told
 
@@ -20,11 +21,18 @@ from autotune.sketches import CandidateBatch
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
+from autotune.testing.plugin_suite import PluginSuite
 from autotune.testing.toy_space import ToySpace, toy_latencies
 
 CPU = preset("sapphirerapids-4core")
 SMALL = {"members": 2, "width": 16, "steps": 20, "fit_epochs": 2}
 ABLE = {"members": 2, "width": 32}
+
+
+class TestPlugin(PluginSuite):
+    @pytest.fixture
+    def plugin(self) -> ModuleType:
+        return plugin
 
 
 class TestInDouble(DifferentiableCostModelSuite):
@@ -49,11 +57,6 @@ def test_published_smoothing_is_another_model() -> None:
     state = narrow.state()
     with pytest.raises(InvalidValueError, match="felix"):
         published.load_state(state)
-
-
-def test_the_plugin_names_it() -> None:
-    specs = {spec.name: spec for spec in autotune_parts()}
-    assert specs[FelixMlp.name].resolve() is FelixMlp
 
 
 def test_without_outcomes_it_is_the_estimate() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from autotune_felix.labelled import Labelled
-from autotune_felix.plugin import autotune_parts
 from autotune_felix.published_mlp import PublishedMlp
 from autotune_felix.published_network import BATCH, PublishedNetwork, fine_tune, pretrain
 from thinning import thinned
@@ -43,11 +42,6 @@ class TestInSingle(TrainableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
         return made
-
-
-def test_the_plugin_names_it() -> None:
-    specs = {spec.name: spec for spec in autotune_parts()}
-    assert specs[PublishedMlp.name].resolve() is PublishedMlp
 
 
 def test_the_network_has_the_published_size() -> None:

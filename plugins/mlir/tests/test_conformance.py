@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import pytest
-from autotune_mlir import bindings
+from autotune_mlir import bindings, plugin
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS
 from autotune_npu.rule import NpuRule
@@ -16,9 +18,16 @@ from autotune.sketches import CandidateBatch
 from autotune.spaces import SketchSpace
 from autotune.targets import Target
 from autotune.testing.backend_suite import BackendSuite
+from autotune.testing.plugin_suite import PluginSuite
 from autotune.testing.step_suite import StepSuite
 
 MATMUL = product("matmul", "public")
+
+
+class TestPlugin(PluginSuite):
+    @pytest.fixture
+    def plugin(self) -> ModuleType:
+        return plugin
 
 
 class TestMLIRBackend(BackendSuite):

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import inspect
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +12,7 @@ import attrs
 import numpy as np
 import pytest
 from autotune_pruner import plugin
-from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions
+from autotune_pruner.psa_options import PSAOptions
 from autotune_pruner.strategy import (
     MoAPrunerOptions,
     MoAPrunerStrategy,
@@ -319,29 +317,10 @@ def test_it_is_no_worse_than_evolution_at_equal_budget() -> None:
     assert median(drafts) <= 1.02 * median(evolved)
 
 
-def test_every_part_resolves() -> None:
-    kinds = ("strategy", "pruning_model")
-    specs = [spec for spec in plugin.autotune_parts() if spec.kind in kinds]
-    found = {spec.name: spec.resolve() for spec in specs}
-    assert found == {
-        "pruner": PrunerStrategy,
-        "moa-pruner": MoAPrunerStrategy,
-        "pruner-psa": ConfigurablePSA,
-    }
-    assert all(factory.name == name for name, factory in found.items())
-    assert all(spec.problem() is None for spec in specs)
-
-
 def test_strategies_learn_with_models_of_this_plugin_if_not_told_otherwise() -> None:
     specs = plugin.autotune_parts()
     models = {spec.name for spec in specs if spec.kind == "cost_model"}
     assert {spec.default_cost_model for spec in specs if spec.kind == "strategy"} <= models
-
-
-@pytest.mark.parametrize("options", [PrunerOptions, PSAOptions])
-def test_every_option_is_described(options: type) -> None:
-    described = re.findall(r"^    (\w+): ", inspect.getdoc(options) or "", re.MULTILINE)
-    assert described == [attribute.name for attribute in attrs.fields(options)]
 
 
 def test_the_strategies_differ_in_what_is_known_at_first() -> None:
