@@ -19,7 +19,7 @@ from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.builders import gemm
 from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import Workers
-from autotune.models.host.model_process import ModelProcess
+from autotune.models.host.model_host import ModelProcess
 from autotune.networks.api import ModelOptions, build_recorded, model_tasks
 from autotune.networks.model_result import OUTSIDE, LatencyGap, ModelResult, largest_gaps
 from autotune.networks.running import WrongOutputs

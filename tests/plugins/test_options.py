@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.plugins.options import option, read_options
 
 
@@ -62,3 +62,20 @@ def test_bad_values_name_the_option_and_its_owner(name: str, value: Any, text: s
     with pytest.raises(InvalidValueError, match=text) as caught:
         read_options("strategy 'x'", Options, {name: value})
     assert f"option {name!r} of strategy 'x'" in str(caught.value)
+
+
+def test_a_text_with_choices_is_one_of_them_or_the_default() -> None:
+    @frozen
+    class Chosen:
+        way: str = option("", choices=("short", "long"))
+
+    assert read_options("x", Chosen, {"way": ""}) == Chosen()
+    assert read_options("x", Chosen, {"way": "long"}).way == "long"
+    with pytest.raises(UnknownNameError) as caught:
+        read_options("strategy 'x'", Chosen, {"way": "shrt"})
+    assert str(caught.value) == (
+        "unknown value of option 'way' of strategy 'x' 'shrt'; available: long, short. "
+        "Did you mean 'short'?"
+    )
+    with pytest.raises(InvalidValueError, match="must be a text"):
+        read_options("x", Chosen, {"way": 1})

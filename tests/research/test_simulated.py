@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,11 +158,25 @@ def test_runs_are_pieces(database: Path, tmp_path: Path) -> None:
         assert run["points"][-1]["latency"] == pytest.approx(latencies[run["contender"]])
 
 
-def test_wrong_arguments(database: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results.jsonl"
-    status, _, errors = _script(database, results, "--contenders", "evolution")
-    assert status == 2 and "there is no contender 'evolution'" in errors
-    status, _, errors = _script(database, results, "--tasks", "gemm-7")
-    assert status == 1 and f"there is no task 'gemm-7', only {LABEL}" in errors
-    status, _, errors = _script(database, results, "--check")
-    assert status == 2 and "--check needs 200 trials" in errors
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--contenders", "evolution"), "there is no contender 'evolution'"),
+        (("--tasks", "gemm-7"), f"there is no task 'gemm-7', only {LABEL}"),
+        (("--check",), "--check needs 200 trials"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: Sequence[str],
+    message: str,
+    scripts: Any,
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = ["simulated.py", "--database", str(database), "--trials", "32", *arguments]
+    monkeypatch.setattr(sys, "argv", told)
+    with pytest.raises(SystemExit) as caught:
+        scripts.simulated.main()
+    # Of a text, Python says it and ends with 1.
+    assert message in (capsys.readouterr().err if caught.value.code == 2 else str(caught.value))

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
 from autotune.models import ModelContext
-from autotune.models.cost import CostModel, RandomCostModel
-from autotune.models.cost.model_state import check_model
+from autotune.models.cost import CostModel, RandomCostModel, check_model
 from autotune.models.pruning import PruningModel
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome

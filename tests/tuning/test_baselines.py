@@ -18,7 +18,7 @@ from autotune.cli.app import command_group
 from autotune.errors import NoValidCandidate
 from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
-from autotune.models.training.training_data import training_groups
+from autotune.models.training.training import training_groups
 from autotune.report import comparison_table
 from autotune.sketches import UNTUNED, is_default
 from autotune.store.database import RecordFilter

@@ -4,12 +4,21 @@ from functools import partial
 
 import numpy as np
 import pytest
-from autotune_felix.descent import LEAST_PUSH, RAMP, Adam, descend, force
+from autotune_felix.descent import (
+    LEAST_PUSH,
+    RAMP,
+    Adam,
+    balanced,
+    breaches,
+    descend,
+    force,
+    independently_rounded,
+    one_sided,
+    outward,
+)
 from autotune_felix.options import FelixOptions, checked_options
-from autotune_felix.penalties import Penalties
-from autotune_felix.published import balanced, breaches, independently_rounded, one_sided, outward
+from autotune_felix.penalties import Penalties, Repairer
 from autotune_felix.relaxation import Relaxation
-from autotune_felix.repair import Repairer
 from autotune_felix.strategy import collect_candidates, starting_points
 from bowls import Bowl, around
 from felix_spaces import every_sketch, sketches

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import attrs
 import numpy as np
 import pytest
 from autotune_felix.felix_gp import FelixGp
-from autotune_felix.plugin import autotune_parts
 from toy_outcomes import rank_correlation, told
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, PluginError
 from autotune.models import ModelContext
 from autotune.models.cost import AnalyticCostModel
+from autotune.plugins.installing import install_extra
+from autotune.plugins.parts import create_part
 from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory
@@ -25,11 +29,6 @@ class TestFelixGp(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
         return lambda: FelixGp(ModelContext(target=CPU, options={"outcomes": 30}))
-
-
-def test_the_plugin_names_it() -> None:
-    specs = {spec.name: spec for spec in autotune_parts()}
-    assert specs[FelixGp.name].resolve() is FelixGp
 
 
 def test_without_outcomes_it_is_the_estimate() -> None:
@@ -120,3 +119,19 @@ def test_what_cannot_be_is_refused() -> None:
     model.update(told(16, 1))
     with pytest.raises(InvalidValueError, match="features"):
         FelixGp(ModelContext(target=preset("a100"))).load_state(model.state())
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("felix-mlp", "felix_mlp"), ("felix-mlp-published", "published_mlp")]
+)
+def test_the_networks_name_the_extra_that_they_need(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, f"autotune_felix.{module}", raising=False)
+    context = ModelContext(target=preset("sapphirerapids-4core"), seed=0)
+    hint = re.escape(install_extra("felix-mlp", "autotune-felix"))
+    wanted = rf"'{name}'.*: it learns in torch.*: run {hint}, or choose felix-gp"
+    with pytest.raises(PluginError, match=wanted):
+        create_part("cost_model", name, context)
+    assert create_part("cost_model", "felix-gp", context)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from autotune_felix import plugin
 from autotune_felix.felix_mlp import FelixMlp
-from autotune_felix.plugin import autotune_parts
-from autotune_felix.residual_training import TrainingSettings
+from autotune_felix.residual_network import TrainingSettings
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -20,10 +21,18 @@ from autotune.sketches import CandidateBatch
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
+from autotune.testing.plugin_suite import PluginSuite
 from autotune.testing.toy_space import ToySpace, toy_latencies
 
 CPU = preset("sapphirerapids-4core")
 SMALL = {"members": 2, "width": 16, "steps": 20, "fit_epochs": 2}
+ABLE = {"members": 2, "width": 32}
+
+
+class TestPlugin(PluginSuite):
+    @pytest.fixture
+    def plugin(self) -> ModuleType:
+        return plugin
 
 
 class TestInDouble(DifferentiableCostModelSuite):
@@ -50,11 +59,6 @@ def test_published_smoothing_is_another_model() -> None:
         published.load_state(state)
 
 
-def test_the_plugin_names_it() -> None:
-    specs = {spec.name: spec for spec in autotune_parts()}
-    assert specs[FelixMlp.name].resolve() is FelixMlp
-
-
 def test_without_outcomes_it_is_the_estimate() -> None:
     batch = ToySpace().sample(30, np.random.default_rng(0))
     model, estimate = (
@@ -72,11 +76,11 @@ def test_without_outcomes_it_is_the_estimate() -> None:
 
 
 def test_it_learns_to_rank_what_the_estimate_does_not_know() -> None:
-    batch = ToySpace(64).sample(500, np.random.default_rng(9))
+    batch = ToySpace(64).sample(250, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
-    model = FelixMlp(ModelContext(target=CPU, seed=1))
+    model = FelixMlp(ModelContext(target=CPU, seed=1, options=ABLE))
     before = rank_correlation(model.predict(batch), truth)
-    for seed in range(4):
+    for seed in range(3):
         model.update(told(32, seed))
     assert rank_correlation(model.predict(batch), truth) > max(0.7, before + 0.1)
 
@@ -86,7 +90,7 @@ def test_what_it_was_trained_on_before_helps_and_is_replayed() -> None:
         TrainingGroup(str(extent), f"task {extent}", tuple(told(150, extent, extent)))
         for extent in (16, 32)
     ]
-    batch = ToySpace(64).sample(500, np.random.default_rng(9))
+    batch = ToySpace(64).sample(250, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
     model = FelixMlp(ModelContext(target=CPU, seed=1))
     figures = model.fit(groups)

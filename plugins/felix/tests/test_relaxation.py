@@ -5,8 +5,7 @@ import math
 import attrs
 import numpy as np
 import pytest
-from autotune_felix.primes import multiplicities, prime_factors
-from autotune_felix.relaxation import Relaxation
+from autotune_felix.relaxation import Relaxation, multiplicities, prime_factors
 from felix_spaces import sketches
 from hypothesis import given
 from hypothesis import strategies as st

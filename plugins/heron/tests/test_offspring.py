@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotune_heron.genetic import one_point_children
+from autotune_heron.selection import one_point_children
 from autotune_heron.strategies import key_parameters, make_child
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from autotune_heron.annealing import HeronAnnealingStrategy
-from autotune_heron.decoding import HeronDecodingStrategy
 from autotune_heron.idea import HeronIdeaStrategy
 from autotune_heron.stochastic_ranking import HeronStochasticRankingStrategy
 from autotune_heron.strategies import (
+    HeronDecodingStrategy,
     HeronGeneticStrategy,
     HeronRandomStrategy,
     HeronStrategy,

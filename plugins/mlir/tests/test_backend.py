@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from autotune_mlir import openmp, plugin
+from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS, bindings_version
 from thread_programs import COUNT_THREADS, in_fresh_process, seconds_spun, with_program
@@ -11,11 +11,9 @@ from thread_programs import COUNT_THREADS, in_fresh_process, seconds_spun, with_
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import gemm
-from autotune.plugins.spec import API_VERSION
 from autotune.sketches.steps import STEP_TYPES
 from autotune.targets import Target, preset
 from autotune.testing.programs import (
-    check_candidate,
     check_executable,
     request_for,
     sample_candidates,
@@ -31,14 +29,6 @@ needs_two_cpus = pytest.mark.needs("2 CPUs")
 def request_of(target: Target) -> BuildRequest:
     """A request for the program without a schedule, on one thread."""
     return BuildRequest(SMALL, None, None, target, 1)
-
-
-def test_registered_lazily() -> None:
-    parts = {(spec.kind, spec.name): spec for spec in plugin.autotune_parts()}
-    assert parts.keys() == {("backend", "mlir"), ("frontend", "mlir")}
-    assert [spec.problem() for spec in parts.values()] == [None, None]
-    assert plugin.AUTOTUNE_API_VERSION == API_VERSION
-    assert parts["backend", "mlir"].resolve() is MLIRBackend
 
 
 @pytest.mark.slow
@@ -101,12 +91,6 @@ def test_show(backend: MLIRBackend, target: Target) -> None:
     assert "scf.for" in shown
     assert "vector<" in shown
     assert "transform." not in shown
-
-
-@needs_openmp
-def test_a_parallel_program_is_right(backend: MLIRBackend, target: Target) -> None:
-    for candidate in sample_candidates(backend, SMALL, target, 2):
-        check_candidate(backend, candidate, target, threads=2)
 
 
 @needs_openmp

@@ -12,7 +12,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import Event, WarningRaised
 
-pytestmark = pytest.mark.needs("tvm")
+pytestmark = [pytest.mark.needs("tvm"), pytest.mark.slow]
 PRODUCT = product("product", "public", m=32, n=64, k=48)
 
 

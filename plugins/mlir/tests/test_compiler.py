@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
-from autotune_mlir.code_generation import generate
-from autotune_mlir.compiler import Lowered, lower
+from autotune_mlir import bindings, compiler, parsing
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.compiler import OPT_LEVEL_VARIABLE, Lowered, generate, lower
 from autotune_mlir.emit import payload
 from autotune_mlir.entry import entry_text
+from autotune_mlir.parsing import brief
 from mlir_schedules import executable_of, scheduled
+from numpy.typing import NDArray
 from thread_programs import in_fresh_process
 
 from autotune.backends import BuildFailed, InvalidSchedule, aligned_empty
-from autotune.ir.workloads import gemm
-from autotune.testing.programs import check_executable
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import gemm, random_inputs, reference_outputs
+from autotune.sketches import Candidate
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target
+from autotune.testing.programs import check_executable, request_for, run_executable
 
 SMALL = gemm(m=16, n=32, k=8)
 PROGRAM = payload(SMALL)
@@ -180,12 +190,90 @@ def test_nothing_is_printed() -> None:
     text = f"""
         import os
         os.dup2(1, 2)
-        from autotune_mlir import code_generation, compiler
+        from autotune_mlir import compiler
         from autotune.errors import AutotuneError
         for program in {[PROGRAM, "nonsense"]!r}:
             try:
-                code_generation.generate(compiler.lower(program, threads=1))
+                compiler.generate(compiler.lower(program, threads=1))
             except AutotuneError:
                 pass
     """
     assert in_fresh_process(text) == ""
+
+
+ON_THE_STACK = "memref.alloca"
+# Whatever is on the stack is given back at the end of such an operation.
+SCOPES = ("func.func", "scf.forall")
+# A row of what is copied takes 2 KiB, and is put on the stack.
+PRODUCT = gemm(m=96, n=128, k=512)
+LITTLE_STACK = 512 << 10
+
+needs_openmp = pytest.mark.needs("openmp")
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=needs_openmp)])
+def test_many_tiles_need_no_more_stack_than_one(
+    threads: int, backend: MLIRBackend, target: Target
+) -> None:
+    space = SketchSpace(PRODUCT, target, backend.limits(target))
+    sketch = next(sketch for sketch in space.sketches() if sketch.name == "plain-rows")
+    lanes = next(param for param in sketch.params if param.name == "C.j.3").values
+    assert lanes is not None
+    values = {"C.i.extent": 96, "C.i.0": 96, "C.j.0": 128 // lanes[0], "C.j.3": lanes[0]}
+    values |= {"C.k.0": 128, "C.k.1": 4}
+    tiny = Candidate(sketch, tuple(values.get(param.name, 1) for param in sketch.params))
+    assert values["C.i.0"] * values["C.j.0"] * 512 * 4 > 2 * LITTLE_STACK
+    executable = backend.build(request_for(tiny, target, threads))
+    found: list[NDArray[Any]] = []
+    inputs = random_inputs(PRODUCT, np.random.default_rng(0))
+    before = threading.stack_size(LITTLE_STACK)
+    try:
+        thread = threading.Thread(
+            target=lambda: found.extend(run_executable(executable, PRODUCT, inputs))
+        )
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    expected = reference_outputs(PRODUCT, inputs)["C"]
+    np.testing.assert_allclose(found[0], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_the_optimisation_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OPT_LEVEL_VARIABLE, raising=False)
+    assert compiler.opt_level() == 3
+    version = compiler.compiler_version()
+    assert version == bindings.bindings_version()
+    lowered = lower(PROGRAM, threads=1)
+    fast = generate(lowered)
+    monkeypatch.setenv(OPT_LEVEL_VARIABLE, "0")
+    assert compiler.compiler_version() == f"{version} -O0"
+    screened = executable_of(lower(PROGRAM, threads=1), SMALL)
+    assert screened.digest != fast.digest
+    check_executable(screened, SMALL)
+    for wrong in ("4", "-1", "fast", ""):
+        monkeypatch.setenv(OPT_LEVEL_VARIABLE, wrong)
+        with pytest.raises(InvalidValueError, match="from 0 to 3"):
+            compiler.compiler_version()
+
+
+def test_llvm_says_its_release() -> None:
+    assert compiler.llvm_version()[0].isdigit()
+
+
+def test_contexts_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "_CONTEXT_USES", 3)
+    monkeypatch.setattr(parsing, "_contexts", parsing._Contexts())
+    modules = [parsing.parse_payload(PROGRAM) for _ in range(7)]
+    contexts = [id(module.context) for module in modules]
+    assert len(set(contexts)) == 3
+    assert contexts == sorted(contexts, key=contexts.index)
+
+
+def test_messages_are_brief() -> None:
+    error: Any = RuntimeError('Failed:\nerror: "-":1:2:  it is   wrong\n note: so\n')
+    assert brief(error) == 'Failed: error: "-":1:2: it is wrong note: so'
+    shown = 'error: wrong\n note: "-":3:4: see current operation: %0 = "a" ' + "x" * 1000
+    assert brief(RuntimeError(shown)) == "error: wrong"
+    assert len(brief(RuntimeError("word " * 500))) < 500
+    assert brief(ValueError("")) == "no message"

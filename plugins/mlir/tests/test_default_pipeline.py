@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.lowering import DEFAULT_SCHEDULE
+from autotune_mlir.compiler import DEFAULT_SCHEDULE
 
 import autotune
 from autotune.ir.workloads import Workload, conv2d, elementwise, gemm, softmax
@@ -55,6 +55,7 @@ def test_where_it_changes_nothing_it_is_the_untuned_program(
     assert backend.lower(request).digest == backend.lower(untuned).digest
 
 
+@pytest.mark.slow
 def test_tuning_compares_with_it(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     result = autotune.tune(

@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from autotune_mlir import bindings, openmp, versions
-from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.limits import LIMITS
-from autotune_mlir.passes.fast_math import FUNCTIONS
+from autotune_mlir import bindings, compiler, openmp
+from autotune_mlir.backend import LIMITS, MLIRBackend
+from autotune_mlir.rewrite import FUNCTIONS
 
 from autotune.sketches import STEP_TYPES
 
@@ -28,12 +27,12 @@ def test_bindings(page: str) -> None:
         known = bindings.DISTRIBUTIONS[package]
         assert re.findall(r"`([^`]+)`", cell) == known.install.split()
         if known is bindings.chosen():
-            assert versions.llvm_version().startswith(f"{release}.")
+            assert compiler.llvm_version().startswith(f"{release}.")
     assert "(default)" in rows[0][0]
 
 
 def test_settings(page: str) -> None:
-    for name in (bindings.VARIABLE, openmp.VARIABLE, versions.OPT_LEVEL_VARIABLE):
+    for name in (bindings.VARIABLE, openmp.VARIABLE, compiler.OPT_LEVEL_VARIABLE):
         assert f"`{name}" in page
     for command in re.findall(r"`(\w+ install [\w-]+)`", openmp.INSTALL):
         assert f"`{command}`" in page

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import iterator_axes, operand_names, payload
+from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import SMALL_WORKLOADS
 
 from autotune.backends import BuildRequest
@@ -27,7 +28,7 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, cumsum, gemm
 from autotune.sketches import SplitReduction
 from autotune.sketches.rewrites import split_reduction
-from autotune.targets import detect_cpu
+from autotune.targets import Target, detect_cpu
 from autotune.testing.expression_suite import ExpressionSuite, load, one_stage, stages
 from autotune.testing.programs import check_program
 
@@ -205,3 +206,10 @@ def test_scans_iterate_their_axis_in_order_and_hand_on_what_they_continue() -> N
 def test_programs_do_not_depend_on_the_order_of_anything_but_the_workload() -> None:
     workload: Any = conv2d(h=9, w=7, ci=3, co=5, pad=1)
     assert payload(workload) == payload(Workload.from_json(workload.to_json()))
+
+
+@pytest.mark.parametrize("workload", INDEXED_WORKLOADS, ids=lambda workload: workload.name)
+def test_programs_without_a_schedule(
+    workload: Workload, backend: MLIRBackend, target: Target
+) -> None:
+    check_program(backend, BuildRequest(workload, None, None, target, 1))

@@ -14,7 +14,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import lower
 from autotune_mlir.emit import payload as emitted
 from autotune_mlir.parsing import parse_payload
-from autotune_mlir.schedule.planning import check_said
+from autotune_mlir.schedule.plan import check_said
 from autotune_mlir.transform_library import (
     NamedSchedule,
     apply_command,
@@ -116,7 +116,7 @@ def is_said(record: Record) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", thinned(WORKLOADS, 3))
+@pytest.mark.parametrize("name", thinned(WORKLOADS, 6))
 def test_every_schedule_is_applied_by_the_interpreter_pass(
     name: str, backend: MLIRBackend, tmp_path: Path
 ) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from autotune_mlir import bindings
-from autotune_mlir.knob_reading import knobs_of, select
-from autotune_mlir.knobs import read_knobs, write_selected
+from autotune_mlir.knobs import knobs_of, read_knobs, select, write_selected
 from autotune_mlir.parsing import new_context
 from autotune_mlir.transform_scripts import apply_schedule
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.printed import lower_printed, print_request
+from autotune_mlir.printer import lower_printed, print_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_workloads import BUILDERS, TARGETS, drawn, examples
+from thinning import thinned
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload, attention, gemm
@@ -43,7 +44,7 @@ def test_every_sketch_computes_what_the_reference_does(target: Target, name: str
 
 
 @needs_openmp
-@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("threads", thinned([2, 3], 2))
 def test_threads_share_parallel_loops(target: Target, threads: int) -> None:
     """Loops of which some iterations do more than others are shared in turns."""
     for workload in (gemm(m=32, n=48, k=16), attention(h=2, n=16, d=8, causal=1)):

@@ -10,9 +10,12 @@ import pytest
 from autotune_mlir import bindings
 from mlir_commands import Command
 from mlir_programs import PROGRAMS, function
+from other_names import check_answers_from_records
+from renamed_workloads import respelled
 
 import autotune
 from autotune.backends import ProgramFile
+from autotune.ir.workloads import dense
 
 ACCUMULATE = """
 func.func @attend(%q: tensor<32x16xf32>, %k: tensor<16x32xf32>, %c: tensor<32x32xf32>)
@@ -47,7 +50,9 @@ def test_a_file_is_tuned_and_found_again(command: Command, tmp_path: Path) -> No
     assert "llvm.func @run(%arrays: !llvm.ptr) -> i32" in shown.stdout
 
 
-def test_sketches_of_a_file_are_shown(command: Command, tmp_path: Path) -> None:
+def test_sketches_of_a_file_are_shown(
+    read_in_process: None, command: Command, tmp_path: Path
+) -> None:
     (tmp_path / "a.mlir").write_text(ACCUMULATE)
     done = command("show", "--mlir", "a.mlir", "--sketch", "direct")
     assert done.status == 0, done.stderr
@@ -119,7 +124,12 @@ ERRORS = {
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
-    text: str | None, more: tuple[str, ...], message: str, command: Command, tmp_path: Path
+    text: str | None,
+    more: tuple[str, ...],
+    message: str,
+    read_in_process: None,
+    command: Command,
+    tmp_path: Path,
 ) -> None:
     if text is not None:
         (tmp_path / "a.mlir").write_text(text)
@@ -142,3 +152,10 @@ def test_without_bindings_it_says_what_to_install(
     bindings.load.cache_clear()
     assert done.status == 2
     assert "pip install torch-mlir==20261001" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_record_is_applied_under_other_names(tmp_path: Path) -> None:
+    workload = dense(m=16, n=32, k=24)
+    other = respelled(workload, 7)
+    check_answers_from_records(workload, other, other, tmp_path, backend="mlir")

@@ -5,10 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune_pruner.best_distinct import best_distinct
-from autotune_pruner.strategy import Drafter, tile_columns
-from autotune_pruner.strategy_options import PrunerOptions
-from autotune_pruner.variation import by_rank, mixed, mutated, roulette
+from autotune_pruner.strategy import (
+    Drafter,
+    PrunerOptions,
+    best_distinct,
+    by_rank,
+    mixed,
+    mutated,
+    roulette,
+    tile_columns,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

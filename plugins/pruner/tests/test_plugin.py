@@ -1,32 +1,26 @@
 from __future__ import annotations
 
-import inspect
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 
-import attrs
 import pytest
 from autotune_pruner import plugin
-from autotune_pruner.cost_models import PaCM, TenSetMLP
-from autotune_pruner.momentum import MomentumPaCM
-from autotune_pruner.options import CostModelOptions, MomentumOptions
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 from autotune.ir.workloads import gemm
 from autotune.plugins import Context
+from autotune.testing.plugin_suite import PluginSuite
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task
 from autotune.tuning.resolve import resolve_run
 
 
-def test_every_part_resolves() -> None:
-    found = {
-        spec.name: spec.resolve() for spec in plugin.autotune_parts() if spec.kind == "cost_model"
-    }
-    assert found == {"pacm": PaCM, "tenset-mlp": TenSetMLP, "moa-pacm": MomentumPaCM}
-    assert all(factory.name == name for name, factory in found.items())
+class TestPlugin(PluginSuite):
+    @pytest.fixture
+    def plugin(self) -> ModuleType:
+        return plugin
 
 
 def test_trained_models_are_files() -> None:
@@ -34,12 +28,6 @@ def test_trained_models_are_files() -> None:
     files = {spec.name: spec.resolve()(Context()) for spec in specs}
     assert list(files) == ["pacm-cpu", "pacm-cuda"]
     assert all(file.is_file() for file in files.values())
-
-
-@pytest.mark.parametrize("options", [CostModelOptions, MomentumOptions])
-def test_every_option_is_described(options: type) -> None:
-    described = re.findall(r"^    (\w+): ", inspect.getdoc(options) or "", re.MULTILINE)
-    assert described == [attribute.name for attribute in attrs.fields(options)]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +56,7 @@ def test_what_is_meant_for_trained_weights_says_so_without_them(
 
 def test_listing_imports_no_torch() -> None:
     code = (
-        "import sys, autotune_pruner.plugin as p; import autotune_pruner.options; "
+        "import sys, autotune_pruner.plugin as p; "
         "p.autotune_parts(); print('torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

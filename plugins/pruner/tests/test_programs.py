@@ -136,6 +136,6 @@ def test_samples_come_back_from_json() -> None:
     np.testing.assert_array_equal(one.programs.dataflow, two.programs.dataflow)
     np.testing.assert_array_equal(one.labels, two.labels)
     assert other.to_json() == samples.to_json()
-    with pytest.raises(InvalidValueError, match="not samples"):
+    with pytest.raises(InvalidValueError, match="not outcomes"):
         other.load_json({"sketches": [], "numbers": [3], "values": [[1]], "latencies": [None]})
     assert other.to_json() == samples.to_json()

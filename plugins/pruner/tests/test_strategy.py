@@ -1,14 +1,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
-from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
+from autotune_pruner import plugin
+from autotune_pruner.psa_options import PSAOptions
+from autotune_pruner.strategy import (
+    MoAPrunerOptions,
+    MoAPrunerStrategy,
+    PrunerOptions,
+    PrunerStrategy,
+    checked_strategy_options,
+)
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -306,3 +317,37 @@ def test_it_is_no_worse_than_evolution_at_equal_budget() -> None:
     drafts = [best_of(PrunerStrategy, seed) for seed in range(5)]
     evolved = [best_of(EvolutionaryStrategy, seed) for seed in range(5)]
     assert median(drafts) <= 1.02 * median(evolved)
+
+
+def test_strategies_learn_with_models_of_this_plugin_if_not_told_otherwise() -> None:
+    specs = plugin.autotune_parts()
+    models = {spec.name for spec in specs if spec.kind == "cost_model"}
+    assert {spec.default_cost_model for spec in specs if spec.kind == "strategy"} <= models
+
+
+def test_the_strategies_differ_in_what_is_known_at_first() -> None:
+    ours, adapted = attrs.asdict(PrunerOptions()), attrs.asdict(MoAPrunerOptions())
+    different = {name: adapted[name] for name in ours if ours[name] != adapted[name]}
+    assert different == {"prior_share": 0.5}
+    assert ours.keys() == adapted.keys()
+
+
+def test_both_are_published_alike() -> None:
+    given = {"fidelity": "published"}
+    ours = checked_strategy_options("pruner", PrunerOptions, given)
+    adapted = checked_strategy_options("moa-pruner", MoAPrunerOptions, given)
+    assert ours.epsilon == adapted.epsilon == 0.1
+
+
+def test_the_pruning_model_lists_its_options() -> None:
+    [spec] = [spec for spec in plugin.autotune_parts() if spec.kind == "pruning_model"]
+    assert spec.options.keys() == attrs.fields_dict(PSAOptions).keys()
+
+
+def test_proposing_imports_no_torch() -> None:
+    code = (
+        "import sys, autotune_pruner.plugin, autotune_pruner.strategy; "
+        "import autotune_pruner.psa_options; print('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "False\n", result.stderr

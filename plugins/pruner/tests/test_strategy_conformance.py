@@ -60,17 +60,25 @@ class TestPruner(StrategySuite):
         return options
 
 
+CASES = [(draft, way) for draft in (ToyDraft(), Illegal()) for way in ("ours", "published")]
+
+
 class TestPrunerWithDraft(StrategySuite):
-    @pytest.fixture(params=[ToyDraft(), Illegal()], ids=["draft", "illegal"])
-    def strategy_factory(self, request: pytest.FixtureRequest) -> StrategyFactory:
+    @pytest.fixture(params=thinned([(case,) for case in CASES], 3))
+    def case(self, request: pytest.FixtureRequest) -> tuple[PruningModel, str]:
+        found: tuple[PruningModel, str] = request.param
+        return found
+
+    @pytest.fixture
+    def strategy_factory(self, case: tuple[PruningModel, str]) -> StrategyFactory:
         def create(context: StrategyContext) -> PrunerStrategy:
-            return PrunerStrategy(attrs.evolve(context, pruning_model=request.param))
+            return PrunerStrategy(attrs.evolve(context, pruning_model=case[0]))
 
         return create
 
-    @pytest.fixture(params=["ours", "published"])
-    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
-        return {"fidelity": request.param, **SMALL}
+    @pytest.fixture
+    def options(self, case: tuple[PruningModel, str]) -> Mapping[str, Any]:
+        return {"fidelity": case[1], **SMALL}
 
 
 class TestMoAPruner(StrategySuite):

@@ -62,6 +62,5 @@ def test_another_distribution_brings_the_cost_model(
     for name in ("pruner", "moa-pruner", "nearest"):
         assert name in listed.split()
     swapped = tuned(environment, tmp_path, "nearest")
-    assert tuned(environment, tmp_path, "nearest") == swapped
     # Two rounds are proposed before anything is known: then it matters who ranks.
     assert tuned(environment, tmp_path, "random")[16:] != swapped[16:]

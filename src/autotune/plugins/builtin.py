@@ -46,7 +46,7 @@ _MODELS = (
     PluginSpec(
         "pruning_model",
         "roofline",
-        "autotune.models.pruning.roofline:Roofline",
+        "autotune.models.pruning.pruning_model:Roofline",
         "Compute and traffic bounds read from the symbolic loop nest",
         reads_nest=True,
     ),

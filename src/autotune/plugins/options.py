@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from autotune.errors import InvalidValueError, did_you_mean, near_matches
+from autotune.errors import InvalidValueError, UnknownNameError, did_you_mean, near_matches
 
 
 @attrs.frozen
@@ -30,9 +30,18 @@ class NoOptions:
 _Options = TypeVar("_Options")
 
 
-def option(default: Any, *, low: float | None = None, high: float | None = None) -> Any:
-    """An option with a default, whose type is the option's, and inclusive bounds."""
-    return attrs.field(default=default, metadata={"low": low, "high": high})
+def option(
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Collection[str] = (),
+) -> Any:
+    """An option with a default, whose type is the option's, and inclusive bounds.
+
+    A text with ``choices`` is one of these, or the default.
+    """
+    return attrs.field(default=default, metadata={"low": low, "high": high, "choices": choices})
 
 
 def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | None) -> _Options:
@@ -45,6 +54,7 @@ def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | Non
 
     Raises:
         InvalidValueError: an option is unknown, of the wrong type, or out of its bounds.
+        UnknownNameError: an option is none of its choices.
     """
     # Every field of an options class has a default, so its type says what the option takes.
     known = {item.name: item for item in attrs.fields(cls)}  # type: ignore[arg-type]
@@ -101,6 +111,9 @@ def _checked(what: str, attribute: attrs.Attribute[Any], value: Any) -> Any:
     if not accepted:
         noun = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
         raise InvalidValueError(f"{what} must be {noun[wanted]}, not {value!r}")
+    choices = attribute.metadata["choices"]
+    if choices and value != attribute.default and value not in choices:
+        raise UnknownNameError(f"value of {what}", value, choices)
     low, high = attribute.metadata["low"], attribute.metadata["high"]
     if (low is not None and value < low) or (high is not None and value > high):
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"

@@ -13,13 +13,14 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
 from autotune import Record, RecordFilter, open_database
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, InvalidValueError
 from autotune.evaluation.compare import (
     Arena,
     Piece,
     Plan,
     Progress,
     RunFailed,
+    append_piece,
     complete,
     read_pieces,
     read_study,
@@ -192,3 +193,39 @@ def test_a_workload_without_a_valid_program_has_no_turns(tuner: Tuner, tmp_path:
         f"gemm {it.contender} seed 0: nothing valid in 20 s" for it in plan.pieces()
     ]
     assert len(read_pieces(results)) == 3
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    path = tmp_path / "results.jsonl"
+    append_piece(path, {"seed": 0})
+    append_piece(path, {"seed": 1})
+    return path
+
+
+def test_pieces_are_kept(results: Path) -> None:
+    assert read_pieces(results) == [{"seed": 0}, {"seed": 1}]
+    assert read_pieces(results.with_name("none.jsonl")) == []
+
+
+def test_a_piece_that_was_cut_off_is_replaced(results: Path) -> None:
+    whole = results.read_bytes()
+    results.write_bytes(whole[:-3])
+    assert read_pieces(results) == [{"seed": 0}]
+    append_piece(results, {"seed": 1})
+    assert results.read_bytes() == whole
+
+
+@pytest.mark.parametrize("line", ["[1]", "{", "4", "[" * 100_000])
+def test_a_whole_line_that_is_no_piece_is_named(results: Path, line: str) -> None:
+    with results.open("a") as stream:
+        stream.write(line + "\n")
+    with pytest.raises(InvalidValueError, match="line 3 of the results file '.*' is no result"):
+        read_pieces(results)
+
+
+def test_what_is_no_text_is_no_results_file(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\n")
+    for path in (tmp_path / "binary", tmp_path):
+        with pytest.raises(InvalidValueError, match="cannot read the results file"):
+            read_pieces(path)

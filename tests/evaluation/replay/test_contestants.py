@@ -11,7 +11,7 @@ from recorded_spaces import FIRST_ONES, small_space, small_table
 from autotune.errors import AutotuneError
 from autotune.evaluation.replay import Budget, Contestant, OutcomeTable, Run
 from autotune.evaluation.replay.contestants import make_strategy, refusal, replay, strategy_names
-from autotune.evaluation.replay.tables import table_of
+from autotune.evaluation.replay.recorded import table_of
 from autotune.sketches import Candidate
 
 

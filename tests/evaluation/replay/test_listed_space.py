@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.evaluation.replay.tables import NEAREST, listed_space
+from autotune.evaluation.replay.recorded import NEAREST, listed_space
 from autotune.sketches import CandidateBatch
 from autotune.spaces.parameters import Parameter, recorded_space
 

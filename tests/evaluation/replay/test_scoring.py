@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from recorded_spaces import made_run, permuted_run, small_table
 
 from autotune.errors import InvalidValueError
-from autotune.evaluation.replay.runs import Run
-from autotune.evaluation.replay.scoring import (
+from autotune.evaluation.replay.runs import (
     POINTS,
+    Run,
     RunScore,
     Yardstick,
     expected_best,

@@ -17,6 +17,7 @@ from autotune.models.cost import (
     AnalyticCostModel,
     GradientBoostedTrees,
     Observation,
+    RandomCostModel,
     require_differentiable,
 )
 from autotune.models.pruning.psa_corrected import LAUNCH_SYMBOLS, corrected_symbols
@@ -28,8 +29,9 @@ from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.store.records import Outcome
 from autotune.targets import preset
-from autotune.testing.cost_model_suite import CostModelFactory
+from autotune.testing.cost_model_suite import CostModelFactory, CostModelSuite
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
+from autotune.testing.toy_space import ToySpace
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 20, 512, "test")
 CPU, GPU = preset("sapphirerapids-4core"), preset("a100")
@@ -154,3 +156,35 @@ def test_a_model_without_a_gradient_is_named_with_those_that_have_one() -> None:
     assert require_differentiable(model) is model
     with pytest.raises(InvalidValueError, match="'gbdt' has no gradient.*: analytic"):
         require_differentiable(GradientBoostedTrees(ModelContext(target=CPU)))
+
+
+SPACE = ToySpace(extent=64)
+
+
+class TestRandom(CostModelSuite):
+    @pytest.fixture
+    def cost_model_factory(self) -> CostModelFactory:
+        return lambda: RandomCostModel(ModelContext(seed=3))
+
+
+def test_scores_are_spread_evenly_and_distinct() -> None:
+    batch = CandidateBatch.of(list(SPACE.enumerate()))
+    scores = RandomCostModel(ModelContext(seed=1)).predict(batch)
+    assert len(np.unique(scores)) == len(scores) == SPACE.count()
+    assert scores.min() >= 0 and scores.max() < 1
+    histogram, _ = np.histogram(scores, bins=10, range=(0, 1))
+    assert histogram.min() > 0.85 * histogram.mean()
+
+
+def test_seeds_rank_differently() -> None:
+    batch = SPACE.sample(500, np.random.default_rng(0))
+    one, other = (RandomCostModel(ModelContext(seed=seed)).predict(batch) for seed in (1, 2))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**64 + 5])
+def test_any_seed_will_do(seed: int) -> None:
+    scores = RandomCostModel(ModelContext(seed=seed)).predict(
+        SPACE.sample(5, np.random.default_rng(0))
+    )
+    assert np.isfinite(scores).all()

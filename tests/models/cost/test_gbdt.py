@@ -220,7 +220,7 @@ def test_files_of_other_features_are_refused_naming_both() -> None:
 
 
 def test_states_on_other_trees_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match=r"builds on trees '\w+', this one on no trees"):
+    with pytest.raises(InvalidValueError, match=r"from the file \w+, this one from none"):
         _model().load_state(_fitted().state())
     _model().load_state({**_model().state(), "base": ""})
 

@@ -3,12 +3,26 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from autotune.errors import InvalidValueError
-from autotune.models.cost import ModelFile, read_model, write_model
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models.cost import (
+    AnalyticCostModel,
+    GradientBoostedTrees,
+    ModelFile,
+    check_has_learned,
+    model_file,
+    read_model,
+    split_learn,
+    trained_model,
+    write_model,
+)
+from autotune.plugins import Context, PluginSpec, parts
+from autotune.plugins.manager import PluginManager
+from autotune.targets import preset
 
 WEIGHTS = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.zeros(3)}
 
@@ -108,3 +122,55 @@ def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
         file.open()
     with pytest.raises(InvalidValueError, match=r"missing.npz' cannot be read: No such file"):
         ModelFile.at(tmp_path / "missing.npz")
+
+
+def test_a_model_never_sees_the_option() -> None:
+    assert split_learn("gbdt", {}) == (True, {})
+    assert split_learn("gbdt", {"learn": False, "other": 1}) == (False, {"other": 1})
+    assert split_learn("module:Model", {"learn": True}) == (True, {})
+    assert split_learn("analytic", {"learns": False}) == (False, {}), "its earlier name"
+
+
+def test_it_is_true_or_false() -> None:
+    with pytest.raises(InvalidValueError, match="'learn' of cost model 'gbdt'.*not 'never'"):
+        split_learn("gbdt", {"learn": "never"})
+
+
+def test_what_has_to_be_trained_needs_a_file() -> None:
+    with pytest.raises(InvalidValueError, match="'gbdt' is not to learn.*--load-cost-model"):
+        check_has_learned("gbdt", GradientBoostedTrees(Context()))
+    check_has_learned("analytic", AnalyticCostModel(Context(target=preset("avx512-8core"))))
+
+
+@pytest.fixture
+def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a trained model ``brought-1``; another file of this name is at hand."""
+    file = tmp_path / "weights.npz"
+    file.write_bytes(b"weights")
+    spec = PluginSpec("trained_model", "brought-1", lambda _context: file, "Weights for a test")
+    manager = PluginManager(entry_points=())
+    plugin = SimpleNamespace(autotune_parts=lambda: [spec])
+    manager.register(plugin, "bringing")
+    monkeypatch.setattr(model_file, "manager", lambda: manager)
+    monkeypatch.setattr(parts, "manager", lambda: manager)
+    monkeypatch.chdir(tmp_path)
+    Path("brought-1").write_bytes(b"other")
+    return file
+
+
+def test_a_name_is_that_of_a_plugin_and_a_path_that_of_a_file(brought: Path) -> None:
+    assert trained_model("brought-1") == ModelFile.at(brought)
+    for path in ("./brought-1", Path("brought-1")):
+        assert trained_model(path) == ModelFile.at("brought-1")
+
+
+def test_a_name_without_a_suffix_may_be_that_of_a_file(brought: Path) -> None:
+    Path("mine").write_bytes(b"other")
+    assert trained_model("mine") == ModelFile.at("mine")
+
+
+def test_what_is_neither_is_refused(brought: Path) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'brought-1'.*no such file"):
+        trained_model("brougt-1")
+    with pytest.raises(InvalidValueError, match="'missing.npz' cannot be read"):
+        trained_model("missing.npz")

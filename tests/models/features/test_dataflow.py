@@ -8,7 +8,7 @@ from oracles.pam import published_flow
 
 from autotune.ir.workloads import Workload, conv2d, dense, elementwise, gemm, softmax
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PamFeatures, pam_features
-from autotune.models.features.dataflow import dataflow_accesses
+from autotune.models.features.quantities import dataflow_accesses
 from autotune.nest import derive_nest
 from autotune.sketches import STEP_TYPES, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from faulty_models import FAULT_VARIABLE
+from faulty_models import FAULT_VARIABLE, FAULTY_PRUNING_MODEL
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES, toy_trees
 
 import autotune
@@ -16,8 +16,10 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.models import ModelContext
 from autotune.models.cost import ModelFile, TrainingGroup
-from autotune.models.host import HostedCostModel, ModelHost, ModelSpec
-from autotune.targets import Target
+from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
+from autotune.targets import Target, resolve
+from autotune.testing.cost_model_suite import CostModelFactory, CostModelSuite
+from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
 from autotune.testing.toy_space import ToySpace, toy_outcome
 from autotune.tuning.events import TrialFinished
 
@@ -135,3 +137,41 @@ def test_a_file_is_part_of_what_a_run_is(
     json.dumps(dict(found.options))
     with pytest.raises(InvalidValueError, match="cannot be read"):
         run(tmp_path / "missing.npz")
+
+
+def failing(message: str) -> None:
+    raise AssertionError(message)
+
+
+@pytest.fixture(scope="module")
+def module_target() -> Target:
+    return resolve("avx512-8core")
+
+
+@pytest.fixture(scope="module")
+def pruning_host(module_target: Target) -> Iterator[ModelHost]:
+    spec = ModelSpec("pruning_model", FAULTY_PRUNING_MODEL)
+    with ModelHost(module_target, [spec], on_warning=failing) as host:
+        yield host
+
+
+@pytest.mark.slow
+class TestHostedTrees(CostModelSuite):
+    @pytest.fixture
+    def cost_model_factory(self, module_target: Target) -> Iterator[CostModelFactory]:
+        hosts: list[ModelHost] = []
+
+        def make() -> HostedCostModel:
+            spec = ModelSpec("cost_model", TOY_TREES, {"seed": 3, "threads": 1})
+            hosts.append(ModelHost(module_target, [spec], on_warning=failing))
+            return HostedCostModel(hosts[-1])
+
+        yield make
+        for host in hosts:
+            host.close()
+
+
+class TestHostedPruningModel(PruningModelSuite):
+    @pytest.fixture
+    def pruning_model_factory(self, pruning_host: ModelHost) -> PruningModelFactory:
+        return lambda: HostedPruningModel(pruning_host)

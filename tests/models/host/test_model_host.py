@@ -6,12 +6,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from patient_clock import PatientClock
 from process_facts import becomes_true
 from python_processes import start_python
 from toy_parts import TOY_TREES
@@ -30,7 +31,7 @@ from autotune.sketches import CandidateBatch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.store.records import Outcome
-from autotune.targets import Target
+from autotune.targets import Target, resolve
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 BATCH = ToySpace().sample(40, np.random.default_rng(1))
@@ -40,6 +41,14 @@ TREES = ModelSpec("cost_model", TOY_TREES, {"seed": 5, "threads": 2})
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 MakeHost = Callable[..., ModelHost]
+
+
+@pytest.fixture(scope="module")
+def random_host() -> Iterator[ModelHost]:
+    """Of a model that nothing is told to and that nothing happens to."""
+    target, clock = resolve("avx512-8core"), PatientClock()
+    with ModelHost(target, [RANDOM], on_warning=pytest.fail, clock=clock) as host:
+        yield host
 
 
 def cpu_nanoseconds(threads: Sequence[Path]) -> int:
@@ -52,13 +61,13 @@ def test_unknown_models_are_refused_before_anything_starts(target: Target) -> No
         ModelHost(target, [ModelSpec("cost_model", "gbtd")])
 
 
-def test_only_what_is_there_can_be_asked(make_host: MakeHost) -> None:
+def test_only_what_is_there_can_be_asked(random_host: ModelHost) -> None:
     with pytest.raises(InvalidValueError, match="no pruning model"):
-        HostedPruningModel(make_host(RANDOM))
+        HostedPruningModel(random_host)
 
 
-def test_a_model_without_a_gradient_says_so(make_host: MakeHost) -> None:
-    model = HostedCostModel(make_host(RANDOM, on_warning=pytest.fail))
+def test_a_model_without_a_gradient_says_so(random_host: ModelHost) -> None:
+    model = HostedCostModel(random_host)
     sketch, matrix = BATCH.parts[0]
     for _ in range(2):
         with pytest.raises(InvalidValueError, match="'random' has no gradient.* one: analytic"):
@@ -145,9 +154,9 @@ def test_one_killed_between_calls_is_replaced(make_host: MakeHost) -> None:
 
 
 def test_an_interrupted_call_does_not_confuse_the_next(
-    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+    random_host: ModelHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = make_host(RANDOM)
+    host = random_host
     model = HostedCostModel(host)
     first = model.predict(BATCH)
 
@@ -162,8 +171,8 @@ def test_an_interrupted_call_does_not_confuse_the_next(
         np.testing.assert_array_equal(model.predict(BATCH), first)
 
 
-def test_threads_may_share_it(make_host: MakeHost) -> None:
-    model = HostedCostModel(make_host(RANDOM))
+def test_threads_may_share_it(random_host: ModelHost) -> None:
+    model = HostedCostModel(random_host)
     wrong: list[int] = []
 
     def ask(number: int) -> None:

@@ -24,8 +24,7 @@ from autotune.ir.workloads import (
 )
 from autotune.models import ModelContext
 from autotune.models.pruning import PSA
-from autotune.models.pruning.psa_cpu import CpuMachine, CpuScorer, cpu_machine
-from autotune.models.pruning.psa_cpu_symbols import sketch_symbols
+from autotune.models.pruning.psa_cpu import CpuMachine, CpuScorer, cpu_machine, sketch_symbols
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autotune.models.pruning.psa_cpu import CpuMachine
-from autotune.models.pruning.psa_cpu_symbols import Reads, SketchSymbols, StatementSymbols
+from autotune.models.pruning.psa_cpu import CpuMachine, Reads, SketchSymbols, StatementSymbols
 
 
 def cycles(symbols: SketchSymbols, machine: CpuMachine, values: Mapping[int, int]) -> float:

@@ -14,19 +14,20 @@ from autotune.models import ModelContext
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
+    ObservationLog,
     TrainableCostModel,
     TrainingGroup,
+    check_model,
     read_model,
     write_model,
 )
 from autotune.models.features import RELAXED_COLUMNS
 from autotune.plugins.installing import install_extra
+from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
-from autotune_felix.mlp_options import FelixMlpOptions, checked_mlp_options
-from autotune_felix.mlp_state import check_mlp_state
-from autotune_felix.observation_log import ObservationLog
+from autotune_felix.options import FelixMlpOptions
 from autotune_felix.program_columns import ProgramColumns
 
 try:
@@ -36,9 +37,14 @@ except ImportError as error:
         "it learns in torch, which is not installed: run "
         f"{install_extra('felix-mlp', 'autotune-felix')}, or choose felix-gp, which needs none"
     ) from error
-from autotune_felix.mlp_weights import MlpWeights
-from autotune_felix.residual_network import ResidualEnsemble
-from autotune_felix.residual_training import TrainingSettings, bounded, one_thread, train
+from autotune_felix.residual_network import (
+    MlpWeights,
+    ResidualEnsemble,
+    TrainingSettings,
+    bounded,
+    one_thread,
+    train,
+)
 
 __all__ = ["FelixMlp"]
 
@@ -69,7 +75,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     Args:
         context: The target that candidates are for, the seed of the first weights and of the
             order of training data, and options; see
-            :class:`autotune_felix.mlp_options.FelixMlpOptions`. Threads are not used: networks
+            :class:`autotune_felix.options.FelixMlpOptions`. Threads are not used: networks
             this small are fastest on one.
 
     Raises:
@@ -79,7 +85,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     name = "felix-mlp"
 
     def __init__(self, context: ModelContext) -> None:
-        self.options = checked_mlp_options(self.name, FelixMlpOptions, context.options)
+        self.options = read_options(f"cost model {self.name!r}", FelixMlpOptions, context.options)
         self._seed = context.seed
         self._columns = ProgramColumns(context.target, self.options.smoothing == "published")
         self._program_columns = len(self._columns.components)
@@ -362,7 +368,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the state is of another model or other features, or continues from
                 another file.
         """
-        check_mlp_state(self.name, state, self._columns.version, self._file)
+        check_model(self.name, state, self._columns.version, self._file)
         weights = None if state["weights"] is None else MlpWeights.from_json(state["weights"])
         self._network(weights)
         told = ObservationLog.read(state["told"])

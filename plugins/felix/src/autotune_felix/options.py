@@ -8,20 +8,16 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import InvalidValueError
 from autotune.plugins.options import option, read_options
 
-__all__ = ["CHOICES", "PUBLISHED", "FelixOptions", "checked_options"]
-
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "fidelity": ("ours", "published"),
-    "force": ("ramped", "matched", "fixed"),
-    "divisibility": ("projection", "penalty"),
-    "rounding": ("remainders", "independent"),
-    "ranking": ("aligned", "misaligned"),
-    "sampler": ("uniform", "one-sided"),
-}
-"""What options with a choice may be, the default first."""
+__all__ = [
+    "FelixMlpOptions",
+    "FelixOptions",
+    "PUBLISHED",
+    "PublishedMlpOptions",
+    "checked_options",
+]
 
 PUBLISHED: Mapping[str, Any] = {
     "force": "matched",
@@ -83,7 +79,7 @@ class FelixOptions:
         sampler: ``uniform``, or ``one-sided``: points of a growing set in positive directions.
     """
 
-    fidelity: str = option("ours")
+    fidelity: str = option("ours", choices=("ours", "published"))
     seeds: int = option(32, low=1, high=100_000)
     steps: int = option(64, low=0, high=100_000)
     learning_rate: float = option(0.5, low=0.0, high=100.0)
@@ -98,14 +94,14 @@ class FelixOptions:
     noise: float = option(0.5, low=0.0, high=100.0)
     tournament: int = option(4, low=1, high=1000)
     repairs: int = option(128, low=0, high=1_000_000)
-    force: str = option("ramped")
+    force: str = option("ramped", choices=("ramped", "matched", "fixed"))
     strength: float = option(5.0, low=0.0, high=1e6)
-    divisibility: str = option("projection")
-    rounding: str = option("remainders")
+    divisibility: str = option("projection", choices=("projection", "penalty"))
+    rounding: str = option("remainders", choices=("remainders", "independent"))
     roundings: int = option(1, low=1, high=100)
     polish: int = option(2, low=0, high=100)
-    ranking: str = option("aligned")
-    sampler: str = option("uniform")
+    ranking: str = option("aligned", choices=("aligned", "misaligned"))
+    sampler: str = option("uniform", choices=("uniform", "one-sided"))
 
 
 def checked_options(owner: str, given: Mapping[str, Any]) -> FelixOptions:
@@ -119,11 +115,6 @@ def checked_options(owner: str, given: Mapping[str, Any]) -> FelixOptions:
         InvalidValueError: an option is unknown or has a value that it may not have.
     """
     options = read_options(f"strategy {owner!r}", FelixOptions, given)
-    for name, allowed in CHOICES.items():
-        if getattr(options, name) not in allowed:
-            raise UnknownNameError(
-                f"value of option {name!r} of strategy {owner!r}", getattr(options, name), allowed
-            )
     if options.fidelity == "published":
         changes = {name: value for name, value in PUBLISHED.items() if name not in given}
         options = attrs.evolve(options, **changes)
@@ -133,3 +124,56 @@ def checked_options(owner: str, given: Mapping[str, Any]) -> FelixOptions:
             "divisibility=penalty, or divisibility=projection"
         )
     return options
+
+
+_SMOOTHINGS = ("narrow", "published")
+
+
+@frozen
+class FelixMlpOptions:
+    """Options of ``felix-mlp``.
+
+    Attributes:
+        members: Networks, which differ in their first weights.
+        width: Of each layer.
+        caution: Standard deviations of the members that are added to their mean logarithm of
+            latency: what they do not agree on is not taken for a gain.
+        steps: Batches of training after an update; three times as many when the own data have
+            doubled since the columns were scaled.
+        fit_epochs: Passes over the data of a training beforehand.
+        precision: Of the network: ``single``, or ``double`` to check gradients.
+        smoothing: Of the features between configurations: ``published`` is as wide as Felix has
+            it. A model trained with one is not read with the other.
+    """
+
+    members: int = option(3, low=1, high=32)
+    width: int = option(128, low=4, high=4096)
+    caution: float = option(0.5, low=0.0, high=10.0)
+    steps: int = option(60, low=1)
+    fit_epochs: int = option(20, low=1)
+    precision: str = option("single", choices=("single", "double"))
+    smoothing: str = option("narrow", choices=_SMOOTHINGS)
+
+
+@frozen
+class PublishedMlpOptions:
+    """Options of ``felix-mlp-published``; the defaults are those of the released code.
+
+    Attributes:
+        width: Of each layer.
+        smoothing: Of the features between configurations: ``published`` is as wide as Felix has
+            it, ``narrow`` as other models here. A model trained with one is not read with the
+            other.
+        least_outcomes: Outcomes with a latency that there are before weights of a file are
+            fine-tuned. Without a file, it learns from the first outcomes on.
+        programs: Programs that all batches of a training after an update have together.
+        fit_epochs: Passes over the data of a training beforehand.
+        precision: Of the network: ``single``, or ``double`` to check gradients.
+    """
+
+    width: int = option(256, low=4, high=4096)
+    smoothing: str = option("published", choices=_SMOOTHINGS)
+    least_outcomes: int = option(256, low=1)
+    programs: int = option(30_000, low=1)
+    fit_epochs: int = option(200, low=1)
+    precision: str = option("single", choices=("single", "double"))

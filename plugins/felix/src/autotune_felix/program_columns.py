@@ -21,6 +21,7 @@ from autotune.sketches import Sketch
 if TYPE_CHECKING:
     from autotune.targets import Target
 
+
 __all__ = ["ProgramColumns", "ProgramPoints"]
 
 Values = NDArray[np.float64]

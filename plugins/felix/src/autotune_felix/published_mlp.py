@@ -13,8 +13,13 @@ from autotune.models import ModelContext
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
+    ObservationLog,
     TrainableCostModel,
     TrainingGroup,
+    arrays_digest,
+    arrays_from_json,
+    arrays_to_json,
+    check_model,
     read_model,
     write_model,
 )
@@ -26,13 +31,11 @@ from autotune.models.features import (
 )
 from autotune.nest.relaxed import FELIX
 from autotune.plugins.installing import install_extra
+from autotune.plugins.options import read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
-from autotune_felix.array_text import arrays_digest, arrays_from_json, arrays_to_json
 from autotune_felix.labelled import Labelled
-from autotune_felix.mlp_options import PublishedMlpOptions, checked_mlp_options
-from autotune_felix.mlp_state import check_mlp_state
-from autotune_felix.observation_log import ObservationLog
+from autotune_felix.options import PublishedMlpOptions
 
 try:
     import torch
@@ -48,7 +51,7 @@ from autotune_felix.published_network import (
     fine_tune,
     pretrain,
 )
-from autotune_felix.residual_training import one_thread
+from autotune_felix.residual_network import one_thread
 
 __all__ = ["PublishedMlp"]
 
@@ -75,7 +78,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
     Args:
         context: The target that candidates are for, the seed of the first weights and of the
             order of training data, and options; see
-            :class:`autotune_felix.mlp_options.PublishedMlpOptions`.
+            :class:`autotune_felix.options.PublishedMlpOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or out of its bounds.
@@ -84,7 +87,9 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
     name = "felix-mlp-published"
 
     def __init__(self, context: ModelContext) -> None:
-        self.options = checked_mlp_options(self.name, PublishedMlpOptions, context.options)
+        self.options = read_options(
+            f"cost model {self.name!r}", PublishedMlpOptions, context.options
+        )
         self._seed = context.seed
         is_wide = self.options.smoothing == "published"
         self._features = RelaxedFeatures(context.target, FELIX if is_wide else None)
@@ -287,7 +292,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the state is of another model or other features, or continues from
                 another file.
         """
-        check_mlp_state(self.name, state, self._version, self._file)
+        check_model(self.name, state, self._version, self._file)
         weights = None if state["weights"] is None else arrays_from_json(state["weights"])
         self._network(weights)
         told = ObservationLog.read(state["told"])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from autotune_felix.labelled import Labelled
-from autotune_felix.residual_training import one_thread
+from autotune_felix.residual_network import one_thread
 
 __all__ = [
     "FINE_TUNING_RATE",

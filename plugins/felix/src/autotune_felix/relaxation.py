@@ -25,10 +25,16 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.nest.relaxed import param_bounds
 from autotune.sketches import Ordinal, Param, ProductEquals, Sketch
-from autotune_felix.primes import multiplicities, prime_factors
 from autotune_felix.simplex import Reals, Whole, project, round_remainders, tangent, uniform_shares
 
-__all__ = ["Axis", "Frame", "Knob", "Relaxation"]
+__all__ = [
+    "Axis",
+    "Frame",
+    "Knob",
+    "Relaxation",
+    "multiplicities",
+    "prime_factors",
+]
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 
@@ -366,3 +372,30 @@ def _padded(tables: list[_Table], primes: int, levels: int) -> _Table:
         low[index, : len(found), : least.shape[1]] = least
         high[index, : len(found), : most.shape[1]] = most
     return names, mass, low, high
+
+
+def prime_factors(number: int) -> dict[int, int]:
+    """Multiplicity of every prime of a positive number, ascending."""
+    found: dict[int, int] = {}
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found[divisor] = found.get(divisor, 0) + 1
+            number //= divisor
+        divisor += 1
+    if number > 1:
+        found[number] = found.get(number, 0) + 1
+    return found
+
+
+def multiplicities(numbers: Whole, primes: Whole) -> Whole:
+    """Count how often primes divide positive numbers, with broadcasting; 0 for "prime" 1."""
+    numbers, primes = np.broadcast_arrays(numbers, primes)
+    found = np.zeros(numbers.shape, dtype=np.int64)
+    left = numbers.copy()
+    divides = (primes > 1) & (left % primes == 0)
+    while divides.any():
+        found += divides
+        left = np.where(divides, left // primes, left)
+        divides &= left % primes == 0
+    return found

@@ -23,12 +23,16 @@ from autotune.search.strategies.sampling import spread
 from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Positions
-from autotune_felix.descent import Objective, Trajectories, descend
+from autotune_felix.descent import (
+    Objective,
+    Trajectories,
+    descend,
+    independently_rounded,
+    one_sided,
+)
 from autotune_felix.options import FelixOptions, checked_options
-from autotune_felix.penalties import Penalties
-from autotune_felix.published import independently_rounded, one_sided
+from autotune_felix.penalties import Penalties, Repairer
 from autotune_felix.relaxation import Frame, Relaxation
-from autotune_felix.repair import Repairer
 from autotune_felix.simplex import Reals, Whole
 
 __all__ = ["DIFFERENTIABLE", "FelixStrategy", "collect_candidates", "starting_points"]

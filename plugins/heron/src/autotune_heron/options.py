@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import attrs
 from attrs import frozen
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import InvalidValueError
 from autotune.plugins.options import option, read_options
 
 __all__ = [
@@ -21,9 +20,6 @@ __all__ = [
     "StochasticRankingOptions",
     "checked_options",
 ]
-
-VARIANTS = ("ours", "paper", "head")
-REMEDIES = ("reject", "repair")
 
 
 @frozen
@@ -43,7 +39,7 @@ class RoundOptions:
         sketch_trials: Candidates that every sketch gets before only scores count. Only ours.
     """
 
-    variant: str = option("ours")
+    variant: str = option("ours", choices=("ours", "paper", "head"))
     population: int = option(200, low=2, high=1_000_000)
     generations: int = option(5, low=0, high=1000)
     children: int = option(208, low=1, high=1_000_000)
@@ -88,7 +84,7 @@ class GeneticOptions(ParentsOptions):
             feasible row replaces such a child.
     """
 
-    infeasible: str = option("reject")
+    infeasible: str = option("reject", choices=("reject", "repair"))
 
 
 @frozen
@@ -105,9 +101,9 @@ class HeronOptions(ParentsOptions):
             geometric for ours, else one.
     """
 
-    keys: str = option("")
+    keys: str = option("", choices=("importance", "random"))
     key_share: float = option(0.0, low=0.0, high=1.0)
-    drop: str = option("")
+    drop: str = option("", choices=("one", "geometric"))
 
     @property
     def by_importance(self) -> bool:
@@ -173,16 +169,9 @@ class AnnealingOptions(RoundOptions):
 
 _Options = TypeVar("_Options", bound=RoundOptions)
 
-_TEXTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "variant": ("variant", VARIANTS),
-    "infeasible": ("remedy for infeasible children", REMEDIES),
-    "keys": ("choice of keys", ("", "importance", "random")),
-    "drop": ("number of dropped keys", ("", "one", "geometric")),
-}
-
 
 def checked_options(name: str, cls: type[_Options], given: Mapping[str, Any]) -> _Options:
-    """Options of a strategy, with the names in them checked too.
+    """Options of a strategy that do not contradict each other.
 
     Raises:
         InvalidValueError: an option is unknown, of the wrong type or out of its bounds, or two
@@ -190,10 +179,6 @@ def checked_options(name: str, cls: type[_Options], given: Mapping[str, Any]) ->
         UnknownNameError: there is no such variant or way.
     """
     options = read_options(f"strategy {name!r}", cls, given)
-    for field, (kind, allowed) in _TEXTS.items():
-        value = attrs.asdict(options).get(field, allowed[0])
-        if value not in allowed:
-            raise UnknownNameError(kind, value, [name for name in allowed if name])
     if options.elite > options.population:
         raise InvalidValueError(
             f"strategy {name!r}: an elite of {options.elite} is more than the population of "

@@ -52,7 +52,7 @@ def autotune_parts() -> list[PluginSpec]:
         PluginSpec(
             "strategy",
             "heron-sdga",
-            "autotune_heron.decoding:HeronDecodingStrategy",
+            "autotune_heron.strategies:HeronDecodingStrategy",
             "heron-ga whose infeasible rows stand for the nearest feasible ones",
             reads_nest=True,
         ),

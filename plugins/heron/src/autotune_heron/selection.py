@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix, Positions
 from autotune_heron.options import ParentsOptions
 
-__all__ = ["Pairs", "mates", "pairs", "pairs_of", "roulette"]
+__all__ = ["Pairs", "mates", "one_point_children", "pairs", "pairs_of", "roulette"]
 
 Pairs = Iterator[tuple[int, Matrix, Matrix]]
 """Parents of the children of each sketch: its index, mothers [n, params], fathers [n, params]."""
@@ -90,3 +90,28 @@ def pairs_of(parents: CandidateBatch, n: int, rng: np.random.Generator) -> Pairs
     for index, (one, other) in enumerate(zip(left.matrices, right.matrices, strict=True)):
         if len(one):
             yield index, one, other
+
+
+def one_point_children(
+    mothers: Matrix,
+    fathers: Matrix,
+    values: Sequence[NDArray[np.int64]],
+    rng: np.random.Generator,
+) -> Matrix:
+    """Make a child for each pair: the mother's first columns, the father's last, one gene new.
+
+    Feasibility is not checked.
+
+    Args:
+        mothers: Rows [n, params].
+        fathers: Rows [n, params].
+        values: Values that each column may take, of which the new gene is one.
+        rng: Where chance comes from.
+    """
+    n, width = mothers.shape
+    cut = rng.integers(width + 1, size=n)
+    children = np.where(np.arange(width) < cut[:, None], mothers, fathers)
+    genes = rng.integers(width, size=(n,))
+    for row, gene in enumerate(genes.tolist()):
+        children[row, gene] = rng.choice(values[gene])
+    return children

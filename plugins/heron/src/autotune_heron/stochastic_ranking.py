@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from autotune.search.strategies import Pool
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Positions
-from autotune_heron.genetic import one_point_children
 from autotune_heron.infeasible import InfeasibleRowsStrategy
 from autotune_heron.options import RoundOptions, StochasticRankingOptions
 from autotune_heron.rounds import Offspring
-from autotune_heron.selection import pairs_of
+from autotune_heron.selection import one_point_children, pairs_of
 
 __all__ = ["HeronStochasticRankingStrategy", "stochastic_ranking"]
 

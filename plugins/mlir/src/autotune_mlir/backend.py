@@ -18,17 +18,16 @@ from autotune.backends import (
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
 from autotune.ir.element_types import ELEMENT_TYPES
-from autotune.sketches import is_default
+from autotune.sketches import GPU_STEP_NAMES, STEP_TYPES, is_default
 from autotune.sketches.limits import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_mlir import code_generation, compiler, host, openmp, versions
-from autotune_mlir.limits import LIMITS
-from autotune_mlir.lowering import DEFAULT_SCHEDULE
-from autotune_mlir.printed import Printed, is_printed, lower_printed, print_request
-from autotune_mlir.scripted import program_of, unscheduled_text
+from autotune_mlir import compiler, host, openmp
+from autotune_mlir.compiler import DEFAULT_SCHEDULE
+from autotune_mlir.printer import Printed, is_printed, lower_printed, print_request
+from autotune_mlir.transform_scripts import program_of, unscheduled_text
 
-__all__ = ["MLIRBackend"]
+__all__ = ["LIMITS", "MLIRBackend"]
 
 _FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -69,7 +68,7 @@ class MLIRBackend(Backend):
         Raises:
             BindingsMissing: none is installed.
         """
-        return versions.compiler_version()
+        return compiler.compiler_version()
 
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
@@ -101,7 +100,7 @@ class MLIRBackend(Backend):
 
     def warm_up(self) -> None:
         """Import MLIR and compile one small function, which initialises LLVM."""
-        code_generation.generate(compiler.lower(_WARM_UP, threads=1))
+        compiler.generate(compiler.lower(_WARM_UP, threads=1))
 
     def imports(self, program: object) -> bool:
         """Return whether ``program`` is MLIR: a file, a module, or a function of one."""
@@ -164,7 +163,7 @@ class MLIRBackend(Backend):
             made = lower_printed(made)
         else:
             layout = Layout((), (), uses_tiles=False)
-        code = code_generation.generate(made)
+        code = compiler.generate(made)
         return NestExecutable(code, layout, request.workload, request.threads)
 
     def show(self, request: BuildRequest) -> str:
@@ -181,9 +180,7 @@ class MLIRBackend(Backend):
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the installation: label, status, message."""
-        from autotune_mlir.doctor import findings
-
-        return findings()
+        return host.findings()
 
     def export_formats(self) -> Mapping[str, str]:
         """The format of MLIR's own tools; `autotune export` writes machine code."""
@@ -198,6 +195,26 @@ class MLIRBackend(Backend):
         """
         if format not in _FORMATS:
             raise UnknownNameError("export format", format, _FORMATS)
-        from autotune_mlir.export import export
+        from autotune_mlir.transform_library import export
 
         return export(records, path)
+
+
+# Tiles on the stack are vectors in registers, or spilled from them.
+_TILE_BYTES = 1 << 16
+
+# Of fully unrolled code: what LLVM compiles within a second.
+_UNROLLED_STATEMENTS = 512
+
+LIMITS = ScheduleLimits(
+    steps=frozenset(STEP_TYPES) - frozenset(GPU_STEP_NAMES),
+    stack_bytes=_TILE_BYTES,
+    unrolled_statements=_UNROLLED_STATEMENTS,
+    source="backend mlir",
+    backend="mlir",
+    runs_nests=True,
+)
+"""The same on every CPU: all that the loop nest has.
+
+Of instructions, the space takes those whose declaration names an implementation for the backend.
+"""

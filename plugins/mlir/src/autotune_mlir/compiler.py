@@ -1,29 +1,39 @@
-"""From the text of a program to LLVM's dialect, by MLIR's own passes."""
+"""From the text of a program to machine code in this process, by passes of MLIR and LLVM."""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
-from collections.abc import Sequence
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
+from numpy.typing import NDArray
 
-from autotune.backends import BuildFailed
-from autotune_mlir import bindings
-from autotune_mlir.entry import ENTRY, Shape, argument_attributes, entry_text
-from autotune_mlir.lowering import (
-    bufferization,
-    loops,
-    lowering,
-    placement,
-    simplification,
-)
-from autotune_mlir.parsing import brief, here, kernel_of, parse_payload
-from autotune_mlir.passes.bfloat16_bits import as_bits
-from autotune_mlir.passes.rewrite import rewrite
-from autotune_mlir.traversal import operations_in
+from autotune.backends import BuildFailed, NativeBoundCall, NativeCall
+from autotune.errors import InvalidValueError
+from autotune_mlir import bindings, openmp
+from autotune_mlir.bindings import Distribution
+from autotune_mlir.entry import ADDRESS, ENTRY, Shape, argument_attributes, entry_text
+from autotune_mlir.parsing import brief, here, kernel_of, new_context, operations_in, parse_payload
+from autotune_mlir.rewrite import as_bits, rewrite
 
-__all__ = ["Lowered", "digest_of", "lower", "needs_openmp"]
+__all__ = [
+    "DEFAULT_SCHEDULE",
+    "Lowered",
+    "OPT_LEVEL_VARIABLE",
+    "PRINTED",
+    "digest_of",
+    "fusion",
+    "generate",
+    "lower",
+    "needs_openmp",
+]
 
 
 @frozen(eq=False)
@@ -57,7 +67,7 @@ def lower(
         threads: Threads that parallel loops use.
         disabled: Features of this machine that the program must not use, by LLVM's names.
         by_default: Whether MLIR's own passes fuse operations and make loops parallel; see
-            :data:`autotune_mlir.lowering.DEFAULT_SCHEDULE`.
+            :data:`autotune_mlir.compiler.DEFAULT_SCHEDULE`.
 
     Raises:
         BuildFailed: the program does not parse, or a pass rejected it.
@@ -135,3 +145,259 @@ def _disable(ir: Any, module: Any, features: Sequence[str]) -> None:
 def needs_openmp(lowered: Lowered) -> bool:
     """Return whether a program has parallel loops, which call the OpenMP runtime."""
     return lowered.threads > 1 and "omp.parallel" in str(lowered.module)
+
+
+DEFAULT_SCHEDULE = "MLIR's default pipeline"
+"""What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
+several threads, make loops parallel that carry nothing, which OpenMP then runs."""
+
+PRINTED = "builtin.module(convert-scf-to-cf,convert-to-llvm)"
+"""From a printed program to LLVM's dialect, as ``PassManager.parse`` takes it."""
+
+_FUSION = ("func.func(linalg-fuse-elementwise-ops)",)
+
+# Before bufferization, or what hoisting leaves behind is bufferized into copies between buffers
+# with strides, for which there is no function to call.
+_CLEANUP = ("canonicalize", "cse")
+_BUFFERS = (
+    "eliminate-empty-tensors",
+    "empty-tensor-to-alloc-tensor",
+    "one-shot-bufferize{bufferize-function-boundaries=true "
+    "function-boundary-type-conversion=identity-layout-map buffer-alignment=64 "
+    "allow-return-allocs-from-loops={loops}}",
+)
+_PLACES = (
+    "func.func(buffer-hoisting,promote-buffers-to-stack{max-alloc-size-in-bytes=4096},"
+    "buffer-loop-hoisting)",
+    "buffer-deallocation-pipeline",
+)
+_LOOPS = (
+    "func.func(lower-vector-mask,lower-vector-multi-reduction)",
+    "func.func(convert-vector-to-scf{full-unroll=true})",
+)
+
+_BFLOAT16 = (
+    "func.func(arith-emulate-unsupported-floats{source-types=bf16 target-type=f32})",
+    "func.func(arith-expand{include-bf16=true})",
+)
+
+
+def fusion() -> str:
+    """Elementwise operations as one where they can be, as ``PassManager.parse`` takes it."""
+    return f"builtin.module({','.join(_FUSION)})"
+
+
+def simplification(by_default: bool = False) -> str:
+    """Passes that precede bufferization, as ``PassManager.parse`` takes them.
+
+    Args:
+        by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`.
+    """
+    return f"builtin.module({','.join((*(_FUSION if by_default else ()), *_CLEANUP))})"
+
+
+def bufferization(by_default: bool = False) -> str:
+    """From tensors to buffers, as ``PassManager.parse`` takes it.
+
+    Args:
+        by_default: Whether loops are the program's own, and may allocate what they hand on: those
+            of a schedule must not.
+    """
+    buffers = [text.replace("{loops}", str(by_default).lower()) for text in _BUFFERS]
+    return f"builtin.module({','.join(buffers)})"
+
+
+def placement(threads: int) -> str:
+    """From buffers to buffers at their places, as ``PassManager.parse`` takes it.
+
+    A parallel loop is the scope of what its body puts on the stack, and an ordinary loop is not:
+    there every iteration would take more of it until the function returns. What is to become an
+    ordinary loop therefore does so before buffers get their places, which are then outside it.
+
+    Args:
+        threads: On how many threads parallel loops run; with one they are ordinary loops.
+    """
+    loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
+    return f"builtin.module({','.join((*loops, *_PLACES, *_CLEANUP))})"
+
+
+def loops(threads: int, by_default: bool = False) -> str:
+    """From buffers to loops, parallel ones of OpenMP, as ``PassManager.parse`` takes it.
+
+    Args:
+        threads: On how many threads parallel loops run; with one there are none any more.
+        by_default: Whether operations become parallel loops; see :data:`DEFAULT_SCHEDULE`.
+    """
+    kind = "parallel-loops" if by_default and threads > 1 else "loops"
+    passes = (f"func.func(convert-linalg-to-{kind})", *_LOOPS, *_parallel(threads))
+    return f"builtin.module({','.join(passes)})"
+
+
+def lowering(distribution: Distribution, threads: int, bfloat16: bool = False) -> str:
+    """From loops to LLVM's dialect, as ``PassManager.parse`` takes it.
+
+    LLVM's own conversion to bfloat16 is a call of a function for each element where the processor
+    has no instruction for it, and takes denormals for zeros where it has. So MLIR computes in
+    float32 and writes conversions as arithmetic on bits.
+
+    Args:
+        distribution: Of the bindings: releases of LLVM differ in the names of options.
+        threads: On how many threads parallel loops run.
+        bfloat16: Whether the program has numbers of that type.
+    """
+    passes = (
+        "expand-strided-metadata",
+        "lower-affine",
+        *(_BFLOAT16 if bfloat16 else ()),
+        *(("convert-openmp-to-llvm",) if threads > 1 else ()),
+        "convert-scf-to-cf",
+        f"convert-vector-to-llvm{{{distribution.x86_option}=true}}",
+        # As log(1 + x) it would be zero for what vanishes beside 1: the library has a function.
+        "convert-math-to-llvm{approximate-log1p=false}",
+        "convert-math-to-libm",
+        "finalize-memref-to-llvm",
+        "convert-func-to-llvm",
+        "convert-arith-to-llvm",
+        "convert-index-to-llvm",
+        "convert-cf-to-llvm",
+        "convert-ub-to-llvm",
+        "reconcile-unrealized-casts",
+        # Programs that are one program get one text, and LLVM has less to read.
+        *_CLEANUP,
+    )
+    return f"builtin.module({','.join(passes)})"
+
+
+def _parallel(threads: int) -> tuple[str, ...]:
+    if threads == 1:
+        return ()
+    return (
+        "func.func(scf-forall-to-parallel)",
+        f"convert-scf-to-openmp{{num-threads={threads}}}",
+    )
+
+
+@frozen(eq=False)
+class Generated:
+    """Machine code in this process.
+
+    Attributes:
+        addresses: Of its entries, ``int ENTRY(void **arrays)``, by name.
+        digest: Of the machine code.
+        engine: What owns it; the code lives as long as this does.
+    """
+
+    addresses: Mapping[str, int]
+    digest: str
+    engine: Any = field(repr=False)
+
+    def address(self, name: str = ENTRY) -> int:
+        """Address at which an entry begins."""
+        return self.addresses[name]
+
+    def run(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Call :data:`ENTRY` once, on its inputs and outputs in order."""
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        call = NativeCall(self.address(), (ctypes.addressof(pointers),))
+        NativeBoundCall(call, ()).run()
+
+
+def generate(lowered: Lowered) -> Generated:
+    """Let LLVM make what runs in this process.
+
+    Args:
+        lowered: The program.
+
+    Raises:
+        BuildFailed: LLVM rejected it.
+    """
+    loaded = bindings.load()
+    _find_conversions()
+    libraries = [openmp.library()] if needs_openmp(lowered) else []
+    try:
+        engine = loaded.execution_engine.ExecutionEngine(
+            lowered.module, opt_level=opt_level(), shared_libs=libraries, enable_pic=True
+        )
+        addresses = {name: _address(engine, name) for name in lowered.entries}
+    except RuntimeError as error:
+        raise BuildFailed(brief(error)) from error
+    return Generated(addresses, _code_digest(engine), engine)
+
+
+@lru_cache(maxsize=1)
+def _find_conversions() -> None:
+    """Let programs find the compiler's functions between double and half precision.
+
+    Processors have no instruction for it, and other modules that need these load them for
+    themselves alone.
+    """
+    with suppress(OSError):
+        ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL)
+
+
+def _address(engine: Any, entry: str) -> int:
+    """Address of an entry: its wrapper's is all that the engine tells by itself."""
+    wrapper = engine.raw_lookup(f"{entry}{ADDRESS}")
+    if not wrapper:
+        raise RuntimeError("the program uses a function that this process does not have")
+    result = ctypes.c_void_p()
+    slots = (ctypes.c_void_p * 1)(ctypes.addressof(result))
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(wrapper)(ctypes.addressof(slots))
+    assert result.value is not None
+    return result.value
+
+
+def _code_digest(engine: Any) -> str:
+    """Digest of the object file."""
+    descriptor = os.memfd_create("object")
+    try:
+        engine.dump_to_object_file(f"/proc/self/fd/{descriptor}")
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        return hashlib.sha256(os.pread(descriptor, size, 0)).hexdigest()[:16]
+    finally:
+        os.close(descriptor)
+
+
+OPT_LEVEL_VARIABLE = "AUTOTUNE_MLIR_OPT_LEVEL"
+"""Environment variable with the level, 0 to 3, at which LLVM optimises."""
+
+_BEST_OPT_LEVEL = 3
+
+
+def compiler_version() -> str:
+    """Version of the compiler, such as ``"torch-mlir 20261001"``, without importing it.
+
+    Programs that LLVM optimises less than it can are those of another compiler.
+
+    Raises:
+        BindingsMissing: none is installed.
+        InvalidValueError: the environment asks for an optimisation level that does not exist.
+    """
+    level = opt_level()
+    version = bindings.bindings_version()
+    return version if level == _BEST_OPT_LEVEL else f"{version} -O{level}"
+
+
+def llvm_version() -> str:
+    """Release of LLVM, such as ``"24.0.0git"``: bytecode says who wrote it.
+
+    Raises:
+        BindingsMissing: the bindings cannot be imported.
+    """
+    written = io.BytesIO()
+    with here(new_context()) as ir:
+        ir.Module.parse("module {}").operation.write_bytecode(written)
+    found = re.search(rb"MLIR([0-9][\w.]*)", written.getvalue())
+    return found.group(1).decode() if found else "unknown"
+
+
+def opt_level() -> int:
+    """The level at which LLVM optimises: 3 unless the environment says otherwise.
+
+    Raises:
+        InvalidValueError: the environment asks for a level that does not exist.
+    """
+    said = os.environ.get(OPT_LEVEL_VARIABLE, str(_BEST_OPT_LEVEL))
+    if said not in ("0", "1", "2", "3"):
+        raise InvalidValueError(f"{OPT_LEVEL_VARIABLE} is from 0 to 3, not {said!r}")
+    return int(said)

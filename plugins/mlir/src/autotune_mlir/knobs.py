@@ -6,16 +6,22 @@ regions, and ``transform.smt.constrain_params`` says which choices fit together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
-from autotune.spaces.parameters import Parameter, Value
+from autotune.errors import InvalidValueError
+from autotune.spaces.parameters import Parameter, Value, encode_config
+from autotune_mlir import bindings
 from autotune_mlir.importing.importer import ask_reader
-from autotune_mlir.knob_reading import FILE, select
+from autotune_mlir.importing.reading import at, parse_text
+from autotune_mlir.parsing import new_context
 
-__all__ = ["Knobs", "read_knobs", "write_selected"]
+__all__ = ["Knobs", "knobs_of", "read_knobs", "select", "write_selected"]
 
 
 @frozen
@@ -78,3 +84,344 @@ def write_selected(text: str, config: Mapping[str, Value]) -> str:
     """
     read_knobs(text)  # so that MLIR is known to survive reading it here, too
     return select(text, config)
+
+
+FILE = "the script"
+_KNOB = "transform.tune.knob"
+_ALTERNATIVES = "transform.tune.alternatives"
+_CONSTRAINTS = "transform.smt.constrain_params"
+
+Guard = tuple[tuple[str, int], ...]
+"""Regions of alternatives that have to be chosen: name of each, and the region's number."""
+
+
+@frozen(eq=False)
+class _Site:
+    """An operation that reads a knob.
+
+    Attributes:
+        operation: It.
+        name: Of its parameter.
+        values: The options, as parameters have them.
+        options: The same as attributes; empty for alternatives.
+        selected: Position of the option that is selected already, or None.
+        guard: Where it is.
+    """
+
+    operation: Any
+    name: str
+    values: tuple[Value, ...]
+    options: tuple[Any, ...]
+    selected: int | None
+    guard: Guard
+
+
+def knobs_of(text: str) -> tuple[list[Parameter], list[str]]:
+    """Parameters and constraints of a module; see :func:`autotune_mlir.knobs.read_knobs`."""
+    mlir = bindings.load()
+    with new_context(), mlir.ir.Location.unknown():
+        module = parse_text(mlir, text, FILE)
+        sites, constrained = _sites(mlir, module)
+        parameters = _parameters(sites)
+        constraints = list(_inactive(sites, parameters))
+        by_result = {it.operation.results[0]: it.name for it in sites if it.options}
+        by_name = {parameter.name: parameter for parameter in parameters}
+        for operation, guard in constrained:
+            for condition in constraint_texts(mlir, operation, by_result, by_name, FILE):
+                constraints.append(f"{_outside(guard)} or ({condition})" if guard else condition)
+        return parameters, constraints
+
+
+def select(text: str, config: Mapping[str, Value]) -> str:
+    """A module with what is selected; see :func:`autotune_mlir.knobs.write_selected`."""
+    mlir = bindings.load()
+    with new_context(), mlir.ir.Location.unknown():
+        module = parse_text(mlir, text, FILE)
+        sites, _ = _sites(mlir, module)
+        parameters = _parameters(sites)
+        columns = encode_config(parameters, config)
+        chosen = {
+            parameter.name: parameter.decode(column)
+            for parameter, column in zip(parameters, columns, strict=True)
+        }
+        for site in sites:
+            kinds = [(type(value), value) for value in site.values]
+            wanted = chosen[site.name]
+            position = kinds.index((type(wanted), wanted))
+            if site.options:
+                site.operation.attributes["selected"] = site.options[position]
+            else:
+                index = mlir.ir.IntegerAttr.get(mlir.ir.IndexType.get(), position)
+                site.operation.attributes["selected_region_attr"] = index
+        module.operation.verify()
+        return str(module)
+
+
+def _sites(mlir: bindings.Bindings, module: Any) -> tuple[list[_Site], list[tuple[Any, Guard]]]:
+    """Knobs and alternatives in the order of the text, and the operations with constraints."""
+    sites: list[_Site] = []
+    constrained: list[tuple[Any, Guard]] = []
+    for operation, guard in _walk(module.operation, ()):
+        if operation.name == _KNOB:
+            sites.append(_knob(mlir, operation, guard))
+        elif operation.name == _ALTERNATIVES and not len(operation.operands):
+            sites.append(_alternatives(operation, guard))
+        elif operation.name == _CONSTRAINTS:
+            constrained.append((operation, guard))
+    if not sites:
+        raise InvalidValueError(
+            f"{FILE} has no knobs: neither {_KNOB} nor {_ALTERNATIVES} without a parameter that "
+            "selects its region"
+        )
+    return sites, constrained
+
+
+def _walk(operation: Any, guard: Guard) -> Iterator[tuple[Any, Guard]]:
+    """Every operation inside, with the regions of alternatives that it is in."""
+    for number, region in enumerate(operation.regions):
+        inner = guard
+        if operation.name == _ALTERNATIVES and not len(operation.operands):
+            inner = (*guard, (_name(operation), number))
+        for block in region.blocks:
+            for view in block.operations:
+                yield view.operation, inner
+                yield from _walk(view.operation, inner)
+
+
+def _knob(mlir: bindings.Bindings, operation: Any, guard: Guard) -> _Site:
+    given = operation.attributes["options"]
+    if not isinstance(given, mlir.ir.ArrayAttr):
+        raise InvalidValueError(
+            f"knob {_name(operation)!r}{at(operation, FILE)} has options {given}; a list of them "
+            "is read"
+        )
+    options = tuple(given)
+    selected = None
+    if "selected" in operation.attributes:
+        selected = options.index(operation.attributes["selected"])
+    values = tuple(_value(mlir, option) for option in options)
+    return _Site(operation, _name(operation), values, options, selected, guard)
+
+
+def _alternatives(operation: Any, guard: Guard) -> _Site:
+    selected = None
+    if "selected_region_attr" in operation.attributes:
+        selected = int(operation.attributes["selected_region_attr"].value)
+    values = tuple(range(len(operation.regions)))
+    return _Site(operation, _name(operation), values, (), selected, guard)
+
+
+def _name(operation: Any) -> str:
+    """The name of a parameter: what is no letter or digit becomes ``_``."""
+    given = operation.attributes["name"]
+    text = re.sub(r"\W", "_", str(getattr(given, "value", given)))
+    return text if text.isidentifier() else f"_{text}"
+
+
+def _value(mlir: bindings.Bindings, option: Any) -> Value:
+    """An option as a parameter has it: a number, a truth value, a text; of any other its text."""
+    ir = mlir.ir
+    if isinstance(option, ir.BoolAttr):
+        return bool(option.value)
+    if isinstance(option, ir.IntegerAttr):
+        return int(option.value)
+    if isinstance(option, ir.FloatAttr):
+        return float(option.value)
+    return str(option.value) if isinstance(option, ir.StringAttr) else str(option)
+
+
+def _parameters(sites: Sequence[_Site]) -> list[Parameter]:
+    """Parameters, one for each name; operations of one name are one knob."""
+    found: dict[str, _Site] = {}
+    for site in sites:
+        first = found.setdefault(site.name, site)
+        if [*map(repr, first.values)] != [*map(repr, site.values)]:
+            raise InvalidValueError(
+                f"two knobs are called {site.name!r} (what is no letter or digit counts as _), "
+                f"with options {list(first.values)} and {list(site.values)}"
+                f"{at(site.operation, FILE)}"
+            )
+        if first.selected is None:
+            found[site.name] = evolve(first, selected=site.selected)
+    return [
+        Parameter(
+            site.name, site.values, None if site.selected is None else site.values[site.selected]
+        )
+        for site in found.values()
+    ]
+
+
+def _inactive(sites: Sequence[_Site], parameters: Sequence[Parameter]) -> Iterator[str]:
+    """A knob in regions that are not chosen has one value, so that no program is tried twice."""
+    for parameter in parameters:
+        guards = [site.guard for site in sites if site.name == parameter.name]
+        if all(guards) and len(parameter.values) > 1:
+            idle = parameter.values[0] if parameter.default is None else parameter.default
+            inside = " or ".join(dict.fromkeys(f"({_inside(guard)})" for guard in guards))
+            yield f"{inside} or {parameter.name} == {idle!r}"
+
+
+def _inside(guard: Guard) -> str:
+    return " and ".join(f"{name} == {number}" for name, number in guard)
+
+
+def _outside(guard: Guard) -> str:
+    return " or ".join(f"{name} != {number}" for name, number in guard)
+
+
+_COMPARED = ("<", "<=", ">", ">=")
+"""By the number of smt.int.cmp's predicate."""
+_JOINED = {"smt.int.add": "+", "smt.int.mul": "*", "smt.and": "and", "smt.or": "or"}
+_DIVIDED = {"smt.int.div": "//", "smt.int.mod": "%"}
+READ_OPERATIONS = (
+    *_JOINED,
+    *_DIVIDED,
+    "smt.int.sub",
+    "smt.int.constant",
+    "smt.int.cmp",
+    "smt.constant",
+    "smt.eq",
+    "smt.distinct",
+    "smt.implies",
+    "smt.ite",
+    "smt.not",
+    "smt.xor",
+)
+"""What may be asserted."""
+
+
+def constraint_texts(
+    mlir: bindings.Bindings,
+    operation: Any,
+    names: Mapping[Any, str],
+    parameters: Mapping[str, Parameter],
+    file: str,
+) -> list[str]:
+    """Write the assertions of a ``transform.smt.constrain_params``.
+
+    Args:
+        mlir: The bindings.
+        operation: It.
+        names: Name of the parameter by the value that is a knob's result.
+        parameters: The parameters by name.
+        file: What to call the text in messages.
+
+    Raises:
+        InvalidValueError: it is about something else than knobs and constants, gives results, or
+            has an operation that is not read; says which.
+    """
+    if len(operation.results):
+        raise InvalidValueError(
+            f"constraints{at(operation, file)} give parameters as results, which is not read"
+        )
+    (block,) = operation.regions[0].blocks
+    reader = _Reader(parameters, file)
+    for argument, operand in zip(block.arguments, operation.operands, strict=True):
+        reader.known[argument] = _operand(mlir, operation, operand, names, file)
+    texts = []
+    for view in block.operations:
+        inner = view.operation
+        if inner.name == "smt.assert":
+            texts.append(reader.known[inner.operands[0]].text)
+        elif inner.name != "smt.yield":
+            reader.known[inner.results[0]] = reader.read(inner)
+    return texts
+
+
+@frozen
+class _Term:
+    """An expression, and whether it is always above zero."""
+
+    text: str
+    name: str = ""
+    constant: int | None = None
+    parts: tuple[_Term, ...] = ()
+
+    def is_positive(self, parameters: Mapping[str, Parameter]) -> bool:
+        if self.constant is not None:
+            return self.constant > 0
+        if self.name:
+            return all(isinstance(it, int) and it > 0 for it in parameters[self.name].values)
+        return bool(self.parts) and all(it.is_positive(parameters) for it in self.parts)
+
+
+def _operand(
+    mlir: bindings.Bindings, operation: Any, operand: Any, names: Mapping[Any, str], file: str
+) -> _Term:
+    name = names.get(operand)
+    if name is not None:
+        return _Term(name, name)
+    owner = operand.owner
+    if getattr(owner, "name", "") == "transform.param.constant":
+        value = owner.attributes["value"]
+        if isinstance(value, mlir.ir.IntegerAttr) and not isinstance(value, mlir.ir.BoolAttr):
+            return _constant(int(value.value))
+    raise InvalidValueError(
+        f"constraints{at(operation, file)} are about something else than knobs and constants"
+    )
+
+
+def _constant(value: int) -> _Term:
+    return _Term(str(value) if value >= 0 else f"({value})", constant=value)
+
+
+@frozen
+class _Reader:
+    """Turns operations of one block into expressions."""
+
+    parameters: Mapping[str, Parameter]
+    file: str
+    known: dict[Any, _Term] = field(factory=dict)
+
+    def read(self, operation: Any) -> _Term:
+        kind = operation.name
+        if kind not in READ_OPERATIONS:
+            raise InvalidValueError(
+                f"{kind}{at(operation, self.file)} in constraints is not read; read are "
+                f"{', '.join(READ_OPERATIONS)}"
+            )
+        terms = [self.known[operand] for operand in operation.operands]
+        texts = [term.text for term in terms]
+        if kind == "smt.int.constant":
+            return _constant(_signed(operation.attributes["value"]))
+        if kind == "smt.constant":
+            return _Term(str(bool(operation.attributes["value"].value)))
+        if kind in _JOINED:
+            parts = tuple(terms) if kind in ("smt.int.add", "smt.int.mul") else ()
+            return _Term(f"({f' {_JOINED[kind]} '.join(texts)})", parts=parts)
+        if kind in _DIVIDED:
+            # For divisors above zero, SMT's Euclidean division rounds down, as ours does.
+            if not terms[1].is_positive(self.parameters):
+                raise InvalidValueError(
+                    f"{kind}{at(operation, self.file)} divides by {texts[1]}, which is not always "
+                    "positive"
+                )
+            return _Term(f"({texts[0]} {_DIVIDED[kind]} {texts[1]})")
+        return _Term(f"({_logical(operation, texts)})")
+
+
+def _logical(operation: Any, texts: list[str]) -> str:
+    """The text of what is no arithmetic that may be divided by."""
+    kind = operation.name
+    if kind == "smt.int.sub":
+        return " - ".join(texts)
+    if kind == "smt.int.cmp":
+        return f"{texts[0]} {_COMPARED[int(operation.attributes['pred'].value)]} {texts[1]}"
+    if kind == "smt.eq":
+        return " == ".join(texts)
+    if kind == "smt.distinct":
+        pairs = [(a, b) for at, a in enumerate(texts) for b in texts[at + 1 :]]
+        return " and ".join(f"{a} != {b}" for a, b in pairs)
+    if kind == "smt.implies":
+        return f"not {texts[0]} or {texts[1]}"
+    if kind == "smt.ite":
+        return f"{texts[1]} if {texts[0]} else {texts[2]}"
+    if kind == "smt.xor":
+        return functools.reduce(lambda left, right: f"({left}) != {right}", texts)
+    return f"not {texts[0]}"
+
+
+def _signed(attribute: Any) -> int:
+    """A constant of SMT, which MLIR keeps in two's complement, as narrow as it can."""
+    value, width = int(attribute.value), int(attribute.type.width)
+    return value - (1 << width) if value >> (width - 1) else value

@@ -11,7 +11,16 @@ from autotune.backends import BuildFailed
 from autotune_mlir import bindings
 from autotune_mlir.entry import KERNEL
 
-__all__ = ["brief", "here", "kernel_of", "new_context", "operation_named", "parse_payload"]
+__all__ = [
+    "brief",
+    "here",
+    "kernel_of",
+    "new_context",
+    "operation_named",
+    "operations_in",
+    "parent_of",
+    "parse_payload",
+]
 
 _MESSAGE_LIMIT = 480
 # A context keeps every type, attribute and string that it has seen.
@@ -97,3 +106,18 @@ def kernel_of(module: Any) -> Any:
     if kernel is None:
         raise BuildFailed(f"the program has no function @{KERNEL}")
     return kernel
+
+
+def parent_of(operation: Any) -> Any | None:
+    """The operation that another one is in; None around the module."""
+    parent = operation.parent
+    return None if parent is None else getattr(parent, "operation", parent)
+
+
+def operations_in(operation: Any) -> Iterator[Any]:
+    """All operations inside of one, each before those inside of it."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from operations_in(inner)

@@ -11,7 +11,7 @@ from mlir_programs import function
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import reference_outputs
 from autotune.targets import Target
-from autotune.testing.programs import check_candidate, check_program, sample_candidates
+from autotune.testing.programs import check_program
 
 GROUPED = function(
     """
@@ -83,13 +83,11 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_sketch_is_right(name: str, backend: MLIRBackend, target: Target) -> None:
+def test_workloads_compute_what_the_program_does(
+    name: str, backend: MLIRBackend, target: Target
+) -> None:
     workload, program = read_text(PROGRAMS[name], "program.mlir", None)
     check_program(backend, BuildRequest(workload, program, None, target, 1))
-    candidates = sample_candidates(backend, workload, target)
-    assert candidates
-    for candidate in candidates:
-        check_candidate(backend, candidate, target, program=program)
 
 
 def test_iterators_stay_those_of_the_map() -> None:

@@ -11,7 +11,7 @@ from mlir_commands import Command
 from mlir_modules import LAYERS, MIXED, OTHERS, written
 
 
-def test_the_tasks_of_a_module(command: Command, tmp_path: Path) -> None:
+def test_the_tasks_of_a_module(read_here: None, command: Command, tmp_path: Path) -> None:
     written(tmp_path, MIXED)
     done = command("model-tasks", "model.mlir", "--json", "tasks.json", "--threads", "1")
     assert done.status == 0, done.stderr

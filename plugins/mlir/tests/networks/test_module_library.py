@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.networks import module_library
-from autotune_mlir.networks.linking import run_module
-from autotune_mlir.networks.reader import read_functions
+from autotune_mlir.networks.reader import read_functions, run_module
 from mlir_modules import MASKED, MIXED, written
 from module_networks import load
 

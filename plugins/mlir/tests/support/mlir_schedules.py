@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.code_generation import generate
-from autotune_mlir.compiler import Lowered
+from autotune_mlir.compiler import Lowered, generate
 from autotune_mlir.parsing import parse_payload
 from autotune_mlir.transform_scripts import apply_schedule
 

@@ -39,7 +39,7 @@ def autotune_parts() -> list[PluginSpec]:
         PluginSpec(
             "cost_model",
             "moa-pacm",
-            "autotune_pruner.momentum:MomentumPaCM",
+            "autotune_pruner.cost_models:MomentumPaCM",
             "pacm that adapts trained weights with momentum, as in MoA-Pruner",
             reads_nest=True,
             trained=True,

@@ -6,7 +6,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.models import ModelContext
 from autotune.models.pruning import PSA, PruningModel
 from autotune.models.pruning.psa_gpu import FORMULAS, PublishedGpu, published_gpu, symbol_tape
@@ -31,7 +31,7 @@ class PSAOptions:
         memory: Whether traffic costs (published formula).
     """
 
-    formula: str = option("published")
+    formula: str = option("published", choices=FORMULAS)
     gpu_spec: str = option("")
     waves: bool = option(True)
     lanes: bool = option(True)
@@ -70,8 +70,6 @@ class ConfigurablePSA(PruningModel):
         self._options = read_options(f"pruning model {self.name!r}", PSAOptions, context.options)
         self._whole: PSA | None = None
         formula, gpu_spec = self._options.formula, self._options.gpu_spec or None
-        if formula not in FORMULAS:
-            raise UnknownNameError("formula of PSA", formula, FORMULAS)
         if target.kind != "cuda":
             if self._options != PSAOptions():
                 raise UnsupportedTarget(

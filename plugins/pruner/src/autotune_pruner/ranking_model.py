@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,33 +9,34 @@ from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import torch
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.ir.workloads import Workload
 from autotune.models import ModelContext
 from autotune.models.cost import (
     Observation,
+    ObservationLog,
     TrainableCostModel,
     TrainingGroup,
+    arrays_digest,
+    check_model,
     read_model,
     write_model,
 )
-from autotune.models.cost.model_state import check_model
-from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.plugins.options import option
+from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import order_of
-from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune_pruner.inference import scores_of
 from autotune_pruner.networks import (
     DATAFLOW_WIDTH,
     FLOW_LENGTH,
     STATEMENT_WIDTH,
     Normaliser,
     RankingNetwork,
+    Weights,
     folded,
 )
-from autotune_pruner.options import CostModelOptions, MomentumOptions
 from autotune_pruner.programs import (
     Programs,
     TrainingData,
@@ -50,8 +50,8 @@ from autotune_pruner.training import (
     TrainingSettings,
     deterministic,
     fit,
+    scores_of,
 )
-from autotune_pruner.weights import Weights
 
 
 class Samples:
@@ -67,14 +67,13 @@ class Samples:
         self._target = target
         self._fidelity = fidelity
         self._threads = threads
-        self._sketches: dict[str, tuple[int, Sketch, dict[str, Any]]] = {}
-        self._rows: list[tuple[int, tuple[int, ...]]] = []
+        self._log = ObservationLog()
         self._latencies: list[float | None] = []
         self._tasks: list[str] = []
         self._programs = Programs.joined(())
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._log)
 
     def add(self, outcomes: Sequence[Observation]) -> None:
         """Add outcomes, failures included."""
@@ -84,17 +83,9 @@ class Samples:
         )
         order = np.array(order_of(candidates), dtype=np.int64)
         self._programs = Programs.joined([self._programs, found.take(order)])
-        for candidate, outcome in outcomes:
-            values = tuple(int(value) for value in candidate.values)
-            self._rows.append((self._number(candidate.sketch), values))
-            self._latencies.append(outcome.latency)
-            self._tasks.append(candidate.sketch.workload.digest)
-
-    def _number(self, sketch: Sketch) -> int:
-        if sketch.digest not in self._sketches:
-            content = {"sketch": sketch.to_json(), "workload": sketch.workload.to_json()}
-            self._sketches[sketch.digest] = len(self._sketches), sketch, content
-        return self._sketches[sketch.digest][0]
+        self._log.add(outcomes)
+        self._latencies += [outcome.latency for _, outcome in outcomes]
+        self._tasks += [candidate.sketch.workload.digest for candidate in candidates]
 
     def data(self) -> TrainingData:
         """Everything so far, with labels by what is the best of each task so far."""
@@ -116,12 +107,7 @@ class Samples:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the features, which are computed again: a tenth of their size."""
-        return {
-            "sketches": [content for _, _, content in self._sketches.values()],
-            "numbers": [number for number, _ in self._rows],
-            "values": [list(values) for _, values in self._rows],
-            "latencies": list(self._latencies),
-        }
+        return self._log.to_json()
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what :meth:`to_json` wrote.
@@ -129,29 +115,13 @@ class Samples:
         Raises:
             InvalidValueError: the object is none of samples.
         """
+        told = ObservationLog.read(data)
         other = Samples(self._target, self._fidelity, self._threads)
-        try:
-            sketches = [
-                Sketch.from_json(item["sketch"], Workload.from_json(item["workload"]))
-                for item in data["sketches"]
-            ]
-            rows = zip(data["numbers"], data["values"], data["latencies"], strict=True)
-            told = [
-                (Candidate(sketches[number], tuple(values)), _outcome(latency))
-                for number, values, latency in rows
-            ]
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise InvalidValueError(f"not samples: {type(error).__name__}: {error}") from error
         other.add(told)
         self.__dict__.update(other.__dict__)
 
 
-def _outcome(latency: float | None) -> Outcome:
-    """As much of an outcome as a model learns from; any failure stands for all."""
-    return Outcome("crash") if latency is None else Outcome("ok", float(latency))
-
-
-__all__ = ["RankingModel", "Samples"]
+__all__ = ["CostModelOptions", "MomentumOptions", "RankingModel", "Samples"]
 
 _LOG = logging.getLogger("autotune.models.cost")
 
@@ -292,7 +262,7 @@ class RankingModel(TrainableCostModel):
         self._network(weights)
         self._forget()
         self._base = self._current = self._loaded = weights
-        self._loaded_digest = "" if weights is None else _digest(weights)
+        self._loaded_digest = "" if weights is None else arrays_digest(weights.to_arrays())
 
     def _forget(self) -> None:
         """Become as when made."""
@@ -332,17 +302,7 @@ class RankingModel(TrainableCostModel):
             InvalidValueError: the state is of another model, its features have another version,
                 or it continues from another file.
         """
-        check_model(self.name, state)
-        if state["feature_version"] != self._version:
-            raise InvalidValueError(
-                f"the saved cost model has features of version {state['feature_version']!r}, "
-                f"this one computes version {self._version!r}: train a new one"
-            )
-        if state["file"] != self._loaded_digest:
-            raise InvalidValueError(
-                "the saved cost model went on from other weights than those that were loaded "
-                f"here: {state['file'] or 'none'}, not {self._loaded_digest or 'none'}"
-            )
+        check_model(self.name, state, self._version, self._loaded_digest)
         base, current = self._from_text(state["base"]), self._from_text(state["current"])
         self._samples.load_json(state["samples"])
         self._seed, self._updates = int(state["seed"]), int(state["updates"])
@@ -423,14 +383,6 @@ class RankingModel(TrainableCostModel):
         return history
 
 
-def _digest(weights: Weights) -> str:
-    found = hashlib.sha256()
-    for name, array in sorted(weights.to_arrays().items()):
-        found.update(name.encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()[:16]
-
-
 def _blank_program() -> Programs:
     """Program of one statement, with zeros in all columns."""
     return Programs(
@@ -448,3 +400,47 @@ def _usable_device(name: str) -> torch.device:
         first = str(error).partition("\n")[0]
         raise InvalidValueError(f"torch cannot use the device {name!r}: {first}") from error
     return device
+
+
+@frozen
+class CostModelOptions:
+    """Options of ``pacm`` and ``tenset-mlp``.
+
+    Attributes:
+        fidelity: ``ours``; or ``published``: features with the published errors, all tasks of a
+            batch ranked against each other, and a training from scratch after every round.
+        epochs: Of a full training; 0 for 20, or 50 as published.
+        growth: A full training follows when there are so many times the rows of the last one;
+            until then, rounds fine-tune. 1 trains fully after every round.
+        fine_tune_steps: Steps of fine-tuning after a round.
+        fine_tune_batch: Rows of such a step: the round's own, and a sample of earlier ones.
+        device: Where torch computes: ``cpu``, ``cuda``, ``cuda:1``, ...
+    """
+
+    fidelity: str = option("ours", choices=("ours", "published"))
+    epochs: int = option(0, low=0)
+    growth: float = option(3.0, low=1.0)
+    fine_tune_steps: int = option(4, low=1)
+    fine_tune_batch: int = option(64, low=2)
+    device: str = option("cpu")
+
+
+@frozen
+class MomentumOptions:
+    """Options of ``moa-pacm``.
+
+    Attributes:
+        fidelity: ``ours``; or ``published``: features with the published errors, all tasks of a
+            batch ranked against each other, columns rescaled at each fine-tuning, and batch
+            statistics that are not blended.
+        epochs: Of a fine-tuning; 0 for 20, or 50 as published.
+        momentum: Share of the slow weights that stays at each blend.
+        period: Updates from one fine-tuning to the next.
+        device: Where torch computes: ``cpu``, ``cuda``, ``cuda:1``, ...
+    """
+
+    fidelity: str = option("ours", choices=("ours", "published"))
+    epochs: int = option(0, low=0)
+    momentum: float = option(0.99, low=0.0, high=1.0)
+    period: int = option(4, low=1)
+    device: str = option("cpu")

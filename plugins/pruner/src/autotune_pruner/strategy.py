@@ -8,14 +8,17 @@ best of these, one is random.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.expressions import IntExpr
 from autotune.models.pruning import PruningModel
+from autotune.plugins.options import option, read_options
 from autotune.search.strategies import (
     History,
     Pool,
@@ -28,15 +31,106 @@ from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch, Sketch, Step, Stream, UnrollLimit
 from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace
-from autotune_pruner.best_distinct import best_distinct
-from autotune_pruner.strategy_options import (
-    MoAPrunerOptions,
-    PrunerOptions,
-    checked_strategy_options,
-)
-from autotune_pruner.variation import by_rank, mixed, mutated, roulette
 
-__all__ = ["Drafter", "MoAPrunerStrategy", "PrunerStrategy", "tile_columns"]
+# Where these are not given.
+_PUBLISHED = {"population": 1536, "generations": 1}
+
+
+@frozen
+class PrunerOptions:
+    """Options of ``pruner``; the defaults of what was published are the published ones.
+
+    Attributes:
+        fidelity: ``ours``; or ``published``: drafts by evolution from a sample, which the cost
+            model then ranks together with all of that sample.
+        drafts: Candidates that a draft keeps.
+        draft_share: Share of what a draft looks at, best first, that it is drawn from, the better
+            the likelier; 0 keeps the best. As published, 0.
+        refresh: Rounds of a task that one draft serves.
+        verified: Share of the draft that the cost model ranks in a round, drawn at random. As
+            published, 1.
+        configurations: Configurations that a draft looks at; all, where there are no more.
+            As published, 3 populations.
+        population: Candidates that the cost model ranks in a round, and of a generation of a
+            draft. As published 1536, which is the size of every generation and of the sample.
+        draft_generations: Generations of a draft, ranked by the pruning model.
+        generations: Generations of a round, ranked by the cost model; as published 1.
+        parents: Candidates, best first, that children of a round come from. As published, all.
+        crossover_probability: Chance that a child mixes two parents; as published, none does.
+        mutation_probability: Chance that a mixture (as published: a clone) is mutated.
+        measured_ratio: Share of the population that the best measured candidates may take.
+        epsilon: Share of a round that is picked at random.
+        heap: Candidates kept by score for each one asked for, from which the round is picked.
+            Ours renews a draft early that has fewer left.
+        prior: Measured candidates after which only the cost model ranks. Until then the pruning
+            model has a say that shrinks evenly. As published, it only breaks ties.
+        prior_share: That say before anything was measured: 1 ranks by the pruning model alone.
+        sketch_trials: Candidates that every sketch gets before only scores count; as published,
+            none.
+    """
+
+    fidelity: str = option("ours", choices=("ours", "published"))
+    drafts: int = option(512, low=1, high=100_000)
+    draft_share: float = option(0.1, low=0.0, high=1.0)
+    refresh: int = option(2, low=1)
+    verified: float = option(0.5, low=0.0, high=1.0)
+    configurations: int = option(100_000, low=1, high=10_000_000)
+    population: int = option(1024, low=2, high=1_000_000)
+    draft_generations: int = option(2, low=0, high=1000)
+    generations: int = option(4, low=0, high=1000)
+    parents: int = option(32, low=1, high=1_000_000)
+    crossover_probability: float = option(0.3, low=0.0, high=1.0)
+    mutation_probability: float = option(0.85, low=0.0, high=1.0)
+    measured_ratio: float = option(0.1, low=0.0, high=1.0)
+    epsilon: float = option(0.1, low=0.0, high=1.0)
+    heap: int = option(2, low=1, high=1000)
+    prior: int = option(200, low=0)
+    prior_share: float = option(1.0, low=0.0, high=1.0)
+    sketch_trials: int = option(3, low=0, high=1_000_000)
+
+
+@frozen
+class MoAPrunerOptions(PrunerOptions):
+    """Options of ``moa-pruner``: those of ``pruner``.
+
+    The cost model knows other tasks: it is worth as much as the pruning model at first.
+
+    Attributes:
+        prior_share: As for ``pruner``, but one half.
+    """
+
+    prior_share: float = option(0.5, low=0.0, high=1.0)
+
+
+_Options = TypeVar("_Options", bound=PrunerOptions)
+
+
+def checked_strategy_options(name: str, cls: type[_Options], given: Mapping[str, Any]) -> _Options:
+    """Options of a strategy, with the defaults of the fidelity asked for.
+
+    Raises:
+        InvalidValueError: an option is unknown, of the wrong type or out of its bounds.
+        UnknownNameError: there is no such fidelity.
+    """
+    if given.get("fidelity") == "published":
+        given = {**_PUBLISHED, **given}
+    return read_options(f"strategy {name!r}", cls, given)
+
+
+__all__ = [
+    "Drafter",
+    "MoAPrunerOptions",
+    "MoAPrunerStrategy",
+    "PrunerOptions",
+    "PrunerStrategy",
+    "best_distinct",
+    "by_rank",
+    "checked_strategy_options",
+    "mixed",
+    "mutated",
+    "roulette",
+    "tile_columns",
+]
 
 # Of the random picks of a round, so many times as many are drawn: some may be known already.
 _SPARE_RANDOM = 3
@@ -426,3 +520,141 @@ def _all_rows(space: SearchSpace) -> CandidateBatch:
     return CandidateBatch(
         tuple((sketch, feasible.listed(0, feasible.count)) for sketch, feasible in feasible_sets)
     )
+
+
+def best_distinct(
+    scored: ScoredBatch,
+    order: Positions,
+    limit: int,
+    history: History,
+    columns: Sequence[NDArray[np.bool_]] | None = None,
+) -> Positions:
+    """The first rows in an order that are new and distinct.
+
+    Args:
+        scored: The rows.
+        order: Positions, best first. Rows that score minus infinity are left out.
+        limit: How many rows to find at most.
+        history: Knows what was asked for.
+        columns: For each sketch, the parameters in which rows must differ; None for all.
+
+    Returns:
+        Positions [m], m <= limit, in the order given.
+    """
+    order = order[np.isfinite(scored.scores[order])] if limit > 0 else order[:0]
+    found: list[int] = []
+    known: set[bytes] = set()
+    step = max(2 * limit, 64)
+    for start in range(0, len(order), step):
+        for position, key in _unasked(scored.batch, order[start : start + step], history, columns):
+            if key not in known:
+                known.add(key)
+                found.append(position)
+                if len(found) == limit:
+                    return np.array(found, dtype=np.int64)
+    return np.array(found, dtype=np.int64)
+
+
+def _unasked(
+    batch: CandidateBatch,
+    positions: Positions,
+    history: History,
+    columns: Sequence[NDArray[np.bool_]] | None,
+) -> list[tuple[int, bytes]]:
+    """Positions that were not asked for, with what tells their rows apart."""
+    chosen = batch.select(positions)
+    asked = history.is_asked(chosen)
+    if columns is not None:
+        chosen = CandidateBatch(
+            tuple(
+                (sketch, np.where(mask, matrix, 0))
+                for mask, (sketch, matrix) in zip(columns, chosen.parts, strict=True)
+            )
+        )
+    # Selected rows are grouped by sketch: this is where each of the positions went.
+    places = np.argsort(np.argsort(batch.owners[positions], kind="stable"), kind="stable")
+    keys = chosen.keys
+    return [
+        (position, keys[place])
+        for position, place in zip(positions.tolist(), places.tolist(), strict=True)
+        if not asked[place]
+    ]
+
+
+def roulette(
+    scores: NDArray[np.float64], n: int, first: int, rng: np.random.Generator
+) -> Positions:
+    """Positions of ``n`` parents, drawn in proportion to max(score, 0), as published.
+
+    Args:
+        scores: Scores [m].
+        n: How many to draw.
+        first: The position that is drawn where no score is positive: the published search finds
+            the first of its population then.
+        rng: Where chance comes from.
+    """
+    weights = np.where(np.isfinite(scores), np.maximum(scores, 0.0), 0.0)
+    total = weights.sum()
+    if not total > 0:
+        return np.full(n, first, dtype=np.int64)
+    found: Positions = rng.choice(len(weights), size=n, p=weights / total)
+    return found
+
+
+def by_rank(ranking: Positions, n: int, rng: np.random.Generator) -> Positions:
+    """``n`` parents from a ranking, best first; the chance falls evenly with the rank."""
+    weights = np.arange(len(ranking), 0, -1, dtype=np.float64)
+    found: Positions = rng.choice(ranking, size=n, p=weights / weights.sum())
+    return found
+
+
+def mutated(
+    batch: CandidateBatch, probability: float, space: SearchSpace, rng: np.random.Generator
+) -> CandidateBatch:
+    """Each row moved to a feasible one near it with this probability, else as it is."""
+    moves = rng.random(len(batch)) < probability
+    kept, moving = batch.select(~moves), batch.select(moves)
+    if not len(moving):
+        return kept
+    return kept + space.neighbours(moving.without_empty(), rng)
+
+
+def mixed(
+    batch: CandidateBatch,
+    parents: Positions,
+    crossover: float,
+    mutation: float,
+    space: SearchSpace,
+    rng: np.random.Generator,
+) -> CandidateBatch:
+    """A child for each parent, all inside the space.
+
+    Args:
+        batch: Where the parents are.
+        parents: Their positions, [n].
+        crossover: Chance that a child mixes its parent with another parent of its sketch.
+        mutation: Chance that such a mixture is mutated too; other children always are.
+        space: Mixes and mutates.
+        rng: Where chance comes from.
+    """
+    mixes = rng.random(len(parents)) < crossover
+    children = mutated(batch.select(parents[~mixes]), 1.0, space, rng)
+    left = np.sort(parents[mixes])
+    if not len(left):
+        return children
+    right = _mates(batch, left, parents, rng)
+    mothers, fathers = batch.select(left).without_empty(), batch.select(right).without_empty()
+    mixtures = space.crossover(mothers, fathers, rng).over(batch.sketches)
+    return children + mutated(mixtures, mutation, space, rng)
+
+
+def _mates(
+    batch: CandidateBatch, left: Positions, parents: Positions, rng: np.random.Generator
+) -> Positions:
+    """For each position in ``left``, ascending, a parent of the same sketch."""
+    owners, parent_owners = batch.owners[left], batch.owners[parents]
+    mates = np.empty_like(left)
+    for owner in np.unique(owners):
+        places = owners == owner
+        mates[places] = rng.choice(parents[parent_owners == owner], size=int(places.sum()))
+    return mates

@@ -14,7 +14,6 @@ from autotune.evaluation.compare.figures import (
     speedup_over,
     verdict,
 )
-from autotune.evaluation.compare.pieces import append_piece, read_pieces
 from autotune.evaluation.compare.plan import (
     BASELINE,
     COMPARE_SCHEMA,
@@ -28,23 +27,28 @@ from autotune.evaluation.compare.plan import (
     named_arguments,
 )
 from autotune.evaluation.compare.runs import (
+    Arena,
     Point,
     Run,
     geometric_mean,
     improvements,
-    read_run,
-    true_latencies,
-)
-from autotune.evaluation.compare.session import Progress, complete, done_runs
-from autotune.evaluation.compare.tables import compare_json, compare_tables, csv_text
-from autotune.evaluation.compare.tuning_process import RunFailed, tune_once
-from autotune.evaluation.compare.turns import (
-    Arena,
     long_protocol,
+    read_run,
     steps_of,
     time_programs,
     time_steps,
+    true_latencies,
 )
+from autotune.evaluation.compare.session import (
+    Progress,
+    RunFailed,
+    append_piece,
+    complete,
+    done_runs,
+    read_pieces,
+    tune_once,
+)
+from autotune.evaluation.compare.tables import compare_json, compare_tables, csv_text
 
 __all__ = [
     "BASELINE",

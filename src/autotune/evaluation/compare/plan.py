@@ -9,7 +9,7 @@ import numpy as np
 from attrs import asdict, frozen
 
 from autotune.errors import InvalidValueError
-from autotune.evaluation.compare.turns import AFTER_A_RUN, Arena
+from autotune.evaluation.compare.runs import AFTER_A_RUN, Arena
 from autotune.models.cost import trained_model
 
 __all__ = [

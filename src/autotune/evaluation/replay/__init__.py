@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from autotune.evaluation.replay.contestants import Contestant
-from autotune.evaluation.replay.recorded import Evaluation, RecordedSpace, make_space
-from autotune.evaluation.replay.runs import Budget, Run, Step
-from autotune.evaluation.replay.scoring import RunScore, Yardstick, score_run, yardstick
-from autotune.evaluation.replay.sources import load
-from autotune.evaluation.replay.study import LeftOut, Study, run_study
+from autotune.evaluation.replay.recorded import (
+    Evaluation,
+    OutcomeTable,
+    RecordedSpace,
+    make_space,
+    table_of,
+)
+from autotune.evaluation.replay.runs import (
+    Budget,
+    Run,
+    RunScore,
+    Step,
+    Yardstick,
+    score_run,
+    yardstick,
+)
+from autotune.evaluation.replay.study import LeftOut, Study, load, run_study
 from autotune.evaluation.replay.summary import Summary, compare, summarize
-from autotune.evaluation.replay.tables import OutcomeTable, table_of
 
 __all__ = [
     "Budget",

@@ -9,8 +9,8 @@ import numpy as np
 from attrs import field, frozen
 
 from autotune.errors import AutotuneError
+from autotune.evaluation.replay.recorded import OutcomeTable
 from autotune.evaluation.replay.runs import Budget, Ledger, Run
-from autotune.evaluation.replay.tables import OutcomeTable
 from autotune.models import ModelContext
 from autotune.models.cost import CostModel
 from autotune.models.pruning import PruningModel

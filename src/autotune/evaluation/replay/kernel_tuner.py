@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import AutotuneError, InvalidValueError, PluginError, UnknownNameError
-from autotune.evaluation.replay.recorded import RecordedSpace
+from autotune.evaluation.replay.recorded import OutcomeTable, RecordedSpace
 from autotune.evaluation.replay.runs import Budget, Ledger, Run
-from autotune.evaluation.replay.tables import OutcomeTable
 
 __all__ = ["COMPARED", "PREFIX", "kernel_tuner_names", "refusal", "replay"]
 

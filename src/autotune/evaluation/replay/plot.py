@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.evaluation.replay.runs import Run
-from autotune.evaluation.replay.scoring import score_curve
+from autotune.evaluation.replay.runs import Run, score_curve
 from autotune.evaluation.replay.summary import SEED, Summary
 from autotune.report.pages.plots import Plot, drawing, plain_label
 

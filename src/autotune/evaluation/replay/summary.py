@@ -10,10 +10,9 @@ import numpy as np
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.evaluation.replay.runs import Budget, Run
-from autotune.evaluation.replay.scoring import RunScore, Yardstick, score_run, yardstick
+from autotune.evaluation.replay.recorded import OutcomeTable
+from autotune.evaluation.replay.runs import Budget, Run, RunScore, Yardstick, score_run, yardstick
 from autotune.evaluation.replay.study import LeftOut
-from autotune.evaluation.replay.tables import OutcomeTable
 from autotune.ir.converter import to_json
 from autotune.report.bootstrap import ConfidenceInterval, PairedDifference, paired_difference
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autotune.evaluation.replay.scoring import REGRET_AT
+from autotune.evaluation.replay.runs import REGRET_AT
 from autotune.evaluation.replay.summary import Difference, Summary
 from autotune.report import Table, formats
 from autotune.report.bootstrap import ConfidenceInterval

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from autotune.models.cost.analytic import AnalyticCostModel
-from autotune.models.cost.cost_model import CostModel, Observation
-from autotune.models.cost.differentiable import DifferentiableCostModel, require_differentiable
+from autotune.models.cost.cost_model import (
+    CostModel,
+    DifferentiableCostModel,
+    Observation,
+    TrainableCostModel,
+    TrainingGroup,
+    check_has_learned,
+    require_differentiable,
+    split_learn,
+)
 from autotune.models.cost.gbdt import GradientBoostedTrees
-from autotune.models.cost.learning import check_has_learned, split_learn
-from autotune.models.cost.model_file import ModelFile, SavedModel, read_model, write_model
-from autotune.models.cost.model_state import check_model
+from autotune.models.cost.model_file import (
+    ModelFile,
+    SavedModel,
+    read_model,
+    trained_model,
+    write_model,
+)
 from autotune.models.cost.random import RandomCostModel
-from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
-from autotune.models.cost.trained import trained_model
+from autotune.models.cost.saved_state import (
+    ObservationLog,
+    arrays_digest,
+    arrays_from_json,
+    arrays_to_json,
+    check_model,
+)
 
 __all__ = [
     "AnalyticCostModel",
@@ -20,10 +37,14 @@ __all__ = [
     "GradientBoostedTrees",
     "ModelFile",
     "Observation",
+    "ObservationLog",
     "RandomCostModel",
     "SavedModel",
     "TrainableCostModel",
     "TrainingGroup",
+    "arrays_digest",
+    "arrays_from_json",
+    "arrays_to_json",
     "check_has_learned",
     "check_model",
     "read_model",

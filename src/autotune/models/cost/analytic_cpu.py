@@ -14,8 +14,13 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from autotune.ir.expressions import IntExpr, const, less, maximum, minimum, nontrivial, select
-from autotune.models.pruning.psa_cpu import CpuMachine, cpu_machine
-from autotune.models.pruning.psa_cpu_symbols import Reads, StatementSymbols, sketch_symbols
+from autotune.models.pruning.psa_cpu import (
+    CpuMachine,
+    Reads,
+    StatementSymbols,
+    cpu_machine,
+    sketch_symbols,
+)
 from autotune.nest import LoopNest, Statement, derive_nest
 from autotune.nest.quantities import (
     buffers_of,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.context import ModelContext
+from autotune.models.cost.cost_model import TrainableCostModel, TrainingGroup
 from autotune.models.cost.model_file import read_model, write_model
-from autotune.models.cost.model_state import check_model
-from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
+from autotune.models.cost.saved_state import check_model
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import order_of
@@ -280,19 +280,9 @@ class GradientBoostedTrees(TrainableCostModel):
             InvalidValueError: the state is of another model, its features have another version,
                 or it builds on other trees than this model.
         """
-        check_model(self.name, state)
-        if state["feature_version"] != self._feature_version:
-            raise InvalidValueError(
-                f"the saved cost model has features of version {state['feature_version']!r}, "
-                f"this autotune computes version {self._feature_version!r}: train a new one"
-            )
         # A state of an earlier version builds on nothing.
-        base = state.get("base", "")
-        if base != self._base_digest:
-            raise InvalidValueError(
-                f"the saved cost model builds on {_trees(base)}, this one on "
-                f"{_trees(self._base_digest)}: load the file that it was begun with"
-            )
+        base = {"file": state.get("base", "")}
+        check_model(self.name, {**state, **base}, self._feature_version, self._base_digest)
         self._seed = int(state["seed"])
         self._rows = [np.array(row, dtype=np.float64) for row in state["features"]]
         self._latencies = list(state["latencies"])
@@ -310,10 +300,6 @@ def _closeness(latencies: Sequence[float | None]) -> NDArray[np.float64]:
             for latency in latencies
         ]
     )
-
-
-def _trees(digest: str) -> str:
-    return f"trees {digest!r}" if digest else "no trees of a file"
 
 
 def _lightgbm() -> Any:

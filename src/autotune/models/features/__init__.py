@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from autotune.models.features.columns import DATAFLOW_COLUMNS, FEATURE_COLUMNS
-from autotune.models.features.conventions import FIDELITIES
 from autotune.models.features.nest import (
     FEATURE_NAMES,
     FEATURE_VERSION,
@@ -13,6 +12,7 @@ from autotune.models.features.nest import (
     statement_features,
 )
 from autotune.models.features.pam import PAM_VERSION, PamFeatures, pam_features
+from autotune.models.features.quantities import FIDELITIES
 from autotune.models.features.relaxed_features import (
     RELAXED_COLUMNS,
     RELAXED_RAW_COLUMNS,

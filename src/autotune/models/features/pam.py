@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr
-from autotune.models.features.columns import ARITHMETIC, FEATURE_COLUMNS
-from autotune.models.features.conventions import Conventions, conventions_for
-from autotune.models.features.dataflow import dataflow_accesses
-from autotune.models.features.operations import operation_classes
+from autotune.models.features.columns import ARITHMETIC, FEATURE_COLUMNS, operation_classes
 from autotune.models.features.quantities import (
     BUFFER_OUTPUTS,
+    Conventions,
     buffer_outputs,
+    conventions_for,
+    dataflow_accesses,
     depth_outputs,
     statement_outputs,
 )

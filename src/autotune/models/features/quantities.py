@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import frozen
+
+from autotune.errors import UnknownNameError
 from autotune.ir.expressions import IntExpr, const, less, select
-from autotune.models.features.conventions import Conventions
-from autotune.models.features.dataflow import written_buffer
 from autotune.nest import LoopNest, Statement
 from autotune.nest.quantities import (
     Walk,
+    buffers_of,
     contiguous,
     counted,
     covered,
@@ -21,7 +23,16 @@ from autotune.nest.quantities import (
     touched_bytes,
 )
 
-__all__ = ["BUFFER_OUTPUTS", "buffer_outputs", "depth_outputs", "statement_outputs"]
+__all__ = [
+    "BUFFER_OUTPUTS",
+    "Conventions",
+    "FIDELITIES",
+    "buffer_outputs",
+    "conventions_for",
+    "dataflow_accesses",
+    "depth_outputs",
+    "statement_outputs",
+]
 
 _KINDS = ("vectorized", "unrolled", "parallel")
 # In the order in which the kernel reads them.
@@ -187,3 +198,164 @@ def depth_outputs(
             counts = counted(statement, index, annotated=conventions.annotated)
             found.append((loop.extent, counts, touched_bytes(nest, statement, index, known)))
     return found
+
+
+PLACES = ("global", "shared", "local")
+_PATTERN = "20101112"
+
+
+@frozen
+class FlowAccess:
+    """Access of the block.
+
+    Attributes:
+        statement: Index of the statement.
+        buffer: The buffer it accesses.
+        place: Index into ``PLACES``: memory, a copy, or the tile of a result.
+    """
+
+    statement: int
+    buffer: str
+    place: int
+
+
+def dataflow_accesses(
+    nest: LoopNest, dominant: int, *, generalised: bool
+) -> tuple[FlowAccess | None, ...]:
+    """The eight accesses of a nest, by structure alone; None for one that does not exist."""
+    published = _published(nest)
+    if published is not None:
+        return published
+    return _generalised(nest, dominant) if generalised else (None,) * len(_PATTERN)
+
+
+def written_buffer(statement: Statement) -> str:
+    """The buffer that a statement stores to."""
+    return next(access.buffer for access in statement.accesses if access.write)
+
+
+def _published(nest: LoopNest) -> tuple[FlowAccess, ...] | None:
+    scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
+    accesses = []
+    for index, statement in enumerate(nest.statements):
+        written = written_buffer(statement)
+        reads = [buffer for buffer in buffers_of(statement) if buffer != written]
+        # As a hash table of the published extractor yields them.
+        for buffer in (*reversed(reads), written):
+            place = PLACES.index(scopes.get(buffer, "global"))
+            accesses.append(FlowAccess(index, buffer, place))
+    at = "".join(str(access.place) for access in accesses).find(_PATTERN)
+    return None if at < 0 else tuple(accesses[at : at + len(_PATTERN)])
+
+
+def _generalised(nest: LoopNest, dominant: int) -> tuple[FlowAccess | None, ...]:
+    """Result; then both operands, where they come from and where they are copied to; then what
+    the main statement reads of the second and of the first, and what it accumulates."""
+    main = nest.statements[dominant]
+    written = written_buffer(main)
+    operands = [buffer for buffer in buffers_of(main) if buffer != written][:2]
+    stored = _store_of(nest, dominant, written)
+    result: list[FlowAccess | None] = [
+        FlowAccess(stored, written_buffer(nest.statements[stored]), 0)
+    ]
+    reads: list[FlowAccess | None] = [None, None]
+    for position in range(2):
+        if position >= len(operands):
+            result += [None, None]
+            continue
+        operand = operands[position]
+        copy = _copy_of(nest, dominant, operand)
+        read = FlowAccess(dominant, operand, 0 if copy is None else 1)
+        reads[position] = read
+        if copy is None:
+            result += [read, read]
+        else:
+            source = buffers_of(nest.statements[copy])[0]
+            result += [FlowAccess(copy, source, 0), FlowAccess(copy, operand, 1)]
+    return (*result, reads[1], reads[0], FlowAccess(dominant, written, 2))
+
+
+def _copy_of(nest: LoopNest, dominant: int, operand: str) -> int | None:
+    """The statement that computes an operand before the main one; None for an input."""
+    for index in range(dominant - 1, -1, -1):
+        statement = nest.statements[index]
+        reads = buffers_of(statement)[0] != written_buffer(statement)
+        if written_buffer(statement) == operand and statement.role != "init" and reads:
+            return index
+    return None
+
+
+def _store_of(nest: LoopNest, dominant: int, tile: str) -> int:
+    """The statement that stores what the main one accumulated: a later one, or itself."""
+    for index in range(dominant + 1, len(nest.statements)):
+        statement = nest.statements[index]
+        if tile in buffers_of(statement) and written_buffer(statement) != tile:
+            return index
+    return dominant
+
+
+@frozen
+class Conventions:
+    """Reading of the definitions.
+
+    Attributes:
+        annotated: Loops of extent 1 are loops when they are marked parallel, vectorised, ...
+        lines_by_power: The loops inside the first that moves a buffer are taken to have the
+            extent of the innermost one, each.
+        contiguity: What lies together in memory: the buffer's own ``"run"``, the last
+            ``"dimension"`` that is touched completely, or that of the ``"written"`` buffer.
+        guards_as_functions: A guarded load (padding) is a function call rather than a select.
+        vthreads_repeat_copies: Virtual threads repeat a copy that a block makes once.
+        operations_squared: The data-flow block multiplies operations by executions twice.
+        dataflow_generalised: Programs without the published pattern have a data-flow block too.
+    """
+
+    annotated: bool
+    lines_by_power: bool
+    contiguity: str
+    guards_as_functions: bool
+    vthreads_repeat_copies: bool
+    operations_squared: bool
+    dataflow_generalised: bool
+
+
+FIDELITIES = {
+    "corrected": Conventions(
+        annotated=False,
+        lines_by_power=False,
+        contiguity="run",
+        guards_as_functions=False,
+        vthreads_repeat_copies=False,
+        operations_squared=False,
+        dataflow_generalised=True,
+    ),
+    "published": Conventions(
+        annotated=True,
+        lines_by_power=True,
+        contiguity="written",
+        guards_as_functions=True,
+        vthreads_repeat_copies=True,
+        operations_squared=True,
+        dataflow_generalised=False,
+    ),
+    "tvm": Conventions(
+        annotated=True,
+        lines_by_power=False,
+        contiguity="dimension",
+        guards_as_functions=True,
+        vthreads_repeat_copies=True,
+        operations_squared=False,
+        dataflow_generalised=True,
+    ),
+}
+
+
+def conventions_for(fidelity: str) -> Conventions:
+    """The conventions called ``fidelity``.
+
+    Raises:
+        UnknownNameError: there are none of that name.
+    """
+    if fidelity not in FIDELITIES:
+        raise UnknownNameError("fidelity", fidelity, FIDELITIES)
+    return FIDELITIES[fidelity]

@@ -17,10 +17,18 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.expressions import IntExpr, const, maximum, minimum
-from autotune.models.features.columns import ARITHMETIC, BUFFERS, FEATURE_COLUMNS
-from autotune.models.features.conventions import Conventions, conventions_for
-from autotune.models.features.operations import operation_classes
-from autotune.models.features.quantities import buffer_outputs, statement_outputs
+from autotune.models.features.columns import (
+    ARITHMETIC,
+    BUFFERS,
+    FEATURE_COLUMNS,
+    operation_classes,
+)
+from autotune.models.features.quantities import (
+    Conventions,
+    buffer_outputs,
+    conventions_for,
+    statement_outputs,
+)
 from autotune.nest import LoopNest, Statement, build_tape, derive_nest, sketch_quantities
 from autotune.nest.quantities import buffers_of
 from autotune.nest.relaxed import RelaxedTape, Smoothing, param_bounds

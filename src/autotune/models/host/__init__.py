@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.models.host.differentiable import differentiable_names
 from autotune.models.host.model_host import HostLimits, ModelHost, ModelSpec
 from autotune.models.host.models import HostedCostModel, HostedPruningModel
+from autotune.models.host.transport import differentiable_names
 
 __all__ = [
     "ModelHost",

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.models.cost import DifferentiableCostModel, Observation
-from autotune.models.host.model_host import HostedModel, MakeMessage, ModelHost
-from autotune.models.host.model_process import ModelFailed
+from autotune.models.host.model_host import HostedModel, MakeMessage, ModelFailed, ModelHost
 from autotune.models.host.transport import (
     SketchWriter,
     pack_state,

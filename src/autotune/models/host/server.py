@@ -22,8 +22,12 @@ from autotune.models.cost import (
     require_differentiable,
     split_learn,
 )
-from autotune.models.host.differentiable import differentiable_names
-from autotune.models.host.transport import SketchReader, pack_state, unpack_state
+from autotune.models.host.transport import (
+    SketchReader,
+    differentiable_names,
+    pack_state,
+    unpack_state,
+)
 from autotune.plugins import PluginSpec
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part

@@ -9,15 +9,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, PluginError
 from autotune.ir.workloads import Workload
-from autotune.models.cost import Observation
+from autotune.models.cost import DifferentiableCostModel, Observation
+from autotune.plugins.manager import manager
 from autotune.process import ATTACHMENTS, Message
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.store.records import Outcome
@@ -25,6 +27,7 @@ from autotune.store.records import Outcome
 __all__ = [
     "SketchReader",
     "SketchWriter",
+    "differentiable_names",
     "pack_state",
     "pieces",
     "unpack_state",
@@ -219,3 +222,14 @@ def _is_numbers(value: Sequence[Any]) -> bool:
     if not kinds or not kinds <= {list, tuple} or len(set(map(len, value))) != 1:
         return False
     return set(map(type, itertools.chain.from_iterable(value))) == {float}
+
+
+def differentiable_names() -> list[str]:
+    """Registered cost models that have a gradient, as far as they can be imported."""
+    found = []
+    for name in manager().names("cost_model"):
+        with suppress(PluginError):
+            factory = manager().get("cost_model", name).resolve()
+            if isinstance(factory, type) and issubclass(factory, DifferentiableCostModel):
+                found.append(name)
+    return found

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.ir.expressions import IntExpr, ceildiv, const, maximum, minimum
-from autotune.models.pruning.gpu_accesses import AccessCosts, access_costs
-from autotune.models.pruning.gpu_loops import (
+from autotune.models.pruning.gpu_accesses import (
+    AccessCosts,
+    access_costs,
     accumulators_spill,
     barriers,
     dtype_of,
+    fragment_loads,
+    fragment_registers,
     inside,
     is_bulk_copy,
     is_element,
+    matrix_slots,
     own_vthreads,
     scope_of,
     tile_loops,
     unrolled,
-)
-from autotune.models.pruning.gpu_matrices import (
-    fragment_loads,
-    fragment_registers,
-    matrix_slots,
     waiting_slots,
 )
 from autotune.models.pruning.launches import Launch, executions, launches, trip_count

@@ -21,6 +21,9 @@ this scores 5.3 million (one core of a busy Xeon with AMX).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,14 +31,32 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.models.pruning.psa_cpu_symbols import StatementSymbols, sketch_symbols
-from autotune.sketches import Sketch, per_sketch
+from autotune.ir.expressions import IntExpr, ceildiv, const, less, nontrivial, select
+from autotune.nest import Tape, build_tape, derive_nest
+from autotune.nest.loop_nest import Access, Loop, LoopNest, Statement
+from autotune.nest.quantities import (
+    Region,
+    body_depth,
+    buffers_of,
+    held_depth,
+    regions_inside,
+    reloads,
+)
+from autotune.sketches import Prefetch, Sketch, per_sketch
 from autotune.targets import Target
 
 if TYPE_CHECKING:
     from autotune._native import CpuStatement, PsaCpu
 
-__all__ = ["CpuMachine", "CpuScorer", "cpu_machine"]
+__all__ = [
+    "CpuMachine",
+    "CpuScorer",
+    "Reads",
+    "SketchSymbols",
+    "StatementSymbols",
+    "cpu_machine",
+    "sketch_symbols",
+]
 
 _WAYS = 16
 # Caches below the first hold instructions, page tables and the data of other processes too.
@@ -217,3 +238,370 @@ def _native(symbols: StatementSymbols) -> CpuStatement:
         early=symbols.early,
         hides=symbols.hides,
     )
+
+
+_LINE_BYTES = 64
+# Issue slots of operations that take more than one. Functions that have a form in
+# `autotune.lower.elementary` are its instructions: they become vectors with the rest.
+_COST = {
+    "div": 8.0,
+    "mod": 12.0,
+    "sqrt": 12.0,
+    "rsqrt": 16.0,
+    "exp": 16.0,
+    "log": 28.0,
+    "tanh": 34.0,
+    "sigmoid": 26.0,
+    "erf": 32.0,
+}
+# Cycles per element of functions that compilers call lane by lane.
+_CALLS = {"sin": 20.0, "cos": 20.0, "pow": 30.0}
+
+
+class Reads:
+    """Ways in which neighbouring vector lanes meet a buffer."""
+
+    BROADCAST = 0
+    CONTIGUOUS = 1
+    SCATTERED = 2
+
+
+@frozen(eq=False)
+class StatementSymbols:
+    """Symbols of one statement; columns are those of :attr:`SketchSymbols.tape`.
+
+    Loops that never run more than once are left out, and so are their depths.
+
+    Attributes:
+        name: Name of the statement.
+        extents: Column of how often each loop runs, [loops].
+        parallel: Whether each loop runs on all cores, [loops].
+        remains: Whether each loop is still a loop in the program, [loops].
+        reduces: Whether each loop moves no index of what is written, [loops].
+        vector: The loop whose iterations are vector lanes, or -1.
+        declared: Whether the schedule declares it; otherwise the compiler is expected to.
+        work: Issue slots per vector of executions.
+        calls: Cycles per execution in functions that are called for each element.
+        body: Depth of the straight-line body that the schedule asks for.
+        lanes: Elements of the written buffer in one vector register.
+        narrow: Elements of it in 32 bytes.
+        regions: Column of each buffer's region in elements at each depth, [buffers, loops + 1].
+        rows: Column of the contiguous rows of memory of that region, [buffers, loops + 1].
+        lines: Column of the bytes that they occupy in whole lines, [buffers, loops + 1].
+        apart: Column of the power of two by which rows fall apart, in bytes,
+            [buffers, loops + 1].
+        traffic: Column of the elements that come in, held at each depth, [buffers, loops + 1].
+        element_bytes: [buffers].
+        lanes_meet: One of :class:`Reads` for each buffer, [buffers].
+        written: Position of the written buffer.
+        aligned: Column that is 1 where cores read what they themselves made, [buffers]; -1 where
+            nothing was made elsewhere.
+        divided: Column that is 1 where cores touch different parts of a buffer, [buffers].
+        early: Column of the halves of its data that move while other statements compute, because
+            they are asked for or written in another iteration; or -1.
+        hides: Whether it computes where the data of others moves.
+    """
+
+    name: str
+    extents: NDArray[np.int32]
+    parallel: NDArray[np.uint8]
+    remains: NDArray[np.uint8]
+    reduces: NDArray[np.uint8]
+    vector: int
+    declared: bool
+    work: float
+    calls: float
+    body: int
+    lanes: int
+    narrow: int
+    regions: NDArray[np.int32]
+    rows: NDArray[np.int32]
+    lines: NDArray[np.int32]
+    apart: NDArray[np.int32]
+    traffic: NDArray[np.int32]
+    element_bytes: NDArray[np.int32]
+    lanes_meet: NDArray[np.uint8]
+    written: int
+    aligned: NDArray[np.int32]
+    divided: NDArray[np.int32]
+    early: int
+    hides: bool
+
+
+@frozen(eq=False)
+class SketchSymbols:
+    """A sketch as the draft model sees it.
+
+    Attributes:
+        tape: Everything that depends on the configuration.
+        statements: In program order.
+        program_bytes: Bytes of all tensors that the program touches outside its loops.
+        nests: Number of parallel loop nests.
+    """
+
+    tape: Tape
+    statements: tuple[StatementSymbols, ...]
+    program_bytes: int
+    nests: int
+
+
+def sketch_symbols(sketch: Sketch, vector_bytes: int) -> SketchSymbols:
+    """Symbols of ``sketch`` for vector registers of ``vector_bytes``."""
+    nest = derive_nest(sketch)
+    outputs: dict[str, IntExpr] = {}
+    for statement in nest.statements:
+        outputs.update(_outputs(nest, statement))
+    early, loops = _early(sketch, nest)
+    outputs.update({f"{name}/early": choice for name, choice in early.items()})
+    tape = build_tape(sketch.param_names, outputs)
+    statements = tuple(_symbols(nest, item, tape, vector_bytes, loops) for item in nest.statements)
+    return SketchSymbols(tape, statements, _program_bytes(nest), _parallel_nests(nest))
+
+
+def _early(sketch: Sketch, nest: LoopNest) -> tuple[dict[str, IntExpr], frozenset[str]]:
+    """Statements whose data moves in another iteration than they are in, and of which loops.
+
+    Returns:
+        By name of the statement the halves of it that do, and names of the loops. Stores wait in
+        a queue anyway: writing late gained half as much as asking early where both were measured.
+    """
+    found: dict[str, IntExpr] = {}
+    loops = set[str]()
+    for step in sketch.core_steps:
+        if isinstance(step, Prefetch):
+            loop = f"{step.consumer}.{step.at}"
+            loops.add(loop)
+            readers = (
+                it
+                for it in nest.statements
+                if _is_inside(it, {loop}) and step.operand in buffers_of(it)
+            )
+            # The others read what the first one has brought into the caches.
+            found.update((reader.name, step.choice * 2) for reader in islice(readers, 1))
+    for statement in nest.statements:
+        if statement.pipelined is not None:
+            loops.add(statement.pipelined[0])
+            found[statement.name] = const(1)
+    return found, frozenset(loops)
+
+
+def _is_inside(statement: Statement, loops: Collection[str]) -> bool:
+    return any(loop.name in loops for loop in statement.loops)
+
+
+def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
+    name, depths = statement.name, _depths(statement)
+    outputs = {f"{name}/loop/{d}": statement.iterations(d - 1) for d in depths[1:]}
+    for buffer in buffers_of(statement):
+        held = held_depth(nest, buffer)
+        brought = reloads(nest, statement, buffer)
+        touched = regions_inside(statement, buffer, sorted({max(it, held) for it in depths}))
+        laid_out = {
+            depth: _rows(nest, statement, buffer, region) for depth, region in touched.items()
+        }
+        for depth in depths:
+            inside = max(depth, held)
+            region = touched[inside].elements
+            rows, line_bytes, apart = laid_out[inside]
+            outputs[f"{name}/region/{buffer}/{depth}"] = region
+            outputs[f"{name}/traffic/{buffer}/{depth}"] = region * brought[depth]
+            outputs[f"{name}/rows/{buffer}/{depth}"] = rows
+            outputs[f"{name}/lines/{buffer}/{depth}"] = line_bytes
+            outputs[f"{name}/apart/{buffer}/{depth}"] = apart
+        moved = _divided_dimension(statement, buffer)
+        outputs[f"{name}/divided/{buffer}"] = less(0, moved)
+        maker = _made_elsewhere(nest, statement, buffer)
+        if maker is not None:
+            made = _divided_dimension(maker, buffer)
+            outputs[f"{name}/aligned/{buffer}"] = 1 - less(made, moved) - less(moved, made)
+    return outputs
+
+
+def _depths(statement: Statement) -> list[int]:
+    """Depth 0, and the depth after every loop that may run more than once."""
+    return [0, *(i + 1 for i, loop in enumerate(statement.loops) if loop.extent.value != 1)]
+
+
+def _rows(
+    nest: LoopNest, statement: Statement, buffer: str, region: Region
+) -> tuple[IntExpr, IntExpr, IntExpr]:
+    """Contiguous rows of what is touched, the bytes of their lines, how far apart they fall.
+
+    The last is the largest power of two, in bytes, that divides the distance of two rows: sets
+    of a cache repeat after such distances. A buffer in blocks is laid out as it is used: one row.
+    """
+    run, rows, apart = region.elements, const(1), const(_LINE_BYTES)
+    held = next((known.shape for known in nest.buffers if known.name == buffer), None)
+    sizes = held or next(a.shape for a in statement.accesses if a.buffer == buffer)
+    element = nest.element_bytes(buffer)
+    if region.dimensions and len(sizes) == len(region.dimensions):
+        trailing: list[IntExpr] = [const(1)]
+        for size in reversed(sizes):
+            trailing.append(trailing[-1] * size)
+        run, outer = trailing.pop(), const(1)
+        # From the first dimension to the last: the last one that is not covered decides.
+        for touched, size in zip(region.dimensions, sizes, strict=True):
+            below = trailing.pop()
+            partial = less(touched, size)
+            run = select(partial, touched * below, run)
+            rows = select(partial, outer, rows)
+            outer = outer * touched
+            apart = select(partial, const(_apart(size * below, element)), apart)
+    lines = ceildiv(run * element, _LINE_BYTES) * _LINE_BYTES
+    return rows, rows * lines, apart
+
+
+def _apart(elements: IntExpr, element_bytes: int) -> int:
+    """Largest power of two that divides a distance in memory; one line where it varies."""
+    if elements.value is None:
+        return _LINE_BYTES
+    distance = elements.value * element_bytes
+    return max(_LINE_BYTES, distance & -distance)
+
+
+def _divided_dimension(statement: Statement, buffer: str) -> IntExpr:
+    """1 + the dimension of ``buffer`` by which cores divide the work; 0 if they do not by it.
+
+    Cores get consecutive iterations of the fused parallel loop, so its first part decides that
+    runs more than once.
+    """
+    loop = next((loop for loop in statement.loops if loop.kind == "parallel"), None)
+    result = const(0)
+    for axis, extent in reversed(loop.parts if loop else ()):
+        result = select(nontrivial(extent), _dimension_of(statement, buffer, axis) + 1, result)
+    return result
+
+
+def _dimension_of(statement: Statement, buffer: str, axis: str) -> int:
+    """The first dimension of ``buffer`` that ``axis`` moves; -1 if there is none."""
+    own = {axis, *(inner for inner, outer in statement.corners.items() if axis in outer)}
+    for access in statement.accesses:
+        if access.buffer == buffer:
+            for dimension, form in enumerate(access.forms):
+                if own & form.axes:
+                    return dimension
+    return -1
+
+
+def _made_elsewhere(nest: LoopNest, statement: Statement, buffer: str) -> Statement | None:
+    """The earlier statement in another parallel nest that writes what this one reads."""
+    if not any(a.buffer == buffer and not a.write for a in statement.accesses):
+        return None
+    found: Statement | None = None
+    for other in nest.statements:
+        if other is statement:
+            break
+        if any(access.write and access.buffer == buffer for access in other.accesses):
+            found = other
+    return None if found is None or _root(found) == _root(statement) else found
+
+
+def _root(statement: Statement) -> str:
+    return statement.loops[0].name if statement.loops else statement.name
+
+
+def _program_bytes(nest: LoopNest) -> int:
+    """Bytes of the tensors that outlive every loop; a packed tensor counts for its copy too."""
+    outside = {buffer.name for buffer in nest.buffers if buffer.depth == 0}
+    inside = {buffer.name for buffer in nest.buffers} - outside
+    total = 0
+    for name in {buffer for item in nest.statements for buffer in buffers_of(item)} - inside:
+        tensor = nest.workload.tensors[name.split(".", maxsplit=1)[0]]
+        total += math.prod(tensor.shape) * nest.element_bytes(name)
+    return total
+
+
+def _parallel_nests(nest: LoopNest) -> int:
+    return len(
+        {_root(s) for s in nest.statements if any(loop.kind == "parallel" for loop in s.loops)}
+    )
+
+
+def _symbols(
+    nest: LoopNest,
+    statement: Statement,
+    tape: Tape,
+    vector_bytes: int,
+    overlapping: Collection[str],
+) -> StatementSymbols:
+    name, buffers, depths = statement.name, buffers_of(statement), _depths(statement)
+    loops = [statement.loops[depth - 1] for depth in depths[1:]]
+    written = next(access for access in statement.accesses if access.write)
+    column = tape.output_index
+    vector, declared = _vector_loop(statement, loops)
+    outputs = {axis for form in written.forms for axis in form.coefficients}
+    body = body_depth(statement)
+
+    def columns(quantity: str) -> NDArray[np.int32]:
+        return np.array(
+            [[column[f"{name}/{quantity}/{b}/{d}"] for d in depths] for b in buffers],
+            dtype=np.int32,
+        )
+
+    return StatementSymbols(
+        name,
+        np.array([column[f"{name}/loop/{d}"] for d in depths[1:]], dtype=np.int32),
+        np.array([loop.kind == "parallel" for loop in loops], dtype=np.uint8),
+        np.array([loop.kind in ("serial", "parallel") for loop in loops], dtype=np.uint8),
+        np.array([all(a not in outputs for a, _ in loop.parts) for loop in loops], dtype=np.uint8),
+        vector,
+        declared,
+        _work(statement.operations),
+        sum(_CALLS.get(kind, 0.0) * n for kind, n in statement.operations.items()),
+        sum(depth <= body for depth in depths[1:]),
+        max(1, vector_bytes // nest.element_bytes(written.buffer)),
+        max(1, 32 // nest.element_bytes(written.buffer)),
+        columns("region"),
+        columns("rows"),
+        columns("lines"),
+        columns("apart"),
+        columns("traffic"),
+        np.array([nest.element_bytes(buffer) for buffer in buffers], dtype=np.int32),
+        np.array(
+            [_reads(statement, b, loops[vector] if vector >= 0 else None) for b in buffers],
+            dtype=np.uint8,
+        ),
+        buffers.index(written.buffer),
+        np.array([column.get(f"{name}/aligned/{b}", -1) for b in buffers], dtype=np.int32),
+        np.array([column[f"{name}/divided/{b}"] for b in buffers], dtype=np.int32),
+        column.get(f"{name}/early", -1),
+        _is_inside(statement, overlapping),
+    )
+
+
+def _vector_loop(statement: Statement, loops: list[Loop]) -> tuple[int, bool]:
+    """The loop of the vector lanes, and whether the schedule declares it.
+
+    Compilers turn an innermost loop into vectors by themselves where it walks through memory
+    element by element and carries nothing.
+    """
+    for index, loop in enumerate(loops):
+        if loop.kind == "vectorized":
+            return index, True
+    if not loops or loops[-1].kind != "serial":
+        return -1, False
+    meets = [_reads(statement, buffer, loops[-1]) for buffer in buffers_of(statement)]
+    written = next(access.buffer for access in statement.accesses if access.write)
+    own = meets[buffers_of(statement).index(written)]
+    works = Reads.SCATTERED not in meets and own == Reads.CONTIGUOUS
+    return (len(loops) - 1, False) if works else (-1, False)
+
+
+def _reads(statement: Statement, buffer: str, vector: Loop | None) -> int:
+    """Way in which the lanes of the loop ``vector`` meet ``buffer``."""
+    if vector is None:
+        return Reads.BROADCAST
+    axes = {axis for axis, _ in vector.parts}
+    access: Access = next(item for item in statement.accesses if item.buffer == buffer)
+    steps = [sum(abs(form.step(axis)) for axis in axes) for form in access.forms]
+    if not any(steps):
+        return Reads.BROADCAST
+    return Reads.CONTIGUOUS if steps[-1] == 1 and not any(steps[:-1]) else Reads.SCATTERED
+
+
+def _work(operations: dict[str, int]) -> float:
+    """Issue slots of one execution; a multiplication and an addition are one."""
+    total = sum(
+        _COST.get(kind, 1.0) * count for kind, count in operations.items() if kind not in _CALLS
+    )
+    return total - min(operations.get("mul", 0), operations.get("add", 0))

@@ -16,15 +16,13 @@ from autotune.models.training.training import (
     FoldScore,
     Trained,
     cross_validate,
+    folds_by_task,
     judge,
     make_trainable,
     mean_figures,
-    train,
-)
-from autotune.models.training.training_data import (
-    folds_by_task,
     only_target,
     select_tasks,
+    train,
     training_groups,
 )
 

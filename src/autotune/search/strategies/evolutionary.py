@@ -6,15 +6,12 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.errors import UnknownNameError
 from autotune.plugins.options import option, read_options
 from autotune.search.strategies.pool import Pool, ScoredBatch
 from autotune.search.strategies.sampling import spread
 from autotune.search.strategies.strategy import RecordedStrategy, StrategyContext, check_count
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
-
-_PARENTS = ("rank", "score")
 
 
 @frozen
@@ -38,7 +35,7 @@ class EvolutionaryOptions:
     epsilon: float = option(0.1, low=0.0, high=1.0)
     population: int = option(512, low=2, high=1_000_000)
     generations: int = option(4, low=0, high=1000)
-    parents: str = option("rank")
+    parents: str = option("rank", choices=("rank", "score"))
     crossover_probability: float = option(0.3, low=0.0, high=1.0)
     mutation_probability: float = option(0.85, low=0.0, high=1.0)
     elite_share: float = option(0.125, low=0.0, high=1.0)
@@ -64,12 +61,9 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for an unknown option or value."""
-        owner = f"strategy {self.name!r}"
-        self.options = read_options(owner, EvolutionaryOptions, context.options)
-        if self.options.parents not in _PARENTS:
-            raise UnknownNameError(
-                f"value of option 'parents' of {owner}", self.options.parents, _PARENTS
-            )
+        self.options = read_options(
+            f"strategy {self.name!r}", EvolutionaryOptions, context.options
+        )
         super().__init__(context)
         self._population, limit = self.options.population, self._space.score_limit
         if limit is not None:

@@ -23,17 +23,7 @@ from autotune.ir.expressions import (
 from autotune.ir.rewrites.arg_reductions import arg_reduction
 from autotune.ir.rewrites.reductions import is_neutral
 from autotune.ir.workloads import Axis, Stage, Tensor
-from autotune_mlir.importing.generic_form import Generic, Written, scanned
-from autotune_mlir.importing.joining import (
-    Part,
-    PartAt,
-    concatenated,
-    covers,
-    inserted,
-    is_inserted_into,
-    joined,
-    sliced,
-)
+from autotune_mlir.importing.generic_form import Generic, Written, scanned, torch_combiner
 from autotune_mlir.importing.scalar_import import (
     BodyReader,
     Unsupported,
@@ -43,13 +33,20 @@ from autotune_mlir.importing.scalar_import import (
     dtype_of,
     yielded,
 )
-from autotune_mlir.importing.scans import torch_combiner
 from autotune_mlir.importing.tensor_values import (
+    Part,
+    PartAt,
     TensorValue,
     Uniform,
     Unwritten,
     View,
     combined,
+    concatenated,
+    covers,
+    inserted,
+    is_inserted_into,
+    joined,
+    sliced,
     split_index,
 )
 

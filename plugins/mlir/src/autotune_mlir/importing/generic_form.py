@@ -1,7 +1,8 @@
-"""Contents of a ``linalg.generic``: its operands, its maps, its iterators and its body."""
+"""Contents of a ``linalg.generic``, and of the scans that torch-mlir writes beside it."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from attrs import frozen
 
 from autotune.ir.expressions import IndexValue, IntExpr, ScalarExpr, var
 from autotune.ir.workloads import Axis
+from autotune_mlir.bindings import Bindings
 from autotune_mlir.importing.scalar_import import (
     COMBINERS,
     Unsupported,
@@ -18,7 +20,7 @@ from autotune_mlir.importing.scalar_import import (
     yielded,
 )
 
-__all__ = ["Generic", "Written", "scanned"]
+__all__ = ["Generic", "SCANS", "Written", "load_scans", "scanned", "torch_combiner"]
 
 
 @frozen
@@ -193,3 +195,40 @@ def scanned(generic: Generic) -> tuple[str, Any]:
         if before in operands:
             return combiner, operands[1 if operands[0] == before else 0]
     raise Unsupported("its body is not a scan of the form output = previous (+, *, max or min) x")
+
+
+SCANS = ("tm_tensor.scan",)
+"""Operations that are scans."""
+
+# Loads the dialect, which the bindings have no name for.
+_LOADING = "builtin.module(func.func(convert-torch-to-tmtensor))"
+
+
+def load_scans(mlir: Bindings, text: str) -> None:
+    """Make the dialect of scans known to the current context, where a text may have them."""
+    if "tm_tensor." not in text or mlir.root != "torch_mlir":
+        return
+    dialect = importlib.import_module("torch_mlir.dialects.torch")
+    dialect.register_dialect(mlir.ir.Context.current)
+    nothing = mlir.ir.Module.parse("func.func @f() { return }")
+    mlir.passmanager.PassManager.parse(_LOADING).run(nothing.operation)
+
+
+def torch_combiner(operation: Any) -> str:
+    """Combination of each element with what was there, in a scan of :data:`SCANS`.
+
+    Raises:
+        Unsupported: it leaves out the element itself, its last results are used, or its body does
+            something else than combine two numbers.
+    """
+    if not operation.attributes["inclusive"].value:
+        raise Unsupported("it is exclusive; only inclusive scans are supported")
+    if any(True for _ in operation.results[1].uses):
+        raise Unsupported("what it ends with is used; only all results are supported")
+    body = operation.regions[0].blocks[0]
+    inner = [view.operation for view in body.operations]
+    combiner, arguments = combiner_of(inner[0]), list(body.arguments)
+    both = list(inner[0].operands) in (arguments, arguments[::-1])
+    if len(inner) == 2 and combiner in COMBINERS and both:
+        return combiner
+    raise Unsupported("it does not combine each element with what was there by +, *, max or min")

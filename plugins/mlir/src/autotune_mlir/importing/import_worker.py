@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from autotune.process import Message
 from autotune.process.child import connect, serve
 from autotune.process.error_codec import refusing
 from autotune_mlir.importing.reading import read_text
-from autotune_mlir.knob_reading import knobs_of
+from autotune_mlir.knobs import knobs_of
 from autotune_mlir.networks.module_reading import answer
 
-__all__ = ["main"]
+__all__ = ["HANDLERS", "main"]
 
 
 def _read(message: Message) -> Message:
@@ -25,8 +27,15 @@ def _read_knobs(message: Message) -> Message:
     return {"parameters": described, "constraints": constraints}
 
 
+HANDLERS: Mapping[str, Callable[[Message], Message]] = {
+    "read": _read,
+    "read_module": answer,
+    "read_knobs": _read_knobs,
+}
+"""What answers each kind of question."""
+
+
 def main() -> None:
     """Serve one host; started by ``WorkerProcess`` only."""
     connection, _ = connect("autotune_mlir.importing.import_worker")
-    handlers = {"read": _read, "read_module": answer, "read_knobs": _read_knobs}
-    serve(connection, {name: refusing(handler) for name, handler in handlers.items()})
+    serve(connection, {name: refusing(handler) for name, handler in HANDLERS.items()})

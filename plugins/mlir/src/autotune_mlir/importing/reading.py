@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.rewrites.unsigned_bytes import infer_unsigned
@@ -12,21 +15,27 @@ from autotune.ir.rewrites.zero_points import split_zero_points
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.inputs import index_inputs
 from autotune_mlir import bindings
-from autotune_mlir.emit import STAGE, payload
-from autotune_mlir.importing.function_reader import FunctionReader, tensor_of
-from autotune_mlir.importing.locations import at, diagnostic_text
-from autotune_mlir.importing.operations import (
-    check_operations,
-    generalize,
-    has_scans,
-    simplify,
-)
-from autotune_mlir.importing.scalar_import import Unsupported
-from autotune_mlir.importing.scans import load_scans
-from autotune_mlir.importing.untuned import program_text
+from autotune_mlir.bindings import Bindings
+from autotune_mlir.emit import STAGE, payload, quoted
+from autotune_mlir.entry import KERNEL
+from autotune_mlir.importing.function_reader import RESHAPES, FunctionReader, is_number, tensor_of
+from autotune_mlir.importing.generic_form import SCANS, load_scans
+from autotune_mlir.importing.scalar_import import BODY_OPERATIONS, Unsupported
+from autotune_mlir.importing.tensor_values import JOINS
 from autotune_mlir.parsing import new_context
 
-__all__ = ["check_argument", "import_function", "name_of", "parse_text", "read_text"]
+__all__ = [
+    "BESIDE_LINALG",
+    "Call",
+    "at",
+    "caller_text",
+    "check_argument",
+    "decompose",
+    "import_function",
+    "name_of",
+    "parse_text",
+    "read_text",
+]
 
 
 def read_text(text: str, file: str, function: str | None = None) -> tuple[Workload, str]:
@@ -252,3 +261,238 @@ def _only_block(module: Any, name: str) -> tuple[Any, Any]:
                 )
             return operation, blocks[0]
     raise UnsupportedWorkload(f"function @{name} is gone after inlining")
+
+
+_FUNCTION = "program"
+_INLINE = "builtin.module(inline,symbol-dce)"
+
+
+@frozen
+class Call:
+    """A call of a function.
+
+    Attributes:
+        name: The function.
+        inputs: Types of its arguments: tensors and numbers.
+        outputs: Types of its results, tensors.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def signature(self) -> str:
+        """The type of the function."""
+        return f"({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})"
+
+
+def caller_text(calls: Sequence[Call]) -> str:
+    """A function ``@kernel`` on buffers that calls others, which it declares.
+
+    Its arguments are the inputs of all calls, and then their outputs. A number is in a buffer of
+    rank 0, an index as one of ``i64``.
+    """
+    inputs = [kind for call in calls for kind in call.inputs]
+    outputs = [kind for call in calls for kind in call.outputs]
+    buffers = [_buffer(kind) for kind in (*inputs, *outputs)]
+    parameters = ", ".join(f"%p{position}: {kind}" for position, kind in enumerate(buffers))
+    lines = [line for position, kind in enumerate(inputs) for line in _read(position, kind)]
+    taken, place = 0, len(inputs)
+    for number, call in enumerate(calls):
+        given = ", ".join(f"%t{taken + position}" for position in range(len(call.inputs)))
+        taken += len(call.inputs)
+        results = f"%r{number}:{len(call.outputs)} = " if call.outputs else ""
+        lines.append(f"{results}func.call @{quoted(call.name)}({given}) : {call.signature}")
+        for position, kind in enumerate(call.outputs):
+            lines.append(
+                f"bufferization.materialize_in_destination %r{number}#{position} in restrict "
+                f"writable %p{place} : ({kind}, {buffers[place]}) -> ()"
+            )
+            place += 1
+    # A text has to declare what it calls.
+    declared = [f"func.func private @{quoted(call.name)}{call.signature}" for call in calls]
+    head = f"func.func @{KERNEL}({parameters}) {{"
+    return "\n".join([*declared, head, *lines, "return", "}"])
+
+
+def _read(position: int, kind: str) -> list[str]:
+    """The lines that read an argument."""
+    value, place, buffer = f"%t{position}", f"%p{position}", _buffer(kind)
+    if kind.startswith("tensor"):
+        return [f"{value} = bufferization.to_tensor {place} restrict : {buffer} to {kind}"]
+    if kind != "index":
+        return [f"{value} = memref.load {place}[] : {buffer}"]
+    number = f"%n{position}"
+    return [
+        f"{number} = memref.load {place}[] : {buffer}",
+        f"{value} = arith.index_cast {number} : i64 to index",
+    ]
+
+
+def _buffer(kind: str) -> str:
+    """The type of the buffer for a tensor or a number."""
+    if kind.startswith("tensor"):
+        return f"memref{kind.removeprefix('tensor')}"
+    return f"memref<{'i64' if kind == 'index' else kind}>"
+
+
+def program_text(mlir: Bindings, function: Any) -> str:
+    """A module whose one function, ``@kernel`` on buffers, is a function on tensors.
+
+    Args:
+        mlir: The bindings.
+        function: The operation ``func.func``; its arguments may be numbers.
+    """
+    ir = mlir.ir
+    kind = function.attributes["function_type"].value
+    call = Call(_FUNCTION, tuple(map(str, kind.inputs)), tuple(map(str, kind.results)))
+    module = ir.Module.parse(caller_text([call]))
+    module.body.operations[0].operation.erase()
+    copy = function.clone()
+    copy.attributes["sym_name"] = ir.StringAttr.get(_FUNCTION)
+    copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    module.body.append(copy)
+    mlir.passmanager.PassManager.parse(_INLINE).run(module.operation)
+    return str(module)
+
+
+_PLACE = re.compile(r'"(?:[^"\\]|\\.)*":(\d+):(\d+)')
+_POSITION = re.compile(r"loc\(" + _PLACE.pattern)
+
+
+def _position(location: Any) -> str:
+    """``LINE:COLUMN`` of a location, or nothing where it has none."""
+    found = _POSITION.search(str(location))
+    return f"{found[1]}:{found[2]}" if found else ""
+
+
+def positions(operation: Any) -> set[str]:
+    """``LINE:COLUMN`` of all places that an operation comes from."""
+    found = _PLACE.findall(str(operation.location))
+    return {f"{line}:{column}" for line, column in found}
+
+
+def at(operation: Any, file: str) -> str:
+    """`` at FILE:LINE:COLUMN`` for an operation, or nothing where that is not known.
+
+    Args:
+        operation: An operation of a parsed module.
+        file: What to call the text.
+    """
+    position = _position(operation.location)
+    return f" at {file}:{position}" if position else ""
+
+
+def diagnostic_text(error: Exception, file: str) -> str:
+    """An MLIR failure in one line: ``FILE:LINE:COLUMN: message``.
+
+    Args:
+        error: An ``MLIRError``.
+        file: What to call the text.
+    """
+    diagnostics = getattr(error, "error_diagnostics", None) or []
+    if not diagnostics:
+        return f"{file}: {_one_line(str(error))}"
+    first = diagnostics[0]
+    position = _position(first.location)
+    return f"{file}:{position}: {_one_line(first.message)}" if position else (
+        f"{file}: {_one_line(first.message)}"
+    )  # fmt: skip
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+_SIMPLIFY = "builtin.module(inline,symbol-dce,convert-elementwise-to-linalg,canonicalize)"
+_GENERALIZE = "builtin.module(linalg-generalize-named-ops)"
+_DECOMPOSE = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op) {
+    %found = transform.structured.match ops{["linalg.softmax"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %parts = transform.structured.decompose_interface %found
+        : (!transform.any_op) -> !transform.any_op
+    transform.yield
+  }
+}
+"""
+BESIDE_LINALG = (
+    "arith.constant",
+    "tensor.empty",
+    "tensor.extract_slice",
+    "tensor.splat",
+    *JOINS,
+    *RESHAPES,
+    "tensor.pad",
+    *SCANS,
+    "func.return",
+)
+"""Operations that may stand in a function beside those of linalg."""
+
+
+def simplify(mlir: Bindings, module: Any) -> None:
+    """Inline calls, drop what is not used, and turn arithmetic on tensors into linalg.
+
+    Softmax becomes the operations that it consists of.
+    """
+    mlir.passmanager.PassManager.parse(_SIMPLIFY).run(module.operation)
+    decompose(mlir, module)
+    mlir.passmanager.PassManager.parse("builtin.module(canonicalize)").run(module.operation)
+
+
+def decompose(mlir: Bindings, module: Any) -> None:
+    """Take softmax apart, for which MLIR has no loops."""
+    schedule = mlir.ir.Module.parse(_DECOMPOSE)
+    mlir.interpreter.apply_named_sequence(module, schedule.body.operations[0], schedule)
+
+
+def generalize(mlir: Bindings, module: Any) -> None:
+    """Write the named operations of linalg as ``linalg.generic``."""
+    mlir.passmanager.PassManager.parse(_GENERALIZE).run(module.operation)
+
+
+def has_scans(block: Any) -> bool:
+    """Return whether a function has scans of torch-mlir, for which MLIR has no loops."""
+    return any(view.operation.name in SCANS for view in block.operations)
+
+
+def check_operations(mlir: Bindings, block: Any, file: str) -> None:
+    """Check that all operations of a function are of known kinds and have known shapes.
+
+    Raises:
+        UnsupportedWorkload: one is not, or has not; says where it stands.
+    """
+    computing = 0
+    for view in block.operations:
+        operation = view.operation
+        known = operation.name in BESIDE_LINALG or operation.name.startswith("linalg.")
+        if not known and not _computes_number(operation):
+            raise UnsupportedWorkload(
+                f"operation {operation.name} is not supported{at(operation, file)}; supported are "
+                "those of linalg on tensors, arithmetic on tensors and on numbers, "
+                f"{', '.join(BESIDE_LINALG)}"
+            )
+        for result in operation.results:
+            if isinstance(result.type, mlir.ir.RankedTensorType):
+                _check_static(operation, result.type, file)
+        computing += operation.name.startswith(
+            ("linalg.", "tensor.pad", "tensor.splat", *JOINS, *RESHAPES, *SCANS)
+        ) or (operation.name == "tensor.extract_slice" and len(operation.operands) > 1)
+    if not computing:
+        raise UnsupportedWorkload("the function has no linalg operation: nothing can be tuned")
+
+
+def _computes_number(operation: Any) -> bool:
+    """Return whether an operation of a function is one that bodies have, too."""
+    numbers = [is_number(result.type) for result in operation.results]
+    return operation.name in BODY_OPERATIONS and all(numbers)
+
+
+def _check_static(operation: Any, kind: Any, file: str) -> None:
+    if not kind.has_static_shape:
+        raise UnsupportedWorkload(
+            f"operation {operation.name}{at(operation, file)} has the dynamic shape {kind}; "
+            "shapes must be known"
+        )

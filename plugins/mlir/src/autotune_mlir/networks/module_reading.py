@@ -11,11 +11,15 @@ from autotune.errors import AutotuneError, UnsupportedWorkload
 from autotune.process import Message
 from autotune.process.channel import ATTACHMENTS
 from autotune_mlir import bindings
-from autotune_mlir.importing.locations import at
-from autotune_mlir.importing.reading import check_argument, import_function, name_of, parse_text
+from autotune_mlir.importing.reading import (
+    at,
+    check_argument,
+    import_function,
+    name_of,
+    parse_text,
+)
 from autotune_mlir.importing.scalar_import import dtype_of
-from autotune_mlir.parsing import new_context
-from autotune_mlir.traversal import operations_in, parent_of
+from autotune_mlir.parsing import new_context, operations_in, parent_of
 
 __all__ = ["answer"]
 
@@ -37,7 +41,8 @@ def answer(question: Message) -> Message:
 
     Returns:
         ``module`` is the module's text, ``functions`` lists the names of those with a body, and
-        ``facts`` has what :meth:`autotune_mlir.networks.function.ModuleFunction.from_json` reads.
+        ``facts`` has what
+        :meth:`autotune_mlir.networks.module_library.ModuleFunction.from_json` reads.
 
     Raises:
         UnsupportedWorkload: the text does not parse; says where.

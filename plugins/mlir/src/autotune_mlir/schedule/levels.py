@@ -1,4 +1,4 @@
-"""Loops around one stage, with the producers computed inside them."""
+"""Loops around one stage, with the producers computed inside them, and what these pad."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from autotune.ir.workloads import Axis
-from autotune_mlir.schedule.lanes import extracts, reads_part
-from autotune_mlir.schedule.padding import assume_inside, is_padding
+from autotune.ir.expressions import AffineForm, Load, affine_form
+from autotune.ir.workloads import Axis, Stage, Workload, padding_of_stage
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
 __all__ = [
     "Loops",
+    "assume_inside",
     "copy_name",
+    "extracts",
     "inlined_behind",
     "is_extracted",
+    "is_padding",
+    "is_shifted",
+    "pad_stage",
     "parallel_sizes",
+    "reads_boxes",
     "sizes_of",
+    "split_padding",
     "tiled_loops",
+    "vectorize_padding",
 ]
 
 
@@ -196,3 +203,139 @@ def tiled_loops(own: StagePlan) -> list[str]:
         for loop in own.order
         if loop not in own.parallel and loop != own.vector and own.extent(loop) > 1
     ]
+
+
+def extracts(stage: Stage, tensor: str, workload: Workload) -> bool:
+    """Tell if a stage reads a tensor element by element: there is no part of it that it needs."""
+    return any(gather.tensor == tensor for gather in stage.gathers) or any(
+        _is_extracted(stage, load, workload) for load in stage.loads if load.tensor == tensor
+    )
+
+
+def reads_boxes(stage: Stage, workload: Workload) -> bool:
+    """Return whether the operands of a stage can be read by vectors.
+
+    The part that a tile reads of each of them is then a box; other reads are element by element.
+    """
+    return all(
+        _is_extracted(stage, load, workload) or _is_box(stage, forms)
+        for load, forms in ((load, _forms(load)) for load in stage.loads)
+        if forms is not None
+    )
+
+
+def reads_part(stage: Stage, tensor: str, workload: Workload) -> bool:
+    """Return whether a stage reads a part of a tensor, of which nothing else is needed for it."""
+    shape = workload.tensors[tensor].shape
+    for load in stage.loads:
+        forms = _forms(load) if load.tensor == tensor else None
+        for form, extent in zip(forms or (), shape, strict=forms is not None):
+            if form.bounds(stage.extents) != (0, extent - 1):
+                return True
+    return False
+
+
+def _is_extracted(stage: Stage, load: Load, workload: Workload) -> bool:
+    forms = _forms(load)
+    if forms is None:
+        return True
+    for form, extent in zip(forms, workload.tensors[load.tensor].shape, strict=True):
+        low, high = form.bounds(stage.extents)
+        if low < 0 or high >= extent or min(form.coefficients.values(), default=1) < 0:
+            return True
+    # MLIR makes no vectors of an operand with more dimensions than there are axes.
+    is_part = _is_box(stage, forms) and len(forms) <= len(stage.axes)
+    return not stage.reduce_axes and not is_part
+
+
+def _is_box(stage: Stage, forms: list[AffineForm]) -> bool:
+    """Return whether every index is one axis or none, and no axis is the index twice."""
+    return all(list(form.coefficients.values()) in ([], [1]) for form in forms) and all(
+        sum(axis.name in form.coefficients for form in forms) <= 1 for axis in stage.axes
+    )
+
+
+def _forms(load: Load) -> list[AffineForm] | None:
+    """The indices of a load; None where one is not affine."""
+    forms = [affine_form(index) for index in load.indices]
+    known = [form for form in forms if form is not None]
+    return known if len(known) == len(forms) else None
+
+
+def is_padding(stage: Stage, workload: Workload) -> bool:
+    """Return whether a stage is a ``tensor.pad`` in the program."""
+    return padding_of_stage(stage, workload) is not None
+
+
+def is_shifted(stage: Stage, workload: Workload) -> bool:
+    """Return whether a stage pads with a margin in front of the innermost dimension.
+
+    It is computed in single elements: what a vector loads is not shifted.
+    """
+    padding = padding_of_stage(stage, workload)
+    return padding is not None and padding.low[-1] > 0
+
+
+def pad_stage(script: Script, plan: Plan, own: StagePlan) -> None:
+    """Make the loops of a stage that pads, in parallel where the stage is.
+
+    Args:
+        script: Where to write.
+        plan: The schedule.
+        own: The stage. Its loops are in the order of its axes.
+    """
+    axes = [axis.name for axis in own.stage.spatial_axes]
+    parallel = [0] * len(axes)
+    for loop in own.parallel:
+        parallel[axes.index(own.axis_of(loop))] = own.tile_inside(loop)
+    if any(parallel):
+        script.tile_parallel(script.match(tag("stage", own.stage.name)), parallel)
+        assume_inside(script)
+    split_padding(script, plan, own)
+
+
+def split_padding(script: Script, plan: Plan, own: StagePlan) -> None:
+    """Make the loops of a tile that is padded, around vectors of its innermost dimension."""
+    script.tile(script.match(tag("stage", own.stage.name)), _vector_sizes(plan, own))
+    assume_inside(script)
+
+
+def vectorize_padding(script: Script, plan: Plan, own: StagePlan) -> None:
+    """Turn what is padded into a load of which the lanes in the margins are masked."""
+    sizes = _vector_sizes(plan, own)
+    script.vectorize(script.match(tag("stage", own.stage.name)), f" vector_sizes {sizes}")
+
+
+def _vector_sizes(plan: Plan, own: StagePlan) -> list[int]:
+    """Extents of what is one vector: a part of the innermost dimension."""
+    lanes = 1 if is_shifted(own.stage, plan.workload) else _lanes(plan, own)
+    return [*[1] * (len(own.stage.spatial_axes) - 1), lanes]
+
+
+def _lanes(plan: Plan, own: StagePlan) -> int:
+    """Lanes of a stage that pads: its own, or those of the copy that it is computed in."""
+    if own.vector is not None:
+        return own.extent(own.vector)
+    for stage in plan.stages.values():
+        for packed in stage.packed:
+            if own.inlined and packed.operand == own.stage.name:
+                return packed.lanes
+    return 1
+
+
+def assume_inside(script: Script) -> None:
+    """Drop the choice between a tile that pads and one that is nothing but margin.
+
+    Tiles of a ``tensor.pad`` come with this choice. A tile that is nothing but margin copies an
+    empty part of the tensor, which is right, too. What is left of the choice are casts, through
+    which a reader of the tile would not be followed; they are simplified away. Other patterns
+    would take a result that is put into tiles and taken out of them, of extents that are computed,
+    for what was put in.
+    """
+    choices = script.match_kind("scf.if")
+    script.add(
+        f"transform.scf.take_assumed_branch {choices} take_else_branch : (!transform.any_op) -> ()"
+    )
+    function = script.match_kind("func.func")
+    script.patterns(function, ["linalg.tiling_canonicalization"])
+    script.merge(function)

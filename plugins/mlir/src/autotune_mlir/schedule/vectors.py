@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Stage
-from autotune_mlir.schedule.following import clipped_sizes
-from autotune_mlir.schedule.lanes import extracts, reads_boxes
-from autotune_mlir.schedule.last_rounds import masked_sizes, separate_last_rounds
-from autotune_mlir.schedule.levels import copy_name, inlined_behind, is_extracted
-from autotune_mlir.schedule.pack import vectorize_copy
-from autotune_mlir.schedule.padded import is_padded, vectorize_padded
-from autotune_mlir.schedule.padding import is_padding, vectorize_padding
+from autotune.sketches import partial_name
+from autotune_mlir.schedule.copies import (
+    has_vectors,
+    is_padded,
+    pieces,
+    vectorize_copy,
+    vectorize_padded,
+    vectorize_whole,
+    window_axes,
+)
+from autotune_mlir.schedule.levels import (
+    copy_name,
+    extracts,
+    inlined_behind,
+    is_extracted,
+    is_padding,
+    reads_boxes,
+    vectorize_padding,
+)
+from autotune_mlir.schedule.loops import clipped_sizes, is_scan, is_split, is_uneven, scan_loops
 from autotune_mlir.schedule.plan import Plan, StagePlan
-from autotune_mlir.schedule.reductions import is_split
-from autotune_mlir.schedule.scans import is_scan, scan_loops
 from autotune_mlir.schedule.script import Script, tag
-from autotune_mlir.schedule.whole import vectorize_whole
-from autotune_mlir.schedule.windows import has_vectors, unrolled_before, window_axes
 
 __all__ = ["lower_to_vectors", "make_pieces"]
 
@@ -41,7 +51,7 @@ def make_pieces(script: Script, plan: Plan) -> None:
     """Unroll loops around what is to become vectors."""
     separate_last_rounds(script, plan)
     for stage in plan.stages.values():
-        _unroll(script, stage, stage.unrolled if is_scan(stage) else unrolled_before(stage))
+        _unroll(script, stage, stage.unrolled if is_scan(stage) else pieces(stage))
     script.clean(script.match_kind("func.func"), *_SLICES)
 
 
@@ -82,7 +92,7 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             if is_padded(stage, packed.operand):
                 vectorize_padded(script, plan.workload, stage, packed)
             elif source is None or not source.inlined:
-                vectorize_copy(script, plan.workload, stage, packed)
+                vectorize_copy(script, stage, packed)
         for whole in stage.whole:
             vectorize_whole(script, stage, whole)
     script.patterns(function, _CONTRACTIONS)
@@ -121,7 +131,7 @@ def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:
 
 def _unrolled_behind(own: StagePlan) -> list[str]:
     """Loops that reduce, and are unrolled around vectors."""
-    before = unrolled_before(own)
+    before = pieces(own)
     return [it for it in own.unrolled if own.is_reduction(it) and it not in before]
 
 
@@ -197,3 +207,50 @@ def _vectorize_copies(script: Script, plan: Plan, name: str) -> None:
     for inlined in inlined_behind(plan, name):
         if not is_padding(plan.stages[inlined].stage, plan.workload):
             script.vectorize(script.match(tag("stage", copy_name(inlined, name))))
+
+
+def separate_last_rounds(script: Script, plan: Plan) -> None:
+    """Take the incomplete round out of its loop, so that both parts have constant extents.
+
+    They become vectors as they are, without masks: whole ones in the loop, and shorter ones after
+    it.
+    """
+    for own in plan.stages.values():
+        if is_uneven(own):
+            partial = plan.stages[partial_name(own.stage.name)]
+            for loop in partial.unrolled:
+                name = f"{partial.stage.name}.{loop}"
+                script.annotate(script.peel(script.match(tag("peel", name))), "unroll", name)
+        elif own.vector is not None and _is_separable(own):
+            axis = own.axis_of(own.vector)
+            script.peel(script.match(tag("loop", f"{own.stage.name}.{axis}.0")))
+
+
+def masked_sizes(plan: Plan, own: StagePlan) -> list[int] | None:
+    """Extents of a vector whose last lanes are masked in some iterations; None where none are.
+
+    Such are those of incomplete rounds that do not leave their loop: where it runs on all cores,
+    or is inside of another over the same axis.
+
+    Raises:
+        InvalidSchedule: another stage would be computed in these lanes.
+    """
+    if own.vector is None or own.axis_of(own.vector) not in own.covered or _is_separable(own):
+        return None
+    if inlined_behind(plan, own.stage.name):
+        raise InvalidSchedule(
+            f"backend 'mlir' cannot inline stages into {own.stage.name!r}, of which loop "
+            f"{own.vector!r} has incomplete vectors in several places"
+        )
+    axis = own.axis_of(own.vector)
+    return [
+        own.extent(own.vector) if other.name == axis else 1 for other in own.stage.spatial_axes
+    ]
+
+
+def _is_separable(own: StagePlan) -> bool:
+    """Return whether the only loop over the vectors of a covered axis runs on one core."""
+    if own.vector is None or own.axis_of(own.vector) not in own.covered:
+        return False
+    axis = own.axis_of(own.vector)
+    return len(own.factors[axis]) == 2 and f"{axis}.0" not in own.parallel

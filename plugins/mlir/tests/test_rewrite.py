@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from autotune_mlir import code_generation, compiler
+from autotune_mlir import compiler
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.passes.fast_math import FUNCTIONS
+from autotune_mlir.rewrite import FUNCTIONS
 from numpy.typing import NDArray
 from single_precision import ARGUMENTS, SPECIAL, check_errors
 
@@ -50,7 +50,7 @@ def applied(
     text = text_of(function, len(values), lanes)
     lowered = compiler.lower(text, threads=1)
     assert f"{function}f" not in str(lowered.module)
-    generated = code_generation.generate(lowered)
+    generated = compiler.generate(lowered)
     values = np.ascontiguousarray(values)
     results = np.empty_like(values)
     pointers = (ctypes.c_void_p * 2)(values.ctypes.data, results.ctypes.data)
@@ -73,7 +73,7 @@ def test_vectors_compute_what_scalars_compute(function: str, lanes: int) -> None
 
 
 def test_the_documentation_says_the_errors() -> None:
-    page = Path(__file__).parents[4] / "docs" / "mlir.md"
+    page = Path(__file__).parents[3] / "docs" / "mlir.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
     names = ", ".join(f"`{name}`" for name in FUNCTIONS.values())
     errors = ", ".join(f"{error:g}" for error in map(MAX_ERRORS.__getitem__, FUNCTIONS.values()))
