@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -16,6 +16,7 @@ from autotune.networks.asked_inputs import AskedInputs, DeclaredInput, FixedInpu
 from autotune.networks.fixed_inputs import fix_inputs
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.readers.onnx.call import ValueNeeded
+from autotune.networks.readers.onnx.counted_rows import with_counts
 from autotune.networks.readers.onnx.model_file import ModelFile, open_model
 from autotune.networks.readers.onnx.reader import ModelReader
 from autotune.networks.readers.onnx.tensors import dtype_of, type_name
@@ -36,11 +37,15 @@ class OnnxNetwork:
         file: What it was read from.
         graph: The network.
         fixed: Its inputs, and what was chosen that nobody gave.
+        counted: By name of an output of which data says how long it is the axis for which that is
+            so. There is room for the most; ``NAME (count)``, behind all other outputs and in this
+            order, says how many are valid.
     """
 
     file: ModelFile
     graph: Graph
     fixed: FixedInputs
+    counted: Mapping[str, int]
 
 
 def read_onnx(
@@ -70,7 +75,9 @@ def read_onnx(
     given = set(fixed.shapes) if examples is not None else set(asked.inputs)
     while True:
         try:
-            outputs = ModelReader(file).outputs(_inputs(file, fixed))
+            reader = ModelReader(file)
+            read = reader.outputs(_inputs(file, fixed))
+            outputs, counted = with_counts(read, reader.tracker)
             break
         except ValueNeeded as error:
             fixed = _baked(file, fixed, given, error)
@@ -78,7 +85,14 @@ def read_onnx(
             raise type(error)(f"{file.text}: {error}") from error
     names = list(fixed.shapes)
     inputs = _inputs(file, fixed)
-    return OnnxNetwork(file, Graph(tuple(inputs[it] for it in names), outputs), fixed)
+    said = [
+        f"output {name!r} of {file.text} has room for {outputs[name].shape[axis]} along axis "
+        f"{axis}: as many as output '{name} (count)' says are valid"
+        for name, axis in counted.items()
+    ]
+    fixed = evolve(fixed, remarks=(*fixed.remarks, *said))
+    graph = Graph(tuple(inputs[it] for it in names), outputs)
+    return OnnxNetwork(file, graph, fixed, counted)
 
 
 def _tensors(file: ModelFile) -> list[Any]:

@@ -9,14 +9,16 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from attrs import frozen
+import numpy as np
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from autotune.networks.asked_inputs import AskedInputs
 from autotune.networks.frontend import Rival
 from autotune.networks.graph_program import GraphSource, Yardstick
+from autotune.networks.readers.onnx.counted_rows import fill_of
 from autotune.networks.readers.onnx.model_file import ModelFile
-from autotune.networks.readers.onnx.network import read_onnx
+from autotune.networks.readers.onnx.network import OnnxNetwork, read_onnx
 
 __all__ = ["onnx_source"]
 
@@ -35,8 +37,32 @@ def onnx_source(
     network = read_onnx(model, examples, asked)
     names = [it.name for it in network.graph.inputs]
     yardstick = _onnxruntime(network.file, names, network.fixed.constants)
+    if yardstick is not None and network.counted:
+        yardstick = evolve(yardstick, run=partial(_counted, network, yardstick.run))
     name = Path(network.file.text).stem
     return GraphSource(name, network.graph, network.fixed, yardstick)
+
+
+def _counted(
+    network: OnnxNetwork,
+    run: Callable[[Sequence[Array]], tuple[Array, ...] | None],
+    arrays: Sequence[Array],
+) -> tuple[Array, ...] | None:
+    """What a model returns, as long as outputs of the network are, and how many are valid."""
+    found = run(arrays)
+    if found is None:
+        return None
+    counts: list[Array] = []
+    filled: list[Array] = []
+    for (name, value), array in zip(network.graph.outputs.items(), found, strict=False):
+        axis = network.counted.get(name)
+        if axis is not None:
+            counts.append(np.asarray(array.shape[axis]))
+            widths = [(0, 0)] * array.ndim
+            widths[axis] = (0, value.shape[axis] - array.shape[axis])
+            array = np.pad(array, widths, constant_values=fill_of(value.dtype))
+        filled.append(array)
+    return (*filled, *counts)
 
 
 def _onnxruntime(
