@@ -48,7 +48,7 @@ def _counted(
     run: Callable[[Sequence[Array]], tuple[Array, ...] | None],
     arrays: Sequence[Array],
 ) -> tuple[Array, ...] | None:
-    """What a model returns, as long as outputs of the network are, and how many are valid."""
+    """Outputs of a model, as long as those of the network, and how many are valid."""
     found = run(arrays)
     if found is None:
         return None
