@@ -3,7 +3,7 @@
 Tiles are in registers that the program names: none is ever spilled.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of
-``VPDPBUSD`` and ``VDPBF16PS``.
+``VPDPBUSD``, ``VDPBF16PS`` and ``PMADDWD``.
 """
 
 from __future__ import annotations
@@ -70,10 +70,13 @@ def instruction_of(intrinsic: Intrinsic) -> Instruction:
 
 __all__ = [
     "DotProduct",
+    "PairProducts",
     "Instruction",
     "TileProduct",
     "bfloat16_256",
     "bfloat16_512",
+    "pairs_256",
+    "pairs_512",
     "configured",
     "instruction_of",
     "vnni_256",
@@ -174,6 +177,77 @@ class DotProduct(Instruction):
     def _call(self, state: State, sums: Value, data: Value, weights: Value) -> Value:
         arguments = [sums, data, weights]
         return state.emitter.intrinsic(self.function, sums.dtype, sums.lanes, arguments)
+
+
+@frozen
+class PairProducts(DotProduct):
+    """Four products of bytes in each lane, of words of 16 bits that are made of them.
+
+    The even bytes of both factors are multiplied and added in pairs, and so are the odd ones:
+    sums are exact for bytes of either kind.
+    """
+
+    def _add(self, state: State, call: Call, sums: Value, weights: Value) -> Value:
+        emitter = state.emitter
+        assert call.left is not None
+        if not emitter.has_instructions:
+            return self._in_loops(state, call, sums)
+        at = call.address(call.left, state.digits)
+        data = self._words(state, call.left.place.name, at, self._data(state, call, weights.lanes))
+        at = call.address(call.right, state.digits)
+        pairs = zip(data, self._words(state, call.right.place.name, at, weights), strict=True)
+        for left, right in pairs:
+            product = emitter.intrinsic(self.function, sums.dtype, sums.lanes, [left, right])
+            sums = emitter.binary("add", sums, product)
+        return sums
+
+    def _in_loops(self, state: State, call: Call, sums: Value) -> Value:
+        """The same, one product of each lane after the other."""
+        emitter, group = state.emitter, call.intrinsic.left.elements
+        assert call.left is not None
+        left, right = (call.address(it, state.digits) for it in (call.left, call.right))
+        for at in range(group):
+            column = emitter.load_strided(call.right.place, right + at, group, sums.lanes)
+            number = emitter.cast(emitter.load(call.left.place, left + at, 1), sums.dtype)
+            factors = emitter.wide(number, sums.lanes), emitter.cast(column, sums.dtype)
+            sums = emitter.binary("add", sums, emitter.binary("mul", *factors))
+        return sums
+
+    def _words(self, state: State, name: str, at: Linear, group: Value) -> list[Value]:
+        """The even and the odd bytes of a vector, each in 16 bits."""
+        keys = [(name, at, f"words {odd}") for odd in range(2)]
+        if keys[0] not in state.loaded:
+            for odd, key in enumerate(keys):
+                state.loaded[key] = self._extended(state, group, odd)
+        return [state.loaded[key] for key in keys]
+
+    def _extended(self, state: State, group: Value, odd: int) -> Value:
+        """Every other byte, extended by zeros; signed ones by their sign.
+
+        Those are 128 more before, which makes them unsigned, and less again behind.
+        """
+        emitter, lanes, is_signed = state.emitter, group.lanes, group.dtype == "int8"
+        if is_signed:
+            signs = emitter.wide(emitter.constant(-SHIFT, "int8"), lanes)
+            group = emitter.binary("add", group, signs)
+        group = emitter.bitcast(group, "uint8", lanes)
+        none = emitter.wide(emitter.constant(0, "uint8"), lanes)
+        kept = [it + odd if it % 2 == 0 else lanes for it in range(lanes)]
+        words = emitter.bitcast(emitter.shuffled(group, none, kept), "int16", lanes // 2)
+        if is_signed:
+            by = emitter.wide(emitter.constant(SHIFT, "int16"), words.lanes)
+            words = emitter.binary("sub", words, by)
+        return words
+
+
+def pairs_512(intrinsic: Intrinsic) -> PairProducts:
+    """``vpmaddwd`` on 512 bits."""
+    return PairProducts("llvm.x86.avx512.pmaddw.d.512", intrinsic.left.dtype)
+
+
+def pairs_256(intrinsic: Intrinsic) -> PairProducts:
+    """``vpmaddwd`` on 256 bits."""
+    return PairProducts("llvm.x86.avx2.pmadd.wd", intrinsic.left.dtype)
 
 
 def vnni_512(intrinsic: Intrinsic) -> DotProduct:
