@@ -1,34 +1,36 @@
-"""``autotune records list``, ``export`` and ``import``."""
+"""``autotune records``: the contents of a database, and records to and from files."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.options import database_option, json_option
+from autotune.cli.groups import CommandGroup
+from autotune.cli.options import database_option, existing_database_option, json_option
 from autotune.cli.query import Query, open_for_reading, query_options
 from autotune.store.statuses import OUTCOME_STATUSES
 
 if TYPE_CHECKING:
     from autotune.backends import Backend, ExportReport
     from autotune.cli.output import Output
+    from autotune.report import Table
+    from autotune.store.failures import FailureGroup
     from autotune.store.jsonl import BadLine, ImportReport
-    from autotune.store.records import Record
+    from autotune.store.records import Record, Run
 
-__all__ = ["export", "import_", "list_"]
+__all__ = ["command"]
 
 JSON_LINES = "jsonl"
 # So many bad lines, or records that cannot be exported, are named; all are counted.
 NAMED = 20
 PROGRESS_SECONDS = 2.0
-
 EXPORT_EPILOG = """\b
 Examples:
   autotune records export records.jsonl
@@ -422,3 +424,249 @@ def _progress(what: str) -> Iterator[Any]:
     yield report
     if shown:
         click.echo(err=True)
+
+
+RUNS_EPILOG = """\b
+Example:
+  autotune records runs --database records.db --json -
+"""
+
+
+@click.command("runs", epilog=RUNS_EPILOG)
+@existing_database_option
+@json_option
+def runs(database: str, json_path: str | None) -> int:
+    """List runs of the tuner, and which of them the same call would continue."""
+    from autotune.cli.app import OK
+    from autotune.cli.output import Output
+    from autotune.report import Table
+
+    output = Output(json_path)
+    with open_for_reading(database) as opened:
+        found = [_as_json(run) for run in opened.runs()]
+    output.json(found)
+    heads = ("run", "tasks", "strategy", "space", "seed>", "trials>", "status", "note")
+    names = [head.rstrip(">") for head in heads]
+    rows = tuple(
+        tuple(_tasks(run[name]) if name == "tasks" else str(run[name]) for name in names)
+        for run in found
+    )
+    output.table(Table("", heads, rows))
+    return OK
+
+
+def _as_json(run: Run) -> dict[str, Any]:
+    from autotune.tuning.resume import why_not_resumable
+
+    why = why_not_resumable(run)
+    return {
+        "run": run.run_id,
+        "tasks": list(run.task_names),
+        "strategy": run.strategy,
+        "space": run.space,
+        "seed": run.seed,
+        "trials": _trials(run),
+        "budget": run.trials or None,
+        "status": run.status,
+        "note": f"cannot be continued: {why}" if why else "",
+        "created": run.created,
+    }
+
+
+def _tasks(names: list[str]) -> str:
+    """The first of the tasks, and how many more there are."""
+    from autotune.report import formats
+
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return formats.shortened(names[0]) + more if names else "-"
+
+
+def _trials(run: Run) -> int:
+    """Candidates that have an outcome; the budget where nothing else is known."""
+    if run.checkpoint is None:
+        return run.trials
+    return sum(map(len, run.checkpoint["progress"]["logs"]))
+
+
+CHECK_EPILOG = """\b
+Examples:
+  autotune records check
+  autotune records check --database records.db --json -
+"""
+
+
+@click.command("check", epilog=CHECK_EPILOG)
+@existing_database_option
+@json_option
+def check(database: str, json_path: str | None) -> int:
+    """Read the whole database and verify its checksums; nothing is written.
+
+    The status is 1 where it is damaged. A command that writes to a damaged database recovers
+    what can be read and keeps the damaged file beside it.
+    """
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output, notify
+    from autotune.errors import DatabaseDamaged
+
+    output = Output(json_path)
+    try:
+        with open_for_reading(database) as opened:
+            opened.check()
+            counts = {
+                "records": opened.count(),
+                "baselines": len(opened.baselines()),
+                "runs": len(opened.runs()),
+            }
+    except DatabaseDamaged as error:
+        output.json({"database": database, "sound": False, "message": str(error)})
+        notify(f"autotune: {error}")
+        return NOTHING_FOUND
+    output.json({"database": database, "sound": True, **counts})
+    listed = ", ".join(f"{count} {noun}" for noun, count in counts.items())
+    output.say(f"{database} is sound: {listed}")
+    return OK
+
+
+CONVERT_EPILOG = """\b
+Examples:
+  autotune records convert gemm-A100.json.gz gemm-A100.t4.json.gz
+  autotune records convert gemm-A100.t4.json gemm-A100.json --parameters gemm.t1.json
+  autotune records convert gemm-A100.json gemm.t1.json
+"""
+
+
+@click.command("convert", epilog=CONVERT_EPILOG)
+@click.argument("source", metavar="SPACE", type=InputFile())
+@click.argument("path", metavar="FILE", type=OutputFile("space"))
+@click.option(
+    "--parameters",
+    "described_by",
+    metavar="FILE",
+    type=InputFile(),
+    help="A T1 file with the parameters and constraints of the space, which are checked.",
+)
+@json_option
+def convert(source: str, path: str, described_by: str | None, json_path: str | None) -> int:
+    """Write the recorded space in SPACE to FILE, in the format that its name ends in.
+
+    SPACE is a cache of Kernel Tuner or a T4 file; FILE ends in .json (a cache), .t4.json, or
+    .t1.json for the parameters and constraints alone. Either may end in .gz, too.
+    """
+    from autotune.cli.app import OK
+    from autotune.cli.output import Output
+    from autotune.errors import InvalidValueError
+    from autotune.evaluation.replay.formats import (
+        format_of,
+        read_description,
+        read_space,
+        space_bytes,
+    )
+    from autotune.store.jsonl import replacing
+
+    if path == "-":
+        raise InvalidValueError("FILE '-' has no format: name a file, whose name ends in one")
+    kind = format_of(path)
+    description = None if described_by is None else read_description(described_by)
+    space = read_space(source, description)
+    data = space_bytes(space, description, path)
+    with replacing(path) as stream:
+        stream.write(data)
+    output = Output(json_path)
+    output.json(
+        {
+            "file": path,
+            "format": kind,
+            "kernel": space.kernel,
+            "device": space.device,
+            "parameters": len(space.parameters),
+            "configurations": len(space),
+        }
+    )
+    output.say(f"{len(space)} configurations of {space.kernel} written to {path}")
+    return OK
+
+
+FAILURES_EPILOG = """\b
+Examples:
+  autotune records failures
+  autotune records failures gemm --backend tvm --database records.db --json -
+"""
+
+
+@click.command("failures", epilog=FAILURES_EPILOG)
+@query_options
+@click.option(
+    "--chance",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    default=0.01,
+    show_default=True,
+    help="Omit rules that random failures would produce more often than this.",
+)
+@json_option
+def failures(database: str, chance: float, json_path: str | None, **options: Any) -> int:
+    """Find what failed candidates have in common, as constraints that would have excluded them.
+
+    For the candidates that failed in one phase: the smallest rules over at most two parameters
+    or limited expressions that hold for them and for no valid candidate, first over all sketches
+    of a workload, then over single ones.
+    """
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output, notify
+    from autotune.store.failures import mine_failures
+
+    query = Query.read(status=None, **options)
+    with open_for_reading(database) as opened:
+        records = list(query.select(opened))
+    if not records:
+        notify(f"autotune: no record in {database} matches")
+        return NOTHING_FOUND
+    groups = mine_failures(records, chance)
+    output = Output(json_path)
+    output.json([group.to_json() for group in groups])
+    if not groups:
+        output.say(f"none of {len(records)} records is of a failure")
+        return OK
+    output.table(_table(groups))
+    for group in groups:
+        if group.messages and not group.sketch:
+            output.say(f"{group.workload}, {group.phase}: {group.messages[0]}")
+    return OK
+
+
+def _table(groups: Sequence[FailureGroup]) -> Table:
+    from autotune.report import Table
+
+    rows = []
+    for group in groups:
+        where = f"{group.backend}, {group.target}, {group.threads}"
+        head = (group.workload, group.sketch or "all", where, group.phase, str(group.passed))
+        for rule in group.rules:
+            rows.append((*head, str(rule.failures), f"never {rule}", f"{rule.chance:.1g}"))
+        if group.unexplained:
+            rows.append((*head, str(group.unexplained), "no rule", ""))
+    heads = ("workload", "sketch", "backend, target, threads", "phase")
+    return Table("", (*heads, "ok>", "failed>", "rule", "chance>"), tuple(rows))
+
+
+EPILOG = """\b
+Examples:
+  autotune records list --json -
+  autotune records export records.jsonl
+  autotune records import records.jsonl --database other.db
+  autotune records check --database other.db
+  autotune records failures gemm
+"""
+
+
+@click.group("records", cls=CommandGroup, epilog=EPILOG)
+def command() -> None:
+    """List, exchange and check records and runs, and find what failures have in common.
+
+    Recorded spaces of others are converted.
+
+    Every command takes --json.
+    """
+
+
+for _member in (list_, runs, export, import_, convert, check, failures):
+    command.add_command(_member)
