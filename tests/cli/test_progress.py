@@ -1,4 +1,4 @@
-"""What progress shows: from events alone, and on a real terminal."""
+"""Progress, from events alone, and on a real terminal."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
 def _on_a_terminal(
     arguments: Sequence[str], folder: Path, variables: dict[str, str], interrupt_at: str = ""
 ) -> tuple[str, int]:
-    """What a command writes to a terminal, and its exit status.
+    """Output of a command on a terminal, and its exit status.
 
     It is interrupted when it has written ``interrupt_at``, unless that is empty.
     """

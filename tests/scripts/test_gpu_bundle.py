@@ -177,7 +177,7 @@ def bundle_of_a_core(bundle: Any, folder: Path) -> Path:
 
 
 def installed(folder: Path, *arguments: str, first: Path | None = None) -> str:
-    """What the check said of installing."""
+    """The check's line on installing."""
     done = check(folder, *arguments, gpu=True, first=first)
     return next(line for line in done.stdout.splitlines() if line.startswith("install: "))
 

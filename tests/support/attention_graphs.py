@@ -17,7 +17,7 @@ __all__ = ["LAYOUTS", "MASKS", "SCALES", "SOFTMAXES", "Attention", "attention_gr
 
 @frozen
 class Attention:
-    """How an attention is written.
+    """Form of an attention.
 
     Attributes:
         batch, groups, copies: Sequences, heads of keys, and heads of queries for each of these.
@@ -119,7 +119,7 @@ def _heads(q: Value, k: Value, v: Value, it: Attention) -> tuple[Value, Scores]:
 
 
 def _flat(q: Value, k: Value, v: Value, it: Attention) -> tuple[Value, Scores]:
-    """One axis of heads for products, as torch exports them."""
+    """An axis of heads for products, as torch exports them."""
     flat = it.batch * it.heads
     rows = ops.reshape(q, (flat, it.rows, it.width))
     columns = ops.reshape(
@@ -164,7 +164,7 @@ def _mask_input(it: Attention) -> list[Value]:
 
 
 def _distance(it: Attention) -> Any:
-    """How far each key is beyond each query; the last key is beside the last query."""
+    """Distance of each key beyond each query; the last key is beside the last query."""
     return np.arange(it.keys) - np.arange(it.rows)[:, None] - max(0, it.keys - it.rows)
 
 

@@ -1,4 +1,4 @@
-"""What commands do with a database that holds what somebody else wrote."""
+"""Commands on a database that holds what somebody else wrote."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def padded_pooling(
     pad: int = 1,
     margin: int = 0,
 ) -> Workload:
-    """One image, channels last, with a margin of the smallest number, or of zeros to be added.
+    """An image, channels last, with a margin of the smallest number, or of zeros to be added.
 
     Args:
         combiner: ``max`` or ``add``.
@@ -109,6 +109,6 @@ def _within(index: IntExpr, low: int, extent: int) -> ScalarExpr:
 
 
 def _count(index: IntExpr, kernel: int, stride: int, pad: int, extent: int) -> IntExpr:
-    """How many places of a window lie inside."""
+    """Number of places of a window that lie inside."""
     start = index * stride - pad
     return minimum(start + kernel, const(extent)) - maximum(start, const(0))

@@ -1,4 +1,4 @@
-"""What constraint problems mean, in plain integers."""
+"""Meaning of constraint problems, in plain integers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Point = dict[str, int]
 
 
 def holds(constraint: Constraint, point: Point) -> bool:
-    """Whether a point satisfies a constraint."""
+    """Tell whether a point satisfies a constraint."""
 
     def at(expression: IntExpr) -> int:
         return evaluate(expression, point)
@@ -65,7 +65,7 @@ def completed(sketch: Sketch, row: Sequence[int]) -> Point:
 
 
 def is_solution(problem: ConstraintProblem, point: Point) -> bool:
-    """Whether values for all variables solve a problem."""
+    """Tell whether values for all variables solve a problem."""
     for variable in problem.variables:
         domain, number = variable.domain, point[variable.name]
         if isinstance(domain, IntRange):

@@ -1,9 +1,9 @@
 """TVM's own tuner, MetaSchedule, on a whole network: a baseline of `models.py` and
 `cuda_network.py`.
 
-    python benchmarks/metaschedule_network.py prepare FOLDER --network resnet_50 [--size K=V ...]
-    python benchmarks/metaschedule_network.py tune FOLDER [--trials N]
-    python benchmarks/metaschedule_network.py build FOLDER
+    python metaschedule_network.py prepare FOLDER --network resnet_50 [--size K=V ...]
+    python metaschedule_network.py tune FOLDER [--trials N]
+    python metaschedule_network.py build FOLDER
 
 With ``--target cuda`` it does so for a CUDA device of this machine, with ``--precision float16``
 for a network in half precision, and there is a step ``time``, with the network once more.
@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from metaschedule import ROUND, fast_stack
+from support.metaschedule import ROUND, fast_stack
 
 MODULE, RECORDS, LIBRARY, ARCHIVE = "module.json", "records", "network.so", "network.cuda"
 TURNS, TURN_CALLS = 5, 200
@@ -82,7 +82,7 @@ def source_of(options: argparse.Namespace) -> Any:
 
 
 def recorded_trials(folder: Path) -> int:
-    """How many candidates MetaSchedule has measured in a folder."""
+    """Number of candidates that MetaSchedule has measured in a folder."""
     path = folder / RECORDS / "database_tuning_record.json"
     return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 
@@ -195,7 +195,7 @@ def device_program(plain: Any, scheduled: Any, machine: Any) -> Any:
 
 
 def timed(folder: Path, source: Any, machine: Any) -> dict[str, float]:
-    """What the network takes on the device, and how far it is from its model, as ``error``.
+    """Latency of the network on the device, and its distance from its model, as ``error``.
 
     It is 1 where an output is off by as much as is allowed.
     """
@@ -221,7 +221,7 @@ def timed(folder: Path, source: Any, machine: Any) -> dict[str, float]:
 
 
 def is_scheduled(function: Any) -> bool:
-    """Whether a record was applied to a function."""
+    """Tell whether a record was applied to a function."""
     return bool(function.attrs is not None and function.attrs.get("tirx.is_scheduled", False))
 
 

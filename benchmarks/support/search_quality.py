@@ -1,4 +1,4 @@
-"""How good a search is: pure functions of what tuning runs had found after each trial."""
+"""Figures of a search: pure functions of what tuning runs had found after each trial."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def seconds_over(runs: Runs, reference: Runs, tolerance: float = 0.0) -> float:
 
 
 def latency_over(runs: Runs, reference: Runs) -> float:
-    """What runs ended with over what the reference's did, in geometric means. Less is better."""
+    """Final latencies of runs over those of the reference, in geometric means. Less is better."""
     return geometric_mean(
         [
             geometric_mean([run.latency for run in found])

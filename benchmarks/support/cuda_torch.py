@@ -32,7 +32,7 @@ def _answer(question: Message) -> Message:
 
 def main() -> None:
     """Answer :func:`autotune.measure.vendor_torch.ask_torch`."""
-    connection, _ = connect("cuda_torch")
+    connection, _ = connect("support.cuda_torch")
     serve(connection, {"measure": _answer})
 
 

@@ -1,7 +1,7 @@
-"""What `operators.py` asks of one operator, each in a process of its own.
+"""Tasks of the row `operators` on one operator, each in a process of its own.
 
-    python benchmarks/operator_task.py describe '{row}' --program FILE
-    python benchmarks/operator_task.py tune --program FILE --folder FOLDER --threads N --trials N
+    python operator_task.py describe '{row}' --program FILE
+    python operator_task.py tune --program FILE --folder FOLDER --threads N --trials N
 
 ``describe`` writes TVM's program in TVM's JSON form, and prints its ``inputs`` and ``outputs``.
 ``tune`` prints what our tuner made of it: ``refused`` says why it made nothing. It leaves the
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from operator_rows import Row
+from support.operator_rows import Row
 
 RECORDS, IMPORTED = "records.db", "imported.json"
 
@@ -43,8 +43,9 @@ def describe(options: argparse.Namespace) -> dict[str, Any]:
 
     runtime.load()
     from autotune_tvm.importer import text_of
-    from operator_programs import program_of
     from tvm import IRModule
+
+    from support.operator_programs import program_of
 
     function = program_of(options.row)
     options.program.write_text(text_of(IRModule({"main": function})), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Builds candidates with TVM and times them on demand, in a process of its own.
 
-    python benchmarks/serve_candidates.py
+    python serve_candidates.py
 
 reads a JSON object from the first line of standard input (``workload``, ``target``, ``threads``,
 ``sketches`` by digest, ``candidates`` as pairs of a sketch's digest and a configuration, ``cpus``
@@ -53,7 +53,7 @@ EVALUATOR = {"number": 3, "repeat": 1, "min_repeat_ms": 100}
 
 
 class Server:
-    """What was asked for, built.
+    """Candidates that were asked for, built.
 
     Args:
         request: The first line.

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from operator_rows import draw
-from operator_task import IMPORTED, RECORDS
+
+from support.operator_rows import draw
+from support.operator_task import IMPORTED, RECORDS
 
 # What nobody scheduled is not timed where a call takes longer.
 MOST_SECONDS = 0.2
@@ -124,14 +125,15 @@ def _check_fast_enough(function: Any, request: Mapping[str, Any]) -> None:
 
 
 def _torch(request: Mapping[str, Any]) -> Maker:
-    """One of torch's variants; its tensors are copied into its own layout before.
+    """An of torch's variants; its tensors are copied into its own layout before.
 
     What eager writes is computed in double precision: others are compared with it, and torch's own
     norm of millions of float32 numbers is as far off as is allowed.
     """
     import torch
-    from operator_torch import COMPILED, EAGER, prepared
-    from serve import timer_of
+
+    from support.operator_torch import COMPILED, EAGER, prepared
+    from support.serve import timer_of
 
     torch.set_num_threads(request["threads"])
     kind, arguments, variant = (request[key] for key in ("operator", "arguments", "variant"))
@@ -208,7 +210,7 @@ def _inputs(request: Mapping[str, Any], number: int) -> list[Any]:
 
 
 def _write(request: Mapping[str, Any], output: Any) -> None:
-    """What was computed of the inputs of number 0; bfloat16 as float32."""
+    """Write what was computed of the inputs of number 0; bfloat16 as float32."""
     if request.get("output"):
         plain = output.astype(np.float32) if output.dtype.name == "bfloat16" else output
         np.save(request["output"], plain)

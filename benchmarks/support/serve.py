@@ -1,6 +1,6 @@
 """Times one program on demand, in a process of its own: runtimes disturb each other.
 
-    python benchmarks/serve.py '{"kind": ..., ...}'
+    python serve.py '{"kind": ..., ...}'
 
 builds what the JSON object describes, prints ``{"ready": ...}``, and then answers every line on
 standard input, such as ``10 0.01``, with a line ``{"seconds": S}``: the least of that many samples
@@ -149,9 +149,8 @@ def library_maker(request: dict[str, Any]) -> Maker:
 
 def numpy_maker(request: dict[str, Any]) -> Maker:
     """An operator as numpy has it."""
-    from vendors import numpy_call
-
     from autotune import Workload
+    from support.vendors import numpy_call
 
     workload = Workload.from_json(request["workload"])
     output = workload.tensors[workload.outputs[0]]
@@ -162,7 +161,8 @@ def numpy_maker(request: dict[str, Any]) -> Maker:
 def torch_maker(request: dict[str, Any]) -> Maker:
     """An operator as torch has it; images are in channels-last layout."""
     import torch
-    from vendors import torch_bytes_call, torch_call
+
+    from support.vendors import torch_bytes_call, torch_call
 
     torch.set_num_threads(request["threads"])
     workload, parameters = request["workload"], request["parameters"]
@@ -181,7 +181,7 @@ def torch_maker(request: dict[str, Any]) -> Maker:
 
 def operator_maker(request: dict[str, Any]) -> Maker:
     """A row of `operators.py`; whatever keeps it from running is a reason to take no part."""
-    from operator_serving import serve_operator
+    from support.operator_serving import serve_operator
 
     try:
         return serve_operator(request)

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common import HERE, environment, shape_text
-from cuda_rows import Case
-from steps import StepFailed, session_within
+from support.common import SUPPORT, environment, shape_text
+from support.cuda_rows import Case
+from support.steps import StepFailed, session_within
 
 MOST_TRIALS = 1_000_000
 RECORDS = "database_tuning_record.json"
@@ -37,7 +37,7 @@ def run_metaschedule(case: Case, python: str, seconds: float, folder: Path) -> d
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    command = [python, str(HERE / "metaschedule.py"), case.workload, "--folder", str(folder)]
+    command = [python, str(SUPPORT / "metaschedule.py"), case.workload, "--folder", str(folder)]
     command += ["--shape", shape_text(case.shape), "--target", case.target]
     command += ["--dtype", case.dtype] if case.dtype else []
     command += ["--trials", str(MOST_TRIALS), "--json", str(folder / "result.json")]

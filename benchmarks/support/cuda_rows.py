@@ -39,26 +39,26 @@ class Case:
 
     def made(self) -> Any:
         """The workload."""
-        from backend_workloads import made
+        from support.backend_workloads import made
 
         return made(self.workload, self.shape, self.dtype)
 
     def tuned(self) -> tuple[str, Mapping[str, int], tuple[str, ...]]:
         """The workload, shape and further arguments of ``autotune tune``."""
-        from backend_workloads import tuned
+        from support.backend_workloads import tuned
 
         name, shape, arguments = tuned(self.workload, self.shape, self.dtype)
         return name, shape, ("--target", self.target, *arguments)
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is compared with ``torch.compile``."""
+        """Tell whether it is compared with ``torch.compile``."""
         return MEMORY in self.sets
 
     @property
     def has_builder(self) -> bool:
-        """Whether it is no operator of `backend_workloads.py`: torch's routines are the core's."""
-        from backend_workloads import OPERATORS
+        """Tell whether torch's routines are the core's: it is none of `backend_workloads.py`."""
+        from support.backend_workloads import OPERATORS
 
         return self.workload not in OPERATORS
 

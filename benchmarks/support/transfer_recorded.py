@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bars import Bar
 from numpy.typing import NDArray
 
 from autotune import AskTell
 from autotune.evaluation.replay import RecordedSpace
 from autotune.evaluation.replay.formats import read_spaces
 from autotune.search.priors import ranked_seeds
+from support.bars import Bar
 
 __all__ = ["SEARCHES", "replay_recorded"]
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from operator_rows import SUITE, Row
 from tvm import te, tirx, topi
 from tvm.s_tir.meta_schedule.testing import te_workload
+
+from support.operator_rows import SUITE, Row
 
 EPSILON = 1e-5
 

@@ -1,4 +1,4 @@
-"""What the comparisons of this folder share: options, processes, interleaved timing, bars.
+"""Shared by rows: options, processes, interleaved timing, bars.
 
 Nothing is imported here that the contenders use: every one of them runs in processes of its own.
 """
@@ -22,16 +22,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bars import REACHABLE, Bar
+from support.bars import REACHABLE, Bar, median_of
 
-HERE = Path(__file__).resolve().parent
+SUPPORT = Path(__file__).resolve().parent
+HERE = SUPPORT.parent
 # What a tuner that is interrupted may take to save its run.
 SAVING_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Turns:
-    """How contenders take turns.
+    """Order and length of the turns of contenders.
 
     Attributes:
         rounds: In each of which every contender has one turn.
@@ -48,7 +49,7 @@ class Turns:
 
 @dataclass
 class Trial:
-    """One workload with one seed: both tuners, and the final timing side by side.
+    """A workload with one seed: both tuners, and the final timing side by side.
 
     Attributes:
         seed: Seed of both tuners.
@@ -67,7 +68,7 @@ class Trial:
     errors: dict[str, str] = field(default_factory=dict)
 
     def ratio(self, contender: str, to: str = "autotune") -> float | None:
-        """How much faster ``to`` is than a contender: the median over the rounds."""
+        """Speed of ``to`` over a contender's: the median over the rounds."""
         if contender not in self.final or to not in self.final:
             return None
         pairs = zip(self.final[contender], self.final[to], strict=True)
@@ -82,18 +83,19 @@ class Trial:
         return float(self.tuned["seconds"][activity] / self.tuned["seconds"]["total"])
 
 
-def median_of(values: Sequence[float | None]) -> float | None:
-    """The median, or None where a value is missing."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known and len(known) == len(values) else None
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a row.
 
+    Attributes:
+        data: Every number, for ``--json``.
+        bars: Promises, with what was measured.
+        status: Exit status, in place of that which the bars give.
+    """
 
-def geometric_mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean; None where a value is missing, or there is none."""
-    known = [value for value in values if value is not None]
-    if not known or len(known) != len(values):
-        return None
-    return statistics.geometric_mean(known)
+    data: Mapping[str, Any]
+    bars: Sequence[Bar] = ()
+    status: int | None = None
 
 
 def basic_parser(description: str) -> argparse.ArgumentParser:
@@ -105,9 +107,8 @@ def basic_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def parser_for(description: str) -> argparse.ArgumentParser:
-    """A parser with the options of every script that tunes."""
-    parser = basic_parser(description)
+def add_tuning_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of rows that tune beside MetaSchedule."""
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (one with --quick)")
     parser.add_argument(
@@ -116,7 +117,19 @@ def parser_for(description: str) -> argparse.ArgumentParser:
         metavar="PATH",
         help="interpreter with TVM, xgboost, cloudpickle and psutil, better without torch",
     )
-    return parser
+
+
+def tuning_options(
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
+) -> argparse.Namespace:
+    """The command line of a row that tunes beside MetaSchedule."""
+    add_tuning_options(parser)
+    return parser.parse_args(arguments)
+
+
+def bench(row: str) -> list[str]:
+    """The command that runs a row in another process."""
+    return [sys.executable, str(HERE / "bench.py"), row]
 
 
 def shape_text(shape: Mapping[str, int]) -> str:
@@ -143,7 +156,8 @@ def environment(backend: str = "tvm", threads: int | None = None) -> dict[str, s
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     libraries = dict.fromkeys(names, count)
     paths = [str(Path(entry).resolve()) for entry in sys.path[1:] if entry]
-    inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(_own(paths))}
+    found = os.pathsep.join(dict.fromkeys([str(HERE), *_own(paths)]))
+    inherited = {**os.environ, "PYTHONPATH": found}
     return {
         **inherited,
         **libraries,
@@ -152,7 +166,7 @@ def environment(backend: str = "tvm", threads: int | None = None) -> dict[str, s
 
 
 def _own(paths: list[str]) -> list[str]:
-    """Those of this process's paths that PYTHONPATH gave: other interpreters need them."""
+    """Paths of this process that PYTHONPATH gave: other interpreters need them."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     wanted = {str(Path(entry).resolve()) for entry in given if entry}
     return [path for path in paths if path in wanted]
@@ -244,7 +258,13 @@ def metaschedule(
     """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [python, str(HERE / "metaschedule.py"), workload, "--shape", shape_text(shape)]
+        command = [
+            python,
+            str(SUPPORT / "metaschedule.py"),
+            workload,
+            "--shape",
+            shape_text(shape),
+        ]
         command += ["--trials", str(trials), "--seed", str(seed), "--json", str(result)]
         command += [] if threads is None else ["--threads", str(threads)]
         done = subprocess.run(
@@ -273,7 +293,7 @@ class Contender:
 
     def __init__(self, request: Mapping[str, Any], python: str = sys.executable) -> None:
         self.process = subprocess.Popen(
-            [python, str(HERE / "serve.py"), json.dumps(request)],
+            [python, str(SUPPORT / "serve.py"), json.dumps(request)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -449,7 +469,7 @@ def share_of_the_rest(trials: Sequence[Trial]) -> float | None:
 
 
 def metaschedule_ceiling(trials: Sequence[Trial]) -> float | None:
-    """How much faster than MetaSchedule's a program could at best be here; None if unknown.
+    """Speed over MetaSchedule's that a program could at best have here; None if unknown.
 
     The peak has its turns between those of the programs: the machine is as slow for it.
     """
@@ -458,7 +478,7 @@ def metaschedule_ceiling(trials: Sequence[Trial]) -> float | None:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The machine that numbers are measured on."""
     model = platform.processor()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -467,18 +487,17 @@ def machine() -> dict[str, Any]:
     return {"processor": model, "cores": cores(), "load": os.getloadavg()[0]}
 
 
-def finish(
+def report_of(
     options: argparse.Namespace,
     trials: Mapping[str, Sequence[Trial]],
     bars: Sequence[Bar],
-) -> int:
-    """Print the bars of a script that tunes, write the numbers; returns the exit status."""
+) -> Report:
+    """The report of a row that tunes beside MetaSchedule."""
     data = {
-        "machine": machine(),
         "options": {"trials": options.trials, "quick": options.quick},
         "trials": {name: [asdict(trial) for trial in found] for name, found in trials.items()},
     }
-    return finish_with(options, data, bars)
+    return Report(data, bars)
 
 
 def finish_with(options: argparse.Namespace, data: Mapping[str, Any], bars: Sequence[Bar]) -> int:

@@ -1,4 +1,4 @@
-"""What `cuda_device.py` found: lines, and bars."""
+"""Lines and bars of the row `cuda_device`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from common import Bar
-from cuda_rows import FP32, HALF, MEMORY, Case
-from ratio_bars import least_bar, mean_bar, without
+from support.bars import least_bar, mean_bar, without
+from support.common import Bar
+from support.cuda_rows import FP32, HALF, MEMORY, Case
 
 TUNED, EAGER, COMPILED, METASCHEDULE = "tuned", "eager", "compiled", "metaschedule"
 DEFAULT = "default"
@@ -29,7 +29,7 @@ DEFAULT_RATIO = 1.0
 
 @dataclass
 class Row:
-    """What a case took, in seconds, as far as it was run; why, where a step failed.
+    """Seconds of a case, as far as it was run, and errors of steps.
 
     Attributes:
         case: What was run.
@@ -69,7 +69,7 @@ class Row:
         return [it for it in self.steps if it not in self.done]
 
     def ratio(self, other: str) -> float | None:
-        """How many times as fast as another one the tuned program is."""
+        """Speed of the tuned program over another one's."""
         if TUNED not in self.latencies or other not in self.latencies:
             return None
         return self.latencies[other] / self.latencies[TUNED]

@@ -1,4 +1,4 @@
-"""What MetaSchedule needs on a CUDA device beyond TVM, found before it tunes: a compiler of CUDA
+"""Needs of MetaSchedule on a CUDA device beyond TVM, found before it tunes: a compiler of CUDA
 source, a linker of what it exports, and the library that TVM's CUDA runtime is linked to."""
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from candidate_server import CandidateServer
-from common import Bar, cores
 from draft import draw
 
 from autotune.evaluation.compare import long_protocol
@@ -21,6 +19,8 @@ from autotune.measure import LocalMeasurer
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
+from support.candidate_server import CandidateServer
+from support.common import Bar, cores
 
 # Each candidate's share of the exhaustive timing: turns, and the seconds of each.
 TURNS, TURN_SECONDS = 10, 0.03
@@ -35,7 +35,7 @@ SPREAD = 0.03
 
 @dataclass
 class Choice:
-    """One choice of a winner.
+    """A choice of a winner.
 
     Attributes:
         candidate: Its digest.
@@ -76,7 +76,7 @@ class Races:
     medians: dict[str, list[float]] = field(default_factory=dict)
 
     def ratio(self, choice: Choice) -> float:
-        """How much slower a chosen candidate is than the exhaustive winner."""
+        """Latency of a chosen candidate over that of the exhaustive winner."""
         return statistics.median(self.ratios[choice.candidate])
 
     def ratios_of(self, choices: Sequence[Choice]) -> list[float]:
@@ -85,7 +85,7 @@ class Races:
 
 
 def spread(ratios: Sequence[float]) -> float:
-    """How much the slowest winner is slower than the fastest."""
+    """Latency of the slowest winner over that of the fastest."""
     return max(ratios) / min(ratios) - 1
 
 
@@ -117,7 +117,7 @@ def time_in_turns(
 
 
 def race(candidates: Sequence[Candidate], target: Target, seed: int) -> Choice:
-    """What a fresh measurer, as tuning uses it, thinks is the fastest."""
+    """Choice of a fresh measurer, as tuning uses it."""
     workload = candidates[0].sketch.workload
     with LocalMeasurer("tvm", target, cores(), workload, seed=seed) as measurer:
         outcomes = measurer.measure(candidates)
@@ -127,7 +127,7 @@ def race(candidates: Sequence[Candidate], target: Target, seed: int) -> Choice:
 def evaluate(
     candidates: Sequence[Candidate], order: Sequence[int], server: CandidateServer
 ) -> Choice:
-    """What TVM's timer thinks is the fastest."""
+    """Choice of TVM's timer."""
     ready = set(server.ready)
     answers = {i: server.ask("evaluate", i) for i in order if i in ready}
     best = min(answers, key=lambda number: answers[number]["seconds"])

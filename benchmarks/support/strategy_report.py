@@ -10,8 +10,12 @@ from functools import partial
 from typing import Any
 
 from attrs import asdict
-from common import Bar
-from search_quality import (
+
+from autotune.evaluation.compare import Run, geometric_mean, read_run, true_latencies
+from autotune.report import Table
+from autotune.report.bootstrap import ConfidenceInterval
+from support.common import Bar
+from support.search_quality import (
     Figure,
     Runs,
     area_over,
@@ -23,10 +27,6 @@ from search_quality import (
     target_of,
     trials_to_target,
 )
-
-from autotune.evaluation.compare import Run, geometric_mean, read_run, true_latencies
-from autotune.report import Table
-from autotune.report.bootstrap import ConfidenceInterval
 
 METASCHEDULE = "metaschedule"
 BASELINE, REFERENCE = "random", "evolutionary"
@@ -78,7 +78,7 @@ class Study:
 
     @staticmethod
     def read(lines: Iterable[Mapping[str, Any]], trials: int) -> Study:
-        """What the results say of a budget."""
+        """Results of a budget."""
         lines = [line for line in lines if line["trials"] == trials]
         latest = {
             line["workload"]: true_latencies(line["turns"])
@@ -113,7 +113,7 @@ class Study:
         return study
 
     def only(self, wanted: set[tuple[str, str, int]]) -> Study:
-        """Those runs that are wanted: workload, contender and seed."""
+        """Runs that are wanted: workload, contender and seed."""
         kept: dict[Cell, list[Run]] = {}
         rounds: dict[Cell, list[tuple[float, float]]] = {}
         for cell, found in self.runs.items():
@@ -175,7 +175,7 @@ def print_report(study: Study, measured: bool = True) -> None:
 def workload_table(
     workload: str, runs: Mapping[str, Sequence[Run]], measured: bool = True
 ) -> Table:
-    """One line for each contender: what it had found when, and how soon it reached the target."""
+    """A line for each contender: what it had found when, and how soon it reached the target."""
     every = [run for found in runs.values() for run in found]
     budget = every[0].budget
     marks = [max(1, round(budget * share)) for share in (0.1, 0.25, 0.5, 1)]
@@ -230,7 +230,7 @@ def _cell(interval: ConfidenceInterval | None, scale: float) -> str:
 
 
 def rounds_table(study: Study) -> Table:
-    """What a run waits for in a round, beside building and running."""
+    """Seconds of a round beside building and running."""
     rows = []
     for (workload, contender), found in study.rounds.items():
         split = [statistics.median(column) * 1e3 for column in zip(*found, strict=True)]
@@ -290,7 +290,7 @@ def _time_bars(
     workloads: Sequence[str],
     compute_bound: Sequence[str],
 ) -> list[Bar]:
-    """What a contender promises about time, beside MetaSchedule and in a round."""
+    """Promises of a contender about time, beside MetaSchedule and in a round."""
     bars = []
     limited = [workload for workload in workloads if workload in compute_bound]
     if limited and any(it == METASCHEDULE for _, it in expected):

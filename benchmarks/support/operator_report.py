@@ -1,4 +1,4 @@
-"""What `operators.py` found: table, CSV and bars."""
+"""Table, CSV and bars of the row `operators`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import Bar
-from operator_rows import CONVOLUTION, IMAGES, LARGE, MEMORY, PRODUCT, Row, bytes_of
-from ratio_bars import least_bar, mean_bar
+from support.bars import least_bar, mean_bar
+from support.common import Bar
+from support.operator_rows import CONVOLUTION, IMAGES, LARGE, MEMORY, PRODUCT, Row, bytes_of
 
 OURS, ROOFLINE, METASCHEDULE, UNTUNED = "autotune", "roofline", "metaschedule", "untuned"
 EAGER, CHANNELS_LAST, COMPILED = "torch-eager", "torch-channels-last", "torch-compile"
@@ -59,7 +59,7 @@ class Measured:
 
     @property
     def tuners(self) -> list[str]:
-        """Those that have a program."""
+        """Tuners that have a program."""
         found = {OURS: self.tuned, METASCHEDULE: self.metaschedule}
         return [name for name, result in found.items() if result is not None]
 
@@ -81,7 +81,7 @@ class Measured:
 
     @property
     def is_right(self) -> bool:
-        """Whether our output is torch's, as far as torch computed one."""
+        """Tell whether our output is torch's, as far as torch computed one."""
         return self.differences.get(OURS, 0.0) <= 1.0
 
     def latency(self, contender: str) -> float | None:
@@ -90,7 +90,7 @@ class Measured:
         return statistics.median(seconds) if seconds else None
 
     def speed_beside(self, contender: str) -> float | None:
-        """How many times as fast ours is: the median over the rounds; None where it is wrong."""
+        """Speed of ours over another: the median over the rounds; None where it is wrong."""
         if not self.is_right or OURS not in self.final or contender not in self.final:
             return None
         pairs = zip(self.final[contender], self.final[OURS], strict=True)
@@ -104,7 +104,7 @@ class Measured:
 
     @property
     def beside_torch(self) -> float | None:
-        """How many times as fast ours is as the fastest of torch's variants."""
+        """Speed of ours over the fastest of torch's variants."""
         return self.speed_beside(self.best_torch) if self.best_torch else None
 
     @property
@@ -124,7 +124,7 @@ class Measured:
         return ""
 
     def cells(self) -> dict[str, Any]:
-        """What a line of a table has."""
+        """Cells of a line of a table."""
         times = {name: self.latency(name) for name in CONTENDERS}
         ratios = {"x torch": self.beside_torch, "x MetaSchedule": self.speed_beside(METASCHEDULE)}
         return {
@@ -145,7 +145,7 @@ class Measured:
         return {**asdict(self), "summary": self.cells()}
 
     def print(self) -> None:
-        """One line for each contender."""
+        """A line for each contender."""
         for name in (*CONTENDERS, ROOFLINE):
             latency, ratio = self.latency(name), self.speed_beside(name)
             if latency is not None:
@@ -159,7 +159,7 @@ class Measured:
 
 
 def print_table(measured: Iterable[Measured]) -> None:
-    """One line for each row."""
+    """A line for each row."""
     heads = ("ms", "untuned", "MetaSchedule", "eager", "chan. last", "compile")
     print(f"\n{'':<44}" + "".join(f"{head:>13}" for head in heads), end="")
     print(f"{'x torch':>9}{'x MetaS.':>9}{'roofline':>9}", flush=True)
@@ -177,7 +177,7 @@ def text(value: float | None, scale: float, digits: int) -> str:
 
 
 def write_csv(path: Path, measured: Sequence[Measured]) -> None:
-    """One line for each row; times in seconds."""
+    """A line for each row; times in seconds."""
     lines = [one.cells() for one in measured]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(lines[0]) if lines else [])

@@ -235,7 +235,7 @@ def tuned(
     """The workload, shape and further arguments of ``autotune tune`` for what :func:`made` is."""
     if name in OPERATORS:
         sizes = " ".join(f"{key}={size}" for key, size in shape.items())
-        return f"{name} {sizes}", {}, ("--importer", "backend_workloads:RowImporter")
+        return f"{name} {sizes}", {}, ("--importer", "support.backend_workloads:RowImporter")
     return name, shape, ("--dtype", dtype) if dtype else ()
 
 
@@ -244,7 +244,7 @@ def _load(tensor: str, *axes: str) -> Load:
 
 
 def _inside(*bounds: tuple[IntExpr, int, int]) -> ScalarExpr:
-    """Whether positions are at least the first number and less than the second."""
+    """Tell whether positions are at least the first number and less than the second."""
     conditions: list[ScalarExpr] = []
     for place, low, high in bounds:
         conditions.append(Binary("ge", IndexValue(place), IndexValue(const(low))))

@@ -1,9 +1,9 @@
 """TVM's own tuner, MetaSchedule, on one workload, at its best: a baseline.
 
-    python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --trials 64 --json FILE
-    python benchmarks/metaschedule.py --program FILE --trials 64 --json FILE [--index 1=30522]
+    python metaschedule.py gemm --shape m=512,n=512,k=512 --trials 64 --json FILE
+    python metaschedule.py --program FILE --trials 64 --json FILE [--index 1=30522]
 
-    python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --target cuda --folder FOLDER
+    python metaschedule.py gemm --shape m=512,n=512,k=512 --target cuda --folder FOLDER
 
 (a program in TVM's JSON form in place of a workload, and which of its inputs are indices, below
 what; on a device, with its database in a folder that stays, whatever ends the process) prints, or
@@ -64,7 +64,7 @@ def fast_stack() -> None:
 
 
 def index_filler(bounds: Mapping[int, int]) -> Callable[..., Any]:
-    """What allocates arguments for a runner, with indices that exist.
+    """A function that allocates arguments for a runner, with indices that exist.
 
     TVM's own draws integers from all values, so a program that looks up lines of a table reads
     beyond it and crashes. It travels to workers by value and therefore imports what it needs.
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     machine = resolve(options.target) if options.target else detect_cpu()
     if machine.kind == "cuda":
-        import metaschedule_cuda
+        from support import metaschedule_cuda
 
         metaschedule_cuda.prepare()
     threads = options.threads or detect_cpu().cores
@@ -142,7 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = module_from_text(options.program.read_text(encoding="utf-8"))
     else:
         from autotune_tvm.emit import module_for
-        from backend_workloads import made
+
+        from support.backend_workloads import made
 
         pairs = (part.split("=") for part in options.shape.split(",") if part)
         shape = {key: int(value) for key, value in pairs}
@@ -186,8 +187,9 @@ def tune(
     logging.getLogger("tvm").setLevel(logging.ERROR)
     target, cores = described_target(machine, threads), len(os.sched_getaffinity(0))
     if machine.kind == "cuda":
-        import metaschedule_cuda
         import tvm
+
+        from support import metaschedule_cuda
 
         metaschedule_cuda.check_device(tvm)
     database = meta_schedule.tir_integration.tune_tir(

@@ -10,9 +10,10 @@ import matplotlib
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from operator_report import OURS, Measured
-from operator_rows import CONVOLUTION, FUSED, LARGE, MEMORY, PRODUCT
 from peak import MEMORY as IN_MEMORY
+
+from support.operator_report import OURS, Measured
+from support.operator_rows import CONVOLUTION, FUSED, LARGE, MEMORY, PRODUCT
 
 # What makes two runs draw the same file, and text of a page searchable.
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "operators", "font.size": 9.0}
@@ -29,7 +30,7 @@ _WIDTH, _HEIGHT = 7.5, 4.5
 def save_plot(
     path: Path, measured: Sequence[Measured], rates: Mapping[int, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """One picture for each number of threads, beside each other.
+    """A picture for each number of threads, beside each other.
 
     Args:
         path: A file whose ending names the format.

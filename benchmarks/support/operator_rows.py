@@ -252,7 +252,7 @@ def all_rows(memory_bytes: int) -> list[Row]:
 
 
 def is_with_metaschedule(row: Row, shapes: str) -> bool:
-    """Whether MetaSchedule tunes a row, for ``one`` shape of an operator, ``all`` or ``none``."""
+    """Tell if MetaSchedule tunes a row, for ``one`` shape of an operator, ``all`` or ``none``."""
     if shapes == "one":
         known = SUITE.get(row.group) or OTHERS.get(row.group)
         return known is not None and row.position == min(ONE_SHAPE, len(known[2]) - 1)

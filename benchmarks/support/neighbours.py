@@ -12,14 +12,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from candidate_server import CandidateServer
-from common import Bar, cores
 from draft import draw
 
 from autotune.measure import Collecting, LocalMeasurer
 from autotune.measure.intervals import median_interval
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
 from autotune.store.records import Outcome
+from support.candidate_server import CandidateServer
+from support.common import Bar, cores
 
 OPERATOR = "gemm"
 # About as long as a build.
@@ -30,7 +30,7 @@ BIAS = 0.02
 
 @dataclass
 class Disturbance:
-    """What building does to timings.
+    """Effects of building on timings.
 
     Attributes:
         neighbours: Whether the CPUs that are left over share cores with those that time; None

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from operator_rows import IMAGES
 from torch.nn import functional
+
+from support.operator_rows import IMAGES
 
 EAGER, CHANNELS_LAST, COMPILED = "eager", "channels-last", "compile"
 
@@ -20,7 +21,7 @@ Made = tuple[Callable[..., Any], Tensors, Callable[[Any], Any]]
 
 
 def prepared(kind: str, arguments: Sequence[int], tensors: Tensors, variant: str) -> Made:
-    """What to call, with what, and the way from its result to the layout of TVM's operator.
+    """A function, its arguments, and the way from its result to the layout of TVM's operator.
 
     Args:
         kind: Of the row.

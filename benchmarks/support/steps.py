@@ -18,7 +18,7 @@ class StepFailed(Exception):
 
 
 def kept(path: Path, errors: dict[str, str], step: str, make: Callable[[], Any]) -> Any:
-    """What a step gave, now or in an earlier call; None where it failed, which is noted."""
+    """The result of a step, of now or of an earlier call; None where it failed, which is noted."""
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     begin = time.perf_counter()
@@ -74,12 +74,3 @@ def session_within(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def until_interrupted(main: Callable[[], int]) -> int:
-    """The exit status of a script that keeps its steps; 130 where it was interrupted."""
-    try:
-        return main()
-    except KeyboardInterrupt:
-        print("\ninterrupted: the same command goes on from here", flush=True)
-        return 130

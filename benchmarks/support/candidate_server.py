@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from common import HERE, environment
-
 from autotune.sketches import Candidate
 from autotune.targets import Target
+from support.common import SUPPORT, environment
 
 
 class CandidateServer:
@@ -36,7 +35,7 @@ class CandidateServer:
         build: bool = True,
     ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "serve_candidates.py")],
+            [sys.executable, str(SUPPORT / "serve_candidates.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -78,7 +77,7 @@ class CandidateServer:
         return answer
 
     def ask(self, what: str, candidate: int) -> dict[str, Any]:
-        """What it says about a candidate."""
+        """Its answer about a candidate."""
         self.send({"do": what, "candidate": candidate})
         return self.receive()
 

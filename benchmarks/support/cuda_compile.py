@@ -1,4 +1,4 @@
-"""Whether candidates of GPU sketches compile, without a device, and how many in a second.
+"""Compiling of candidates of GPU sketches, without a device, and its rates.
 
 Each candidate becomes CUDA source, and that a cubin for every architecture asked for, by nvcc
 where it is on the PATH, or else by NVRTC, a library of PyPI's packages.
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bars import Bar
 from cuda_candidates import TARGET, layer_norm
 
 from autotune.backends import BuildFailed, BuildRequest
@@ -31,6 +30,7 @@ from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate, Sketch, WarpTensorize
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import SketchSpace
+from support.bars import Bar
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 QUICK_ARCHITECTURES = ("sm_90a",)
@@ -92,7 +92,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of a job; seconds are those of the processor.
+    """Outcome of a job; seconds are those of the processor.
 
     Attributes:
         sketch: Of the candidate.
@@ -146,7 +146,7 @@ def jobs_of(count: int, architectures: tuple[str, ...]) -> list[Job]:
 
 
 def architectures_of(sketch: Sketch, architectures: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that have the matrix instructions of a sketch."""
+    """Architectures that have the matrix instructions of a sketch."""
     steps = [step for step in sketch.core_steps if isinstance(step, WarpTensorize)]
     calls = [find_intrinsic(step.intrinsic) for step in steps]
     return tuple(it for it in architectures if all(call.belongs_to(it) for call in calls))
@@ -249,7 +249,7 @@ def package_files(start: str) -> list[Path]:
 
 @lru_cache(maxsize=1)
 def include_options() -> tuple[bytes, ...]:
-    """Where the headers are: those of the packages, or of a toolkit beside ``CUDA_PATH``."""
+    """Folders of headers: those of the packages, or of a toolkit beside ``CUDA_PATH``."""
     folders = [it.parent for it in package_files("cuda_runtime.h")]
     folders.append(Path(os.environ.get("CUDA_PATH", "/usr/local/cuda"), "include"))
     return tuple(f"-I{it}{below}".encode() for it in folders for below in ("", "/cccl"))
@@ -291,7 +291,7 @@ def nvrtc_cubin(library: Any, source: str, architecture: str) -> bytes:
 
 
 def print_sketch(done: Sequence[Compiled]) -> None:
-    """One line for a sketch, and one for each kind of failure of it."""
+    """A line for a sketch, and one for each kind of failure of it."""
     failures = [failure for it in done for failure in it.failures]
     failed = sum(bool(it.failures) for it in done)
     told = f"{failed} failed" if failed else "all compile"
@@ -311,7 +311,7 @@ def rates_of(found: Sequence[Compiled]) -> dict[str, float | None]:
 
 
 def compile_bars(found: Sequence[Compiled], compiler: str | None) -> list[Bar]:
-    """What is promised of candidates without a device."""
+    """Promises of candidates without a device."""
     rates = rates_of(found)
     note = compiler or NO_COMPILER
     failed = float(sum(bool(it.failures) for it in found)) if found else None
