@@ -26,8 +26,8 @@ SOFTMAX = "softmax-512x4096-fp32"
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[Any]:
-    names = ("bench", "cuda_device", "cuda_rows", "cuda_report", "cuda_torch")
-    shared = {"cuda_rows", "cuda_report", "cuda_torch"}
+    names = ("bench", "cuda_device", "cuda_rows", "cuda_report", "cuda_torch", "common")
+    shared = {"cuda_rows", "cuda_report", "cuda_torch", "common"}
     with benchmark_scripts(*(f"support.{it}" if it in shared else it for it in names)) as modules:
         yield SimpleNamespace(**dict(zip(names, modules, strict=True)))
 

@@ -22,8 +22,15 @@ from hypothesis import strategies as st
 from python_processes import python_environment
 from thinning import thinned
 
-from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, chosen_mode, progress
-from autotune.cli.run_state import RunState, TaskNames
+from autotune.cli.progress import (
+    LiveProgress,
+    PlainProgress,
+    RunState,
+    TaskNames,
+    Warnings,
+    chosen_mode,
+    progress,
+)
 from autotune.errors import InvalidValueError
 from autotune.store.records import Comparison, Confirmation, Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE

@@ -157,11 +157,28 @@ def test_runs_are_pieces(database: Path, tmp_path: Path) -> None:
         assert run["points"][-1]["latency"] == pytest.approx(latencies[run["contender"]])
 
 
-def test_wrong_arguments(database: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results.jsonl"
-    status, _, errors = _script(database, results, "--contenders", "evolution")
-    assert status == 2 and "there is no contender 'evolution'" in errors
-    status, _, errors = _script(database, results, "--tasks", "gemm-7")
-    assert status == 1 and f"there is no task 'gemm-7', only {LABEL}" in errors
-    status, _, errors = _script(database, results, "--check")
-    assert status == 2 and "--check needs 200 trials" in errors
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("--contenders", "evolution"), 2, "there is no contender 'evolution'"),
+        (("--tasks", "gemm-7"), f"there is no task 'gemm-7', only {LABEL}", ""),
+        (("--check",), 2, "--check needs 200 trials"),
+    ],
+)
+def test_wrong_arguments(
+    scripts: Any,
+    database: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    status: int | str,
+    words: str,
+) -> None:
+    told = ["--database", str(database), "--results", str(tmp_path / "results.jsonl")]
+    told += ["--seeds", "1", "--trials", "32", *arguments]
+    monkeypatch.setattr("sys.argv", ["simulated.py", *told])
+    with pytest.raises(SystemExit) as ended:
+        scripts.simulated.main()
+    assert ended.value.code == status
+    assert words in capsys.readouterr().err

@@ -182,6 +182,7 @@ def installed(folder: Path, *arguments: str, first: Path | None = None) -> str:
     return next(line for line in done.stdout.splitlines() if line.startswith("install: "))
 
 
+@pytest.mark.slow
 def test_what_is_tested_is_the_bundles(bundles: Any, tmp_path: Path) -> None:
     """Also where the interpreter has the same version; or it is refused."""
     made = bundle_of_a_core(bundles[0], tmp_path)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from autotune.cli.app import CommandGroup
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.groups import CommandGroup
 from autotune.cli.options import database_option, existing_database_option, json_option
 from autotune.cli.query import Query, open_for_reading, query_options
 from autotune.store.statuses import OUTCOME_STATUSES

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.cli.app import CommandGroup
 from autotune.cli.destinations import InputFile, OutputFile
-from autotune.cli.groups import CommandGroup
 from autotune.cli.options import (
     database_option,
     existing_database_option,
