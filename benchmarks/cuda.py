@@ -3,7 +3,7 @@
 No device is needed. Candidates of every GPU sketch of some workloads are compiled: 48 of each for
 three architectures, with ``--quick`` three for one. Where there is neither nvcc nor NVRTC, that is
 said, and nothing is compiled. What becomes of candidates that break a device is measured on a fake
-one (`cuda_faults.py`).
+one (`cuda_faults`).
 
 FILE holds candidates that were measured on an H100 (see cuda_candidates.py), by default those of
 the repository. Of every timed case, each formula of the pruning model ``psa`` is held against the
@@ -11,7 +11,7 @@ latencies: rank correlation over the candidates that were drawn uniformly, and h
 best of the ten that it puts first is than the best of all, the mean over orders of equal scores.
 
 The constants of the corrected formula were fitted to these candidates. So they are also fitted
-again without each case in turn (cuda_fit.py), and judged by that case, by the same bars.
+again without each case in turn (`cuda_fit`), and judged by that case, by the same bars.
 """
 
 from __future__ import annotations
