@@ -66,22 +66,9 @@ test-long: $(VENV_TOX)/.installed ## Run what takes hours, before a release; goe
 	$(PYTHON) scripts/test_long.py $(VENV_TOX)/bin/tox
 
 benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, and the backends with each other
-	$(VENV_BENCHMARKS)/bin/python benchmarks/peak.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/gemm.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/conv2d.py --quick --check --torch-python $(VENV_TORCH)/bin/python
-	$(VENV_BENCHMARKS)/bin/python benchmarks/int8.py --quick --check --torch-python $(VENV_TORCH)/bin/python
-	$(VENV_BENCHMARKS)/bin/python benchmarks/operators.py --quick --check --torch-python $(VENV_TORCH)/bin/python
-	$(VENV_BENCHMARKS)/bin/python benchmarks/backends.py --quick --check --torch-python $(VENV_TORCH)/bin/python
-	$(VENV_BENCHMARKS)/bin/python benchmarks/draft.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/cuda.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/transfer.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/native.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/lowering.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
-	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2
-	$(VENV_MODELS)/bin/python benchmarks/reading.py --quick --check
-	$(VENV_MODELS)/bin/python benchmarks/models.py --quick --check
+	$(VENV_BENCHMARKS)/bin/python benchmarks/bench.py peak gemm conv2d int8 operators backends draft cuda transfer native lowering records measuring --quick --check --torch-python $(VENV_TORCH)/bin/python
+	$(VENV_BENCHMARKS)/bin/python benchmarks/bench.py strategies --quick --check --seeds 2
+	$(VENV_MODELS)/bin/python benchmarks/bench.py reading models --quick --check
 
 venv: $(VENV)/.installed ## Create .venv with the core and the plugins in this repository that need no compiler and no torch
 

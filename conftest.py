@@ -1,4 +1,4 @@
-"""What all tests share: names of cases, how hard properties are tried, and what is counted."""
+"""Settings of all tests: names of cases, numbers of examples, and what is counted."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _processor_seconds() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """What ten thousand collected tests consist of stays: no garbage is looked for there."""
+    """Collect without looking for garbage: what ten thousand tests consist of stays."""
     gc.disable()
     try:
         return (yield)

@@ -1,8 +1,5 @@
 """The backends through the same sketches: one strategy, one seed, one budget; numpy and torch.
 
-    python benchmarks/backends.py [--quick] [--json FILE] [--check] [--torch-python PATH]
-                                  [--threads N ...] [--only ROW ...] [--trials N] [--seeds N]
-
 Each operator is tuned with each backend in a fresh process with an empty database, for one thread
 and for all cores. What was found is then built again and timed in turns with numpy and torch,
 every one in a process of its own. ``--torch-python`` names an interpreter that has torch; where
@@ -21,18 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from common import (
-    Bar,
-    TuningFailed,
-    basic_parser,
-    compare,
-    cores,
-    finish_with,
-    machine,
-    median_of,
-    tune,
-)
-from vendors import IN_NUMPY, IN_TORCH
+from support.bars import median_of
+from support.common import Bar, Report, TuningFailed, compare, cores, tune
+from support.vendors import IN_NUMPY, IN_TORCH
 
 OURS = "native"
 OTHERS = ("tvm", "mlir")
@@ -72,13 +60,13 @@ class Row:
 
     def made(self) -> Any:
         """The workload."""
-        from backend_workloads import made
+        from support.backend_workloads import made
 
         return made(self.workload, self.shape, self.dtype)
 
     def tuned(self) -> tuple[str, Mapping[str, int], tuple[str, ...]]:
         """The workload, shape and further arguments of ``autotune tune``."""
-        from backend_workloads import tuned
+        from support.backend_workloads import tuned
 
         return tuned(self.workload, self.shape, self.dtype)
 
@@ -138,7 +126,7 @@ ROWS = (
 
 @dataclass
 class Tuning:
-    """What a tuning run of one backend cost.
+    """Cost of a tuning run of one backend.
 
     Attributes:
         seconds: Wall seconds after the start-up.
@@ -194,14 +182,11 @@ class Trial:
         return statistics.median(one / other for one, other in pairs)
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = parsed_options()
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     rows = [row for row in ROWS if row.quick or not options.quick]
     if options.only:
         rows = [row for row in ROWS if row.name in options.only]
-    described = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
     seeds = "1 seed" if options.seeds == 1 else f"{options.seeds} seeds"
     print(f"{options.trials} trials, {seeds}", flush=True)
     trials = []
@@ -214,25 +199,19 @@ def main() -> int:
             if reason := reason_of(row.name, threads):
                 print(f"    {reason}", flush=True)
     print_table(trials)
-    data = {"machine": described, "trials": [asdict(trial) for trial in trials]}
-    return finish_with(options, {**data, "reasons": dict(REASONS)}, bars_of(trials))
+    data = {"trials": [asdict(trial) for trial in trials], "reasons": dict(REASONS)}
+    return Report(data, bars_of(trials))
 
 
-def parsed_options() -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with defaults that depend on each other filled in."""
-    parser = basic_parser(__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=64, help="budget of each run; default 64")
     parser.add_argument("--seeds", type=int, help="number of seeds; 3, or 1 with --quick")
     parser.add_argument("--threads", type=int, nargs="+", help="1 and all cores if not given")
     parser.add_argument(
         "--only", nargs="+", metavar="ROW", choices=[row.name for row in ROWS], help="these rows"
     )
-    parser.add_argument(
-        "--torch-python", default=sys.executable, metavar="PATH", help="interpreter with torch"
-    )
-    options = parser.parse_args()
-    if not Path(options.torch_python).exists():
-        parser.error(f"--torch-python: there is no {options.torch_python}")
+    options = parser.parse_args(arguments)
     if options.seeds is None:
         options.seeds = 1 if options.quick else 3
     if options.threads is None:
@@ -342,7 +321,7 @@ def failures_text(tuning: Tuning) -> str:
 
 
 def print_table(trials: Sequence[Trial]) -> None:
-    """One line for each operator and number of threads: medians of the seeds, in milliseconds."""
+    """A line for each operator and number of threads: medians of the seeds, in milliseconds."""
     print("\nmedians of the seeds: ms per call; ms per build; candidates/s; failures in all")
     heads = [*CONTENDERS, *(f"{b}/{OURS}" for b in OTHERS), *(f"build {b}" for b in BACKENDS)]
     heads += [*(f"{backend}/s" for backend in BACKENDS), *(f"fail {b}" for b in BACKENDS)]
@@ -405,4 +384,6 @@ def why_missing(trials: Sequence[Trial], backend: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bench import main
+
+    sys.exit(main(["backends", *sys.argv[1:]]))

@@ -1,7 +1,5 @@
 """A convolution of a residual network: autotune, oneDNN and TVM's MetaSchedule, all cores.
 
-    python benchmarks/conv2d.py [--quick] [--json FILE] [--check] [--torch-python PATH]
-
 NHWC, 1 x 14 x 14 x 256 -> 256, 3 x 3, padding 1. oneDNN is timed through torch in channels-last
 layout, in a process of its own; ``--torch-python`` names an interpreter that has torch. Without
 torch that bar counts as fallen short.
@@ -9,20 +7,20 @@ torch that bar counts as fallen short.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from pathlib import Path
 
-from common import (
+from support.bars import median_of
+from support.common import (
     Bar,
+    Report,
     Trial,
     cores,
-    finish,
-    machine,
-    median_of,
     metaschedule_ceiling,
-    parser_for,
+    report_of,
     run_trial,
     share_of_the_rest,
+    tuning_options,
     tuning_time_ratio,
 )
 
@@ -35,16 +33,11 @@ TUNING_TIME_RATIO = 1 / 3
 SHARE_OF_THE_REST = 0.25
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    parser = parser_for(__doc__.splitlines()[0])
-    parser.add_argument(
-        "--torch-python", default=sys.executable, metavar="PATH", help="interpreter with torch"
-    )
-    options = parser.parse_args()
-    if not Path(options.torch_python).exists():
-        parser.error(f"--torch-python: there is no {options.torch_python}")
-    print("{processor}, {cores} cores, load {load:.1f}".format(**machine()), flush=True)
+options_of = tuning_options
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     print(NAME, flush=True)
     seeds = range(1 if options.quick else options.seeds)
     vendor = (
@@ -57,7 +50,7 @@ def main() -> int:
         options.torch_python,
     )
     found = [run_trial(options, "conv2d", SHAPE, seed, vendor) for seed in seeds]
-    return finish(options, {NAME: found}, bars_of(found))
+    return report_of(options, {NAME: found}, bars_of(found))
 
 
 def parameters() -> dict[str, object]:
@@ -96,4 +89,6 @@ def bars_of(trials: list[Trial]) -> list[Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bench import main
+
+    sys.exit(main(["conv2d", *sys.argv[1:]]))

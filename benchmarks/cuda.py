@@ -1,11 +1,9 @@
 """GPU sketches without a GPU: do their candidates compile, and how are measured ones ranked?
 
-    python benchmarks/cuda.py [--candidates FILE] [--quick] [--json FILE] [--check]
-
 No device is needed. Candidates of every GPU sketch of some workloads are compiled: 48 of each for
 three architectures, with ``--quick`` three for one. Where there is neither nvcc nor NVRTC, that is
 said, and nothing is compiled. What becomes of candidates that break a device is measured on a fake
-one (`cuda_faults.py`).
+one (`cuda_faults`).
 
 FILE holds candidates that were measured on an H100 (see cuda_candidates.py), by default those of
 the repository. Of every timed case, each formula of the pruning model ``psa`` is held against the
@@ -13,21 +11,19 @@ latencies: rank correlation over the candidates that were drawn uniformly, and h
 best of the ten that it puts first is than the best of all, the mean over orders of equal scores.
 
 The constants of the corrected formula were fitted to these candidates. So they are also fitted
-again without each case in turn (cuda_fit.py), and judged by that case, by the same bars.
+again without each case in turn (`cuda_fit`), and judged by that case, by the same bars.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from common import Bar, basic_parser, finish_with, machine
 from cuda_candidates import (
     FIRST,
     TARGET,
@@ -38,9 +34,10 @@ from cuda_candidates import (
     space_of,
     whole_config,
 )
-from cuda_compile import NO_COMPILER, compile_all, compile_bars, find_compiler, rates_of
 from cuda_faults import bars_apart
 from cuda_fit import figures_left_out
+from support.common import Bar, Report
+from support.cuda_compile import NO_COMPILER, compile_all, compile_bars, find_compiler, rates_of
 
 from autotune.models.pruning.psa_gpu import FORMULAS, GpuScorer
 from autotune.sketches import Sketch
@@ -51,10 +48,9 @@ SPEARMAN, LEAST_SPEARMAN, BEST_OF_FIRST, CASES = 0.75, 0.4, 1.15, 8
 RATE, SCORED, QUICK_SCORED, REPEATS = 10e6, 400_000, 100_000, 5
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = options_of()
-    data: dict[str, Any] = {"machine": machine()}
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
+    data: dict[str, Any] = {}
     bars: list[Bar] = []
     bars += rank_measured(read_cases(options.candidates), options.quick, data)
     compiler = find_compiler()
@@ -62,14 +58,13 @@ def main() -> int:
         print(f"nothing is compiled: {NO_COMPILER}")
     found = compile_all(options.quick) if compiler else []
     data |= {"compiler": compiler, "compiled": [asdict(it) for it in found], **rates_of(found)}
-    return finish_with(options, data, [*bars, *compile_bars(found, compiler), *bars_apart()])
+    return Report(data, [*bars, *compile_bars(found, compiler), *bars_apart()])
 
 
-def options_of() -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = basic_parser("GPU sketches without a GPU: do they compile, how are they ranked?")
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     add_candidates(parser)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def rank_measured(
@@ -101,7 +96,7 @@ def judged(
     space: SketchSpace,
     scorer: GpuScorer,
 ) -> dict[str, Any]:
-    """How a formula ranks the candidates of a case."""
+    """Rank the candidates of a case by a formula."""
     scores = scores_of(rows, {sketch.name: sketch for sketch in space.sketches()}, scorer)
     named = {"formula": formula, "case": name, "candidates": len(rows)}
     return {**named, **order_figures(scores, rows)}
@@ -137,7 +132,7 @@ def scoring_rates(spaces: dict[str, SketchSpace], count: int) -> dict[str, float
 
 
 def print_row(result: dict[str, Any]) -> None:
-    """One line for a case."""
+    """A line for a case."""
     print(
         f"{result['formula']:10} {result['case']:22} {result['candidates']:4} candidates, "
         f"rank correlation {result['spearman']:5.2f}, best of the first {FIRST}: "
@@ -146,7 +141,7 @@ def print_row(result: dict[str, Any]) -> None:
 
 
 def bars_of(results: Sequence[dict[str, Any]], rates: dict[str, float]) -> list[Bar]:
-    """What the default formula promises, also of workloads that it was not fitted to."""
+    """Promises of the default formula, also of workloads that it was not fitted to."""
     return [
         *order_bars(results, JUDGED, ""),
         *order_bars(results, LEFT_OUT, ", each left out of the fit"),
@@ -155,7 +150,7 @@ def bars_of(results: Sequence[dict[str, Any]], rates: dict[str, float]) -> list[
 
 
 def order_bars(results: Sequence[dict[str, Any]], formula: str, said: str) -> list[Bar]:
-    """How well a formula has to order the cases."""
+    """Promises of a formula's order of the cases."""
     own = [result for result in results if result["formula"] == formula]
     correlations = [result["spearman"] for result in own]
     near = sum(result["best_of_first"] <= BEST_OF_FIRST for result in own)
@@ -164,7 +159,3 @@ def order_bars(results: Sequence[dict[str, Any]], formula: str, said: str) -> li
         Bar(f"least rank correlation{said}", min(correlations), LEAST_SPEARMAN),
         Bar(f"cases with the best of the first {FIRST} within {BEST_OF_FIRST}{said}", near, CASES),
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,8 +5,6 @@ its builder, ``sketch``, ``config``, ``drawn_by``, ``outcome``, ``latency`` in s
 where it was not timed. That of the repository is ``MEASURED``; ``research/results/README.md`` says
 where it is from.
 
-    python benchmarks/cuda_candidates.py [--candidates FILE] RECORDS
-
 writes the timed ones as records, which ``autotune records import`` reads and ``autotune replay``
 searches in.
 """
@@ -17,7 +15,6 @@ import argparse
 import gzip
 import json
 import lzma
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -145,7 +142,7 @@ def whole_config(row: Mapping[str, Any], sketch: Sketch) -> dict[str, int]:
 
 
 def order_figures(scores: Array, rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """How scores (higher is better) order the candidates of a case.
+    """Figures of the order that scores (higher is better) give the candidates of a case.
 
     ``spearman`` is over those that were drawn uniformly; ``best_of_first`` how much slower than
     the best of all the best of the ten is that come first, the mean over orders of equal scores.
@@ -163,17 +160,19 @@ def order_figures(scores: Array, rows: Sequence[dict[str, Any]]) -> dict[str, fl
     }
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Write measured candidates as records.")
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     add_candidates(parser)
     parser.add_argument("records", type=Path)
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the records."""
     with replacing(options.records) as stream:
         for name, rows in read_cases(options.candidates).items():
             for record in records_of(name, rows):
                 stream.write(record_line(record))
-    return 0
 
 
 def records_of(name: str, rows: Sequence[dict[str, Any]]) -> list[Record]:
@@ -194,7 +193,3 @@ def records_of(name: str, rows: Sequence[dict[str, Any]]) -> list[Record]:
             zip(rows, candidates_of(rows, space_of(rows)), strict=True)
         )
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

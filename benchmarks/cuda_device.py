@@ -1,9 +1,5 @@
 """On a CUDA device: tuned programs beside torch, TVM's default schedules and TVM's own tuner.
 
-    python benchmarks/cuda_device.py [--time SECONDS] [--quick] [--rows NAME ...] [--work FOLDER]
-                                     [--limit SECONDS] [--retry] [--metaschedule-python PATH]
-                                     [--metaschedule-rows NAME ...] [--json FILE] [--check]
-
 Each row (`cuda_rows.py`) is tuned for so many seconds. Torch is timed by the same protocol, in
 CUDA graphs on a warm device: eager, in the faster of its layouts, and for softmax, norms and
 attention compiled as well (``max-autotune-no-cudagraphs``). It uses TF32 in rows for a target that
@@ -21,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,11 +24,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from common import TuningFailed, basic_parser, finish_with, machine, tune
-from cuda_metaschedule import run_metaschedule
-from cuda_report import COMPILED, DEFAULT, EAGER, METASCHEDULE, TUNED, Row, bars_of
-from cuda_rows import CASES, Case, chosen
-from steps import StepFailed, kept
+from support.common import Report, TuningFailed, tune
+from support.cuda_metaschedule import run_metaschedule
+from support.cuda_report import COMPILED, DEFAULT, EAGER, METASCHEDULE, TUNED, Row, bars_of
+from support.cuda_rows import CASES, Case, chosen
+from support.steps import StepFailed, kept
 
 from autotune.errors import AutotuneError
 from autotune.measure import MeasureProtocol
@@ -51,7 +45,7 @@ DISTRIBUTIONS = ("tensor-autotune", "apache-tvm", "torch", "nvidia-cuda-nvrtc")
 
 @dataclass(frozen=True)
 class Session:
-    """What a call is to do.
+    """The work of a call.
 
     Attributes:
         cases: The rows.
@@ -76,7 +70,7 @@ class Session:
     clock: Callable[[], float]
 
     def steps(self, case: Case) -> tuple[str, ...]:
-        """What is done for a row, in order."""
+        """Steps of a row, in order."""
         steps = (TUNED, EAGER) + ((COMPILED,) if case.is_compiled else ())
         with_theirs = self.metaschedule is not None and case.name in self.tuned_by_both
         return steps + ((METASCHEDULE,) if with_theirs else ())
@@ -86,7 +80,7 @@ class Session:
         return self.folder / f"{case.name}-{case.made().digest[:8]}"
 
     def file(self, case: Case, step: str) -> Path:
-        """Where a step leaves what it found; the name has what that depends on."""
+        """The file of a step's result; its name has what that depends on."""
         by = f"{self.budget:g}s" if step in (TUNED, METASCHEDULE) else f"torch-{self.torch}"
         return self.place(case) / f"{step}-{by}.json"
 
@@ -96,7 +90,7 @@ class Session:
         return fixed.get(step, self.budget + STARTING_SECONDS)
 
     def row(self, case: Case) -> Row:
-        """What is there of a row."""
+        """The row, as far as it was measured."""
         row = Row(case, self.steps(case))
         for step in row.steps:
             path = self.file(case, step)
@@ -109,14 +103,13 @@ class Session:
         return sum(self.expected(step) for case in self.cases for step in self.row(case).left)
 
 
-def main(clock: Callable[[], float] = time.monotonic) -> int:
-    """Run by a clock of seconds; returns the exit status."""
-    options = parsed_options()
-    try:
-        devices = [device.name for device in cuda_devices(load_driver())]
-    except AutotuneError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def run(options: argparse.Namespace, clock: Callable[[], float] = time.monotonic) -> Report:
+    """Measure by a clock of seconds.
+
+    Raises:
+        AutotuneError: there is no device.
+    """
+    devices = [device.name for device in cuda_devices(load_driver())]
     session = session_of(options, devices[0], clock)
     minutes = session.seconds_left() / 60
     print(f"on {devices[0]}: {len(session.cases)} rows, about {minutes:.0f} minutes left")
@@ -129,19 +122,16 @@ def main(clock: Callable[[], float] = time.monotonic) -> int:
     rows = [session.row(case) for case in session.cases]
     print_rows(rows)
     found = {
-        "machine": machine(),
         "device": devices[0],
         "versions": {name: version_of(name) for name in DISTRIBUTIONS},
         "seconds": session.budget,
         "rows": [row.to_json() for row in rows],
     }
-    checked = finish_with(options, found, bars_of(rows))
-    return checked if status is None else status
+    return Report(found, bars_of(rows), status)
 
 
-def parsed_options() -> argparse.Namespace:
-    """What the command line asks for; ``cases`` are the rows that it means."""
-    parser = basic_parser("tuned programs on a CUDA device beside torch and TVM")
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line; ``cases`` are the rows that it means."""
     parser.add_argument("--time", type=_positive, help="seconds of tuning for each row")
     parser.add_argument(
         "--rows", nargs="+", metavar="NAME", help="rows, or sets: fp32, half, memory, other"
@@ -157,7 +147,7 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument(
         "--metaschedule-rows", nargs="+", metavar="NAME", help="rows, in place of three"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.metaschedule_python and not Path(options.metaschedule_python).exists():
         parser.error(f"--metaschedule-python: there is no {options.metaschedule_python}")
     if options.metaschedule_rows and not options.metaschedule_python:
@@ -188,7 +178,7 @@ def rows_of(quick: bool) -> list[Case]:
 
 
 def session_of(options: argparse.Namespace, device: str, clock: Callable[[], float]) -> Session:
-    """What the options ask for on a device of this name."""
+    """The session that options ask for on a device of this name."""
     return Session(
         cases=options.cases,
         folder=options.work.absolute() / re.sub(r"[^A-Za-z0-9]+", "-", device),
@@ -277,7 +267,7 @@ def timing(case: Case, *, compiled: bool) -> dict[str, Any]:
     if case.has_builder:
         outcome = torch_latency(*asked, compiled=compiled)
     else:
-        outcome = ask_torch("cuda_torch", *asked, compiled=compiled)
+        outcome = ask_torch("support.cuda_torch", *asked, compiled=compiled)
     if outcome is None:
         raise StepFailed("torch has no routine")
     if outcome.latency is None:
@@ -320,9 +310,3 @@ def print_rows(rows: Sequence[Row]) -> None:
 
 def _nothing() -> Any:
     raise StepFailed("it is gone")
-
-
-if __name__ == "__main__":
-    # Whoever lends the machine may end this: tuners are to save their runs then, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())

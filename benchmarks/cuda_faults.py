@@ -1,6 +1,4 @@
-"""What becomes of candidates that break a CUDA device: measured on a fake one, no GPU is needed.
-
-    python benchmarks/cuda_faults.py [--quick] [--json FILE] [--check]
+"""Outcomes of candidates that break a CUDA device: on a fake one, no GPU is needed.
 
 The fake driver of the tests of `plugins/tvm` takes the place of the real one, in this process and
 its workers; kernels run on threads of the CPU. Of ten candidates of a small product eight get a
@@ -11,6 +9,7 @@ to be the outcome of one candidate and of no other, and the device has to be usa
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -22,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common import Bar, basic_parser, finish_with, machine
+from support.common import Bar, Report, bench
 
 from autotune.ir.workloads import gemm
 from autotune.measure import LocalMeasurer, MeasureProtocol
@@ -49,15 +48,14 @@ DEADLINES = {"task": 300.0, "build": 120.0, "verify": 15.0, "run": 60.0}
 MOST_SECONDS = 400.0
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = basic_parser((__doc__ or "").splitlines()[0]).parse_args()
+def run(_: argparse.Namespace) -> Report:
+    """Measure on a fake device."""
     with tempfile.TemporaryDirectory() as folder:
         outcomes, last, processes = measured(Path(folder))
     for outcome in (*outcomes, last):
         print(f"{outcome.status:12} {outcome.message or ''}".rstrip())
-    data = {"machine": machine(), "outcomes": [asdict_of(it) for it in (*outcomes, last)]}
-    return finish_with(options, data, bars_of(outcomes, last, processes))
+    data = {"outcomes": [asdict_of(it) for it in (*outcomes, last)]}
+    return Report(data, bars_of(outcomes, last, processes))
 
 
 def measured(folder: Path) -> tuple[list[Outcome], Outcome, int]:
@@ -81,12 +79,12 @@ def measured(folder: Path) -> tuple[list[Outcome], Outcome, int]:
 
 
 def asdict_of(outcome: Outcome) -> dict[str, Any]:
-    """What is written of an outcome."""
+    """The written form of an outcome."""
     return {"status": outcome.status, "message": outcome.message}
 
 
 def bars_of(outcomes: Sequence[Outcome], last: Outcome, processes: int) -> list[Bar]:
-    """What faults must lead to."""
+    """Promises of the outcomes of faults."""
     missing = [
         fault
         for fault, (status, why) in FAULTS.items()
@@ -114,7 +112,7 @@ def bars_apart() -> list[Bar]:
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "faults.json"
         done = subprocess.run(
-            [sys.executable, __file__, "--json", str(written)],
+            [*bench("cuda_faults"), "--json", str(written)],
             capture_output=True,
             text=True,
             env=dict(os.environ),
@@ -126,7 +124,3 @@ def bars_apart() -> list[Bar]:
             return [Bar("faults of a fake device", None, 0, at_most=True, note=why)]
         bars = json.loads(written.read_text())["bars"]
     return [Bar(**{name: bar[name] for name in asdict(Bar("", 0, 0))}) for bar in bars]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

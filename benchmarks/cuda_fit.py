@@ -1,7 +1,5 @@
 """Fit the constants of the corrected PSA to measured candidates, without one workload in turn.
 
-    python benchmarks/cuda_fit.py [--candidates FILE]
-
 prints the constants that fit all workloads best, which `autotune.models.pruning.psa_gpu` has
 rounded, and how well those that were fitted without a workload order its candidates.
 
@@ -14,7 +12,6 @@ other.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -83,7 +80,7 @@ class Case:
 
 
 def case_of(rows: Sequence[dict[str, Any]], space: SketchSpace) -> Case:
-    """What fitting needs of the candidates of a workload."""
+    """Candidates of a workload, as fitting needs them."""
     groups = []
     for sketch in space.sketches():
         own = [at for at, row in enumerate(rows) if row["sketch"] == sketch.name]
@@ -129,7 +126,7 @@ def fitted(cases: Sequence[Case]) -> Calibration:
 def figures_left_out(
     measured: Mapping[str, Sequence[dict[str, Any]]], spaces: Mapping[str, SketchSpace]
 ) -> dict[str, dict[str, float]]:
-    """How constants that were fitted to all other workloads order each workload."""
+    """Order of each workload by constants that were fitted to all others."""
     cases = {name: case_of(rows, spaces[name]) for name, rows in measured.items()}
     found = {}
     for name, case in cases.items():
@@ -138,19 +135,18 @@ def figures_left_out(
     return found
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Fit the constants of the corrected PSA.")
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     add_candidates(parser)
-    measured = read_cases(parser.parse_args().candidates)
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Fit them, and print them."""
+    measured = read_cases(options.candidates)
     spaces = {name: space_of(rows) for name, rows in measured.items()}
     best = fitted([case_of(rows, spaces[name]) for name, rows in measured.items()])
     for name in fields_dict(Calibration):
         print(f"{name:22} {getattr(best, name):8.3g}")
     for name, figures in figures_left_out(measured, spaces).items():
         print(f"{name:22} {figures['spearman']:5.2f} {figures['best_of_first']:.3f}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,5 @@
 """On a CUDA device: a whole network, tuned with 2000 trials, beside what else runs it.
 
-    python benchmarks/cuda_network.py [--network resnet_50] [--target cuda] [--trials 2000]
-                                      [--precisions float32 float16] [--work FOLDER]
-                                      [--seconds 540] [--metaschedule-python PATH]
-                                      [--quick] [--json FILE] [--check]
-
 In float32 and in half precision, batch 1: ``autotune tune-model``, then ``bench-model`` times the
 network in turns with TVM's default schedules, torch eager and ``torch.compile``, each as one CUDA
 graph on a warm device. With ``--metaschedule-python``, an interpreter that MetaSchedule runs in,
@@ -28,11 +23,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import HERE, Bar, basic_parser, environment, finish_with, machine
-from metaschedule_network import recorded_trials
-from steps import StepFailed, kept, output_of, session_within
+from support.common import SUPPORT, Bar, Report, environment
+from support.metaschedule_network import recorded_trials
+from support.steps import StepFailed, kept, output_of, session_within
 
-from autotune.errors import AutotuneError
 from autotune.targets import load_driver, matching_device, resolve
 
 SECONDS, LEAST_SECONDS = 540.0, 60.0
@@ -65,7 +59,7 @@ class Measured:
     errors: dict[str, str] = field(default_factory=dict)
 
     def runtime(self, name: str) -> dict[str, Any]:
-        """What is known of a runtime; nothing where it took no part."""
+        """Results of a runtime; nothing where it took no part."""
         rows = [] if self.bench is None else self.bench["runtimes"]
         return next((row for row in rows if row["runtime"] == name), {})
 
@@ -95,17 +89,16 @@ class NotDone(Exception):
     """The time of this call is over before all is done; says what is left."""
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = parsed_options()
+def run(options: argparse.Namespace) -> Report | None:
+    """Measure; None for a session, and where there is something left to do.
+
+    Raises:
+        AutotuneError: there is no such device.
+    """
     if options.session is not None:
         print(json.dumps(session(options)))
-        return 0
-    try:
-        matching_device(resolve(options.target), load_driver())
-    except AutotuneError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return None
+    matching_device(resolve(options.target), load_driver())
     end = time.monotonic() + options.seconds
     measured = [Measured(name) for name in options.precisions]
     try:
@@ -113,15 +106,14 @@ def main() -> int:
             run_precision(options, one, lambda: end - time.monotonic())
     except NotDone as left:
         print(f"{left}: the same command goes on from {options.work}", flush=True)
-        return NOT_DONE
+        return Report({}, (), NOT_DONE)
     print_table(measured)
-    data = {"machine": machine(), "network": options.network, "rows": [*map(asdict, measured)]}
-    return finish_with(options, data, bars_of(measured))
+    data = {"network": options.network, "rows": [*map(asdict, measured)]}
+    return Report(data, bars_of(measured))
 
 
-def parsed_options() -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = basic_parser(__doc__.splitlines()[0])
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser.add_argument("--network", default="resnet_50", help="of this package")
     parser.add_argument("--target", default="cuda")
     parser.add_argument("--trials", type=int, help=f"default {TRIALS}, {QUICK_TRIALS} if quick")
@@ -130,7 +122,7 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of this call")
     parser.add_argument("--metaschedule-python", metavar="PATH", help="run MetaSchedule by that")
     parser.add_argument("--session", metavar="PRECISION", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.sizes = QUICK_SIZES if options.quick else {}
     options.trials = options.trials or (QUICK_TRIALS if options.quick else TRIALS)
     options.work = options.work.absolute() / ("quick" if options.quick else "full")
@@ -169,7 +161,7 @@ def check_time(left: Callable[[], float], what: str) -> None:
 
 
 def named(options: argparse.Namespace, precision: str) -> list[str]:
-    """How a command names the network, its sizes and precision."""
+    """Arguments that name the network, its sizes and precision."""
     sizes = [f"--size={key}={value}" for key, value in options.sizes.items()]
     converted = [] if precision == "float32" else ["--precision", precision]
     return ["--network", options.network, *sizes, *converted]
@@ -178,7 +170,7 @@ def named(options: argparse.Namespace, precision: str) -> list[str]:
 def bench(
     options: argparse.Namespace, one: Measured, folder: Path, arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """What `autotune bench-model` writes."""
+    """The result of `autotune bench-model`."""
     command = [sys.executable, "-m", "autotune", "bench-model", *named(options, one.precision)]
     command += ["--target", options.target, "--database", str(folder / "records.db")]
     command += ["--quiet", "--json", "-", *arguments]
@@ -202,7 +194,7 @@ def tuned(
             return dict(known)
         check_time(left, f"{one.precision}: {known.get('trials', 0)} of {options.trials} trials")
         spent = float(known["seconds"])
-        command = [sys.executable, __file__, "--session", one.precision]
+        command = [*bench("cuda_network"), "--session", one.precision]
         command += ["--network", options.network, "--target", options.target]
         command += ["--trials", str(options.trials), "--seconds", str(left() - LEAST_SECONDS / 2)]
         command += ["--work", str(folder), *(["--quick"] if options.quick else [])]
@@ -255,7 +247,7 @@ def with_metaschedule(
         NotDone: another call is needed.
     """
     place, state = folder / "metaschedule", folder / "metaschedule-seconds.json"
-    script = [str(HERE / "metaschedule_network.py")]
+    script = [str(SUPPORT / "metaschedule_network.py")]
     about = ["--target", options.target, *named(options, one.precision)]
     about = [part for it in about for part in it.replace("--size=", "--size ").split(" ", 1)]
 
@@ -304,7 +296,7 @@ def run_at_most(command: Sequence[str], seconds: float) -> None:
 
 
 def print_table(measured: Sequence[Measured]) -> None:
-    """What each runtime takes, in each precision."""
+    """Print the latency of each runtime, in each precision."""
     for one in measured:
         print(f"\n{one.precision}")
         result = None if one.tuned is None else one.tuned["result"]
@@ -348,7 +340,3 @@ def bars_of(measured: Sequence[Measured]) -> list[Bar]:
             ),
         ]
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

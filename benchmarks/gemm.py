@@ -1,27 +1,28 @@
 """Matrix products: autotune, numpy's BLAS and TVM's MetaSchedule, all cores, medians of seeds.
 
-    python benchmarks/gemm.py [--quick] [--json FILE] [--check]
-
 Each tuner runs in a fresh process with an empty database; the programs that they found are then
 built again and timed in turns with numpy, every one in a process of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 
-from common import (
+from support.bars import median_of
+from support.common import (
     Bar,
+    Report,
     Trial,
-    finish,
-    machine,
-    median_of,
     metaschedule_ceiling,
-    parser_for,
+    report_of,
     run_trial,
     share_of_the_rest,
+    tuning_options,
     tuning_time_ratio,
 )
+
+options_of = tuning_options
 
 VENDOR_RATIO = 0.95
 METASCHEDULE_RATIO = 2.5
@@ -30,19 +31,17 @@ TUNING_SECONDS = 30.0
 SHARE_OF_THE_REST = 0.25
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = parser_for(__doc__.splitlines()[0]).parse_args()
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     sizes = (512,) if options.quick else (512, 1024)
     seeds = range(1 if options.quick else options.seeds)
-    print("{processor}, {cores} cores, load {load:.1f}".format(**machine()), flush=True)
     found: dict[str, list[Trial]] = {}
     for size in sizes:
         name = f"gemm {size}^3"
         print(name, flush=True)
         shape = {"m": size, "n": size, "k": size}
         found[name] = [run_trial(options, "gemm", shape, seed, vendor(shape)) for seed in seeds]
-    return finish(options, found, bars_of(found))
+    return report_of(options, found, bars_of(found))
 
 
 def vendor(shape: dict[str, int]) -> tuple[dict[str, object], str]:
@@ -85,4 +84,6 @@ def bars_of(found: dict[str, list[Trial]]) -> list[Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bench import main
+
+    sys.exit(main(["gemm", *sys.argv[1:]]))

@@ -1,8 +1,5 @@
 """int8 matmul: autotune and torch's calls of oneDNN and FBGEMM, in turns.
 
-    python benchmarks/int8.py [--quick] [--json FILE] [--check] [--torch-python PATH]
-                              [--threads N,...] [--only TEXT]
-
 Matrix products as sums (beside ``torch._int_mm``) and as bytes (beside quantised linear layers),
 and ResNet-50's convolutions as bytes, with one image. Like is compared with like: where torch
 makes bytes of its sums, so does the program. Torch's weights were packed before; the program packs
@@ -23,17 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import (
-    Bar,
-    TuningFailed,
-    compare,
-    cores,
-    finish_with,
-    geometric_mean,
-    machine,
-    parser_for,
-    tune,
-)
+from support.bars import geometric_mean
+from support.common import Bar, Report, TuningFailed, add_tuning_options, compare, cores, tune
 
 GEMM_RATIO = 0.8
 CONVOLUTION_RATIO = 0.7
@@ -68,7 +56,7 @@ QUICK_CONVOLUTIONS = (RESNET_50[2], RESNET_50[9], RESNET_50[16])
 
 @dataclass
 class Row:
-    """One workload on so many threads.
+    """A workload on so many threads.
 
     Attributes:
         name: What it is called.
@@ -108,20 +96,18 @@ class Row:
         return [name for name in self.final if name not in ("autotune", "float32")]
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    parser = parser_for(__doc__.splitlines()[0])
-    parser.add_argument(
-        "--torch-python", default=sys.executable, metavar="PATH", help="interpreter with torch"
-    )
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    add_tuning_options(parser)
     parser.add_argument(
         "--threads", default="", metavar="N,...", help="one and all cores if not given"
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has this")
-    options = parser.parse_args()
-    if not Path(options.torch_python).exists():
-        parser.error(f"--torch-python: there is no {options.torch_python}")
-    print("{processor}, {cores} cores, load {load:.1f}".format(**machine()), flush=True)
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     rows = [
         row
         for threads in thread_counts(options)
@@ -129,8 +115,7 @@ def main() -> int:
         if options.only in name
         for row in [measured(options, threads, name, workload, shape, dtype)]
     ]
-    data = {"machine": machine(), "rows": [asdict(row) for row in rows]}
-    return finish_with(options, data, bars_of(rows))
+    return Report({"rows": [asdict(row) for row in rows]}, bars_of(rows))
 
 
 def thread_counts(options: argparse.Namespace) -> list[int]:
@@ -205,7 +190,7 @@ def measured(
 def vendors(
     workload: str, parameters: Mapping[str, Any], kind: str, threads: int
 ) -> dict[str, dict[str, Any]]:
-    """What `serve.py` is to serve of torch's, by contender."""
+    """Requests for torch's calls, by contender."""
     request = {
         "kind": "torch",
         "workload": workload,
@@ -255,4 +240,6 @@ def bars_of(rows: Sequence[Row]) -> list[Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bench import main
+
+    sys.exit(main(["int8", *sys.argv[1:]]))

@@ -1,9 +1,5 @@
 """The printed nest beside another backend's form of the same candidates, and what building costs.
 
-    python benchmarks/lowering.py [--quick] [--json FILE] [--check] [--against BACKEND]
-                                  [--threads N ...] [--only FAMILY ...] [--processes N]
-                                  [--turns N] [--sketches N] [--walls N]
-
 Of every workload of a family, the candidate of each sketch that the draft ranks first among a few
 random ones is built by ``native`` and by the other backend. Both programs run in turns on arrays
 that are equally aligned, in several fresh processes, because where memory lies decides much. A
@@ -18,6 +14,7 @@ import argparse
 import multiprocessing
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +25,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from common import Bar, basic_parser, cores, finish_with, geometric_mean, machine, tune
+from support.bars import geometric_mean
+from support.common import Bar, Report, cores, tune
 
 OURS = "native"
 
@@ -182,7 +180,7 @@ class Trial:
 
     @property
     def bimodal(self) -> bool:
-        """Whether either program is the faster in some process by more than a tenth."""
+        """Tell whether either program is the faster in some process by more than a tenth."""
         known = [seen.ratio for seen in self.seen if seen.ratio is not None]
         return min(known) < 1 / TIME_OF_ONE and max(known) > TIME_OF_ONE
 
@@ -204,12 +202,9 @@ class Trial:
         return next((seen.failed for seen in self.seen if seen.failed), None)
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = parsed_options()
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     os.environ["AUTOTUNE_OBJECT_CACHE"] = "off"  # what is built is compiled
-    described = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
     trials = []
     for threads in options.threads:
         for family in options.only or FAMILIES:
@@ -220,16 +215,14 @@ def main() -> int:
     print_table(trials)
     walls = [run_wall(row, options.against, options.walls) for row in TUNED if options.walls]
     data = {
-        "machine": described,
         "trials": [asdict(trial) for trial in trials],
         "walls": [asdict(wall) for wall in walls],
     }
-    return finish_with(options, data, [*bars_of(trials), *wall_bars(walls)])
+    return Report(data, [*bars_of(trials), *wall_bars(walls)])
 
 
-def parsed_options() -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with defaults that depend on each other filled in."""
-    parser = basic_parser(str(__doc__).partition("\n")[0])
     parser.add_argument("--against", default="tvm", metavar="BACKEND")
     parser.add_argument("--threads", type=int, nargs="+", metavar="N")
     parser.add_argument("--only", nargs="+", choices=list(FAMILIES), metavar="FAMILY")
@@ -237,7 +230,7 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=21, metavar="N")
     parser.add_argument("--sketches", type=int, metavar="N", help="of each workload at most")
     parser.add_argument("--walls", type=int, default=0, metavar="N", help="turns of whole runs")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.threads = options.threads or sorted({1, cores()})
     options.processes = options.processes or (2 if options.quick else 5)
     options.sketches = options.sketches or (4 if options.quick else 12)
@@ -266,7 +259,7 @@ def run_wall(row: Row, against: str, turns: int) -> Wall:
 
 
 def wall_bars(walls: Sequence[Wall]) -> list[Bar]:
-    """What whole runs promise."""
+    """Promises of whole runs."""
     return [Bar(f"{it.row}: whole run", it.ratio, WALL, at_most=True) for it in walls]
 
 
@@ -302,7 +295,7 @@ def told(trial: Trial) -> str:
 
 def in_this_process(row: Row, against: str, threads: int, turns: int, sketches: int) -> list[Seen]:
     """Compare a candidate of each sketch of a workload."""
-    from backend_workloads import made
+    from support.backend_workloads import made
 
     from autotune.plugins.parts import create_part
     from autotune.targets import detect_cpu
@@ -445,4 +438,6 @@ def bars_of(trials: Sequence[Trial]) -> list[Bar]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    from bench import main
+
+    sys.exit(main(["lowering", *sys.argv[1:]]))

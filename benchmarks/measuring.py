@@ -1,7 +1,5 @@
 """Can measuring be trusted, and what does it cost: races, where the time goes, disturbances.
 
-    python benchmarks/measuring.py [--quick] [--json FILE] [--check] [--only PARTS]
-
 - ``race``: random candidates of two operators. Is the race's winner as fast as that of exhaustive
   timing, always, and in how much of its time? TVM's timer beside it (see `races.py`).
 - ``split``: tuning a matrix product in fresh processes. How long until it starts, how long does it
@@ -14,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,10 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import neighbours
-import races
-from common import Bar, basic_parser, cores, finish_with, machine, tune
 from draft import draw
+from support import neighbours, races
+from support.common import Bar, Report, cores, tune
 
 from autotune.measure import LocalMeasurer, MeasureProtocol
 
@@ -44,7 +40,7 @@ WALL_SECONDS = 15.0
 
 @dataclass
 class Run:
-    """One tuning run.
+    """A tuning run.
 
     Attributes:
         wall: Seconds of the command.
@@ -114,9 +110,8 @@ def run_cold(count: int) -> list[dict[str, float]]:
     return found
 
 
-def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = basic_parser((__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--operators", default=",".join(OPERATORS), help="of races, likewise")
     parser.add_argument("--candidates", type=int, help=f"of races, by default {CANDIDATES}")
@@ -138,13 +133,10 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = options_of()
-    here = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**here), flush=True)
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     parts = options.only.split(",")
-    data: dict[str, Any] = {"machine": here}
+    data: dict[str, Any] = {}
     bars: list[Bar] = []
     if "race" in parts:
         data["race"] = {}
@@ -170,8 +162,4 @@ def main() -> int:
         bars += neighbours.bars_of(disturbance)
     if "cold" in parts:
         data["cold"] = run_cold(COLD)
-    return finish_with(options, data, bars)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return Report(data, bars)

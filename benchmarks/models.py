@@ -1,9 +1,5 @@
 """Whole networks: tuned in minutes, beside what else runs them, and MetaSchedule.
 
-    python benchmarks/models.py [--quick] [--json FILE] [--check] [--work FOLDER]
-                                [--only NETWORK ...] [--budgets SECONDS ...]
-                                [--metaschedule-python PATH]
-
 Each network of the package is tuned for 5 and for 20 minutes in all, and timed in turns with torch
 eager, torch.compile, ONNX Runtime, OpenVINO and TVM's default schedules; what was built after 5
 and after 20 minutes, and by MetaSchedule in 20 minutes (ResNet-50 and BERT), is timed in turns,
@@ -28,20 +24,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bars import REACHABLE
-from common import (
-    HERE,
-    Bar,
-    Turns,
-    basic_parser,
-    compare,
-    environment,
-    finish_with,
-    geometric_mean,
-    machine,
-)
-from metaschedule_network import LIBRARY, RECORDS
-from steps import StepFailed, kept, output_of, session_within, until_interrupted
+from support.bars import REACHABLE, geometric_mean
+from support.common import SUPPORT, Bar, Report, Turns, compare, environment
+from support.metaschedule_network import LIBRARY, RECORDS
+from support.steps import StepFailed, kept, output_of, session_within
 
 # Times as fast as torch eager, each network.
 EAGER_RATIO = 1.0
@@ -74,7 +60,7 @@ HOLDING_BACK = 5
 
 @dataclass
 class Measured:
-    """One network.
+    """A network.
 
     Attributes:
         network: Its name.
@@ -100,7 +86,7 @@ class Measured:
     unit: str = "s"
 
     def runtime(self, name: str) -> dict[str, Any]:
-        """What is known of a runtime; nothing where it took no part."""
+        """Results of a runtime; nothing where it took no part."""
         rows = [] if self.bench is None else self.bench["runtimes"]
         return next((row for row in rows if row["runtime"] == name), {})
 
@@ -131,24 +117,20 @@ class Measured:
         return statistics.median(this / that for this, that in pairs)
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = parsed_options()
-    described = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     budgets = sorted(options.budgets or ((QUICK_TRIALS,) if options.quick else BUDGETS))
     measured = [
         run_network(options, name, sizes, budgets) for name, sizes in options.networks.items()
     ]
     print_table(measured)
-    data = {"machine": described, "networks": [asdict(one) for one in measured]}
+    data = {"networks": [asdict(one) for one in measured]}
     bars = quick_bars(measured) if options.quick else all_bars(measured, budgets)
-    return finish_with(options, data, bars)
+    return Report(data, bars)
 
 
-def parsed_options() -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with the networks that are meant."""
-    parser = basic_parser(__doc__.splitlines()[0])
     parser.add_argument(
         "--work", type=Path, default=Path("build/models"), help="where steps are kept"
     )
@@ -166,7 +148,7 @@ def parsed_options() -> argparse.Namespace:
         metavar="PATH",
         help="interpreter with TVM, xgboost, cloudpickle and psutil, better without torch",
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if importlib.util.find_spec("torch") is None:
         parser.error("networks are built with torch: run this with an interpreter that has it")
     from autotune.networks import zoo
@@ -238,7 +220,7 @@ def run_network(
 
 
 def autotune(command: str, *arguments: str) -> Any:
-    """What a command of ours writes as JSON.
+    """The JSON of one of our commands.
 
     Raises:
         StepFailed: it failed.
@@ -255,7 +237,7 @@ def metaschedule(
     Raises:
         StepFailed: a step failed, or nothing was measured.
     """
-    script = str(HERE / "metaschedule_network.py")
+    script = str(SUPPORT / "metaschedule_network.py")
     size = [part.replace("--size=", "") for part in model[2:]]
     sizes = [text for one in size for text in ("--size", one)]
     prepare = [sys.executable, script, "prepare", str(folder), "--network", model[1], *sizes]
@@ -342,7 +324,7 @@ def print_what_holds_back(measured: Measured) -> None:
 
 
 def print_table(measured: Sequence[Measured]) -> None:
-    """One line for each network, in milliseconds."""
+    """A line for each network, in milliseconds."""
     runtimes = list(
         dict.fromkeys(
             row["runtime"]
@@ -383,7 +365,7 @@ def quick_bars(measured: Sequence[Measured]) -> list[Bar]:
 
 
 def all_bars(measured: Sequence[Measured], budgets: Sequence[int]) -> list[Bar]:
-    """What is promised of whole networks."""
+    """Promises of whole networks."""
     bars = quick_bars(measured)
     early, late = map(str, (min(budgets), max(budgets)))
     for one in measured:
@@ -413,4 +395,6 @@ def all_bars(measured: Sequence[Measured], budgets: Sequence[int]) -> list[Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(until_interrupted(main))
+    from bench import main
+
+    sys.exit(main(["models", *sys.argv[1:]]))

@@ -1,6 +1,4 @@
-"""What the native kernels do in a second on one core; beside them TVM and CP-SAT.
-
-    python benchmarks/native.py [--quick] [--json FILE] [--check]
+"""Rates of the native kernels on one core, beside TVM and CP-SAT.
 
 For each sketch of a workload: feasible points drawn, PSA scores, and statement features (PAM) of
 the same configurations; then TVM's own way to look at a candidate (replay the schedule, lower it,
@@ -11,16 +9,16 @@ configurations of each. Seconds are those of the processor, which other processe
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from common import Bar, basic_parser, finish_with, machine
+from support.common import Bar, Report
 
 from autotune import Target, make_workload
 from autotune.errors import UnsupportedTarget
@@ -63,7 +61,7 @@ BUDGET = 10.0
 
 @dataclass
 class Rates:
-    """What happens in a second, for the sketches of one workload; None where it cannot be had."""
+    """Rates for the sketches of one workload; None where they cannot be had."""
 
     sketches: int
     instructions: int
@@ -78,7 +76,7 @@ class Rates:
 
 
 def rate(work: Callable[[], int]) -> float:
-    """How many of what ``work`` counts happen in a second: the median of at least three."""
+    """The median of at least three rates of what ``work`` counts."""
     work()
     rates: list[float] = []
     begin = time.process_time()
@@ -88,7 +86,7 @@ def rate(work: Callable[[], int]) -> float:
 
 
 def rate_once(work: Callable[[], int]) -> float:
-    """How many of what ``work`` counts happen in a second of the processor."""
+    """Rate of what ``work`` counts, in a second of the processor."""
     begin = time.process_time()
     count = work()
     return count / (time.process_time() - begin)
@@ -166,7 +164,7 @@ def rate_of_tvm(sketch: Sketch, matrix: Matrix, target: Target) -> float:
     import tvm
     from autotune_tvm.emit import module_for
     from autotune_tvm.replay import schedule
-    from store_features import store_features
+    from support.store_features import store_features
 
     module = module_for(sketch.workload)
     described = {"kind": "llvm"} if target.kind == "cpu" else {"kind": "cuda"}
@@ -182,12 +180,12 @@ def rate_of_tvm(sketch: Sketch, matrix: Matrix, target: Target) -> float:
 
 
 def solve_all(result: Rates, sketches: Sequence[Sketch], solves: int) -> None:
-    """What CP-SAT reaches under the sketches' constraints.
+    """Rates of CP-SAT under the sketches' constraints.
 
     Raises:
         ImportError: OR-tools is not installed.
     """
-    from cpsat import CpSatSampler
+    from support.cpsat import CpSatSampler
 
     samplers = [CpSatSampler(sketch, BUDGET) for sketch in sketches]
     points: list[set[tuple[int, ...]]] = [set() for _ in samplers]
@@ -239,13 +237,14 @@ def bars_of(name: str, rates: Rates) -> list[Bar]:
     ]
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    parser = basic_parser((__doc__ or "").splitlines()[0])
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser.add_argument("--targets", default="cpu,gpu", help="kinds of targets, by commas")
-    options = parser.parse_args()
-    here = machine()
-    print("{processor}, one of {cores} cores, load {load:.1f}".format(**here), flush=True)
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Measure on one core."""
     targets = {"cpu": detect_cpu(), "gpu": preset(GPU)}
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     found: dict[str, Rates] = {}
@@ -264,9 +263,4 @@ def main() -> int:
             show(name, found[name])
             if not label.startswith("largest"):
                 bars += bars_of(name, found[name])
-    rates = {name: asdict(item) for name, item in found.items()}
-    return finish_with(options, {"machine": here, "rates": rates}, bars)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return Report({"rates": {name: asdict(item) for name, item in found.items()}}, bars)

@@ -1,10 +1,5 @@
 """Operators one by one: tuned by us and by MetaSchedule, untuned, and in torch.
 
-    python benchmarks/operators.py [--quick] [--json FILE] [--csv FILE] [--plot FILE] [--check]
-                                   [--work FOLDER] [--rows GROUP ...] [--shapes N ...]
-                                   [--threads N ...] [--trials N] [--metaschedule one|all|none]
-                                   [--torch-python PATH] [--metaschedule-python PATH]
-
 The operators of TVM's own suite and those of networks beside them (`operator_rows.py`), on one
 thread and on all cores: 64 trials of ours, TVM's program that nobody scheduled, MetaSchedule with
 as many trials (one shape of each operator), torch eager, in channels-last layout and compiled, and
@@ -23,14 +18,14 @@ import importlib.util
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import HERE, Turns, basic_parser, compare, cores, environment, finish_with, machine
-from operator_report import (
+from support.common import SUPPORT, Report, Turns, compare, cores, environment
+from support.operator_report import (
     METASCHEDULE,
     OURS,
     ROOFLINE,
@@ -40,8 +35,8 @@ from operator_report import (
     print_table,
     write_csv,
 )
-from operator_rows import Row, all_rows, is_with_metaschedule
-from steps import StepFailed, kept, output_of, until_interrupted
+from support.operator_rows import Row, all_rows, is_with_metaschedule
+from support.steps import StepFailed, kept, output_of
 
 TRIALS, QUICK_TRIALS = 64, 24
 # Samples as short as a scheduler lets a thread run: on a busy machine some are not disturbed.
@@ -54,11 +49,8 @@ RATE_SECONDS = 0.2
 EPSILON = {"float32": 2.0**-23, "bfloat16": 2.0**-7}
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = parsed_options()
-    described = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     print(f"{len(options.rows)} rows, about {expected_minutes(options):.0f} minutes", flush=True)
     rates = {threads: ceilings(options, threads) for threads in options.threads}
     measured = []
@@ -69,25 +61,23 @@ def main() -> int:
     if options.csv is not None:
         write_csv(options.csv, measured)
     if options.plot is not None:
-        from operator_plot import save_plot
+        from support.operator_plot import save_plot
 
         save_plot(options.plot, measured, rates)
     data = {
-        "machine": described,
         "options": {"trials": options.trials, "quick": options.quick},
         "rates": rates,
         "rows": [one.to_json() for one in measured],
     }
-    return finish_with(options, data, bars_of(measured))
+    return Report(data, bars_of(measured))
 
 
-def parsed_options() -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with those that depend on each other filled in and the rows that are meant."""
     from peak import MEMORY, sizes_of
 
     from autotune.targets import detect_cpu
 
-    parser = basic_parser(__doc__.splitlines()[0])
     path: dict[str, Any] = {"type": Path, "metavar": "FILE"}
     parser.add_argument("--csv", **path, help="write one line for each row there")
     parser.add_argument("--plot", **path, help="draw the roofline there, such as operators.svg")
@@ -102,16 +92,16 @@ def parsed_options() -> argparse.Namespace:
     parser.add_argument(
         "--metaschedule", choices=("one", "all", "none"), help="shapes of each operator"
     )
-    for name, what in (("torch", "torch"), ("metaschedule", "xgboost, cloudpickle and psutil")):
-        parser.add_argument(
-            f"--{name}-python", default=sys.executable, metavar="PATH", help=f"that has {what}"
-        )
-    options = parser.parse_args()
+    parser.add_argument(
+        "--metaschedule-python",
+        default=sys.executable,
+        metavar="PATH",
+        help="that has xgboost, cloudpickle and psutil",
+    )
+    options = parser.parse_args(arguments)
     # Now, and not after hours.
-    for name in ("torch", "metaschedule"):
-        python = getattr(options, f"{name}_python")
-        if not Path(python).exists():
-            parser.error(f"--{name}-python: there is no {python}")
+    if not Path(options.metaschedule_python).exists():
+        parser.error(f"--metaschedule-python: there is no {options.metaschedule_python}")
     if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
         parser.error("--plot: matplotlib is not installed")
     quick = options.quick
@@ -211,7 +201,7 @@ def describe(row: Row, program: Path) -> Any:
         StepFailed: TVM cannot.
     """
     fields = json.dumps(asdict(row))
-    command = [sys.executable, str(HERE / "operator_task.py"), "describe", fields]
+    command = [sys.executable, str(SUPPORT / "operator_task.py"), "describe", fields]
     return json.loads(output_of([*command, "--program", str(program)], environment()))
 
 
@@ -221,7 +211,13 @@ def tune(options: argparse.Namespace, program: Path, folder: Path, threads: int)
     Raises:
         StepFailed: it is refused, or no candidate is valid.
     """
-    command = [sys.executable, str(HERE / "operator_task.py"), "tune", "--program", str(program)]
+    command = [
+        sys.executable,
+        str(SUPPORT / "operator_task.py"),
+        "tune",
+        "--program",
+        str(program),
+    ]
     command += ["--folder", str(folder), "--threads", str(threads)]
     command += ["--trials", str(options.trials), "--seed", str(options.seed)]
     answer = json.loads(output_of(command, environment(threads=threads)).splitlines()[-1])
@@ -238,7 +234,7 @@ def metaschedule(
     Raises:
         StepFailed: it fails, or none of its candidates ran.
     """
-    script, found = HERE / "metaschedule.py", folder / "metaschedule-found.json"
+    script, found = SUPPORT / "metaschedule.py", folder / "metaschedule-found.json"
     command = [options.metaschedule_python, str(script), "--program", str(program)]
     command += ["--trials", str(options.trials), "--seed", str(options.seed)]
     command += ["--threads", str(threads), "--json", str(found)]
@@ -265,7 +261,7 @@ def timing(options: argparse.Namespace, measured: Measured, folder: Path) -> Any
 def contenders(
     options: argparse.Namespace, measured: Measured, folder: Path, scratch: Path
 ) -> dict[str, tuple[dict[str, Any], str]]:
-    """What `serve.py` is to serve and with which interpreter, by contender."""
+    """Requests and interpreters, by contender."""
     row, described = measured.row, measured.described
     shared = {"kind": "operator", "threads": measured.threads, **described}
     found: dict[str, tuple[dict[str, Any], str]] = {}
@@ -324,4 +320,6 @@ def difference(output: Any, reference: Any, epsilon: float) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(until_interrupted(main))
+    from bench import main
+
+    sys.exit(main(["operators", *sys.argv[1:]]))

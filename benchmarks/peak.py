@@ -1,8 +1,5 @@
 """The ceilings of this machine: multiply-adds in registers, and bandwidth of every cache.
 
-    python benchmarks/peak.py [--quick] [--json FILE] [--csv FILE] [--check] [--threads N ...]
-                              [--seconds S]
-
 For one thread and for all cores: the peak of multiply-adds of float32, and of bytes and bfloat16
 where the processor has vector instructions for them; and the rate at which arrays are read, copied
 and combined (``a = b + s * c``) that lie in each cache of the detected target and in memory, where
@@ -17,13 +14,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import Bar, basic_parser, cores, finish_with, machine
+from support.common import Bar, Report, cores
 
 if TYPE_CHECKING:
     from autotune import Target
@@ -42,7 +38,7 @@ CACHE_RATIO = 2.0
 
 @dataclass(frozen=True)
 class Rate:
-    """One ceiling.
+    """A ceiling.
 
     Attributes:
         threads: Threads that reach it together.
@@ -61,7 +57,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What so many threads reach together.
+    """Ceilings of so many threads together.
 
     Attributes:
         threads: How many.
@@ -92,13 +88,10 @@ class Ceilings:
         return read * reading + written * writing
 
 
-def main() -> int:
-    """Run; returns the exit status."""
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     from autotune.targets import detect_cpu
 
-    options = parsed_options()
-    described = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
     target = detect_cpu()
     found = [
         rate for threads in options.threads for rate in measure(target, threads, options.seconds)
@@ -107,17 +100,15 @@ def main() -> int:
         print_table(threads, [rate for rate in found if rate.threads == threads])
     if options.csv is not None:
         write_csv(options.csv, found)
-    data = {"machine": described, "rates": [asdict(rate) for rate in found]}
-    return finish_with(options, data, bars_of(target, found))
+    return Report({"rates": [asdict(rate) for rate in found]}, bars_of(target, found))
 
 
-def parsed_options() -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The options, with defaults that depend on each other filled in."""
-    parser = basic_parser(__doc__.splitlines()[0])
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every rate there")
     parser.add_argument("--threads", type=int, nargs="+", help="1 and all cores if not given")
     parser.add_argument("--seconds", type=float, help="to measure each rate")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.threads = options.threads or sorted({1, cores()})
     options.seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
     return options
@@ -187,7 +178,7 @@ def print_table(threads: int, rates: Sequence[Rate]) -> None:
 
 
 def write_csv(path: Path, rates: Sequence[Rate]) -> None:
-    """One line for each rate."""
+    """A line for each rate."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(Rate.__dataclass_fields__))
         writer.writeheader()
@@ -209,7 +200,3 @@ def bars_of(target: Target, rates: Sequence[Rate]) -> list[Bar]:
         label = f"reading, {threads} threads, first cache over memory"
         bars.append(Bar(label, near / far if near else None, CACHE_RATIO))
     return bars
-
-
-if __name__ == "__main__":
-    sys.exit(main())

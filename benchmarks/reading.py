@@ -1,7 +1,5 @@
 """Reading models: what it takes from a model to the tasks of its network.
 
-    python benchmarks/reading.py [--quick] [--json FILE] [--check]
-
 For each network of the package, processor seconds of the frontend ``graph``: the reader and all
 passes, while nothing is kept of earlier runs and then with what the first time kept. A module
 comes as torch has exported it, which is timed beside it; a file is that module as torch writes it
@@ -21,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bars import Bar
-from common import basic_parser, environment, finish_with, machine
+from support.bars import Bar
+from support.common import Report, bench, environment
 
 # Processor seconds beyond torch's export, or this share of what that takes.
 BEYOND_EXPORT, SHARE_OF_EXPORT = 3.0, 0.5
@@ -33,25 +31,25 @@ OPSET = 17
 THREADS = 1
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    parser = basic_parser(__doc__.splitlines()[0])
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser.add_argument("--child", nargs=2, metavar=("NETWORK", "FILE"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> Report | None:
+    """Read networks in processes that are this program, each of which reads one."""
     if options.child:
         print(json.dumps(read_in_this_process(*options.child)))
-        return 0
+        return None
     from autotune.networks import zoo
 
-    described = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
     found: dict[str, dict[str, Any]] = {}
     for name in WITH_BARS if options.quick else zoo.names():
         with tempfile.TemporaryDirectory() as folder:
             found[name] = read_network(name, Path(folder))
         print_row(name, found[name])
-    data = {"machine": described, "networks": found}
-    return finish_with(options, data, bars(found))
+    return Report({"networks": found}, bars(found))
 
 
 def read_network(name: str, folder: Path) -> dict[str, Any]:
@@ -64,8 +62,8 @@ def read_network(name: str, folder: Path) -> dict[str, Any]:
 
 
 def child(name: str, file: Path, cache: Path) -> dict[str, Any]:
-    """What a new process says, whose cache is empty; ``"error"`` where it failed."""
-    command = [sys.executable, __file__, "--child", name, str(file)]
+    """Answer of a new process, whose cache is empty; ``"error"`` where it failed."""
+    command = [*bench("reading"), "--child", name, str(file)]
     inherited = {**environment(threads=THREADS), "XDG_CACHE_HOME": str(cache)}
     done = subprocess.run(command, env=inherited, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -119,7 +117,7 @@ def read_twice(model: object) -> dict[str, Any]:
 
 
 def timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function returns, and processor seconds of this process."""
+    """The result of a function, and processor seconds of this process."""
     begin = processor_seconds()
     found = run()
     return found, processor_seconds() - begin
@@ -132,7 +130,7 @@ def processor_seconds() -> float:
 
 
 def print_row(name: str, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """One line for each source of a network."""
+    """A line for each source of a network."""
     for source, row in found.items():
         if "error" in row:
             print(f"{name:<14} {source:<6} {row['error']}", flush=True)
@@ -148,7 +146,7 @@ def print_row(name: str, found: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def bars(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sequence[Bar]:
-    """What is promised of the networks that have bars."""
+    """Promises of the networks that have bars."""
     made = []
     for name in WITH_BARS:
         module, file = found[name]["torch"], found[name]["onnx"]
@@ -165,4 +163,6 @@ def bars(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sequence[Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bench import main
+
+    sys.exit(main(["reading", *sys.argv[1:]]))

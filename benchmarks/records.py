@@ -1,6 +1,4 @@
-"""What recording costs as the records grow, and whether two tuners on one file lose anything.
-
-    python benchmarks/records.py [--quick] [--seconds N] [--json FILE] [--check]
+"""Costs of recording as the records grow, and losses of two tuners on one file.
 
 A file is filled with real candidates of several matrix products; copies are kept at each size.
 Then every operation is timed on all sizes in turns, so that whatever slows the machine slows them
@@ -11,6 +9,7 @@ that they measured is held against the file.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import shutil
@@ -20,13 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attrs import evolve
-from common import Bar, basic_parser, finish_with, machine
+from support.common import Bar, Report
 
 from autotune import Target, make_workload
 from autotune.sketches import STEP_TYPES, Candidate
@@ -175,7 +174,7 @@ def tune_together(folder: Path, backend: str, seconds: float) -> dict[str, Any]:
 
 
 def compare(path: Path, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many records are lost, doubled, torn or not explained by what the tuners say."""
+    """Numbers of records that are lost, doubled, torn or not explained by what the tuners say."""
     lost = doubled = 0
     with open_database(path, read_only=True) as database:
         records = list(database.records())
@@ -206,14 +205,15 @@ def show(medians: Mapping[str, Mapping[int, float]]) -> None:
         print(f"  {name:<22}" + "".join(f"{of_sizes[size] * 1e6:12.1f}" for size in sizes))
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    parser = basic_parser((__doc__ or "").splitlines()[0])
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser.add_argument("--seconds", type=float, help="how long two tuners tune together")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
-    here = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**here), flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sizes = QUICK_SIZES if options.quick else SIZES
@@ -237,9 +237,4 @@ def main() -> int:
         wrong = found["lost"] + found["doubled"] + found["failed"] + (found["integrity"] != "ok")
         note = f"{found['records']} records in {seconds:g} s"
         bars.append(Bar(f"two tuners, {backend}: lost, doubled or torn", wrong, 0, True, note))
-    data = {"machine": here, "medians": medians, "open": opened, "together": together}
-    return finish_with(options, data, bars)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return Report({"medians": medians, "open": opened, "together": together}, bars)

@@ -1,8 +1,5 @@
 """Which strategy finds fast configurations of recorded spaces sooner, Kernel Tuner's included.
 
-    python benchmarks/replay.py --spaces FOLDER [--quick] [--results FILE] [--report] [--jobs N]
-                                [--strategies NAME,...] [--json FILE] [--check]
-
 Every recorded space of the folder is searched by every strategy of the library and by Kernel
 Tuner's own (its package has to be installed), with 20 seeds and 200 evaluations. Runs are appended
 to ``--results``, and what is there already is not done again; ``--report`` shows what is there.
@@ -17,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bars import Bar
-from common import basic_parser, finish_with, machine
+from support.bars import Bar
+from support.common import Report
 
-from autotune.errors import AutotuneError
 from autotune.evaluation.replay import (
     Budget,
     Contestant,
@@ -49,18 +45,8 @@ T1_ENDING = ".t1.json"
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"evolutionary": {"population": 64, "generations": 1}}
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = options_of()
-    try:
-        return replay(options)
-    except AutotuneError as error:
-        raise SystemExit(f"replay.py: {error}") from error
-
-
-def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = basic_parser((__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--spaces", type=Path, metavar="FOLDER", help="recorded spaces; there are none here"
     )
@@ -78,7 +64,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def replay(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> Report:
     """Make the runs that are missing, and judge them all."""
     found, sources = load(space_files(options.spaces))
     names = options.strategies.split(",") if options.strategies else contestants(options.quick)
@@ -117,12 +103,11 @@ def replay(options: argparse.Namespace) -> int:
     kernels = by_kernel(summary)
     print_kernels(kernels)
     data = {
-        "machine": machine(),
         **summary.to_json(),
         "differences": [to_json(it) for it in against],
         "kernels": kernels,
     }
-    return finish_with(options, data, bars_of(summary, len(pieces), len(runs)))
+    return Report(data, bars_of(summary, len(pieces), len(runs)))
 
 
 def space_files(folder: Path) -> list[str]:
@@ -149,7 +134,7 @@ def contestants(quick: bool) -> list[str]:
 
 
 def is_theirs(name: str) -> bool:
-    """Whether a strategy is one of Kernel Tuner's."""
+    """Tell whether a strategy is one of Kernel Tuner's."""
     return name.startswith(PREFIX)
 
 
@@ -192,7 +177,7 @@ def mean_over(strategy: StrategySummary, spaces: Sequence[str]) -> float:
 
 
 def print_kernels(kernels: Sequence[Mapping[str, Any]]) -> None:
-    """One kernel left out: what was chosen on the others, beside what is best on it."""
+    """A kernel left out: what was chosen on the others, beside what is best on it."""
     print(f"One kernel left out, P{EVALUATIONS}: on it, and on the others")
     for it in kernels:
         if it["ours"] is None or it["theirs"] is None:
@@ -205,12 +190,12 @@ def print_kernels(kernels: Sequence[Mapping[str, Any]]) -> None:
 
 
 def bars_of(summary: Summary, wanted: int, made: int) -> list[Bar]:
-    """What runs may take, and what ours has to reach beside Kernel Tuner's best in them."""
+    """Promises of the costs of runs, and of ours beside Kernel Tuner's best."""
     return [*cost_bars(summary, wanted, made), *gain_bars(summary)]
 
 
 def cost_bars(summary: Summary, wanted: int, made: int) -> list[Bar]:
-    """What the library and a run take, and whether all of the runs that were asked for ended."""
+    """Promises of the costs of the library and a run, and that all runs ended."""
     library = [it for it in summary.strategies if not is_theirs(it.strategy)]
     harness = max((it.harness_seconds for it in summary.strategies), default=None)
     found = {it.strategy for it in summary.strategies}
@@ -249,7 +234,7 @@ def cost_bars(summary: Summary, wanted: int, made: int) -> list[Bar]:
 
 
 def gain_bars(summary: Summary) -> list[Bar]:
-    """What ours gains over Kernel Tuner's best strategy."""
+    """Promises of the gain of ours over Kernel Tuner's best strategy."""
     ours = next((it for it in summary.strategies if it.strategy == OURS), None)
     theirs = best_of_theirs(summary)
     if ours is None or theirs is None:
@@ -292,7 +277,3 @@ def _slowest(summary: Summary, strategy: str) -> float:
         statistics.fmean(run.strategy_seconds + run.harness_seconds for run in own)
         for own in by_space.values()
     )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,4 @@
-"""What measuring on RPC servers costs beyond measuring here, and whether it finds the same best.
-
-    python benchmarks/rpc.py --tracker 127.0.0.1:9190 --key board [--quick] [--json FILE] [--check]
+"""Costs of measuring on RPC servers beyond measuring here, and agreement on the best.
 
 The servers are to be on this machine, started with one thread (see docs/fleet.md), so that both
 ways time the same programs on the same processor. Random candidates of two operators are measured
@@ -9,13 +7,13 @@ both ways, and what each way found best is then timed in turns here.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from common import Bar, basic_parser, finish_with, machine
 from draft import draw
+from support.common import Bar, Report
 
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers
@@ -104,12 +102,15 @@ def compare(name: str, count: int, options: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def main() -> int:
-    """Run the benchmark; the exit status says whether its bars hold."""
-    parser = basic_parser(__doc__ or "")
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser.add_argument("--tracker", required=True, metavar="HOST:PORT")
     parser.add_argument("--key", required=True)
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     count = QUICK_CANDIDATES if options.quick else CANDIDATES
     servers = {"tracker": options.tracker, "key": options.key}
     rows = [compare(name, count, servers) for name in OPERATORS]
@@ -120,8 +121,4 @@ def main() -> int:
             Bar(f"{name}: overhead, ms", row["overhead_ms"], OVERHEAD_MS, at_most=True),
             Bar(f"{name}: best there over best here", row["best_ratio"], SAME_BEST, at_most=True),
         ]
-    return finish_with(options, {"machine": machine(), "rows": rows}, bars)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return Report({"rows": rows}, bars)

@@ -9,8 +9,8 @@ chance.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve
-from common import Bar, basic_parser, finish_with, machine
-from cpsat import CpSatSampler
+from support.common import Bar, Report
+from support.cpsat import CpSatSampler
 
 from autotune.ir.expressions import var
 from autotune.ir.workloads import conv2d, gemm
@@ -107,7 +107,7 @@ def by_rejection(sketch: Sketch, proposals: int) -> tuple[Matrix, float]:
 
 
 def child(feasible: FeasibleSet, seed: int) -> Matrix:
-    """One child: every other parameter has the value of a parent."""
+    """A child: every other parameter has the value of a parent."""
     mother, father = feasible.uniform(2, seed).tolist()
     names = feasible.columns
     kept = {name: (mother[i], father[i]) for i, name in enumerate(names) if i % 2 == 0}
@@ -167,11 +167,8 @@ def cost_of(name: str, sketch: Sketch, solves: int) -> Cost:
     )
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = basic_parser(__doc__ or "").parse_args()
-    here = machine()
-    print("{processor}, {cores} cores, load {load:.1f}".format(**here), flush=True)
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     costs = []
     for name, sketch in sketches():
         costs.append(cost_of(name, sketch, 50 if options.quick else 200))
@@ -190,7 +187,7 @@ def main() -> int:
             100.0,
         ),
     ]
-    return finish_with(options, {"machine": here, "costs": [asdict(cost) for cost in costs]}, bars)
+    return Report({"costs": [asdict(cost) for cost in costs]}, bars)
 
 
 def print_cost(cost: Cost) -> None:
@@ -202,7 +199,3 @@ def print_cost(cost: Cost) -> None:
     print(f"  child {cost.offspring:.0f}, by CP-SAT {cost.offspring_cpsat:.0f}")
     for sampler, (distance, chance) in cost.bias.items():
         print(f"  {sampler}: {distance:.3f} from uniform, {chance:.3f} by chance", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,5 @@
 """Which strategy finds fast programs sooner, for equal trials and for equal wall time.
 
-    python benchmarks/strategies.py [--quick] [--results FILE] [--report] [--json FILE] [--check]
-                                    [--workloads NAME,...] [--contenders NAME,...]
-                                    [--threads N] [--checkpoint FILE|NAME]
-                                    [--metaschedule-python PATH]
-
 Every contender tunes every workload with several seeds, each in a fresh process with an empty
 database. After each run everything that was its best program for a while is built again and timed
 in turns: that tells when it had found what. When all runs of a workload are there, their winners
@@ -25,9 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import Turns, basic_parser, compare, cores, finish_with, machine, shape_text
-from common import metaschedule as run_metaschedule
-from strategy_report import ABLATIONS, METASCHEDULE, ROUND_SIZE, Study, bars_of, print_report
+from support.common import Report, Turns, compare, cores, machine, shape_text
+from support.common import metaschedule as run_metaschedule
+from support.strategy_report import (
+    ABLATIONS,
+    METASCHEDULE,
+    ROUND_SIZE,
+    Study,
+    bars_of,
+    print_report,
+)
 
 from autotune import make_workload
 from autotune.evaluation.compare import (
@@ -109,9 +111,8 @@ class Piece:
         return f"{self.contender}/{self.seed}"
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = options_of()
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     with tempfile.TemporaryDirectory() as folder:
         results = options.results or Path(folder) / "strategies.jsonl"
         wanted = wanted_pieces(options, results)
@@ -124,12 +125,11 @@ def main() -> int:
     for piece in wanted:
         expected[piece.workload, piece.contender] += 1
     bars = bars_of(study, expected, COMPUTE_BOUND) if options.trials == TRIALS else []
-    return finish_with(options, {"machine": machine(), **study.to_json()}, bars)
+    return Report(study.to_json(), bars)
 
 
-def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = basic_parser((__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, metavar="FILE", help="where the pieces are")
     parser.add_argument("--report", action="store_true", help="only show what is in --results")
     parser.add_argument("--workloads", help=f"which of {', '.join(WORKLOADS)}")
@@ -204,7 +204,7 @@ def installed(options: argparse.Namespace) -> list[str]:
 
 
 def arguments_of(options: argparse.Namespace, contender: str) -> list[str]:
-    """What `autotune tune` is given for a contender."""
+    """Arguments of `autotune tune` for a contender."""
     arguments = ["--round-size", str(ROUND_SIZE), *threads_of(options)]
     if contender in options.own:
         return [*arguments, *options.own[contender]]
@@ -215,7 +215,7 @@ def arguments_of(options: argparse.Namespace, contender: str) -> list[str]:
 
 
 def threads_of(options: argparse.Namespace) -> list[str]:
-    """What contenders are told about threads: nothing where they have all cores."""
+    """Arguments of contenders about threads: none where they have all cores."""
     return [] if options.threads is None else ["--threads", str(options.threads)]
 
 
@@ -342,7 +342,7 @@ def turns_of(threads: int) -> Turns:
 
 
 def request_of(line: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], str]:
-    """What `serve.py` is to serve of a run, on so many threads."""
+    """Request for the programs of a run, on so many threads."""
     if line.get("schedule") is not None:
         request = {"kind": "schedule", "schedule": line["schedule"], "threads": threads}
         return request, sys.executable
@@ -350,7 +350,3 @@ def request_of(line: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], s
     described = make_workload(workload.builder, workload.shape).to_json()
     request = {"kind": "module", "module": line["module"], "workload": described}
     return {**request, "threads": threads}, sys.executable
-
-
-if __name__ == "__main__":
-    sys.exit(main())

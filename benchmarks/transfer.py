@@ -1,8 +1,4 @@
-"""What earlier runs are worth to the next one: trials to a good program, warm and cold.
-
-    python benchmarks/transfer.py [--quick] [--work FOLDER] [--report] [--json FILE] [--check]
-                                  [--tasks NAME,...] [--seeds N] [--trials N] [--threads N]
-                                  [--recorded FOLDER]
+"""Worth of earlier runs to the next one: trials to a good program, warm and cold.
 
 Live: every task of a list is tuned once, cold, in a database of its own. Then, for each task and
 seed, a cold run in an empty database and a warm one in a database that holds the runs of all other
@@ -28,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bars import Bar
-from common import Turns, basic_parser, compare, finish_with, machine, tune
-from transfer_recorded import replay_recorded
+from support.bars import Bar
+from support.common import Report, Turns, compare, machine, tune
+from support.transfer_recorded import replay_recorded
 
 from autotune import RecordFilter, open_database
 from autotune.evaluation.compare import append_piece, read_pieces
@@ -106,11 +102,10 @@ class Study:
         }
 
 
-def main() -> int:
-    """Run; returns the exit status."""
-    options = options_of()
+def run(options: argparse.Namespace) -> Report:
+    """Measure."""
     bars: list[Bar] = []
-    data: dict[str, Any] = {"machine": machine()}
+    data: dict[str, Any] = {}
     if options.recorded is not None:
         data["recorded"], recorded = replay_recorded(options.recorded)
         bars += recorded
@@ -121,12 +116,11 @@ def main() -> int:
         pieces = [it for it in read_pieces(study.results) if it["trials"] == study.trials]
         data["live"], live = report(study, pieces)
         bars += live
-    return finish_with(options, data, bars)
+    return Report(data, bars)
 
 
-def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = basic_parser((__doc__ or "").splitlines()[0])
     parser.add_argument("--work", type=Path, default=Path("build/transfer"), metavar="FOLDER")
     parser.add_argument("--report", action="store_true", help="only show what is in --work")
     parser.add_argument("--tasks", help="which of the list cpu-60; by default twelve of it")
@@ -271,7 +265,3 @@ def summary(values: Sequence[Sequence[float]], draws: int = 2000) -> tuple[float
     low, high = np.quantile(medians, [0.025, 0.975])
     middle = float(np.median([it for own in values for it in own]))
     return middle, float(low), float(high)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""How soon a model ranks the programs of another target: accuracy after so many outcomes.
+"""Accuracy of a model that ranks the programs of another target, after so many outcomes.
 
     python research/adaptation.py --source FILE --database FILE [--quick] [--results FILE]
                                     [--report] [--contenders NAME,...] [--json FILE] [--check]
@@ -23,8 +23,8 @@ from typing import Any
 
 import benchmarks_path  # noqa: F401
 import numpy as np
-from common import Bar, basic_parser, finish_with, machine
 from model_quality import digest_of, interval_text, read_groups
+from support.common import Bar, basic_parser, finish_with, machine
 
 from autotune import Target
 from autotune.cli.options import read_options
@@ -220,7 +220,7 @@ def curves_of(
 
 
 def curves_table(curves: Curves) -> Table:
-    """One line for each contender: mean accuracy over tasks after so many outcomes."""
+    """A line for each contender: mean accuracy over tasks after so many outcomes."""
     counts = list(dict.fromkeys(count for by_count in curves.values() for count in by_count))
     rows = [
         (

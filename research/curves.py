@@ -1,4 +1,4 @@
-"""Draws what the searches of `benchmarks/strategies.py` had found over trials and seconds.
+"""Draws what the searches of `benchmarks/bench.py strategies` had found over trials and seconds.
 
     python research/curves.py RESULTS FOLDER
 
@@ -16,9 +16,9 @@ from typing import Any
 import benchmarks_path  # noqa: F401
 import matplotlib
 from matplotlib.figure import Figure
-from search_quality import curve_at, shared_seconds
 from strategies import TRIALS
-from strategy_report import METASCHEDULE, Study
+from support.search_quality import curve_at, shared_seconds
+from support.strategy_report import METASCHEDULE, Study
 
 from autotune.evaluation.compare import Run, read_pieces
 

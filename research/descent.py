@@ -23,8 +23,8 @@ import numpy as np
 from autotune_felix.felix_gp import FelixGp
 from autotune_felix.felix_mlp import FelixMlp
 from autotune_felix.strategy import DIFFERENTIABLE, FelixStrategy
-from common import Bar, basic_parser, finish_with
 from numpy.typing import NDArray
+from support.common import Bar, basic_parser, finish_with
 
 from autotune import Target, make_workload
 from autotune.models import ModelContext
@@ -154,7 +154,7 @@ def _told(model: DifferentiableCostModel, space: SketchSpace) -> DifferentiableC
 
 @dataclass
 class Reached:
-    """What one contender's first round gives, by seed.
+    """Results of one contender's first round, by seed.
 
     Attributes:
         best: Best predicted logarithm of seconds of its picks.

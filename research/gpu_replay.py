@@ -4,7 +4,7 @@
                                   [--seeds N] [--jobs N] [--results FILE] [--report]
                                   [--json FILE] [--check]
 
-FILE is one that `benchmarks/cuda.py` reads, too; with ``--tuned`` it is what tuning runs on the
+FILE is one that the benchmark `cuda` reads, too; with ``--tuned`` it is what tuning runs on the
 same device measured. Each workload with 100 measured candidates or more is a space; a strategy is
 asked for eight at a time, 64 in all, with 20 seeds (three with ``--quick``). Runs are appended to
 ``--results``, and what is there is not done again; ``--report`` shows what is there. The table
@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 
 import benchmarks_path  # noqa: F401
 import numpy as np
-from common import Bar, basic_parser, finish_with, machine
 from cuda_candidates import TUNED, add_candidates, read_cases, read_tuned, records_of
 from numpy.typing import NDArray
+from support.common import Bar, basic_parser, finish_with, machine
 
 from autotune.evaluation.replay import Budget, Contestant, LeftOut, Run, Study, load, run_study
 from autotune.evaluation.replay.study import append_run, matching, read_runs
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def measured(options: argparse.Namespace) -> list[Record]:
-    """What was measured: the candidates, or those of tuning runs."""
+    """Measured candidates, or those of tuning runs."""
     if options.tuned:
         return read_tuned(TUNED)
     cases = read_cases(options.candidates)
@@ -65,7 +65,7 @@ def measured(options: argparse.Namespace) -> list[Record]:
 
 
 def options_of() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The command line."""
     parser = basic_parser((__doc__ or "").splitlines()[0])
     add_candidates(parser)
     parser.add_argument("--tuned", action="store_true", help="what tuning runs measured")

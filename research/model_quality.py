@@ -25,8 +25,8 @@ from typing import Any
 import attrs
 import benchmarks_path  # noqa: F401
 import numpy as np
-from common import Bar, basic_parser, finish_with, machine
 from numpy.typing import NDArray
+from support.common import Bar, basic_parser, finish_with, machine
 
 from autotune import Target, open_database
 from autotune.cli.options import read_options
@@ -280,7 +280,7 @@ def difference(
 
 
 def means_table(figures: Figures) -> Table:
-    """One line for each model: means over its folds."""
+    """A line for each model: means over its folds."""
     models = list(next(iter(figures.values()), {}))
     rows = []
     for model in models:
@@ -292,7 +292,7 @@ def means_table(figures: Figures) -> Table:
 
 
 def differences_table(figures: Figures) -> Table:
-    """One line for each other model: how far the judged one is ahead of it, fold by fold."""
+    """A line for each other model: how far the judged one is ahead of it, fold by fold."""
     models = list(next(iter(figures.values()), {}))
     rows = []
     for model in models:

@@ -28,8 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import benchmarks_path  # noqa: F401
-from common import basic_parser, finish_with
-from search_quality import Figure, interval_of, latency_over, trials_to_target
 from simulation import Fit, Player, Task, Truth, chosen_tasks, fit_of, grown, play
 from strategies import (
     CHECKPOINT,
@@ -39,7 +37,9 @@ from strategies import (
     TRIALS,
     check_same_arguments,
 )
-from strategy_report import (
+from support.common import basic_parser, finish_with
+from support.search_quality import Figure, interval_of, latency_over, trials_to_target
+from support.strategy_report import (
     ABLATIONS,
     BASELINE,
     REFERENCE,
@@ -171,7 +171,7 @@ def _installed() -> Sequence[str]:
 
 
 def player_of(arguments: Sequence[str]) -> Player:
-    """What some arguments of `autotune tune` mean, with its defaults."""
+    """The player that arguments of `autotune tune` mean, with its defaults."""
     parser = argparse.ArgumentParser(prog="a contender", allow_abbrev=False)
     parser.add_argument("--strategy", default=REFERENCE)
     parser.add_argument("--strategy-option", action="append", default=[])
@@ -222,7 +222,7 @@ def tasks_of(database: Path) -> dict[str, Task]:
 def fits_of(
     options: argparse.Namespace, tasks: Mapping[str, Task], results: Path
 ) -> dict[str, Fit]:
-    """How well trees explain the tasks that are asked for, or all; a fit is a piece, too."""
+    """Fits of trees to the tasks that are asked for, or all; a fit is a piece, too."""
     labels = list(tasks)
     if options.tasks:
         labels = options.tasks.split(",")
@@ -330,7 +330,7 @@ _at_hand: dict[str, Any] = {}
 
 
 def _begin(truths: Sequence[Mapping[str, Any]], players: Mapping[str, Player]) -> None:
-    """What a process knows of all its pieces."""
+    """State of a process for all its pieces."""
     made = [Truth.from_json(data) for data in truths]
     _at_hand.update(truths={truth.label: truth for truth in made}, players=players)
 
@@ -358,7 +358,7 @@ def study_of(lines: Sequence[Mapping[str, Any]], wanted: Sequence[Piece]) -> Stu
 
 
 def summary_table(study: Study) -> Table:
-    """One line for each contender, over the tasks on which it and the references have runs."""
+    """A line for each contender, over the tasks on which it and the references have runs."""
     near = partial(trials_to_target, tolerance=TOLERANCE)
     columns: dict[str, tuple[str, Figure]] = {
         f"trials to {BASELINE}'s>": (BASELINE, trials_to_target),

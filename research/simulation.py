@@ -75,7 +75,7 @@ _DIGITS = 13
 
 @dataclass(frozen=True)
 class Fit:
-    """How well trees explain a task's outcomes that they were not grown from.
+    """Fit of trees to a task's outcomes that they were not grown from.
 
     Attributes:
         explained: Share of the variance of the natural logarithm of latency (R^2).
@@ -91,13 +91,13 @@ class Fit:
 
     @property
     def is_good(self) -> bool:
-        """Whether a search on such a truth is about more than luck."""
+        """Tell whether a search on such a truth is about more than luck."""
         return self.explained >= LEAST_EXPLAINED and self.own <= MOST_OWN
 
 
 @dataclass(frozen=True)
 class Task:
-    """What was recorded of a workload.
+    """Records of a workload.
 
     Attributes:
         label: Its operator and its place in the database.
@@ -169,7 +169,7 @@ class Truth:
 
     @cached_property
     def space(self) -> SearchSpace:
-        """What can be drawn."""
+        """The space that is drawn from."""
         return space_of(self.workload, self.target, self.backend)
 
     @cached_property
@@ -201,7 +201,7 @@ def space_of(workload: Workload, target: Target, backend: str) -> SearchSpace:
 
 
 def unexplained(candidates: Sequence[Candidate]) -> Reals:
-    """What no feature tells of candidates ``[n]``: normally distributed, fixed for each."""
+    """Latencies that no feature tells, ``[n]``: normally distributed, fixed for each."""
     normal = statistics.NormalDist()
     whole = 16**_DIGITS
     return np.array(
@@ -215,7 +215,7 @@ def parameters_of(space: SearchSpace) -> list[str]:
 
 
 def table_of(candidates: Sequence[Candidate], target: Target, names: Sequence[str]) -> Reals:
-    """What trees see of candidates: features of the nest, PAM features, parameters.
+    """Columns of candidates that trees see: features of the nest, PAM features, parameters.
 
     Args:
         candidates: Of one task.
@@ -237,7 +237,7 @@ def table_of(candidates: Sequence[Candidate], target: Target, names: Sequence[st
 
 
 def fit_of(task: Task) -> Fit:
-    """How well trees explain a task, by cross-validation over its candidates."""
+    """Fit of trees to a task, by cross-validation over its candidates."""
     names = sorted({name for it in task.candidates for name in it.sketch.param_names})
     table = table_of(task.candidates, task.target, names)
     fold = np.random.default_rng(0).permutation(len(table)) % FOLDS
@@ -294,7 +294,7 @@ def chosen_tasks(fits: Mapping[str, Fit], operators: Mapping[str, str], most: in
 
 @dataclass(frozen=True)
 class Player:
-    """What tunes, as options of `autotune tune` name it.
+    """A tuner, as options of `autotune tune` name it.
 
     Attributes:
         strategy, cost_model, pruning_model: Names of parts.
@@ -353,7 +353,7 @@ def play(truth: Truth, player: Player, seed: int, trials: int, round_size: int) 
 def _search_of(
     truth: Truth, player: Player, seed: int, round_size: int
 ) -> tuple[Search, Stopwatch, np.random.Generator]:
-    """What proposes and learns; its clock is the processor's; what the noise is drawn from."""
+    """The search; its clock is the processor's; and what the noise is drawn from."""
     for_model, for_strategy, for_noise = np.random.SeedSequence(seed).spawn(3)
     of_model = ModelContext(
         target=truth.target,

@@ -1,9 +1,9 @@
-"""What limits a transpose in memory: hand-written ones beside a copy, and what tuning finds.
+"""Limits of a transpose in memory: hand-written ones beside a copy, and what tuning finds.
 
     python research/transposes.py [--quick] [--trials N] [--rounds N] [--json FILE] [--check]
 
 Two matrices of 8192 x 1024 are put side by side and transposed, as `Concat-memory` of
-`benchmarks/operators.py` does, on one thread. By hand, squares of 16 x 16 floats are transposed in
+the benchmark `operators` does, on one thread. By hand, squares of 16 x 16 floats are transposed in
 registers and written past the caches, in blocks of many shapes; rows lie as far apart as they do
 there, or a line of 64 bytes farther, so that they share no sets of the caches. All take turns with
 a copy of as many bytes. Needs g++, a processor with AVX-512, and `autotune-tvm`.
@@ -25,10 +25,10 @@ from typing import Any
 
 import benchmarks_path  # noqa: F401
 import numpy as np
-from common import Bar, basic_parser, finish_with, machine
 from numpy.typing import NDArray
-from operator_programs import program_of
-from operator_rows import LARGE, Row
+from support.common import Bar, basic_parser, finish_with, machine
+from support.operator_programs import program_of
+from support.operator_rows import LARGE, Row
 
 import autotune
 from autotune.targets import detect_cpu
@@ -133,7 +133,7 @@ def transposed(
 
 
 def tuned(trials: int) -> Call:
-    """What tuning finds, on arrays that stay where they are."""
+    """Results of tuning, on arrays that stay where they are."""
     row = Row("Concat-memory", "concat_transpose", (ROWS, COLUMNS), LARGE, 0)
     result = autotune.tune(program_of(row), target=detect_cpu().with_cores(1), trials=trials)
     call = result.build()

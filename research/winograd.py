@@ -24,9 +24,9 @@ from typing import Any
 import benchmarks_path  # noqa: F401
 import numpy as np
 import onnx
-from common import Bar, basic_parser, cores, finish_with, machine
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from support.common import Bar, basic_parser, cores, finish_with, machine
 
 import autotune
 from autotune.networks import CompiledNetwork
@@ -55,7 +55,7 @@ COLD_CALLS = 5
 
 @dataclass
 class Found:
-    """One way to compute one convolution.
+    """A way to compute one convolution.
 
     Attributes:
         shape: Name of the convolution.
@@ -169,7 +169,7 @@ def tuned(
     threads: int,
     trials: int,
 ) -> tuple[Found, CompiledNetwork]:
-    """One form, tuned, and what of it is known so far."""
+    """A form, tuned, and what of it is known so far."""
     passes = {"winograd": replaced, "layouts": channels_last}
     programs = 1 if replaced is None else 3
     with tempfile.TemporaryDirectory() as folder:
@@ -197,7 +197,7 @@ def turns(
 
 
 def over_direct(seconds: Mapping[str, list[float]], form: str) -> float:
-    """How many times as fast as the direct form, the median over the rounds."""
+    """Speed over the direct form, the median over the rounds."""
     pairs = zip(seconds[DIRECT], seconds[form], strict=True)
     return statistics.median(direct / other for direct, other in pairs)
 

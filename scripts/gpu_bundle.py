@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def options_of() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python", default="3.12", type=python_version, metavar="X.Y")
@@ -115,7 +115,7 @@ def archive_sources(path: Path) -> None:
 
 
 def requirements() -> list[str]:
-    """What the core, the plugins and the tests depend on, but for each other."""
+    """Dependencies of the core, the plugins and the tests, but for each other."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

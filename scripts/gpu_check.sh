@@ -92,20 +92,20 @@ tests() {
 }
 
 benchmark() {
-    cd "$folder/source" && "$folder/venv/bin/python" benchmarks/cuda.py --quick --check \
+    cd "$folder/source" && "$folder/venv/bin/python" benchmarks/bench.py cuda --quick --check \
         --json "$folder/cuda.json"
 }
 
 # What it has measured stays in the folder: another check goes on from there.
 device() {
-    cd "$folder/source" && "$folder/venv/bin/python" benchmarks/cuda_device.py --quick --check \
+    cd "$folder/source" && "$folder/venv/bin/python" benchmarks/bench.py cuda_device --quick --check \
         --work "$folder/cuda_device" --limit 400 --json "$folder/cuda_device.json"
 }
 
 # In the seconds that are left; what it has measured stays in the folder.
 network() {
     cd "$folder/source" || return 1
-    "$folder/venv/bin/python" benchmarks/cuda_network.py --quick --check --precisions float16 \
+    "$folder/venv/bin/python" benchmarks/bench.py cuda_network --quick --check --precisions float16 \
         --work "$folder/cuda_network" --seconds "$GPU_CHECK_LEFT" --json "$folder/cuda_network.json"
     code=$?
     [ "$code" -eq 3 ] && code=$UNFINISHED

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
 
 
 def join(bundle: Path, folder: Path, file: dict[str, Any]) -> None:
-    """One file from its parts; raises ValueError where something is not what the manifest says."""
+    """A file from its parts; raises ValueError where something is not what the manifest says."""
     name, whole = file["name"], hashlib.sha256()
     if Path(name).name != name:
         raise ValueError(f"{name!r} is no name of a file")

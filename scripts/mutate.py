@@ -54,7 +54,7 @@ OTHER_ENDS = {"min": "max", "max": "min"}
 
 
 def places(tree: ast.Module) -> Iterator[tuple[int, ast.expr]]:
-    """Where a mistake can be made: the line, and the node that holds the operator or the name."""
+    """Places of possible mistakes: the line, and the node that holds the operator or the name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             known = type(node.ops[0]) in OPPOSITES
@@ -121,7 +121,7 @@ def catcher(room: str, module: Path, packages: Path, chosen: str) -> str | None:
 
 
 def options_of() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("count", type=int, nargs="?", default=24, help="mistakes by chance")
     parser.add_argument("seed", type=int, nargs="?", default=0, help="of their places")

@@ -32,7 +32,7 @@ SUMMARY = re.compile(
 
 
 def chunks() -> dict[str, tuple[str, ...]]:
-    """What there is to run: arguments of tox by name."""
+    """Chunks to run: arguments of tox by name."""
     rooms = {path.relative_to(ROOT).parts[1] for path in ROOT.glob("tests/*/**/test_*.py")} - {
         "fuzz"
     }

@@ -3,7 +3,7 @@
     python scripts/train_checkpoint.py DATABASE --held-out DATABASE
 
 The first database is one of `autotune train record`; operators of the shapes by which
-benchmarks/strategies.py compares strategies are left out, whatever it holds. The second has
+the benchmark `strategies` compares strategies are left out, whatever it holds. The second has
 outcomes of some of those: a part of them becomes the data by which the tests see that the
 weights rank what they were not trained on. research/model_quality.py judges such models.
 """

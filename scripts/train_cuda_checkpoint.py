@@ -2,7 +2,7 @@
 
     python scripts/train_cuda_checkpoint.py [--candidates FILE] [--tuned] [--output FILE]
 
-FILE is one that benchmarks/cuda.py reads, too. With ``--tuned`` the tasks of tuning runs on the
+FILE is one that the benchmark `cuda` reads, too. With ``--tuned`` the tasks of tuning runs on the
 same device (``research/results/h100-tuning.jsonl.xz``) are added to what is trained on. For every
 timed case a model is trained on all other workloads and orders the candidates of this one, beside
 the pruning model that needs no training; with ``--output`` a model of everything is written. torch
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def group_of(name: str, case: Case) -> TrainingGroup:
-    """What was measured of a case, as data to train on."""
+    """Measurements of a case, as data to train on."""
     rows, candidates = case
     outcomes = tuple(
         (candidate, Outcome("ok", row["latency"]))

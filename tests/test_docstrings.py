@@ -1,4 +1,4 @@
-"""Docstrings of the packages begin with a verb or a noun phrase."""
+"""Docstrings begin with a verb or a noun phrase."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ ROOT = Path(__file__).parent.parent
 ROOMS = (
     "src/autotune",
     *(f"plugins/{name}/src" for name in ("felix", "heron", "mlir", "pruner", "tvm")),
+    *("benchmarks", "docs", "research", "scripts", "tests/support"),
+    *(f"tests/{name}" for name in ("benchmarks", "cli", "docs", "report", "research", "scripts")),
 )
 NEITHER = re.compile(r"(How|One|Those|What|Where|Whether)\b")
 

@@ -75,7 +75,7 @@ PLUGIN_SOURCES = sorted(
 
 @attrs.frozen
 class Import:
-    """One imported name: ``from module import name``, or ``import module`` without a name."""
+    """An imported name: ``from module import name``, or ``import module`` without a name."""
 
     module: str
     name: str

@@ -144,7 +144,7 @@ def _options_table(class_path: str, skipped: Sequence[str]) -> nodes.table:
 
 
 class PublishedPreset(SphinxDirective):
-    """What a preset chooses, and what still differs: ``preset:: NAME``."""
+    """Choices of a preset, and what still differs: ``preset:: NAME``."""
 
     required_arguments = 1
 
@@ -171,7 +171,7 @@ class PublishedPreset(SphinxDirective):
 
 
 def _default(attribute: attrs.Attribute[Any], made: object) -> str:
-    """What is declared, or what is made where nothing plain is."""
+    """The declared default, or what is made where nothing plain is."""
     declared = attribute.default
     if isinstance(declared, attrs.Factory):  # type: ignore[arg-type]
         declared = getattr(made, attribute.name)

@@ -1,4 +1,4 @@
-"""The operators of benchmarks/backends.py mean what their names say, and its bars are by row."""
+"""The operators of the row `backends` mean what their names say, and its bars are by row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[tuple[Any, Any]]:
     """The script, and the operators that have no builder."""
-    with benchmark_scripts("backends", "backend_workloads") as modules:
+    with benchmark_scripts("backends", "support.backend_workloads") as modules:
         yield modules
 
 

@@ -15,7 +15,7 @@ from toy_parts import REFERENCE_BACKEND
 
 from autotune.ir.workloads import gemm
 
-with benchmark_scripts("common", "serve") as (common, serve):
+with benchmark_scripts("support.common", "support.serve") as (common, serve):
     pass
 
 
@@ -42,7 +42,7 @@ for number, _ in enumerate(sys.stdin):
     print(json.dumps({"seconds": 1.0}), flush=True)
 """
     (tmp_path / "serve.py").write_text(server)
-    monkeypatch.setattr(common, "HERE", tmp_path)
+    monkeypatch.setattr(common, "SUPPORT", tmp_path)
     monkeypatch.setattr(common, "environment", lambda *_: dict(os.environ))
     requests = {name: ({"dies": name == "weak"}, sys.executable) for name in ("weak", "strong")}
     found, errors = common.compare(requests, common.Turns(rounds=4, pause=0.0))
@@ -83,7 +83,7 @@ def test_the_least_of_the_samples_counts() -> None:
 def test_a_tuner_that_is_interrupted_may_save_its_run(
     obeys: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that takes too long is ended."""
+    """A that takes too long is ended."""
     ready, saved = tmp_path / "ready", tmp_path / "saved"
     program = (
         "import pathlib, signal, sys, time\n"

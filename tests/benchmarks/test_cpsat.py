@@ -1,4 +1,4 @@
-"""What CP-SAT finds are feasible configurations, and failing is an error of its own."""
+"""Configurations that CP-SAT finds are feasible, and failing is an error of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs("ortools")
 
 @pytest.fixture(scope="module")
 def cpsat() -> Iterator[Any]:
-    with benchmark_scripts("cpsat") as (module,):
+    with benchmark_scripts("support.cpsat") as (module,):
         yield module
 
 

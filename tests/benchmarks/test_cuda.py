@@ -1,4 +1,4 @@
-"""How the GPU benchmark judges scores, and what it says of candidates that do not compile."""
+"""Judgements of scores by the GPU benchmark, and its words on candidates that do not compile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs("tvm")
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[tuple[Any, Any, Any]]:
-    with benchmark_scripts("cuda_candidates", "cuda_compile", "cuda") as modules:
+    with benchmark_scripts("cuda_candidates", "support.cuda_compile", "cuda") as modules:
         yield modules
 
 
@@ -154,13 +154,13 @@ def test_without_a_compiler_it_says_so_and_the_check_fails(
     monkeypatch.setattr(cuda, "find_compiler", lambda: None)
     monkeypatch.setattr(cuda, "bars_apart", list)
     monkeypatch.setattr(cuda, "rank_measured", lambda *_: [])
-    monkeypatch.setattr("sys.argv", ["cuda.py", "--quick", "--check"])
-    assert cuda.main() == 1
+    with benchmark_scripts("bench") as (bench,):
+        assert bench.main(["cuda", "--quick", "--check"]) == 1
     said = capsys.readouterr().out.splitlines()
     start = (
         "nothing is compiled: neither nvcc on the PATH nor NVRTC: pip install nvidia-cuda-nvrtc"
     )
-    assert said[0].startswith(start)
+    assert said[1].startswith(start)
     assert any("not measured" in line for line in said)
 
 

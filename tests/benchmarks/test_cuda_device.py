@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,67 +21,15 @@ from autotune.targets.cuda_driver import DRIVER_VARIABLE
 pytestmark = pytest.mark.needs("tvm")
 
 
-DEVICE = "NVIDIA H100 80GB HBM3"
 SOFTMAX = "softmax-512x4096-fp32"
 
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[Any]:
-    names = ("cuda_device", "cuda_rows", "cuda_report", "cuda_torch", "common")
-    with benchmark_scripts(*names) as modules:
+    names = ("bench", "cuda_device", "cuda_rows", "cuda_report", "cuda_torch", "common")
+    shared = {"cuda_rows", "cuda_report", "cuda_torch", "common"}
+    with benchmark_scripts(*(f"support.{it}" if it in shared else it for it in names)) as modules:
         yield SimpleNamespace(**dict(zip(names, modules, strict=True)))
-
-
-@pytest.fixture
-def call(
-    scripts: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, list[tuple[str, str]]]]:
-    """Runs the script as on a device; steps take 100 s each by its clock and are canned.
-
-    Returns the exit status, and which steps of which rows were run.
-    """
-    monkeypatch.setattr(scripts.cuda_device, "load_driver", lambda: None)
-    monkeypatch.chdir(tmp_path)
-
-    def called(
-        *arguments: str, device: str = DEVICE, answers: dict[str, Any] | None = None
-    ) -> tuple[int, list[tuple[str, str]]]:
-        seconds = 0.0
-        done: list[tuple[str, str]] = []
-
-        def canned(step: str) -> Callable[[Any, Any], Any]:
-            def made(_session: Any, case: Any) -> Any:
-                nonlocal seconds
-                seconds += 100.0
-                done.append((case.name, step))
-                answer = {**ANSWERS, **(answers or {})}[step]
-                if isinstance(answer, BaseException):
-                    raise answer
-                return answer
-
-            return made
-
-        steps = {step: canned(step) for step in scripts.cuda_device.STEPS}
-        monkeypatch.setattr(scripts.cuda_device, "STEPS", steps)
-        devices = [SimpleNamespace(name=device)]
-        monkeypatch.setattr(scripts.cuda_device, "cuda_devices", lambda _: devices)
-        monkeypatch.setattr(sys, "argv", ["cuda_device.py", *arguments])
-        return scripts.cuda_device.main(lambda: seconds), done
-
-    return called
-
-
-ANSWERS: dict[str, Any] = {
-    "tuned": {"latency": 2e-6, "default": 3e-6, "seconds": 61.0, "trials": 7},
-    "eager": {"latency": 4e-6},
-    "compiled": {"latency": 3e-6},
-    "metaschedule": {"latency": 6e-6, "trials": 16, "failed": 0},
-}
-
-
-def failure(scripts: Any, text: str) -> Exception:
-    found: Exception = scripts.cuda_device.StepFailed(text)
-    return found
 
 
 def test_torch_has_a_routine_for_every_row(scripts: Any) -> None:
@@ -139,142 +85,6 @@ def test_rows_are_those_that_bars_are_about(scripts: Any) -> None:
     assert {name for case in quick for name in case.sets} == {rows.FP32, rows.HALF, rows.MEMORY}
 
 
-def test_steps_stay_and_are_not_done_again(
-    scripts: Any,
-    call: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    status, done = call("--rows", SOFTMAX, "gemm-1024-fp32", "--json", "found.json")
-    assert status == 0
-    assert done == [
-        *(("gemm-1024-fp32", step) for step in ("tuned", "eager")),
-        *((SOFTMAX, step) for step in ("tuned", "eager", "compiled")),
-    ]
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert (found["device"], found["seconds"]) == (DEVICE, 60.0)
-    held = {bar["name"].partition(",")[0]: bar["holds"] for bar in found["bars"]}
-    assert held["times torch"] is True and held["times MetaSchedule"] is None
-    assert found["rows"][1]["ratios"] == {
-        "default": 1.5,
-        "eager": 2.0,
-        "compiled": 1.5,
-        "metaschedule": None,
-    }
-    assert "2 of 2 rows are done, 0 with an error" in capsys.readouterr().out
-    assert call("--rows", SOFTMAX, "gemm-1024-fp32", "--check")[1] == []
-    # Torch takes what it takes, whatever tuning is given; on another device everything does.
-    assert call("--rows", SOFTMAX, "--time", "30")[1] == [(SOFTMAX, "tuned")]
-    assert len(call("--rows", SOFTMAX, device="another one")[1]) == 3
-    monkeypatch.setattr(scripts.cuda_device, "version_of", lambda _: "9.9")
-    assert call("--rows", SOFTMAX, "--json", "found.json")[1] == [
-        *((SOFTMAX, step) for step in ("eager", "compiled"))
-    ]
-    assert json.loads((tmp_path / "found.json").read_text())["versions"]["torch"] == "9.9"
-
-
-def test_what_does_not_end_in_time_is_left(
-    call: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = ("--rows", "fp32", "--check")
-    assert call(*rows, "--limit", "20") == (1, [])
-    assert "0 of 11 rows are done" in capsys.readouterr().out
-    # After the second step 50 s are left: too few for tuning, enough for torch.
-    status, done = call(*rows, "--limit", "250")
-    assert (status, done) == (
-        1,
-        [
-            *(("gemm-1024-fp32", step) for step in ("tuned", "eager")),
-            ("gemm-4096x4096x1024-fp32", "eager"),
-        ],
-    )
-    printed = capsys.readouterr().out
-    assert "to do: tuned" in printed and "1 of 11 rows are done" in printed
-    status, rest = call(*rows)
-    assert status == 0 and not set(done) & set(rest)
-
-
-def test_an_interrupt_loses_nothing(
-    scripts: Any, call: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = ("--rows", "gemm-1024-fp32", SOFTMAX)
-    status, done = call(*rows, "--check", answers={"compiled": KeyboardInterrupt()})
-    assert status == scripts.cuda_device.INTERRUPTED and done[-1] == (SOFTMAX, "compiled")
-    printed = capsys.readouterr().out
-    assert "interrupted: the same command goes on from here" in printed
-    assert f"1 of 2 rows are done, 0 with an error; left: {SOFTMAX}" in printed
-    assert call(*rows) == (0, [(SOFTMAX, "compiled")])
-
-
-def test_what_failed_is_counted_and_tried_again_when_asked(
-    scripts: Any, call: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = ("--rows", "gemm-1024-fp32", "--check")
-    broken = {"tuned": failure(scripts, "first\nno candidate is valid")}
-    assert call(*rows, answers=broken)[0] == 1
-    printed = capsys.readouterr().out
-    assert "    tuned: no candidate is valid" in printed
-    assert "HIGH  rows with an error: 1, wanted <= 0 (gemm-1024-fp32)" in printed
-    assert call(*rows) == (1, [])
-    assert call(*rows, "--retry") == (0, [("gemm-1024-fp32", "tuned")])
-
-
-def test_metaschedule_tunes_three_rows_or_those_named(
-    scripts: Any, call: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    named = ("--metaschedule-python", sys.executable)
-    _, done = call("--rows", "fp32", *named)
-    assert [name for name, step in done if step == "metaschedule"] == [
-        *("gemm-1024-fp32", "dense-128x768x3072-fp32", "conv-14x256-fp32")
-    ]
-    assert (
-        "times MetaSchedule, equal wall clock, geometric mean of 3: 3" in capsys.readouterr().out
-    )
-    assert call("--rows", "fp32", *named, "--metaschedule-rows", SOFTMAX)[1] == [
-        (SOFTMAX, "metaschedule")
-    ]
-    # Having found nothing in time is no error, and no ratio.
-    nothing = {"metaschedule": {"latency": None, "trials": 0, "failed": 0}}
-    rows = ("--rows", "conv-14x256-fp32", "--time", "70", *named)
-    assert call(*rows, answers=nothing)[0] == 0
-    printed = capsys.readouterr().out
-    assert "metaschedule found nothing in time" in printed and "0 with an error" in printed
-    assert "geometric mean of 0: not measured, wanted >= 1.3 (without conv-14x256" in printed
-    assert call(*rows)[1] == []
-    # It is given the wall clock of our tuning: never before that, nor without it.
-    rows = ("--rows", "conv-14x256-fp32", "--time", "50")
-    broken = {"tuned": failure(scripts, "no")}
-    assert call(*rows, *named, "--limit", "60")[1] == []
-    assert call(*rows, *named, answers=broken)[1][0] == ("conv-14x256-fp32", "tuned")
-
-
-def test_metaschedule_without_our_wall_clock_is_an_error(
-    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = SimpleNamespace(
-        cases=scripts.cuda_rows.chosen(["gemm-1024-fp32"]),
-        work=tmp_path,
-        time=5.0,
-        metaschedule_python=sys.executable,
-        theirs=scripts.cuda_rows.chosen(["gemm-1024-fp32"]),
-        limit=None,
-        retry=False,
-    )
-    session = scripts.cuda_device.session_of(options, DEVICE, lambda: 0.0)
-    (case,) = session.cases
-    with pytest.raises(scripts.cuda_device.StepFailed, match="wall clock of our tuning"):
-        scripts.cuda_device.theirs(session, case)
-    asked = []
-    monkeypatch.setattr(
-        scripts.cuda_device, "run_metaschedule", lambda *given: asked.append(given)
-    )
-    monkeypatch.setitem(scripts.cuda_device.STEPS, "tuned", lambda *_: ANSWERS["tuned"])
-    assert scripts.cuda_device.run_step(session, case, "tuned")
-    scripts.cuda_device.theirs(session, case)
-    assert asked[0][1:3] == (sys.executable, 61.0)
-
-
 def test_tuning_goes_on_in_one_database_for_so_many_seconds(
     scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +111,7 @@ def test_tuning_goes_on_in_one_database_for_so_many_seconds(
         limit=None,
         retry=False,
     )
-    session = device.session_of(options, DEVICE, lambda: 0.0)
+    session = device.session_of(options, "NVIDIA H100 80GB HBM3", lambda: 0.0)
     softmax, norm = session.cases
     # Seconds of a session before an interrupt count.
     assert device.tuning(session, softmax) == {
@@ -381,42 +191,11 @@ def test_a_slow_row_or_one_with_an_error_breaks_a_bar(scripts: Any) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--rows", "gemm-1024-fp23"], "Did you mean 'gemm-1024-fp32'"),
-        (["--rows", "halves"], "unknown row 'halves'; available: "),
-        (["--time", "0"], "0 is no number of seconds above 0"),
-        (["--limit", "nan"], "nan is no number of seconds above 0"),
-        (["--time", "soon"], "invalid"),
-        (["--metaschedule-python", "/nowhere/python"], "there is no /nowhere/python"),
-        (["--metaschedule-rows", SOFTMAX], "needs --metaschedule-python"),
-        (
-            ["--metaschedule-python", sys.executable, "--metaschedule-rows", "gemm-4096-tf32"],
-            "MetaSchedule has no TF32, so cannot tune gemm-4096-tf32",
-        ),
-    ],
-)
-def test_wrong_arguments_are_told_in_one_line(
-    scripts: Any,
-    arguments: list[str],
-    told: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["cuda_device.py", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        scripts.cuda_device.main()
-    assert ended.value.code == 2
-    assert told in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_without_a_device_it_says_so(
     scripts: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(DRIVER_VARIABLE, "/nonexistent/libcuda.so.1")
-    monkeypatch.setattr(sys, "argv", ["cuda_device.py", "--quick"])
-    assert scripts.cuda_device.main() == 2
+    assert scripts.bench.main(["cuda_device", "--quick"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: there is no CUDA device here")
 
@@ -436,7 +215,7 @@ def test_the_process_of_norms_starts_and_says_what_is_missing(
     scripts: Any, compiled: bool
 ) -> None:
     case = scripts.cuda_rows.Case("small", "layer_norm", {"m": 3, "n": 16}, (), None)
-    asked = ("cuda_torch", case.made(), preset("h100"), MeasureProtocol())
+    asked = ("support.cuda_torch", case.made(), preset("h100"), MeasureProtocol())
     outcome = ask_torch(*asked, compiled=compiled)
     if not outcome.ok:
         assert outcome.status == "crash" and "\n" not in outcome.message
@@ -447,5 +226,5 @@ def test_the_process_of_norms_starts_and_says_what_is_missing(
 @pytest.mark.needs("torch of CUDA")
 def test_a_norm_is_timed_on_the_device(scripts: Any) -> None:
     case = scripts.cuda_rows.Case("small", "layer_norm", {"m": 512, "n": 1024}, (), None)
-    found = ask_torch("cuda_torch", case.made(), detect_cuda(), MeasureProtocol())
+    found = ask_torch("support.cuda_torch", case.made(), detect_cuda(), MeasureProtocol())
     assert found.ok, found.message

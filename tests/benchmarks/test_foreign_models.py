@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,20 +40,6 @@ def test_commands_find_what_makes_a_model(script: Any) -> None:
         _ = script.timm_resnet
 
 
-def test_what_is_not_installed_is_left_out_with_the_reason(
-    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absent = script.Model("no-such-package", file="no_such_package/model.onnx")
-    assert absent.missing == "no-such-package is not installed"
-    assert script.Model("numpy", file="numpy/model.onnx").missing.endswith(
-        "has no numpy/model.onnx"
-    )
-    assert not script.Model("numpy", file="numpy/__init__.py").missing
-    monkeypatch.setattr(script, "CATALOGUE", {"absent": absent})
-    monkeypatch.setattr("sys.argv", ["foreign_models.py", "--work", str(tmp_path), "--check"])
-    assert script.main() == 1  # too few that are right
-
-
 def test_ratios_are_medians_over_rounds_beside_the_faster_of_the_others(script: Any) -> None:
     found = row(
         script, "x", untuned=[1.0, 2.0, 1.0], onnxruntime=[2.0, 2.0, 3.0], openvino=[9.0] * 3
@@ -72,18 +57,3 @@ def test_a_failure_is_named_and_counted(script: Any) -> None:
     assert not bars["models that fail"].holds
     assert bars["models that fail"].note == "timm/resnet18"
     assert not bars["models of torch that are right"].applies
-
-
-def test_what_a_process_finds_or_why_it_ends_is_told(script: Any) -> None:
-    sent: list[bytes] = []
-
-    class Sending:
-        send_bytes = staticmethod(sent.append)
-
-    absent = script.Model("no-such-package", file="no_such_package/model.onnx")
-    script.CATALOGUE["absent"] = absent
-    try:
-        script.reported("absent", "", Sending)
-    finally:
-        del script.CATALOGUE["absent"]
-    assert b'"failed": "InvalidValueError: there is no file' in sent[0]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +41,9 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[Any]:
-    with benchmark_scripts("operators", "operator_rows", "operator_report") as found:
+    with benchmark_scripts(
+        "operators", "support.operator_rows", "support.operator_report"
+    ) as found:
         yield found
 
 
@@ -132,7 +131,10 @@ def test_torch_computes_what_tvm_computes(scripts: Any) -> None:
     operators, rows, report = scripts
     known = {row.kind: row for row in rows.all_rows(1 << 20) if row.family != rows.LARGE}
     assert set(SMALL) == set(known)
-    with benchmark_scripts("operator_programs", "operator_torch") as (programs, in_torch):
+    with benchmark_scripts("support.operator_programs", "support.operator_torch") as (
+        programs,
+        in_torch,
+    ):
         for kind, arguments in SMALL.items():
             given = known[kind]
             row = rows.Row(given.group, kind, arguments, given.family, 0)
@@ -167,7 +169,7 @@ def test_programs_are_compared_with_what_torch_computes_in_double(
     inputs = [{"shape": [1, 64, 64], "dtype": "float32"}]
     operator = {"operator": "norm", "arguments": [1, 64, 64], "variant": "eager", "threads": 1}
     output = tmp_path / "norm.npy"
-    with benchmark_scripts("operator_serving") as (serving,):
+    with benchmark_scripts("support.operator_serving") as (serving,):
         serving._torch({**operator, "inputs": inputs, "output": str(output)})
     (array,) = rows.draw(inputs, 0)
     found, exact = np.load(output), np.sqrt(np.sum(array.astype(np.float64) ** 2))
@@ -240,50 +242,6 @@ def test_what_is_wrong_has_no_figure_and_breaks_a_bar(scripts: Any) -> None:
     assert [bar.name for bar in bars if not bar.holds and "wrong" in bar.name]
 
 
-def test_a_refused_row_is_told_and_ends_nothing(
-    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    operators, rows, report = scripts
-    described = {
-        "inputs": [{"shape": [2, 2], "dtype": "float32"}],
-        "outputs": [{"shape": [2, 2], "dtype": "float32"}],
-    }
-    timed: list[list[str]] = []
-
-    def refuse(command: Any, environment: Any) -> str:
-        return json.dumps(described if "describe" in command else {"refused": "block 'x': why"})
-
-    def compare(requests: Any, turns: Any) -> Any:
-        timed.append(list(requests))
-        return {"torch-eager": [1.0]}, {"roofline": "no"}
-
-    monkeypatch.setattr(operators, "output_of", refuse)
-    monkeypatch.setattr(operators, "environment", lambda *_, **__: {})
-    monkeypatch.setattr(operators, "compare", compare)
-    options = Namespace(
-        work=tmp_path, quick=True, trials=1, seed=0, metaschedule="none", torch_python="python"
-    )
-    row = rows.all_rows(1 << 20)[0]
-    for _ in range(2):
-        found = operators.run_row(options, row, 1)
-        assert found.problem == "block 'x': why" and found.latency("torch-eager") == 1.0
-    # The second call had the first one's figures.
-    assert timed == [["torch-eager", "torch-compile", "roofline"]]
-    report.print_table([found])
-    assert "block 'x': why" in capsys.readouterr().out
-    report.write_csv(tmp_path / "rows.csv", [found, measured(scripts)])
-    with (tmp_path / "rows.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert [line["problem"] for line in lines] == ["block 'x': why", ""]
-    assert lines[1]["autotune"] == "1.5"
-
-
-def test_an_error_that_nobody_foresaw_is_a_failed_step(scripts: Any) -> None:
-    operators, _, _ = scripts
-    with pytest.raises(operators.StepFailed, match="JSONDecodeError"):
-        operators.guarded(lambda: json.loads("no answer"))
-
-
 @pytest.mark.needs("report")
 def test_the_roofline_is_drawn(scripts: Any, tmp_path: Path) -> None:
     rates = [
@@ -291,17 +249,6 @@ def test_the_roofline_is_drawn(scripts: Any, tmp_path: Path) -> None:
         {"what": "read", "where": "L1", "rate": 1e11},
         {"what": "read", "where": "memory", "rate": 1e10},
     ]
-    with benchmark_scripts("operator_plot") as (plot,):
+    with benchmark_scripts("support.operator_plot") as (plot,):
         plot.save_plot(tmp_path / "roof.svg", [measured(scripts, "GMM")], {1: rates})
     assert "GMM" in (tmp_path / "roof.svg").read_text()
-
-
-def test_an_interrupt_is_no_traceback(scripts: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    operators = scripts[0]
-
-    def main() -> int:
-        raise KeyboardInterrupt
-
-    assert operators.until_interrupted(main) == 130
-    assert "interrupted: the same command goes on from here" in capsys.readouterr().out
-    assert operators.until_interrupted(lambda: 1) == 1

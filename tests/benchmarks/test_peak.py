@@ -1,4 +1,4 @@
-"""benchmarks/peak.py: every ceiling is measured, and what is derived from them."""
+"""`peak`: every ceiling is measured, and what is derived from them."""
 
 from __future__ import annotations
 

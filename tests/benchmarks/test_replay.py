@@ -1,25 +1,23 @@
-"""benchmarks/replay.py on small spaces: pieces, the table, and bars that can fail."""
+"""`replay` on small spaces: pieces, the table, and bars that can fail."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from python_processes import python_environment
+from benchmark_scripts import benchmark_scripts
 from recorded_spaces import small_space
 
 from autotune.evaluation.replay.formats import space_bytes
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "replay.py"
 
-
-def called(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=python_environment())
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Any]:
+    with benchmark_scripts("bench") as (module,):
+        yield module
 
 
 @pytest.fixture
@@ -33,11 +31,13 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_runs_are_kept_and_judged(folder: Path) -> None:
+def test_runs_are_kept_and_judged(
+    bench: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ("--spaces", str(folder), "--strategies", "random,grid", "--seeds", "2")
     results, written = folder.parent / "runs.jsonl", folder.parent / "out.json"
-    done = called(*options, "--results", str(results), "--json", str(written))
-    assert done.returncode == 0, done.stderr
+    kept = ["replay", *options, "--results", str(results)]
+    assert bench.main([*kept, "--json", str(written)]) == 0
     data: dict[str, Any] = json.loads(written.read_text())
     assert [it["name"] for it in data["spaces"]] == ["bowl-one", "other-two"]
     assert {it["strategy"]: it["runs"] for it in data["strategies"]} == {"random": 4, "grid": 4}
@@ -47,11 +47,7 @@ def test_runs_are_kept_and_judged(folder: Path) -> None:
     beside = next(it for name, it in bars.items() if "beside Kernel Tuner" in name)
     assert beside["value"] is None and not beside["holds"]
     lines = results.read_bytes()
-    again = called(*options, "--results", str(results), "--report", "--check")
-    assert again.returncode == 1 and results.read_bytes() == lines
-    assert "LOW" in again.stdout and "P200 by space" in again.stdout
-
-
-def test_there_are_no_spaces_here() -> None:
-    done = called("--check")
-    assert done.returncode == 2 and "--spaces needs a folder" in done.stderr
+    capsys.readouterr()
+    assert bench.main([*kept, "--report", "--check"]) == 1 and results.read_bytes() == lines
+    shown = capsys.readouterr().out
+    assert "LOW" in shown and "P200 by space" in shown

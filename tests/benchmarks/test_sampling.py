@@ -1,4 +1,4 @@
-"""The figures of benchmarks/sampling.py, by hand; and its samplers on a small sketch."""
+"""The figures of `sampling`, by hand; and its samplers on a small sketch."""
 
 from __future__ import annotations
 

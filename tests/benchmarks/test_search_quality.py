@@ -1,4 +1,4 @@
-"""The figures of benchmarks/strategies.py, by hand."""
+"""The figures of `strategies`, by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmark_scripts import benchmark_scripts
 
 from autotune.evaluation.compare import Point, Run
 
-with benchmark_scripts("search_quality") as (quality,):
+with benchmark_scripts("support.search_quality") as (quality,):
     pass
 
 

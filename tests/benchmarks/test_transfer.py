@@ -1,9 +1,10 @@
-"""benchmarks/transfer.py on results that are known."""
+"""`transfer` on results that are known."""
 
 from __future__ import annotations
 
 import gzip
 import json
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from benchmark_scripts import benchmark_scripts
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[tuple[Any, ...]]:
-    with benchmark_scripts("transfer", "transfer_recorded") as found:
+    with benchmark_scripts("transfer", "support.transfer_recorded") as found:
         yield found
 
 
@@ -46,7 +47,10 @@ def test_medians_and_intervals(scripts: tuple[Any, ...]) -> None:
 
 def test_a_slower_second_run_is_caught(scripts: tuple[Any, ...], tmp_path: Path) -> None:
     (transfer, _) = scripts
-    options = transfer.options_of(["--work", str(tmp_path), "--trials", "4", "--quick"])
+    parser = ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    asked = ["--work", str(tmp_path), "--trials", "4", "--quick"]
+    options = transfer.options_of(parser, asked)
     study = transfer.study_of(options)
     name = study.tasks[0].name
     good = pair(name, [1.0] * 4, [2.0, 2.0, 1.0, 1.0], (1.0, 1.0))

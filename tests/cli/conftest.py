@@ -17,7 +17,7 @@ from autotune.cli.app import run
 
 @frozen
 class Done:
-    """What a command did."""
+    """Outcome of a command."""
 
     status: int
     stdout: str

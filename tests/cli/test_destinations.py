@@ -1,4 +1,4 @@
-"""What a command writes never destroys what it reads, nor a file of another kind."""
+"""Outputs of a command never destroy what it reads, nor a file of another kind."""
 
 from __future__ import annotations
 

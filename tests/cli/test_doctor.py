@@ -28,7 +28,7 @@ class _ReferencePlugin:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the doctor finds where a plugin brings the reference backend."""
+    """Findings of the doctor where a plugin brings the reference backend."""
     path = tmp_path_factory.mktemp("doctor") / "doctor.json"
     manager().register(_ReferencePlugin(), "reference")
     try:

@@ -1,4 +1,4 @@
-"""What the environment of a command, or a file that it reads, may do to it."""
+"""Commands in hostile environments, and with hostile files."""
 
 from __future__ import annotations
 

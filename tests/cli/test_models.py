@@ -18,7 +18,7 @@ from model_lines import BUILD_MODEL, MODEL, MODEL_TASKS, TUNE_MODEL
 from python_processes import python_environment
 
 from autotune import load_network
-from autotune.cli.network_progress import (
+from autotune.cli.progress import (
     LiveNetworkProgress,
     PlainNetworkProgress,
     total_latency_log,

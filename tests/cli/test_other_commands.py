@@ -71,7 +71,7 @@ def test_an_option_like_no_other_is_named_alone(cli: Any) -> None:
 
 
 def _seconds_of_children() -> float:
-    """What ended children computed: a busy machine changes it less than the time they took."""
+    """Processor seconds of ended children, which a busy machine hardly changes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,4 +1,4 @@
-"""What people type who come from another tuner."""
+"""Options of other tuners are answered by what to type here."""
 
 from __future__ import annotations
 

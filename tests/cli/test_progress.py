@@ -1,4 +1,4 @@
-"""What progress shows: from events alone, and on a real terminal."""
+"""Progress, from events alone, and on a real terminal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,15 @@ from hypothesis import strategies as st
 from python_processes import python_environment
 from thinning import thinned
 
-from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, chosen_mode, progress
-from autotune.cli.run_state import RunState, TaskNames
+from autotune.cli.progress import (
+    LiveProgress,
+    PlainProgress,
+    RunState,
+    TaskNames,
+    Warnings,
+    chosen_mode,
+    progress,
+)
 from autotune.errors import InvalidValueError
 from autotune.store.records import Comparison, Confirmation, Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
@@ -355,7 +362,7 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
 def _on_a_terminal(
     arguments: Sequence[str], folder: Path, variables: dict[str, str], interrupt_at: str = ""
 ) -> tuple[str, int]:
-    """What a command writes to a terminal, and its exit status.
+    """Output of a command on a terminal, and its exit status.
 
     It is interrupted when it has written ``interrupt_at``, unless that is empty.
     """

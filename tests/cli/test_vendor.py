@@ -1,4 +1,4 @@
-"""Whether the vendor's library can be compared with what was tuned."""
+"""Comparisons of the vendor's library with what was tuned."""
 
 from __future__ import annotations
 

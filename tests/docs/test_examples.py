@@ -34,7 +34,7 @@ _TORCH = re.compile(r"\btorch\b|\bautotune_(felix|pruner)\b")
 
 
 def compilers_of(example: str) -> set[str]:
-    """What an example needs to tune with."""
+    """Compilers that an example tunes with."""
     if not re.search(r"\btune", example) or "reference_backend" in example:
         return set()
     named = {name for name in ("mlir", "tvm") if re.search(rf"\b{name}\b", example)}

@@ -1,4 +1,4 @@
-"""What pages say in passing: names exist, and commands that install something can be given."""
+"""Sentences of pages: names exist, and commands that install something can be given."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def names_of(path: Path) -> Iterator[str]:
 
 
 def exists(name: str) -> bool:
-    """Whether a name is a module, or what a module or a class has; or that of a logger."""
+    """Tell whether a name is a module, or what a module or a class has; or that of a logger."""
     module, attributes = name, list[str]()
     while True:
         try:
@@ -67,7 +67,7 @@ def exists(name: str) -> bool:
 
 
 def is_written(name: str) -> bool:
-    """Whether a module that needs a package which is not here defines a name."""
+    """Tell whether a module that needs a package which is not here defines a name."""
     file, left = ROOT / "src", name.split(".")
     while left and not file.with_suffix(".py").is_file():
         file /= left.pop(0)

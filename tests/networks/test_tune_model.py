@@ -12,7 +12,7 @@ from attrs import evolve
 
 import autotune
 from autotune.backends import ImportedProgram
-from autotune.cli.build_model import timed_and_saved
+from autotune.cli.models import timed_and_saved
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.expressions import Binary, Cast, Constant, Gather, IndexValue, Load, Unary, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload

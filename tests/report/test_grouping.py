@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import define, evolve, field
 
 from autotune.ir.workloads import Workload
-from autotune.report.grouping import by_measure_key
+from autotune.report.summaries import by_measure_key
 from autotune.store.records import MeasureKey, Record
 from autotune.testing.sample_records import sample_record
 

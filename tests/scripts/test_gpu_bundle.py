@@ -177,11 +177,12 @@ def bundle_of_a_core(bundle: Any, folder: Path) -> Path:
 
 
 def installed(folder: Path, *arguments: str, first: Path | None = None) -> str:
-    """What the check said of installing."""
+    """The check's line on installing."""
     done = check(folder, *arguments, gpu=True, first=first)
     return next(line for line in done.stdout.splitlines() if line.startswith("install: "))
 
 
+@pytest.mark.slow
 def test_what_is_tested_is_the_bundles(bundles: Any, tmp_path: Path) -> None:
     """Also where the interpreter has the same version; or it is refused."""
     made = bundle_of_a_core(bundles[0], tmp_path)

@@ -16,7 +16,7 @@ def double(question: Message) -> Message:
 
 
 def describe(question: Message) -> Message:
-    """What this process is, before it has imported anything more."""
+    """Facts of this process, before it has imported anything more."""
     imported = [name for name in question["modules"] if name in sys.modules]
     return {
         "pid": os.getpid(),

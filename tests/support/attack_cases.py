@@ -41,5 +41,5 @@ def sampled(
 
 
 def is_chosen(at: int, count: int, total: int) -> bool:
-    """Whether a place is among ``count`` that are spread evenly over ``total``."""
+    """Tell whether a place is among ``count`` that are spread evenly over ``total``."""
     return at * count // total != (at - 1) * count // total

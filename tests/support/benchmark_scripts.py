@@ -26,5 +26,5 @@ def benchmark_scripts(*names: str) -> Iterator[tuple[Any, ...]]:
         sys.path[:] = path
         for name in set(sys.modules) - before:
             file = getattr(sys.modules[name], "__file__", None) or "/"
-            if Path(file).parent in (BENCHMARKS, RESEARCH):
+            if {BENCHMARKS, RESEARCH}.intersection(Path(file).parents):
                 del sys.modules[name]

@@ -86,7 +86,7 @@ def current(host: EngineHost, machine: Machine) -> Machine:
 
 
 def are_gone(pids: set[int], seconds: float = 300.0) -> bool:
-    """Whether all these processes end in time; one that waits to be reaped has ended."""
+    """Tell whether all these processes end in time; one that waits to be reaped has ended."""
     end = time.monotonic() + seconds
     while any(_runs(pid) for pid in pids):
         if time.monotonic() > end:

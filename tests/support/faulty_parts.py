@@ -21,7 +21,7 @@ from autotune.testing.toy_space import ToySpace
 
 
 class Bang(BaseException):
-    """What no ``except Exception`` catches."""
+    """An exception that no ``except Exception`` catches."""
 
 
 class RaisingSpace(ToySpace):

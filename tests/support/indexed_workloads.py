@@ -98,7 +98,7 @@ def embedding(index: str = "int64") -> Workload:
 
 
 def computed_table() -> Workload:
-    """What is read where data says is computed, as are the indices."""
+    """A table whose elements are read where data says, computed as the indices are."""
     table = pointwise("U", (50, 32), Unary("neg", Load("T", (i, j))))
     wrapped = Select(
         Binary("lt", Load("I", (i,)), Constant(5, "int32")),

@@ -80,7 +80,7 @@ def made_expressions(draw: st.DrawFn) -> IntExpr:
 
 @st.composite
 def made_constraints(draw: st.DrawFn) -> Constraint:
-    """One relation over the parameters of :func:`made_sketches`."""
+    """A relation over the parameters of :func:`made_sketches`."""
     expression, limit = draw(made_expressions()), draw(st.integers(-4, 40))
     kind = draw(st.sampled_from(("most", "least", "one")))
     if kind == "most":

@@ -205,14 +205,14 @@ def _support() -> Mapping[str, list[Path]]:
 
 @cache
 def needs_of_file(path: Path) -> frozenset[str]:
-    """What cannot be missing where a file of tests is imported."""
+    """Needs without which a file of tests cannot be imported."""
     roots = {name.partition(".")[0] for file in _closure(path) for name in file.imports}
     return frozenset(_NEED_OF[root] for root in roots & _NEED_OF.keys())
 
 
 @cache
 def named_in_file(path: Path) -> frozenset[str]:
-    """What tests in a file can need, by an import or by the name in a mark."""
+    """Possible needs of tests in a file, by an import or by the name in a mark."""
     return needs_of_file(path).union(*(file.names for file in _closure(path)))
 
 

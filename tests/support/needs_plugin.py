@@ -84,7 +84,7 @@ def _may_be_selected(path: Path, config: pytest.Config) -> bool:
 
 
 def facts_of(item: pytest.Item) -> Facts:
-    """What a test needs, by its file and its marks.
+    """Needs of a test, by its file and its marks.
 
     Raises:
         pytest.UsageError: it needs something unknown, or a mark's name is nowhere in its file,

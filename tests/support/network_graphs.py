@@ -47,13 +47,13 @@ def drawn(shape: Sequence[int], dtype: str, seed: int = 0, special: bool = False
 
 
 def numbers(value: Value) -> Array:
-    """What a constant holds."""
+    """Numbers that a constant holds."""
     assert value.constant is not None and value.constant.shape == value.shape
     return element_type(value.dtype).numbers(value.constant)
 
 
 def folded(build: Build, *arrays: Array) -> list[Array]:
-    """What an operation makes of constants."""
+    """Result of an operation on constants."""
     made = build(*map(constant, arrays))
     return [numbers(it) for it in ([made] if isinstance(made, Value) else made)]
 

@@ -60,7 +60,7 @@ class Case:
 
 @frozen
 class Verdict:
-    """What became of a test: ``passed``, ``refused``, ``wrong`` or ``crashed``."""
+    """Outcome of a test: ``passed``, ``refused``, ``wrong`` or ``crashed``."""
 
     kind: str
     reason: str = ""
@@ -134,7 +134,7 @@ _SHORT = ("INT", "UINT")
 
 
 def compiled(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What machine code of this processor computes."""
+    """Results of machine code of this processor."""
     return compile_network(graph, {}, detect_cpu(), 1).run(inputs)
 
 
@@ -160,7 +160,7 @@ def judge(case: Case, run: Run = evaluate) -> Verdict:
 
 
 def _is_of_others(error: BaseException | None) -> bool:
-    """Whether a foreign exception is behind an error: the models of the suite are well-formed."""
+    """Tell if a foreign exception is behind an error: the models of the suite are well-formed."""
     while isinstance(error, AutotuneError):
         error = error.__cause__
     return error is not None
@@ -194,7 +194,7 @@ def _valid(network: OnnxNetwork, found: Mapping[str, Any]) -> list[Any]:
 def _difference(
     case: Case, found: Sequence[Any], expected: Sequence[Any], network: OnnxNetwork
 ) -> str:
-    """What differs; "" where nothing does."""
+    """The difference; "" where there is none."""
     outputs = network.graph.outputs
     values = [outputs[it.name] for it in network.file.model.graph.output]
     for value, got, want in zip(values, found, expected, strict=True):
@@ -212,7 +212,7 @@ def _difference(
 
 
 def _noise(dtype: str, wanted: Any) -> float:
-    """What the suite's numbers, computed in their own type, are off by: a few units of the last
+    """Errors of the suite's numbers, computed in their own type: a few units of the last
     place of the largest one."""
     element = element_type(dtype)
     if not element.is_float:

@@ -51,11 +51,11 @@ class Other:
         assert self._line() == "asked"
 
     def has_waited(self) -> bool:
-        """Whether it got the lock that it waited for, in the end."""
+        """Tell whether it got the lock that it waited for, in the end."""
         return self._line() == "True"
 
     def acquires(self) -> bool:
-        """Whether it gets the lock now."""
+        """Tell whether it gets the lock now."""
         self._write("ask")
         return self._line() == "True"
 

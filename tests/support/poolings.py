@@ -18,7 +18,7 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 
-__all__ = ["average_pooling", "padded_pooling"]
+__all__ = ["average_pooling"]
 
 
 def average_pooling(
@@ -64,51 +64,12 @@ def average_pooling(
     return Workload("average pooling", (image,), stages, ("Y",))
 
 
-def padded_pooling(
-    combiner: str,
-    extent: int = 9,
-    channels: int = 16,
-    kernel: int = 3,
-    stride: int = 2,
-    pad: int = 1,
-    margin: int = 0,
-) -> Workload:
-    """One image, channels last, with a margin of the smallest number, or of zeros to be added.
-
-    Args:
-        combiner: ``max`` or ``add``.
-        extent: Rows and columns of the image.
-        channels: Of the image.
-        kernel: Rows and columns of a window.
-        stride: From window to window.
-        pad: Rows and columns around the image; at least one, or there has to be a margin.
-        margin: Channels in front of the image's.
-    """
-    padded, out = extent + 2 * pad, (extent + 2 * pad - kernel) // stride + 1
-    inside = Axis("h", padded), Axis("w", padded), Axis("c", channels + margin)
-    h, w, c = (var(axis.name) for axis in inside)
-    within = [_within(h, pad, extent), _within(w, pad, extent), _within(c, margin, channels)]
-    condition = Binary("and", Binary("and", *within[:2]), within[2])
-    least = Constant(0.0 if combiner == "add" else -3.0e38, "float32")
-    surrounded = Select(condition, Load("X", (h - pad, w - pad, c - margin)), least)
-    taps = Axis("a", kernel, "reduce"), Axis("b", kernel, "reduce")
-    window = Load("P", (h * stride + var("a"), w * stride + var("b"), c))
-    spatial = Axis("h", out), Axis("w", out), inside[2]
-    shape = (padded, padded, channels + margin)
-    stages = (
-        Stage(Tensor("P", shape, "float32"), inside, surrounded),
-        Stage(Tensor("Y", (out, out, shape[2]), "float32"), (*spatial, *taps), window, combiner),
-    )
-    image = Tensor("X", (extent, extent, channels), "float32")
-    return Workload("pooling", (image,), stages, ("Y",))
-
-
 def _within(index: IntExpr, low: int, extent: int) -> ScalarExpr:
     begins = Binary("ge", IndexValue(index), IndexValue(const(low)))
     return Binary("and", begins, Binary("lt", IndexValue(index), IndexValue(const(low + extent))))
 
 
 def _count(index: IntExpr, kernel: int, stride: int, pad: int, extent: int) -> IntExpr:
-    """How many places of a window lie inside."""
+    """Number of places of a window that lie inside."""
     start = index * stride - pad
     return minimum(start + kernel, const(extent)) - maximum(start, const(0))

@@ -1,4 +1,4 @@
-"""What the kernel says about processes, for tests that nothing is left of them."""
+"""Facts of the kernel about processes, for tests that nothing is left of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_descriptors(pid: int | str = "self") -> dict[int, str]:
 
 
 def becomes_true(condition: Callable[[], object], seconds: float = 300.0) -> bool:
-    """Whether a condition holds before the time is up, which only a failing test waits for."""
+    """Tell if a condition holds before the time is up, which only a failing test waits for."""
     end = time.monotonic() + seconds
     while not (holds := bool(condition())) and time.monotonic() < end:
         time.sleep(0.005)

@@ -37,7 +37,7 @@ def start_python(
 
 
 def run_python(*arguments: str, cwd: Path | None = None, **variables: str | None) -> str:
-    """What ``python ...`` writes to standard output; it has to end well."""
+    """Standard output of ``python ...``, which has to end well."""
     with start_python(*arguments, cwd=cwd, **variables) as process:
         output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, f"{arguments}\n{output}\n{errors}"

@@ -28,7 +28,7 @@ def weights(*shape: int, seed: int = 0) -> Value:
 
 
 def labels(graph: Graph) -> list[str]:
-    """What each node of a graph is called."""
+    """Name of each node of a graph."""
     return [node.label for node in graph.nodes]
 
 

@@ -20,7 +20,7 @@ _STORE_BYTES = 100 << 20
 
 
 def add_node(cluster: Any, cpus: int = 1) -> Any:
-    """One more node."""
+    """A more node."""
     return cluster.add_node(
         num_cpus=cpus, object_store_memory=_STORE_BYTES, node_ip_address="127.0.0.1"
     )

@@ -25,7 +25,7 @@ class ReadTable:
 
 @define
 class ReadPage:
-    """What is on a page.
+    """Contents of a page.
 
     Attributes:
         tags: Every element, in order: its name and its attributes.

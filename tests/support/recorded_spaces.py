@@ -69,7 +69,7 @@ def small_table(name: str = "kernel-device") -> OutcomeTable:
 
 
 def cache_entry(block: int, tile: int, time: Any = 2.0, **others: Any) -> dict[str, Any]:
-    """One configuration in a cache of Kernel Tuner."""
+    """A configuration in a cache of Kernel Tuner."""
     entry = {
         "block": block,
         "tile": tile,
@@ -105,7 +105,7 @@ def kernel_tuner_cache(*entries: dict[str, Any], **others: Any) -> dict[str, Any
 
 
 def t4_result(block: int, tile: int, value: Any = 2.0, **others: Any) -> dict[str, Any]:
-    """One configuration in a T4 file, as files of the hub have it."""
+    """A configuration in a T4 file, as files of the hub have it."""
     result = {
         "timestamp": "2023-12-22 09:53:48.691683+00:00",
         "configuration": {"block": block, "tile": tile},

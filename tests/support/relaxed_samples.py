@@ -114,7 +114,7 @@ class Sample:
 
 @cache
 def samples() -> tuple[Sample, ...]:
-    """One for every sketch of every workload and target here."""
+    """A for every sketch of every workload and target here."""
     return tuple(
         sample
         for target in TARGETS
@@ -124,7 +124,7 @@ def samples() -> tuple[Sample, ...]:
 
 
 def samples_of(workload: Workload, target: Target) -> list[Sample]:
-    """One for every sketch of the workload's space."""
+    """A for every sketch of the workload's space."""
     limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
     space = SketchSpace(workload, target, limits)
 

@@ -28,7 +28,7 @@ ENDS = {
 
 
 def listen(worker: WorkerProcess, seconds: float = 300.0) -> tuple[list[Message], str]:
-    """What a worker says until it dies, and how; it is ended when the time is up."""
+    """Messages of a worker until it dies, and its end, which comes when the time is up."""
     messages: list[Message] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:

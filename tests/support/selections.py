@@ -45,7 +45,7 @@ class Facts:
 
 @frozen
 class Selection:
-    """One call of pytest by tox.
+    """A call of pytest by tox.
 
     Attributes:
         target: Of make.

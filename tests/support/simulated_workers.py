@@ -25,7 +25,7 @@ Slowdown = Callable[[float], float]
 
 
 def toy_candidate(number: int) -> Candidate:
-    """One of a thousand different candidates."""
+    """An of a thousand different candidates."""
     space = (Ordinal("tile", tuple(range(1, 1001))),)
     return Candidate(Sketch("toy", gemm(m=8, n=8, k=8), space, (), ()), (number,))
 
@@ -48,7 +48,7 @@ def drifting(seed: int, factor: float = 1.6, seconds: float = 0.2) -> Slowdown:
 
 @define(eq=False)
 class Program:
-    """What a trial stands for.
+    """A program of a trial.
 
     Attributes:
         seconds: What a call takes while the machine is fast.

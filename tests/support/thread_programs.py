@@ -72,12 +72,12 @@ _PARK = """
 
 
 def in_fresh_process(text: str, **environment: str | None) -> str:
-    """What a new interpreter prints; variables that are None are not in its environment."""
+    """Output of a new interpreter; variables that are None are not in its environment."""
     return run_python("-c", textwrap.dedent(text), **environment).strip()
 
 
 def with_program(text: str, backend: str, threads: int, **environment: str | None) -> str:
-    """What ``text`` prints in a new interpreter that has a program of a backend.
+    """Output of ``text`` in a new interpreter that has a program of a backend.
 
     Args:
         text: May use ``call``, ``backend`` and ``seconds_of_others()``.

@@ -43,7 +43,7 @@ INTRINSICS: dict[str, tuple[Any, ...]] = {
 
 @cache
 def has_tiles() -> bool:
-    """Whether Linux gives a process the tile registers: another one, which need not ask again."""
+    """Tell if Linux gives a process the tile registers: another one, which need not ask again."""
     asking = f"import ctypes; print(ctypes.CDLL(None).syscall{REQUEST})"
     done = subprocess.run([sys.executable, "-c", asking], capture_output=True, check=True)
     return int(done.stdout) == 0
@@ -67,7 +67,7 @@ class _Thread:
 
 
 class TileMachine:
-    """What programs call in place of instructions.
+    """Functions that programs call in place of instructions.
 
     Exceptions cannot leave such a function: what the processor would not do is among ``faults``.
 
@@ -96,7 +96,7 @@ class TileMachine:
 
     @property
     def addresses(self) -> dict[str, int]:
-        """Where the functions begin."""
+        """Addresses of the functions."""
         return {
             name: int(ctypes.cast(function, ctypes.c_void_p).value or 0)
             for name, function in self.functions.items()

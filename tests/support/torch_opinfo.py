@@ -109,7 +109,7 @@ class Case:
     chooses: bool
 
     def run(self, *tensors: torch.Tensor) -> Any:
-        """What the operator makes of other tensors."""
+        """Results of the operator on other tensors."""
         leaves, form = self.call
         given = [tensors[it.at] if isinstance(it, _Place) else it for it in leaves]
         first, others, named = tree_unflatten(given, form)
@@ -123,7 +123,7 @@ class _Place:
 
 @frozen
 class Verdict:
-    """What became of a sample: ``passed``, ``refused``, ``wrong`` or ``crashed``."""
+    """Outcome of a sample: ``passed``, ``refused``, ``wrong`` or ``crashed``."""
 
     kind: str
     reason: str = ""
@@ -274,7 +274,7 @@ def _tensors(found: Any) -> list[torch.Tensor]:
 
 
 def _precise(case: Case, wanted: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What torch makes of the same numbers in double precision, rounded at the end."""
+    """Results of torch on the same numbers in double precision, rounded at the end."""
     halves = (torch.float16, torch.bfloat16)
     wide = [it.double() if it.dtype in halves else it for it in case.inputs]
     try:
@@ -285,7 +285,7 @@ def _precise(case: Case, wanted: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _is_of_others(error: BaseException | None) -> bool:
-    """Whether an error of our own code is behind one that says so in a line."""
+    """Tell whether an error of our own code is behind one that says so in a line."""
     while isinstance(error, AutotuneError):
         error = error.__cause__
     return isinstance(error, (ArithmeticError, LookupError, TypeError, ValueError))
@@ -308,7 +308,7 @@ def _array(tensor: torch.Tensor) -> Any:
 def _difference(
     found: Sequence[Any], wanted: Sequence[torch.Tensor], network: TorchNetwork, case: Case
 ) -> str:
-    """What differs; "" where nothing does."""
+    """The difference; "" where there is none."""
     outputs = list(network.graph.outputs.values())[len(network.writes) :]
     arrays = found[len(network.writes) :]
     for value, got, want in zip(outputs, arrays, wanted, strict=True):

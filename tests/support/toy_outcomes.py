@@ -33,7 +33,7 @@ def group(outcomes: list[Observation]) -> TrainingGroup:
 
 
 def saved(model: TrainableCostModel) -> io.BytesIO:
-    """What a model saves, to be read."""
+    """State that a model saves, to be read."""
     stream = io.BytesIO()
     model.save(stream)
     stream.seek(0)

@@ -186,7 +186,7 @@ class InProcessMeasurer(Measurer):
         ]
 
     def hold(self, candidate: Candidate | None) -> LoadedProgram:
-        """What takes as long as it does in a rematch."""
+        """Hold as long as a rematch takes."""
         if candidate is None:
             return _HeldOutcome(self._baseline_outcome())
         return _HeldOutcome(self._again(candidate))

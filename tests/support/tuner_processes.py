@@ -73,7 +73,7 @@ def stop(process: subprocess.Popen[str], number: int) -> None:
 
 
 def count_records(database: Path) -> int:
-    """How many records a database has, which somebody may be making just now."""
+    """Number of records in a database, which somebody may be making just now."""
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
     try:
         return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
@@ -117,7 +117,7 @@ class Stored:
         return logs
 
     def facts(self, run: Run) -> dict[str, Any]:
-        """What must be the same however often a run was stopped: all but times and names."""
+        """Facts that must be the same however often a run was stopped: all but times and names."""
         assert run.checkpoint is not None
         mine = sorted(
             (it for it in self.records if it.run_id == run.run_id), key=lambda it: it.trial

@@ -12,7 +12,6 @@ from typing import TextIO
 
 import click
 
-from autotune.cli.groups import CommandGroup
 from autotune.errors import AutotuneError, NoValidCandidate, did_you_mean, near_matches, one_line
 from autotune.ir.printable import printable
 
@@ -23,6 +22,7 @@ __all__ = [
     "OK",
     "OTHER_TUNERS",
     "UNCHECKED",
+    "CommandGroup",
     "command_group",
     "run",
 ]
@@ -63,6 +63,32 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
 """Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``, with ``_``
 for ``-``; the summaries are here so that the list can be shown without importing any."""
 
+MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("build-model", "bench-model", "model-tasks"), "models"),
+        **dict.fromkeys(("plugins", "workloads", "fleet"), "lists"),
+    }
+)
+"""Modules of several commands, each of which is the object of its own name there."""
+
+
+class CommandGroup(click.Group):
+    """A group of commands, listed in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            hint = did_you_mean(near_matches(args[0], names))
+            raise click.UsageError(
+                f"unknown command {args[0]!r}; available: {', '.join(names)}.{hint}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
 
 class LazyGroup(CommandGroup):
     """A group whose commands are imported when they are run."""
@@ -73,8 +99,9 @@ class LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUMMARIES:
             return None
-        module = importlib.import_module(f"autotune.cli.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        own = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"autotune.cli.{MODULES.get(cmd_name, own)}")
+        command: click.Command = getattr(module, own if cmd_name in MODULES else "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,38 +1,44 @@
-"""Options that select a model and say how it is read."""
+"""Networks on the command line: the source that is read, and commands that tune nothing."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from attrs import frozen
 
-from autotune.cli.destinations import InputFile
+from autotune.cli.destinations import InputFile, OutputFile
+from autotune.cli.options import existing_database_option, json_option, tune_options
 from autotune.cli.output import notify
 from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from autotune.networks.api import ModelOptions
+    from autotune.networks.api import Coverage, ModelOptions
     from autotune.networks.fixed_inputs import AskedInputs
     from autotune.networks.frontend import NetworkProgram
+    from autotune.networks.model_result import ModelResult
     from autotune.networks.source import Source
     from autotune.search.schedulers.objective import Objective
-    from autotune.tuning.events import Event
     from autotune.tuning.options import TuneOptions
 
 __all__ = [
     "AskedModel",
-    "ReadingLines",
+    "bench_model",
+    "build_model",
+    "library_option",
     "model_options",
+    "model_tasks",
     "notify_remarks",
     "read_objective",
+    "timed_and_saved",
 ]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 SOURCE_HELP = (
     "SOURCE is a function that returns a model and its example inputs, package.module:function, "
     "or a file that a frontend reads (`autotune plugins` lists those that are installed): graph "
@@ -302,40 +308,298 @@ def _asked(source: str | None, network: str | None, sizes: tuple[str, ...]) -> s
     return source
 
 
-class ReadingLines:
-    """A listener that says how far the reading of a model is.
-
-    Args:
-        verbose: Whether every graph pass gets a line, and not the first alone.
-    """
-
-    def __init__(self, verbose: bool) -> None:
-        self._verbose = verbose
-        self._prepared = ""
-
-    def __call__(self, event: Event) -> None:
-        """Take one event."""
-        text = self.text(event)
-        if text:
-            notify(text)
-
-    def text(self, event: Event) -> str:
-        """The line on an event; "" where it has none."""
-        from autotune.report import formats
-        from autotune.tuning.events import PassFinished
-
-        if not isinstance(event, PassFinished):
-            return ""
-        if self._verbose:
-            note = f": {event.note}" if event.note else ""
-            return f"{event.network}: pass {event.name}, {formats.seconds(event.seconds)}{note}"
-        if self._prepared == event.network:
-            return ""
-        self._prepared = event.network
-        return f"{event.network}: read; its graph is being prepared"
-
-
 def notify_remarks(network: NetworkProgram) -> None:
     """Say what was chosen of a model's inputs that nobody gave."""
     for remark in network.fixed.remarks if network.fixed else ():
         notify(f"autotune: {remark}")
+
+
+# Inferences that timing a network takes at least: two that are timed, and two by task.
+_TIMED_CALLS = 4
+_MOST_UNDECIDED = 0.25
+BUILD_MODEL_EPILOG = """\b
+Examples:
+  autotune build-model --network mobilenet_v2 -o mobilenet.so
+  autotune build-model model.onnx --database records.db -o model.so
+  autotune build-model model.mlir -o library.mlir
+  autotune build-model --network resnet_50 --target h100 -o resnet.cuda
+"""
+library_option = click.option(
+    "--output",
+    "-o",
+    "library_path",
+    metavar="FILE",
+    type=OutputFile("library"),
+    help="Write the network with its weights to this file, a shared library; for CUDA devices an "
+    "archive of machine code; of an MLIR module, the schedules of its functions as a transform "
+    "library.",
+)
+
+
+@click.command(
+    "build-model",
+    epilog=BUILD_MODEL_EPILOG,
+    help="Build a network with the fastest schedules that the database has for its tasks, and "
+    "time it. Tasks without a record are run by the backend's default schedule.\n\n" + SOURCE_HELP,
+)
+@model_options(reads_database=True)
+@tune_options("target", "threads", "backend", "database")
+@library_option
+@json_option
+def build_model(
+    model: AskedModel, library_path: str | None, json_path: str | None, options: TuneOptions
+) -> int:
+    from attrs import evolve
+
+    from autotune.cli.app import OK
+    from autotune.cli.output import Output
+    from autotune.cli.progress import ReadingLines
+    from autotune.networks.api import build_recorded
+
+    output = Output(json_path)
+    listeners = [ReadingLines(model.verbose)]
+    reading = model.reading()
+    recorded = build_recorded(model.source(options), reading, evolve(options, listeners=listeners))
+    notify_remarks(recorded.network)
+    result = timed_and_saved(recorded, library_path, model.check)
+    output.json(result.to_json())
+    output.table(result.table())
+    return OK
+
+
+def timed_and_saved(
+    result: ModelResult,
+    library_path: str | None,
+    check: bool,
+    most_seconds: float = math.inf,
+    left: Callable[[], float] = lambda: math.inf,
+) -> ModelResult:
+    """Build a network, write it where a path is given, and time it.
+
+    Args:
+        result: What is run for its tasks.
+        library_path: Where to; ``"-"`` is refused, for a library is no text.
+        check: Whether its outputs are compared with the model's.
+        most_seconds: About how long it may be timed.
+        left: Seconds that there are, once it has been built. A network that would take longer, or
+            that needs a device that is not here, is not called: the result says what was
+            ``skipped``.
+
+    Raises:
+        AutotuneError: the network cannot be built, computes something else, or cannot be written.
+    """
+    from attrs import evolve
+
+    from autotune.networks.model_result import DEFAULT, percent_text
+    from autotune.networks.running import TIMING_SECONDS, check_network, saving_seconds
+
+    compiled = result.build(check=False)
+    saving = saving_seconds(result.network.weight_bytes) if library_path else 0.0
+
+    def calls(then: float) -> float:
+        """Number of inferences there is time for, with so many seconds kept for what follows."""
+        if compiled.lacks:
+            return 0.0
+        return max(left() - then, TIMING_SECONDS) / max(result.expected, 1e-9)
+
+    checks = check and calls(saving) >= 1
+    if checks and not check_network(result.network, compiled, target=result.target):
+        notify(
+            f"autotune: warning: {result.name}: its outputs were not compared: the model itself "
+            "does not run here"
+        )
+    if result.undecided > _MOST_UNDECIDED:
+        names = [it.name for it in result.tasks if it.run_by == DEFAULT]
+        notify(
+            f"autotune: warning: {result.name}: {len(names)} of {len(result.tasks)} tasks have no "
+            f"record, which are {percent_text(result.undecided, 1.0)} of its time: tune it longer "
+            "(autotune tune-model)"
+        )
+    if library_path is not None:
+        for remark in compiled.save(Path(library_path)):
+            notify(remark)
+    times = calls(0.0) >= _TIMED_CALLS
+    skipped = [
+        name
+        for name, is_left_out in (("checked", check and not checks), ("timed", not times))
+        if is_left_out
+    ]
+    result = evolve(result, skipped=tuple(skipped), lacks=compiled.lacks)
+    return result.timed(compiled, most_seconds) if times else result
+
+
+BENCH_MODEL_EPILOG = """\b
+Examples:
+  autotune bench-model --network mobilenet_v2
+  autotune bench-model model.onnx --database records.db --only autotune,onnxruntime --json b.json
+  autotune bench-model --network resnet_50 --target cuda --precision float16
+"""
+
+
+@click.command(
+    "bench-model",
+    epilog=BENCH_MODEL_EPILOG,
+    help="Time a network as it is tuned in the database beside other runtimes that run it here: "
+    "the same compiler untuned, torch, torch.compile, and on CPUs ONNX Runtime and OpenVINO. Each "
+    "is in a process of its own, and they take turns; their outputs are compared.\n\n"
+    + SOURCE_HELP,
+)
+@model_options(check=False)
+@existing_database_option
+@click.option(
+    "--target",
+    metavar="NAME",
+    default="cpu",
+    show_default=True,
+    help="Where: cpu, or a CUDA device of this machine: cuda, cuda:1, cuda-tf32.",
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads of each; by default all CPUs."
+)
+@click.option("--only", metavar="NAME,...", help="Only these runtimes.")
+@click.option(
+    "--turns", type=click.IntRange(1, 1000), default=5, show_default=True, help="Turns of each."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 600.0),
+    default=1.0,
+    show_default=True,
+    help="How long a turn is.",
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@json_option
+def bench_model(
+    model: AskedModel,
+    database: str,
+    target: str,
+    threads: int | None,
+    only: str | None,
+    turns: int,
+    seconds: float,
+    quiet: bool,
+    json_path: str | None,
+) -> int:
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output, notify
+    from autotune.networks.bench import BenchOptions, bench_model
+    from autotune.networks.bench.result import bench_table
+    from autotune.tuning.options import checked_target
+
+    output = Output(json_path)
+    model.reading()  # refuses what is wrong of it before anything is started
+    on_device = checked_target(target, None).kind == "cuda"
+    asked: dict[str, Any] = {}
+    if only is not None:
+        asked["runtimes"] = tuple(name.strip() for name in only.split(","))
+    options = BenchOptions(
+        database=database,
+        target=target,
+        threads=None if on_device and threads is None else checked_target("cpu", threads).cores,
+        precision=model.precision,
+        turns=turns,
+        seconds=seconds,
+        frontend=model.frontend,
+        passes=model.passes,
+        dims=model.dims,
+        inputs=model.inputs,
+        **asked,
+    )
+    _check_database(database)
+    sizes = model.own_sizes if model.is_own else None
+    result = bench_model(model.text, options, sizes=sizes, say=_say_nothing if quiet else notify)
+    output.json(result.to_json())
+    if all(row.latency is None for row in result.rows):
+        for row in result.rows:
+            notify(f"autotune: {row.runtime}: {row.problem}")
+        notify("autotune: error: nothing here runs this network")
+        return NOTHING_FOUND
+    output.table(bench_table(result))
+    return OK
+
+
+def _say_nothing(text: str) -> None:
+    pass
+
+
+def _check_database(path: str) -> None:
+    """Refuse a database that a person has named and that cannot be read.
+
+    Without the usual one, the network is timed as it is untuned.
+    """
+    from autotune.store.sqlite import open_database
+
+    context = click.get_current_context()
+    if context.get_parameter_source("database") != click.core.ParameterSource.DEFAULT:
+        with open_database(path, read_only=True):
+            pass
+
+
+MODEL_TASKS_EPILOG = """\b
+Examples:
+  autotune model-tasks --network mobilenet_v2
+  autotune model-tasks my_package.models:small_bert -v
+  autotune model-tasks model.onnx --dim batch=1 --input image=1,3,320,480 --json tasks.json
+"""
+
+
+@click.command(
+    "model-tasks",
+    epilog=MODEL_TASKS_EPILOG,
+    help="List the tasks of a network with their calls and flop, and which can be tuned. "
+    "Graph passes depend on --target and --threads: those of tune-model list its tasks."
+    + "\n\n"
+    + SOURCE_HELP,
+)
+@model_options(check=False)
+@tune_options("target", "threads", parts=("search_space",))
+@json_option
+def model_tasks(model: AskedModel, json_path: str | None, options: TuneOptions) -> int:
+    from attrs import evolve
+
+    from autotune.cli.app import OK
+    from autotune.cli.output import Output
+    from autotune.cli.progress import ReadingLines
+    from autotune.networks.api import model_tasks
+    from autotune.networks.tables import coverage_table
+
+    output = Output(json_path)
+    listeners = [ReadingLines(model.verbose)]
+    reading = model.reading()
+    coverage = model_tasks(model.source(options), reading, evolve(options, listeners=listeners))
+    notify_remarks(coverage.network)
+    output.json(coverage_json(coverage))
+    output.table(coverage_table(coverage))
+    return OK
+
+
+def coverage_json(coverage: Coverage) -> dict[str, Any]:
+    """Tunable share of a network, as JSON."""
+    return {
+        "network": coverage.network.name,
+        "backend": coverage.network.backend,
+        "space": coverage.space,
+        "flop": coverage.flop,
+        "tunable_flop": coverage.tunable_flop,
+        "passes": [
+            {"name": it.name, "seconds": it.seconds, "note": it.note}
+            for it in coverage.network.passes
+        ],
+        "tasks": [
+            {
+                "name": it.task.name,
+                "names": list(it.task.names),
+                "nodes": list(it.task.nodes),
+                "digest": None if it.task.workload is None else it.task.workload.digest,
+                "occurrences": it.task.occurrences,
+                "flop": it.task.flop,
+                "view": it.task.view,
+                "tunable": it.task.is_tunable,
+                "refusal": it.task.refusal,
+                "sketches": it.sketches,
+                "configurations": it.configurations,
+                "space": it.space or None,
+            }
+            for it in coverage.tasks
+        ],
+    }

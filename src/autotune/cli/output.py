@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Output", "notify", "notify_interrupted", "warn", "write_text"]
 
+_STYLES = {
+    "ok": "green",
+    "warning": "yellow",
+    "error": "red",
+    "quarantined": "red",
+    "disabled": "dim",
+}
+
 
 def notify(text: str, stream: TextIO | None = None) -> None:
     """Write a line that no result depends on: where the disk is full, it is lost.
@@ -86,9 +94,7 @@ class Output:
     def table(self, table: Table) -> None:
         """Write a table: drawn on a terminal, aligned text elsewhere."""
         if self.stream.isatty():
-            from autotune.cli.drawing import draw_table
-
-            draw_table(table, self.stream)
+            _draw(table, self.stream)
         else:
             self.say(table.to_text())
 
@@ -102,3 +108,22 @@ class Output:
             return
         text = json.dumps(data, indent=1, sort_keys=False, allow_nan=False) + "\n"
         write_text(self._json_path, text)
+
+
+def _draw(table: Table, stream: TextIO) -> None:
+    """Draw a table and its notes."""
+    # Imported only where there is a terminal: it costs time.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(title=table.title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    for column, heading in enumerate(table.headings):
+        drawn.add_column(heading, justify="right" if table.right_aligned(column) else "left")
+    for row in table.rows:
+        drawn.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
+    console = Console(file=stream, highlight=False)
+    console.print(drawn)
+    for note in table.notes:
+        console.print(Text(printable(note)))

@@ -1,23 +1,31 @@
-"""Progress of a run: a display on a terminal, plain lines elsewhere."""
+"""Progress of runs: their state from events, and lines or a live display of it."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from autotune.cli.output import notify
-from autotune.cli.run_state import RunState, compared_text, joined
+from autotune.cli.event_log import LineFile
+from autotune.cli.output import notify, warn
 from autotune.errors import InvalidValueError, one_line
+from autotune.networks.totals import NetworkTotals
 from autotune.report import (
     baseline_phrase,
+    comparison_text,
     confirmation_lines,
     contest_text,
     formats,
+    share_text,
+    short_digest,
     warm_start_text,
 )
+from autotune.sketches import UNTUNED
+from autotune.store.rejections import describe_rejections
+from autotune.store.trial_log import describe_counts
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
@@ -26,6 +34,8 @@ from autotune.tuning.events import (
     Event,
     EventListener,
     LeadersCompared,
+    NetworkLoaded,
+    PassFinished,
     RoundStarted,
     RunFinished,
     RunStarted,
@@ -39,7 +49,225 @@ from autotune.tuning.events import (
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
-__all__ = ["LiveProgress", "PlainProgress", "Warnings", "chosen_mode", "progress"]
+__all__ = [
+    "LiveNetworkProgress",
+    "LiveProgress",
+    "PlainNetworkProgress",
+    "PlainProgress",
+    "ReadingLines",
+    "RunState",
+    "TOTALS_HEAD",
+    "TaskNames",
+    "TaskState",
+    "Warnings",
+    "chosen_mode",
+    "compared_text",
+    "joined",
+    "network_progress",
+    "progress",
+    "total_latency_log",
+]
+
+
+class TaskNames:
+    """Short names of tasks: ``gemm`` for ``gemm m=512 n=512 k=512 float32``, ``gemm#2``, ..."""
+
+    def __init__(self) -> None:
+        self._short: dict[str, str] = {}
+        self._stems: Counter[str] = Counter()
+
+    def short(self, task: str) -> str:
+        """The short name of a task, or of the program that tasks on several backends share."""
+        program, on, backend = task.partition(" on ")
+        if program not in self._short:
+            stem = _stem(program)
+            self._stems[stem] += 1
+            number = self._stems[stem]
+            self._short[program] = stem if number == 1 else f"{stem}#{number}"
+        return self._short[program] + on + backend
+
+    def details(self, task: str) -> str:
+        """Details that the short name leaves out: ``"m=512 n=512 k=512 float32"``, or ""."""
+        program = task.partition(" on ")[0]
+        return program.removeprefix(_stem(program)).strip()
+
+
+def _stem(program: str) -> str:
+    return program.partition("=")[0].rpartition(" ")[0] if "=" in program else program
+
+
+class TaskState:
+    """A task of a run."""
+
+    def __init__(self, started: RunStarted) -> None:
+        self.started = started
+        self.trials = started.resumed_trials
+        self.best = started.resumed_best
+        self.baseline: float | None = None
+        self.baseline_name = UNTUNED
+        self.counts = Counter(started.resumed_outcomes)
+        self.rejections = Counter(started.resumed_rejections)
+        self.cached = 0
+        self.compared: LeadersCompared | None = None
+        self.finished = ""
+
+    def note_baseline(self, event: BaselineMeasured) -> None:
+        """Keep the fastest of the baselines."""
+        latency = event.outcome.latency
+        if latency is not None and (self.baseline is None or latency < self.baseline):
+            self.baseline, self.baseline_name = latency, event.name
+
+    def update(self, event: TrialFinished) -> None:
+        """Count one trial."""
+        self.trials = event.trial + 1
+        self.best = event.best
+        self.counts[event.outcome.status] += 1
+        self.cached += event.outcome.cached
+        if event.reason:
+            self.rejections[event.reason] += 1
+
+    @property
+    def speed_text(self) -> str:
+        """Best latency and rate."""
+        if self.best is None:
+            return "no valid candidate yet"
+        rate = f" ({self.rate_text})" if self.started.flop else ""
+        return f"best {formats.seconds(self.best)}{rate}"
+
+    @property
+    def rate_text(self) -> str:
+        """Operations in a second of the best candidate."""
+        return formats.rate(self.started.flop, self.best)
+
+    @property
+    def gain_text(self) -> str:
+        """The speed-up over the baseline; "" where there is none yet."""
+        if self.best is None or self.baseline is None:
+            return ""
+        return formats.ratio(self.baseline / self.best)
+
+    @property
+    def count_text(self) -> str:
+        """Outcomes so far."""
+        cached = f", {self.cached} from records" if self.cached else ""
+        return describe_counts(self.counts) + cached
+
+    @property
+    def rejection_text(self) -> str:
+        """Why candidates were rejected; "" when none was."""
+        text = describe_rejections(self.rejections)
+        return f"rejected: {text}" if text else ""
+
+    @property
+    def compared_text(self) -> str:
+        """Comparison of the last challenger with the leader; "" when there was none."""
+        return "" if self.compared is None else compared_text(self.compared)
+
+
+class RunState:
+    """All tasks of a run, by name, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, TaskState] = {}
+        self.names = TaskNames()
+        self.elapsed = 0.0
+        self.seconds: Mapping[str, float] = {}
+        self._resumed_seconds = 0.0
+        self._startup = 0.0
+
+    def baseline_name(self, task: str) -> str:
+        """Name of the fastest program without tuning."""
+        return self.tasks[task].baseline_name if task in self.tasks else UNTUNED
+
+    def update(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, RunStarted):
+            self.tasks[event.task] = TaskState(event)
+            self.elapsed = self._resumed_seconds = event.resumed_seconds
+        elif isinstance(event, WorkersReady):
+            self._startup = self._startup or event.seconds
+        elif isinstance(event, BaselineMeasured):
+            self.tasks[event.task].note_baseline(event)
+        elif isinstance(event, TrialFinished):
+            self.tasks[event.task].update(event)
+            self.elapsed = event.elapsed
+        elif isinstance(event, LeadersCompared):
+            self.tasks[event.task].compared = event
+        elif isinstance(event, RunFinished):
+            self.tasks[event.task].finished = event.reason
+        elif isinstance(event, CheckpointSaved):
+            self.seconds = event.seconds
+            self.elapsed = max(self.elapsed, sum(event.seconds.values()))
+
+    @property
+    def trials(self) -> int:
+        """Trials of all tasks, those of earlier sessions included."""
+        return sum(task.trials for task in self.tasks.values())
+
+    @property
+    def budget(self) -> int | None:
+        """Trials that all tasks together may take; None where time alone limits them."""
+        return max((task.started.trials or 0 for task in self.tasks.values()), default=0) or None
+
+    @property
+    def share_done(self) -> float:
+        """Share of the budget that is used up, from 0 to 1."""
+        shares = [self.elapsed / seconds for seconds in self._limits]
+        if self.budget is not None:
+            shares.append(self.trials / self.budget)
+        return min(1.0, max(shares, default=0.0))
+
+    @property
+    def _limits(self) -> list[float]:
+        limits = [task.started.seconds for task in self.tasks.values()]
+        return [seconds for seconds in limits if seconds is not None]
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the budget is used up, at the pace so far; None when unknown.
+
+        Starting workers is no part of the pace.
+        """
+        done = self.trials - sum(task.started.resumed_trials for task in self.tasks.values())
+        passed = max(0.0, self.elapsed - self._resumed_seconds - self._startup)
+        left = [seconds - self.elapsed for seconds in self._limits]
+        if done > 0 and self.budget is not None:
+            left.append(passed / done * (self.budget - self.trials))
+        return max(0.0, min(left)) if left else None
+
+    @property
+    def finished(self) -> bool:
+        """True if every task has ended."""
+        return all(task.finished for task in self.tasks.values())
+
+    @property
+    def time_text(self) -> str:
+        """Seconds used and left."""
+        text = f"{self.elapsed:.1f} s"
+        if self.remaining is None or self.finished or self.trials == self.budget:
+            return text
+        return f"{text}, about {self.remaining:.0f} s left"
+
+    def done_text(self, trials: int) -> str:
+        """``"12/64 trials"``, or ``"12 trials"`` where time alone limits them."""
+        return f"{trials} trials" if self.budget is None else f"{trials}/{self.budget} trials"
+
+    @property
+    def share_text(self) -> str:
+        """Shares of the time; "" before that is known."""
+        return share_text(self.seconds)
+
+
+def compared_text(event: LeadersCompared) -> str:
+    """``"3a4b5c6d beats 9e8f7a6b 1.03x (1.01x to 1.05x)"``."""
+    compared = comparison_text(event.comparison, short_digest(event.leader))
+    return f"{short_digest(event.challenger)} {compared}"
+
+
+def joined(texts: Iterable[str]) -> str:
+    """The texts that are not empty, on one line."""
+    return "; ".join(text for text in texts if text)
+
 
 _REDRAW_SECONDS = 0.25
 _MOST_TASKS = 8
@@ -291,3 +519,272 @@ def progress(stream: TextIO, mode: str) -> Iterator[list[EventListener]]:
             yield [live]
     else:
         yield [PlainProgress(stream)]
+
+
+TOTALS_HEAD = "seconds\ttrials\ttotal_latency"
+_LINES_BESIDE_ROWS = 7
+_LEAST_ROWS = 4
+_NETWORK_COLUMNS = (
+    "task",
+    "calls>",
+    "share>",
+    "trials>",
+    "latency>",
+    "total>",
+    "outcomes",
+    "x baseline>",
+)
+
+
+class NetworkRemarks:
+    """Lines on events of a network's run that are worth one, each said once."""
+
+    def __init__(self, verbose: bool) -> None:
+        self._reading = ReadingLines(verbose)
+        self._said: set[type[Event]] = set()
+
+    def __call__(self, event: Event, totals: NetworkTotals) -> str:
+        """The line on an event; "" where it has none."""
+        if text := self._reading.text(event):
+            return text
+        if isinstance(event, WarningRaised):
+            few = event.task if len(event.task) <= 60 else totals.network
+            return f"{few}: {warning_text(event)}"
+        if isinstance(event, NetworkLoaded):
+            return loaded_text(event)
+        text = once_text(event)
+        if not text or type(event) in self._said:
+            return ""
+        self._said.add(type(event))
+        return f"{totals.network}: {text}"
+
+
+def once_text(event: Event) -> str:
+    """Text for the first event of its kind, though every task has one; "" for others."""
+    if isinstance(event, RunStarted) and event.resumed_seconds > 0:
+        return f"resuming run {event.run_id} after {formats.seconds(event.resumed_seconds)}"
+    if isinstance(event, WorkersReady):
+        return f"workers ready after {formats.seconds(event.seconds)}"
+    if isinstance(event, AnsweredFromRecords):
+        return f"answered from run {event.run_id}"
+    return f"done: {event.reason}" if isinstance(event, RunFinished) else ""
+
+
+def loaded_text(event: NetworkLoaded) -> str:
+    """The size of a network, and how much of it is to be tuned."""
+    calls = sum(it.occurrences for it in event.tasks)
+    left = [it.name for it in event.tasks if not it.tunable]
+    text = f"{event.network}: {calls} calls of {len(event.tasks)} tasks"
+    verb = "is" if len(left) == 1 else "are"
+    return f"{text}, of which {len(left)} {verb} not tuned" if left else text
+
+
+def total_text(totals: NetworkTotals) -> str:
+    """``"total latency 8.31 ms estimated"``; how many tasks it lacks."""
+    if totals.latency is None:
+        return ""
+    noun = "task" if totals.unknown == 1 else "tasks"
+    lacks = f", without {totals.unknown} {noun}" if totals.unknown else ""
+    return f"total latency {formats.seconds(totals.latency)} estimated{lacks}"
+
+
+class ReadingLines:
+    """A listener that says how far the reading of a model is.
+
+    Args:
+        verbose: Whether every graph pass gets a line, and not the first alone.
+    """
+
+    def __init__(self, verbose: bool) -> None:
+        self._verbose = verbose
+        self._prepared = ""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        text = self.text(event)
+        if text:
+            notify(text)
+
+    def text(self, event: Event) -> str:
+        """The line on an event; "" where it has none."""
+        if not isinstance(event, PassFinished):
+            return ""
+        if self._verbose:
+            note = f": {event.note}" if event.note else ""
+            return f"{event.network}: pass {event.name}, {formats.seconds(event.seconds)}{note}"
+        if self._prepared == event.network:
+            return ""
+        self._prepared = event.network
+        return f"{event.network}: read; its graph is being prepared"
+
+
+class PlainNetworkProgress(PlainProgress):
+    """Writes a line for every round, with the estimated latency of the network."""
+
+    def __init__(self, stream: TextIO, verbose: bool = False) -> None:
+        super().__init__(stream)
+        self._totals = NetworkTotals()
+        self._remarks = NetworkRemarks(verbose)
+        self._latest = ""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        self._totals(event)
+        self._state.update(event)
+        if isinstance(event, TrialFinished):
+            self._latest = event.task
+        if isinstance(event, (CheckpointSaved, RunFinished)) and self._latest:
+            self._show_round()
+        text = self._remarks(event, self._totals)
+        if text:
+            notify(text, self._stream)
+
+    def _show_round(self) -> None:
+        run, task = self._state, self._latest
+        self._latest = ""
+        state = run.tasks[task]
+        facts = self._totals.tasks.get(task)
+        calls = f"{facts.facts.occurrences} x " if facts else ""
+        latency = facts.latency if facts else state.best
+        texts = (
+            run.done_text(run.trials),
+            f"{calls}{formats.seconds(latency)}",
+            state.count_text,
+            total_text(self._totals),
+            run.time_text,
+        )
+        notify(f"{task}: {joined(texts)}", self._stream)
+
+
+class LiveNetworkProgress(LiveProgress):
+    """Redraws one table over the tasks of a network in place, those of the largest share first."""
+
+    def __init__(
+        self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] | None = None
+    ) -> None:
+        super().__init__(stream, *([] if clock is None else [clock]))
+        self._totals = NetworkTotals()
+        self._remarks = NetworkRemarks(verbose)
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        self._totals(event)
+        super().__call__(event)
+
+    def _remark(self, event: Event) -> str:
+        return self._remarks(event, self._totals)
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        if not self._state.tasks:
+            return Group()
+        names = [name for name in self._totals.shares() if name in self._state.tasks]
+        most = max(self._console.height - _LINES_BESIDE_ROWS, _LEAST_ROWS)
+        hidden = len(names) - most
+        below = [f"and {hidden} tasks of smaller shares"] if hidden > 0 else []
+        below += [text for text in (total_text(self._totals),) if text]
+        if self._state.share_text:
+            below.append(f"time: {self._state.share_text}")
+        lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in below)
+        return Group(self._bar(), self._network_table(names[:most]), *lines)
+
+    def _network_table(self, names: Sequence[str]) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in _NETWORK_COLUMNS:
+            justify: JustifyMethod = "right" if heading.endswith(">") else "left"
+            table.add_column(
+                heading.removesuffix(">"), justify=justify, no_wrap=True, overflow="ellipsis"
+            )
+        shares = self._totals.shares()
+        latest = self._recent[-1] if self._recent else ""
+        for name in names:
+            state, task = self._state.tasks[name], self._totals.tasks[name]
+            cells = (
+                name,
+                str(task.facts.occurrences),
+                formats.percent(shares[name], 1.0),
+                str(state.trials),
+                formats.seconds(task.latency),
+                formats.seconds(task.total),
+                state.count_text,
+                state.gain_text.removesuffix("x"),
+            )
+            table.add_row(*map(Text, cells), style="bold" if name == latest else None)
+        return table
+
+
+@contextmanager
+def network_progress(stream: TextIO, mode: str, verbose: bool) -> Iterator[list[EventListener]]:
+    """As :func:`autotune.cli.progress.progress`, for a run on a network.
+
+    Args:
+        stream: Where to.
+        mode: ``live``, ``plain`` or ``quiet``, which leaves the warnings.
+        verbose: Whether to show every graph pass.
+    """
+    if mode == "quiet":
+        yield [Warnings(stream)]
+    elif mode == "live":
+        with LiveNetworkProgress(stream, verbose) as live:
+            yield [live]
+    else:
+        yield [PlainNetworkProgress(stream, verbose)]
+
+
+class TotalLatencyLog:
+    """A listener that writes a line of tab-separated values whenever the estimate changes.
+
+    It begins once every task that is tuned has a latency; see :data:`TOTALS_HEAD`.
+    """
+
+    def __init__(self, file: LineFile) -> None:
+        self._file = file
+        self._totals = NetworkTotals()
+        self._written: float | None = None
+
+    @property
+    def lacks(self) -> str:
+        """Why nothing was written; "" where something was."""
+        if self._written is not None:
+            return ""
+        unknown = self._totals.unknown
+        if not unknown:
+            return "no task was tuned"
+        return f"{unknown} task{'s' if unknown > 1 else ''} that were tuned got no latency"
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        totals = self._totals
+        totals(event)
+        latency = totals.latency
+        if totals.unknown or latency is None or latency == self._written:
+            return
+        if self._written is None and self._file.is_empty:
+            self._file.write(TOTALS_HEAD)
+        self._written = latency
+        self._file.write(f"{totals.elapsed:.3f}\t{totals.trials}\t{latency:.9g}")
+
+
+@contextmanager
+def total_latency_log(path: str | None) -> Iterator[list[EventListener]]:
+    """Listeners that write ``--total-latency FILE``: one, or none where ``path`` is None.
+
+    Raises:
+        InvalidValueError: the file cannot be written.
+    """
+    if path is None:
+        yield []
+        return
+    file = LineFile(path, "--total-latency", warn)
+    log = TotalLatencyLog(file)
+    try:
+        yield [log]
+    finally:
+        file.close()
+    if log.lacks:
+        warn(f"--total-latency {path!r}: nothing was written: {log.lacks}")

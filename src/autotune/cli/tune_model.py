@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.build_model import library_option, timed_and_saved
 from autotune.cli.destinations import OutputFile
-from autotune.cli.models import SOURCE_HELP, AskedModel, model_options, read_objective
+from autotune.cli.models import (
+    SOURCE_HELP,
+    AskedModel,
+    library_option,
+    model_options,
+    read_objective,
+    timed_and_saved,
+)
 from autotune.cli.options import (
     BEGAN,
     TUNING,
@@ -102,8 +108,8 @@ def command(
         prepare_workers("autotune.measure.worker", "autotune.backends.native:NativeBackend")
 
     from autotune.cli.app import INTERRUPTED
-    from autotune.cli.network_progress import network_progress, total_latency_log
     from autotune.cli.output import Output, notify, notify_interrupted
+    from autotune.cli.progress import network_progress, total_latency_log
     from autotune.networks.api import run_model
     from autotune.networks.loading import ImportLimit
     from autotune.process.garbage import no_collection

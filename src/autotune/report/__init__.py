@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from autotune.report.confirmation import (
+from autotune.report.lines import (
     baseline_phrase,
     comparison_text,
     confirmation_lines,
     contest_text,
+    reading_lines,
     short_digest,
+    step_lines,
+    warm_start_text,
 )
-from autotune.report.holdings import Holding, holdings_table, summarize
-from autotune.report.readings import reading_lines
-from autotune.report.spread import Spread, spread_table, spreads
-from autotune.report.steps import step_lines
+from autotune.report.summaries import (
+    Holding,
+    Spread,
+    holdings_table,
+    spread_table,
+    spreads,
+    summarize,
+)
 from autotune.report.table import Table
 from autotune.report.tables import (
     Finding,
@@ -25,7 +32,6 @@ from autotune.report.tables import (
     share_text,
     time_line,
 )
-from autotune.report.warm_start import warm_start_text
 
 __all__ = [
     "baseline_phrase",

@@ -13,14 +13,14 @@ from autotune.plugins.manager import PluginStatus
 from autotune.plugins.workload_names import BuilderInfo, task_name
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
-from autotune.report.confirmation import (
+from autotune.report.lines import (
     baseline_phrase,
     comparison_text,
     confirmation_lines,
     short_name,
+    warm_start_text,
 )
 from autotune.report.table import Table
-from autotune.report.warm_start import warm_start_text
 from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections

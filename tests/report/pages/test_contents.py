@@ -1,4 +1,4 @@
-"""What a page shows is what the records say; this needs no plots."""
+"""Contents of a page are what the records say; this needs no plots."""
 
 from __future__ import annotations
 

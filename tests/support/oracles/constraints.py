@@ -1,4 +1,4 @@
-"""What constraint problems mean, in plain integers."""
+"""Meaning of constraint problems, in plain integers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Point = dict[str, int]
 
 
 def holds(constraint: Constraint, point: Point) -> bool:
-    """Whether a point satisfies a constraint."""
+    """Tell whether a point satisfies a constraint."""
     if isinstance(constraint, ProductEquals):
         product = math.prod(point[name] for name in constraint.factors)
         return evaluate(constraint.total, point) == product
@@ -35,7 +35,7 @@ def completed(sketch: Sketch, row: Sequence[int]) -> Point:
 
 
 def is_solution(problem: ConstraintProblem, point: Point) -> bool:
-    """Whether values for all variables solve a problem."""
+    """Tell whether values for all variables solve a problem."""
     return all(
         point[it.name] in it.domain
         and (it.meaning is None or evaluate(it.meaning, point) == point[it.name])

@@ -56,7 +56,7 @@ def domain(sketch: Sketch, param: Param) -> list[int]:
 
 
 def holds(constraint: Constraint, config: Mapping[str, int]) -> bool:
-    """Whether a configuration satisfies a constraint, in plain integers."""
+    """Tell whether a configuration satisfies a constraint, in plain integers."""
     if isinstance(constraint, ProductEquals):
         product = math.prod(config[name] for name in constraint.factors)
         return bool(product == evaluate(constraint.total, config))
@@ -105,7 +105,7 @@ def factorization_count(value: int, parts: int) -> int:
 
 
 def constraint_mask(constraint: Constraint, env: Mapping[str, Matrix]) -> NDArray[np.bool_]:
-    """Where ``constraint`` holds, for columns given by parameter name."""
+    """Mask of the rows where ``constraint`` holds, for columns given by parameter name."""
     if isinstance(constraint, ProductEquals):
         product = np.ones((), dtype=np.int64)
         for name in constraint.factors:
@@ -364,7 +364,7 @@ def _still_possible(
 
 
 def _grows(expression: IntExpr, lowest: Mapping[str, int]) -> bool:
-    """Whether the expression is built so that it cannot shrink while a parameter grows."""
+    """Tell whether the expression is built so that it cannot shrink while a parameter grows."""
     if expression.op == "var":
         return lowest[expression.args[0]] >= 0
     if expression.op == "const":

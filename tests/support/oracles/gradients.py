@@ -1,4 +1,4 @@
-"""What a round of a task is worth, as published, in exact fractions.
+"""Worth of a round of a task, as published, in exact fractions.
 
 Section 6.2 of Zheng et al., "Ansor", OSDI 2020 (arXiv:2006.06762), with the additions that
 ``autotune.search.schedulers.gradients`` documents, task by task and without a shortcut.

@@ -34,7 +34,7 @@ KINDS = {
 
 @frozen
 class Touch:
-    """One buffer of a statement.
+    """A buffer of a statement.
 
     Attributes:
         buffer: Its name.
@@ -112,7 +112,7 @@ class StatementWalk:
         return found
 
     def _counts(self, counters: Counters) -> bool:
-        """Whether an execution counts: cooperating threads share one."""
+        """Tell whether an execution counts: cooperating threads share one."""
         return not any(c for c, idle in zip(counters, self.idle, strict=True) if idle)
 
     def _axes(self, counters: Counters) -> dict[str, int]:
@@ -168,13 +168,13 @@ class StatementWalk:
         return math.prod(size for size, idle in loops if not idle)
 
     def _touched_first(self, touch: Touch, depth: int) -> set[Element]:
-        """What the first iteration of the loops outside ``depth`` touches."""
+        """Elements that the first iteration of the loops outside ``depth`` touches."""
         first = range(self._stride(depth))
         kept = [index for index in first if not self._skipped(self.axes[index])]
         return set().union(*(touch.places[index] for index in kept))
 
     def _loads(self, touch: Touch, depth: int) -> int:
-        """How often an axis moves what is held at ``depth``, in the order of execution.
+        """Number of times that an axis moves what is held at ``depth``, in the order of execution.
 
         Blocks of a grid and threads hold what they need on their own. A buffer of the schedule
         is the same memory whenever it is allocated again.

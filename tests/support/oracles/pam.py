@@ -29,7 +29,7 @@ NEEDLE = "20101112"
 
 @frozen
 class Access:
-    """What the columns of one buffer of a statement say, before logarithms."""
+    """Columns of one buffer of a statement, before logarithms."""
 
     buffer: str
     kind: int
@@ -123,7 +123,7 @@ class StatementOracle:
         return self.walk.sizes[loop] > 1 or (self.annotated and self.walk.kinds[loop] != "serial")
 
     def repeats(self, loop: int) -> bool:
-        """Whether a loop multiplies executions."""
+        """Tell whether a loop multiplies executions."""
         vthread = self.annotated and self.walk.kinds[loop] == "vthread"
         return vthread or not self.walk.idle[loop]
 
@@ -141,7 +141,7 @@ class StatementOracle:
         return next(touch for touch in self.walk.touches if touch.buffer == buffer)
 
     def touched(self, touch: Touch, depth: int) -> set[tuple[int, ...]]:
-        """What the first iteration of the loops outside ``depth`` touches."""
+        """Elements that the first iteration of the loops outside ``depth`` touches."""
         inside = max(depth, touch.held)
         first = range(self.inner(inside - 1)) if inside else range(len(self.walk.axes))
         found: set[tuple[int, ...]] = set()

@@ -122,5 +122,5 @@ def launch_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, fl
 
 
 def score(milliseconds: float) -> float:
-    """One over the time; minus infinity for what is no time."""
+    """The inverse of the time; minus infinity for what is no time."""
     return 1 / milliseconds if 0 < milliseconds < math.inf else INFEASIBLE

@@ -28,7 +28,7 @@ class Known:
 
 @frozen
 class Reader:
-    """How a tape is read; the attributes are those of ``autotune.nest.relaxed.Smoothing``."""
+    """Reading of a tape; the attributes are those of ``autotune.nest.relaxed.Smoothing``."""
 
     relaxed: bool
     temperature: float = 0.25

@@ -92,7 +92,7 @@ They describe both dies of a K80, and half of the multiply-adds of an Orin.
 class Calibration:
     """Constants of the corrected formula, fitted to kernels measured on an H100.
 
-    In cycles, unless said; ``benchmarks/cuda_fit.py`` makes them, and tells how well they order
+    In cycles, unless said; the benchmark ``cuda_fit`` makes them, and tells how well they order
     a workload that they were not fitted to.
 
     Attributes:

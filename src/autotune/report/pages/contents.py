@@ -11,8 +11,7 @@ from attrs import define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, DatabaseError
 from autotune.plugins.workload_names import task_name
-from autotune.report.grouping import by_measure_key
-from autotune.report.holdings import Holding
+from autotune.report.summaries import Holding, by_measure_key
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Record, Run
 from autotune.store.rejections import Rejection, reject_reason

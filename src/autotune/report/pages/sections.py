@@ -13,6 +13,7 @@ from autotune.external import recorded_configuration
 from autotune.nest import describe
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
+from autotune.report.lines import step_lines
 from autotune.report.pages import plots
 from autotune.report.pages.contents import (
     Contents,
@@ -24,7 +25,6 @@ from autotune.report.pages.contents import (
 )
 from autotune.report.pages.plots import Plot
 from autotune.report.pages.roofline import Rates, RatesOf, Roofline, place
-from autotune.report.steps import step_lines
 from autotune.report.table import Table
 from autotune.report.tables import ACTIVITY_LABELS
 from autotune.sketches import Candidate, baseline_label

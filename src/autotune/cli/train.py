@@ -1,0 +1,358 @@
+"""``autotune train``: training data, and cost models trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotune.cli.app import CommandGroup
+from autotune.cli.destinations import InputFile, OutputFile
+from autotune.cli.options import (
+    database_option,
+    existing_database_option,
+    json_option,
+    progress_options,
+    read_options,
+    tune_options,
+    watched,
+)
+from autotune.cli.protocols import protocol_option, read_protocol
+from autotune.cli.query import MOST_THREADS, open_for_reading
+from autotune.cli.task_lists import task_list_options
+from autotune.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from autotune.cli.watching import Watching
+    from autotune.models.training import FoldScore, ListedTask, TaskList, Trained
+    from autotune.report import Table
+    from autotune.store.records import Record
+    from autotune.targets import Target
+    from autotune.tuning.events import EventListener
+    from autotune.tuning.options import TuneOptions
+    from autotune.tuning.recording import RecordedTask
+
+__all__ = ["command"]
+
+RECORD_EPILOG = """\b
+Examples:
+  autotune train record --tasks cpu-60 --database cpu.db
+  autotune train record --tasks cpu-60 --only tvm-gmm-128 --programs 50
+  autotune train record --tasks mine.json --time 600 --database cpu.db
+
+A list of your own is a file of JSON, {"tasks": [{"name": "small", "workload": "gemm", "shape":
+{"m": 64, "n": 64, "k": 64}}]}, or of TOML, as for `autotune tune --tasks`.
+"""
+INFO_EPILOG = """\b
+Example:
+  autotune train info --database cpu.db
+"""
+
+
+@click.command("record", epilog=RECORD_EPILOG)
+@database_option
+@task_list_options(required=True)
+@click.option(
+    "--programs", type=int, default=300, show_default=True, help="Candidates of each task."
+)
+@click.option(
+    "--random-share",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Share of the candidates that is random; the others are evolved.",
+)
+@protocol_option(
+    "How candidates are timed: quick, which is the default, standard as in tune, or a setting "
+    "such as deadlines.build=60; may be repeated."
+)
+@tune_options("time", "seed", "target", "backend", "threads", parts=("search_space", "cost_model"))
+@progress_options
+@json_option
+@watched
+def record(
+    database: str,
+    task_list: str,
+    only: tuple[str, ...],
+    protocol: tuple[str, ...],
+    programs: int,
+    random_share: float,
+    watching: Watching,
+    json_path: str | None,
+    options: TuneOptions,
+) -> int:
+    """Measure random and evolved schedules of every task of a list.
+
+    Each task is an ordinary run. The same command continues where it was interrupted.
+    """
+    from attrs import evolve
+
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.models.training import TaskList
+    from autotune.tuning.recording import record_tasks
+
+    listed = TaskList.read(task_list).only(only)
+    listed.workloads()
+    for task in listed.tasks:
+        if task.options:
+            raise InvalidValueError(
+                f"{listed.place(task)}: options are those of `autotune tune`; tasks are recorded "
+                "alike: leave them out"
+            )
+    output = Output(json_path, watching.log_path)
+    done = record_tasks(
+        listed.tasks,
+        evolve(options, database=database, protocol=read_protocol(protocol, usual="quick")),
+        programs=programs,
+        random_share=random_share,
+        watching=_watching(listed, watching),
+    )
+    complete = sum(task.is_complete for task in done)
+    output.json(
+        {
+            "database": database,
+            "tasks": [task.to_json() for task in done],
+            "complete": complete,
+            "listed": len(listed.tasks),
+        }
+    )
+    output.table(_recorded_table(done))
+    left = len(listed.tasks) - complete
+    output.say(
+        f"{complete} of {len(listed.tasks)} tasks are complete"
+        + ("; run the same command to continue" if left else "")
+    )
+    return OK if any(task.trials for task in done) else NOTHING_FOUND
+
+
+def _watching(
+    listed: TaskList, asked: Watching
+) -> Callable[[ListedTask], AbstractContextManager[Sequence[EventListener]]]:
+    """Says which task it is, and shows its progress as ``autotune tune`` does."""
+    from autotune.cli.output import notify
+
+    places = {task.name: place for place, task in enumerate(listed.tasks, 1)}
+
+    @contextmanager
+    def watching(task: ListedTask) -> Iterator[Sequence[EventListener]]:
+        if asked.mode != "quiet":
+            notify(f"task {places[task.name]} of {len(places)}: {task.name}")
+        with asked.listeners(looks_at_machine=False) as listeners:
+            yield listeners
+
+    return watching
+
+
+def _recorded_table(done: Sequence[RecordedTask]) -> Table:
+    from autotune.report import Table, formats
+
+    rows = []
+    for item in done:
+        best = None if item.result is None else item.result.best
+        valid = 0 if item.result is None else item.result.outcomes["ok"]
+        state = item.failure or ("complete" if item.is_complete else "to be continued")
+        latency = formats.seconds(None if best is None else best.latency)
+        rows.append((item.task.name, str(item.trials), str(valid), latency, state))
+    return Table("", ("task", "programs>", "ok>", "best>", "state"), tuple(rows))
+
+
+@click.command("info", epilog=INFO_EPILOG)
+@existing_database_option
+@json_option
+def info(database: str, json_path: str | None) -> int:
+    """Show the recorded tasks: programs, outcomes, spread of the latencies."""
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output, notify
+    from autotune.report import spread_table, spreads
+
+    with open_for_reading(database) as opened:
+        found = spreads(opened.records())
+    output = Output(json_path)
+    output.json([spread.to_json() for spread in found])
+    if not found:
+        notify(f"autotune: {database} has no records")
+        return NOTHING_FOUND
+    output.table(spread_table(found))
+    return OK
+
+
+FIT_EPILOG = """\b
+Examples:
+  autotune train fit --cost-model gbdt --database cpu.db --output gbdt.npz
+  autotune train fit --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out 5
+  autotune train fit --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out softmax,dense
+"""
+
+
+@click.command("fit", epilog=FIT_EPILOG)
+@click.option("--cost-model", default="gbdt", show_default=True, help="Which learned model.")
+@click.option(
+    "--cost-model-option",
+    "cost_model_options",
+    metavar="K=V",
+    multiple=True,
+    help="Option of the learned model; may be repeated.",
+)
+@existing_database_option
+@click.option(
+    "--target",
+    type=InputFile(),
+    help="cpu, a preset, or a JSON file; not needed where there is one.",
+)
+@click.option("--threads", type=int, help="Threads that the target runs programs on.")
+@click.option(
+    "--hold-out",
+    metavar="FOLDS|TASK,...",
+    help="Also evaluate it on unseen tasks: that many folds, or these tasks, which are "
+    "left out of the file.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training.")
+@click.option(
+    "--training-threads",
+    type=click.IntRange(1, MOST_THREADS),
+    default=1,
+    show_default=True,
+    help="Threads to train with.",
+)
+@click.option(
+    "--output",
+    required=True,
+    metavar="FILE",
+    type=OutputFile("model"),
+    help="Write the model to this file, as npz.",
+)
+@json_option
+def fit(
+    cost_model: str,
+    cost_model_options: tuple[str, ...],
+    database: str,
+    target: str | None,
+    threads: int | None,
+    hold_out: str | None,
+    seed: int,
+    training_threads: int,
+    output: str,
+    json_path: str | None,
+) -> int:
+    """Train a cost model on the records of a database, for tune --load-cost-model."""
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.models import ModelContext
+    from autotune.models.training import make_trainable, only_target, train, training_groups
+    from autotune.plugins.parts import check_part
+    from autotune.store.jsonl import replacing
+
+    check_part("cost_model", cost_model)
+    options = read_options(cost_model_options, "--cost-model-option")
+    folds, held_out = _read_hold_out(hold_out)
+    records = _records(database)
+    groups = [group for group in training_groups(records) if group.is_informative]
+    if not groups:
+        click.echo(
+            f"autotune: {database} has no valid record to learn from; no file is written",
+            err=True,
+        )
+        return NOTHING_FOUND
+    meant = only_target(records, _wanted(target, threads))
+    groups = training_groups(
+        record for record in records if record.key.target == meant.fingerprint
+    )
+    context = ModelContext(target=meant, seed=seed, threads=training_threads, options=options)
+    with replacing(output) as stream:
+        trained = train(
+            lambda: make_trainable(cost_model, context),
+            groups,
+            folds=folds,
+            held_out=held_out,
+            seed=seed,
+        )
+        trained.model.save(stream)
+    shown = Output(json_path)
+    shown.json(_as_json(trained, cost_model, output, meant))
+    if trained.scores:
+        shown.table(_quality_table(trained.scores))
+    tasks = len({group.workload for group in trained.groups})
+    shown.say(f"{cost_model}, trained on {trained.rows} programs of {tasks} tasks, is in {output}")
+    return OK
+
+
+def _read_hold_out(text: str | None) -> tuple[int, list[str]]:
+    """Read the number of folds, and the tasks that are held out."""
+    if text is None:
+        return 0, []
+    if text.isdigit():
+        return int(text), []
+    return 0, [name.strip() for name in text.split(",")]
+
+
+def _records(database: str) -> list[Record]:
+
+    with open_for_reading(database) as opened:
+        return list(opened.records())
+
+
+def _wanted(target: str | None, threads: int | None) -> Target | None:
+    from autotune.errors import InvalidValueError
+    from autotune.tuning.options import described_target
+
+    if target is None:
+        if threads is not None:
+            raise InvalidValueError("--threads is of a target: name it by --target")
+        return None
+    return described_target(target, threads)
+
+
+def _as_json(trained: Trained, cost_model: str, output: str, target: Target) -> dict[str, Any]:
+    return {
+        "cost_model": cost_model,
+        "file": output,
+        "target": {
+            "name": target.name,
+            "cores": target.cores,
+            "fingerprint": target.fingerprint,
+        },
+        "tasks": [group.name for group in trained.groups],
+        "programs": trained.rows,
+        "training": dict(trained.facts),
+        "held_out": [{"tasks": list(it.names), **it.figures} for it in trained.scores],
+    }
+
+
+def _quality_table(scores: Sequence[FoldScore]) -> Table:
+    from autotune.models.training import mean_figures
+    from autotune.report import Table
+
+    names = list(scores[0].figures)
+    rows = [
+        (f"{len(score.names)} tasks", *(f"{score.figures[name]:.3f}" for name in names))
+        for score in scores
+    ]
+    if len(scores) > 1:
+        means = mean_figures(scores)
+        rows.append(("mean", *(f"{means[name]:.3f}" for name in names)))
+    return Table("", ("judged by", *(f"{name}>" for name in names)), tuple(rows))
+
+
+EPILOG = """\b
+Examples:
+  autotune train record --tasks cpu-60 --time 3600 --database cpu.db
+  autotune train info --database cpu.db
+  autotune train fit --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out 5
+
+Then: autotune tune gemm --shape m=512,n=512,k=512 --cost-model gbdt --load-cost-model gbdt.npz
+"""
+
+
+@click.group("train", cls=CommandGroup, epilog=EPILOG)
+def command() -> None:
+    """Record schedules of many tasks, and train a cost model on them.
+
+    Every command takes --json.
+    """
+
+
+for _member in (record, fit, info):
+    command.add_command(_member)
