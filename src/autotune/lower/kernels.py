@@ -180,8 +180,8 @@ class _Kernel(Walk):
             barrier.
     """
 
-    statements: Sequence[ConcreteStatement] = ()
-    number: Number = int
+    statements: Sequence[ConcreteStatement] = field(kw_only=True)
+    number: Number = field(kw_only=True)
     extents: tuple[int, int] = (1, 1)
     grid: tuple[ConcreteLoop, ...] = ()
     bound: tuple[ConcreteLoop, ...] = ()
@@ -202,7 +202,14 @@ class _Kernel(Walk):
         if not grid and not any(found):
             bound = _independent(statements, nest)
             columns = min(_UNBOUND_THREADS, math.prod(loop.extent for loop in bound))
-        return _Kernel(state, nest, {}, statements, number, (columns, rows), grid, bound)
+        return _Kernel(
+            *(state, nest, {}),
+            statements=statements,
+            number=number,
+            extents=(columns, rows),
+            grid=grid,
+            bound=bound,
+        )
 
     @property
     def scopes(self) -> Mapping[str, str]:
@@ -543,7 +550,7 @@ def _independent(
     statements: Sequence[ConcreteStatement], nest: LoopNest
 ) -> tuple[ConcreteLoop, ...]:
     """The outermost loops that all statements share and whose iterations may run at once."""
-    found = []
+    found: list[ConcreteLoop] = []
     for depth, loop in enumerate(statements[0].loops):
         for statement in statements:
             stage = nest.workload.stage(statement.source.stage)

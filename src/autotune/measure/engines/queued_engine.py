@@ -12,9 +12,8 @@ from attrs import define, evolve, field
 
 from autotune.backends import Backend
 from autotune.measure.engines.fingerprint import Fingerprint
-from autotune.measure.engines.interface import Lease, MeasureEngine
+from autotune.measure.engines.interface import Lease, MeasureEngine, RunnerContext
 from autotune.measure.jobs import NOWHERE, REPLY_KINDS, Job, Place, Reply
-from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
@@ -135,7 +134,7 @@ class QueuedEngine(MeasureEngine, Generic[_Timer]):
         context: Backend, threads and protocol.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RunnerContext) -> None:
         self._context = context
         self._backend: Backend = create_held_part("backend", context.backend)
         self._ledger = JobLedger(self.name)

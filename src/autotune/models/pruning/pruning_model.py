@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
-from autotune.plugins import Context
+from autotune.models.context import ModelContext
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import CandidateBatch
 
@@ -40,7 +40,7 @@ class Roofline(PruningModel):
 
     name = "roofline"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         read_options(f"pruning model {self.name!r}", NoOptions, context.options)
         target = context.target
         if target.kind != "cpu":
