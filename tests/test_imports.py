@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -90,8 +90,8 @@ class Import:
 @functools.cache
 def read(path: Path) -> tuple[tuple[Import, ...], tuple[Import, ...]]:
     """A file's imports, and those that it asks for by name; parsed once for several tests."""
-    tree = ast.parse(path.read_text())
-    return tuple(imports(tree)), tuple(asked_for(tree))
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    return tuple(imports(nodes)), tuple(asked_for(nodes))
 
 
 def imports_in(path: Path) -> tuple[Import, ...]:
@@ -99,9 +99,9 @@ def imports_in(path: Path) -> tuple[Import, ...]:
     return read(path)[0]
 
 
-def imports(tree: ast.AST) -> Iterator[Import]:
+def imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
     """Every import, also those inside functions and those for type checkers only."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for item in node.names:
                 yield Import(item.name, "", item.asname or item.name.split(".")[0], node.lineno)
@@ -111,9 +111,9 @@ def imports(tree: ast.AST) -> Iterator[Import]:
                 yield Import(node.module or "", item.name, item.asname or item.name, node.lineno)
 
 
-def asked_for(tree: ast.AST) -> Iterator[Import]:
+def asked_for(nodes: Iterable[ast.AST]) -> Iterator[Import]:
     """Every module of the core whose name is given to ``import_module``."""
-    for node in ast.walk(tree):
+    for node in nodes:
         called = getattr(node, "func", None)
         name = getattr(called, "attr", getattr(called, "id", ""))
         if isinstance(node, ast.Call) and name == "import_module":
@@ -226,7 +226,7 @@ def private(name: str) -> bool:
 @pytest.mark.parametrize("path", PLUGIN_SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_plugins_use_public_names_only(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    found = [item for item in imports(tree) if item.path[0] == "autotune"]
+    found = [item for item in imports(ast.walk(tree)) if item.path[0] == "autotune"]
     wrong = [f"line {item.line}: {'.'.join(item.path)}" for item in found]
     wrong = [text for text, item in zip(wrong, found, strict=True) if any(map(private, item.path))]
     names = {item.alias for item in found}

@@ -289,7 +289,7 @@ def test_what_is_left_out_of_a_space_is_shown_with_the_reason(cli: Any) -> None:
     assert "the space leaves out sketch 'packed-root', which needs pack" in done.stderr
     done = cli(*gemm, "packed")
     assert done.status == 2
-    assert "Left out: packed-root needs pack; packed-root-rows needs" in done.stderr
+    assert "Left out: plain-outer needs pack; plain-rows needs pack; " in done.stderr
 
 
 def test_a_sketch_is_offered_where_there_are_no_records(cli: Any) -> None:

@@ -150,8 +150,18 @@ def test_reductions_in_parts_and_transposes(workload: Workload, cores: int) -> N
     check_sketches(workload, HERE.with_cores(cores))
 
 
-@pytest.mark.parametrize("dtype", HALF_DTYPES)
-@pytest.mark.parametrize("build", [conv2d, dense, batch_matmul, softmax, elementwise])
+# Products of either type are converted alike.
+ALIKE = {(build, HALF_DTYPES[-1]) for build in (conv2d, batch_matmul)}
+
+
+@pytest.mark.parametrize(
+    ("build", "dtype"),
+    [
+        pytest.param(build, dtype, marks=[pytest.mark.slow] * ((build, dtype) in ALIKE))
+        for build in (conv2d, dense, batch_matmul, softmax, elementwise)
+        for dtype in HALF_DTYPES
+    ],
+)
 def test_halves(build: Callable[..., Workload], dtype: str) -> None:
     """Others than the products whose types the tests of all builders vary."""
     extents = {
@@ -175,9 +185,17 @@ def test_tiles_of_an_attention(causal: int, dtype: str) -> None:
         check_candidate(BACKEND, candidate, HERE, threads=2)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8"])
 @pytest.mark.parametrize(
-    "indices", ["bak,bkn->ban", "bak,kn->ban", "akq,kqn->an", "nk,ak->an", "ak,ak->a"]
+    ("indices", "dtype"),
+    [
+        *((it, "int8") for it in ("bak,bkn->ban", "akq,kqn->an", "nk,ak->an", "ak,ak->a")),
+        ("bak,kn->ban", "float16"),
+        pytest.param("bak,kn->ban", "int8", marks=pytest.mark.slow),
+        *(
+            pytest.param(it, "float16", marks=pytest.mark.slow)
+            for it in ("bak,bkn->ban", "akq,kqn->an", "nk,ak->an", "ak,ak->a")
+        ),
+    ],
 )
 def test_products_of_narrow_factors_in_any_order(indices: str, dtype: str) -> None:
     extents = {"a": 3, "b": 2, "n": 16, "k": 4, "q": 2}

@@ -106,9 +106,18 @@ def check_main(program: Path, *runner: str) -> None:
     np.testing.assert_allclose(found, wanted(PRODUCT, inputs), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("format_name", ["c", "object", "shared"])
 @pytest.mark.parametrize(
-    "compiler", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("gcc", "clang")]
+    ("format_name", "compiler"),
+    [
+        pytest.param(kind, name, marks=[pytest.mark.needs(name), *marks])
+        for name in ("gcc", "clang")
+        for kind, marks in (
+            ("c", []),
+            # What is in these is LLVM's, whoever links it.
+            ("object", [pytest.mark.slow] * (name == "clang")),
+            ("shared", [pytest.mark.slow] * (name == "clang")),
+        )
+    ],
 )
 def test_a_program_in_c_calls_it(
     format_name: str, compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -147,8 +156,15 @@ def launch(_: int, task: int, arrays: int, count: int) -> None:
 
 
 @pytest.mark.needs("gcc")
-@pytest.mark.parametrize("format_name", ["c", "shared"])
-@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize(
+    ("format_name", "at_end"),
+    [
+        ("c", True),
+        ("shared", True),
+        ("shared", False),
+        pytest.param("c", False, marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_beside_the_arrays_is_touched(
     format_name: str, at_end: bool, tmp_path: Path
 ) -> None:

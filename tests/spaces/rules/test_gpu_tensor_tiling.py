@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 from convolutions import convolution
 from renamed_workloads import respelled
+from thinning import thinned
 from workload_names import named
 
 from autotune.errors import InvalidValueError
@@ -189,7 +190,7 @@ def test_a_backend_without_the_step_gets_no_such_sketch() -> None:
 
 
 @pytest.mark.parametrize(
-    "workload", (*MULTIPLIED, *UNEVEN, *CONVOLUTIONS, weighted_values()), ids=named
+    "workload", thinned((weighted_values(), *MULTIPLIED, *UNEVEN, *CONVOLUTIONS), 3), ids=named
 )
 def test_the_nest_computes_the_reference(workload: Workload) -> None:
     """Each thread writes what it computed itself, whatever the order of its loops."""

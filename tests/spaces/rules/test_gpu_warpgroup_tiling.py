@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve
 from convolutions import convolution
 from numpy.typing import NDArray
+from thinning import thinned
 from workload_names import named
 
 from autotune.ir.expressions import Binary, Constant, Load, const, var
@@ -82,7 +83,7 @@ def candidates(workload: Workload, count: int, label: str = LABEL) -> list[Candi
     return [candidate for candidate in drawn if candidate.sketch.name == label]
 
 
-@pytest.mark.parametrize("workload", (*PRODUCTS, *LONG), ids=named)
+@pytest.mark.parametrize("workload", thinned((*PRODUCTS, *LONG), 2), ids=named)
 def test_the_nest_computes_the_reference(workload: Workload) -> None:
     inputs = random_inputs(workload, np.random.default_rng(1))
     expected = reference_outputs(workload, inputs)
