@@ -530,7 +530,7 @@ _TURN_SECONDS = 0.02
 @contextmanager
 def undisturbed(
     client: TaskClient,
-    workers: MeasureWorkers,
+    workers: MeasureWorkers[Any],
     trials: Sequence[Trial],
     later: Sequence[Trial] = (),
 ) -> Iterator[None]:
