@@ -26,7 +26,11 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 
-GRID: dict[str, Any] = {"parts": {"strategy": "grid"}, "threads": 1}
+GRID: dict[str, Any] = {
+    "parts": {"strategy": "grid"},
+    "threads": 1,
+    "protocol": autotune.MeasureProtocol.named("quick"),
+}
 # What a configuration takes is what it prints: no test depends on a clock.
 PRINTS = 'echo "$3" > "$2"; echo "took $1 ms"'
 
@@ -36,7 +40,11 @@ def spec(**changes: Any) -> dict[str, Any]:
     return {
         "name": "printer",
         "parameters": {"n": {"values": [5, 3, 4], "default": 5}},
-        "run": {"command": ["sh", "-c", PRINTS, "sh", "{n}", "{output}", "1"], "timeout": 20},
+        "run": {
+            "command": ["sh", "-c", PRINTS, "sh", "{n}", "{output}", "1"],
+            "timeout": 20,
+            "repeats": 1,
+        },
         "read": {"pattern": "took (\\S+) ms"},
         "unit": "ms",
         **changes,
@@ -114,7 +122,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExternalResult, li
         },
         build={"command": ["sh", "-c", build, "sh", "{fault}", "{workdir}"]},
         # Only what hangs takes so long, on any machine.
-        run={"command": ["sh", "{workdir}/run", "{n}", "{output}"], "timeout": 2.0},
+        run={"command": ["sh", "{workdir}/run", "{n}", "{output}"], "timeout": 2.0, "repeats": 1},
         validate={"method": "bitexact"},
     )
     found = tune(folder, made, trials=2 * len(FAULTS))
@@ -158,7 +166,10 @@ def test_programs_of_which_the_files_are_equal_are_run_once(tmp_path: Path) -> N
 
 
 def test_a_slow_candidate_is_cut_off(tmp_path: Path) -> None:
-    made = spec(parameters={"n": {"values": [2, 100, 3], "default": 2}})
+    made = spec(
+        parameters={"n": {"values": [2, 100, 3], "default": 2}},
+        run={**spec()["run"], "repeats": 3},
+    )
     tune(tmp_path, made, trials=3)
     found = {r.latency: len(r.outcome.samples) for r in records(tmp_path)}
     assert found == {0.002: 3, 0.003: 3, 0.1: 1}

@@ -124,44 +124,36 @@ def test_a_grandchild_goes_with_its_worker(
     assert alive[0] in measurer.worker_pids
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "words"),
-    thinned(
-        [
-            ("invalid", "invalid", ["step tile cannot be applied"]),
-            ("build_error", "build_error", ["BuildFailed", "the compiler rejects this"]),
-            ("exception", "build_error", ["RuntimeError", "no known kind"]),
-            ("wrong", "wrong_result", ["1 of 64 elements", "largest error 1 ", "allowed"]),
-            ("nothing", "wrong_result", ["64 of 64 elements", "nan"]),
-        ],
-        2,
-    ),
-)
+FAILURES = {
+    2: ("invalid", None, "invalid", ["step tile cannot be applied"]),
+    3: ("build_error", None, "build_error", ["BuildFailed", "the compiler rejects this"]),
+    4: ("exception", None, "build_error", ["RuntimeError", "no known kind"]),
+    5: ("wrong", None, "wrong_result", ["1 of 64 elements", "largest error 1 ", "allowed"]),
+    6: ("nothing", None, "wrong_result", ["64 of 64 elements", "nan"]),
+    7: ("exception", "load", "crash", ["RuntimeError"]),
+    8: ("exception", "verify", "crash", ["RuntimeError"]),
+    9: ("exception", "run", "crash", ["RuntimeError"]),
+}
+"""By ``tile``: the fault and its phase, and the outcome with words of its message."""
+
+
 def test_failures_without_a_death(
-    make_measurer: MakeMeasurer,
-    candidates: list[Candidate],
-    fault: str,
-    status: str,
-    words: list[str],
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
 ) -> None:
-    measurer = make_measurer({"fault": fault, "where": {"tile": 4}})
+    measurer = make_measurer(
+        *(
+            {"fault": fault, "where": {"tile": tile}} | ({"phase": phase} if phase else {})
+            for tile, (fault, phase, _, _) in FAILURES.items()
+        )
+    )
     measurer.wait_ready()
     before = measurer.worker_pids
     outcomes = measurer.measure(candidates)
-    assert statuses(outcomes) == ["ok"] * 3 + [status] + ["ok"] * 6
-    for word in words:
-        assert word in outcomes[3].message
+    assert statuses(outcomes) == ["ok", *(status for _, _, status, _ in FAILURES.values()), "ok"]
+    for tile, (_, _, _, words) in FAILURES.items():
+        for word in words:
+            assert word in outcomes[tile - 1].message
     assert measurer.worker_pids == before
-
-
-@pytest.mark.parametrize("phase", thinned(["load", "verify", "run"], 3))
-def test_an_exception_while_running_is_a_crash(
-    make_measurer: MakeMeasurer, candidates: list[Candidate], phase: str
-) -> None:
-    measurer = make_measurer({"fault": "exception", "phase": phase, "where": {"tile": 2}})
-    outcomes = measurer.measure(candidates[:3])
-    assert statuses(outcomes) == ["ok", "crash", "ok"]
-    assert "RuntimeError" in outcomes[1].message
 
 
 @pytest.mark.slow
@@ -382,14 +374,19 @@ def test_a_time_that_is_no_latency_is_an_outcome(
         assert f"{type(value).__name__} {value!r}, not a finite" in outcome.message
 
 
-@pytest.mark.parametrize("digest", thinned([None, 7, "\ud800", "x" * 201], 2))
+NO_DIGESTS = [None, 7, "\ud800", "x" * 201]
+
+
 def test_a_digest_that_is_no_text_is_an_outcome(
-    make_measurer: MakeMeasurer, candidates: list[Candidate], digest: object
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
 ) -> None:
-    fault = {"fault": "digest", "value": digest, "where": {"tile": 2}}
-    with make_measurer(fault) as measurer:
-        outcomes = measurer.measure(candidates[:3])
-    assert statuses(outcomes) == ["ok", "build_error", "ok"]
-    assert f"the digest of the executable is {repr(digest)[:80]}; a digest is printable text" in (
-        outcomes[1].message
-    )
+    faults: list[dict[str, object]] = [
+        {"fault": "digest", "value": digest, "where": {"tile": tile}}
+        for tile, digest in enumerate(NO_DIGESTS, 2)
+    ]
+    with make_measurer(*faults) as measurer:
+        outcomes = measurer.measure(candidates[:6])
+    assert statuses(outcomes) == ["ok", *["build_error"] * len(NO_DIGESTS), "ok"]
+    for digest, outcome in zip(NO_DIGESTS, outcomes[1:], strict=False):
+        said = f"the digest of the executable is {repr(digest)[:80]}; a digest is printable text"
+        assert said in outcome.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import tempfile
@@ -263,16 +264,28 @@ def test_inputs_larger_than_the_disk(tmp_path: Path) -> None:
     assert words == ["ok", "crash", "ok", "crash", "ok", "ok", "False", "[]"]
 
 
-@pytest.mark.parametrize("fault", thinned(["folder", "files", "environment"], 3))
-@pytest.mark.parametrize("phase", thinned(["build", "run"], 2))
+HARM = {
+    tile: (fault, phase)
+    for tile, (fault, phase) in enumerate(
+        itertools.product(("folder", "files", "environment"), ("build", "run")), 2
+    )
+}
+"""By ``tile``: harm that a candidate does to the process it is in, and when."""
+
+
 def test_what_a_candidate_does_to_its_process_harms_no_other(
-    make_measurer: MakeMeasurer, candidates: list[Candidate], fault: str, phase: str
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
 ) -> None:
-    fault_of_one = {"fault": fault, "phase": phase, "where": {"tile": 4}}
-    with make_measurer(fault_of_one) as measurer:
+    faults = [
+        {"fault": fault, "phase": phase, "where": {"tile": tile}}
+        for tile, (fault, phase) in HARM.items()
+    ]
+    with make_measurer(*faults) as measurer:
         outcomes = measurer.measure(candidates)
-        guilty = outcomes.pop(3)
-        assert statuses(outcomes) == ["ok"] * 9
-        assert statuses(measurer.rematch(candidates[:2])) == ["ok"] * 2
-    assert guilty.status == ("crash" if fault == "files" else "ok")
-    assert fault != "files" or "lowered the limit of open files from" in guilty.message
+        assert statuses(measurer.rematch([candidates[0], candidates[-1]])) == ["ok"] * 2
+    assert statuses(outcomes) == [
+        "crash" if HARM.get(tile, ("",))[0] == "files" else "ok" for tile in range(1, 11)
+    ]
+    for tile, (fault, _) in HARM.items():
+        said = outcomes[tile - 1].message
+        assert fault != "files" or "lowered the limit of open files from" in said

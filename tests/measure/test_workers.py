@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from thinning import thinned
 
 from autotune.ir.workloads import gemm
 from autotune.measure import (
@@ -77,7 +78,7 @@ def test_tasks_share_processes_and_nothing_else(shared: SharedWorkers) -> None:
         os.kill(pids[0], 0)
 
 
-@pytest.mark.parametrize("fault", ["kill", "crash"])
+@pytest.mark.parametrize("fault", thinned(["kill", "crash"], 2))
 def test_a_worker_that_one_task_ends_is_replaced_for_all(
     shared: SharedWorkers, fault: str
 ) -> None:

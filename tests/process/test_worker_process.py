@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import select
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from process_facts import becomes_true, children_of, open_descriptors, session_members, zombies_of
 from scripted_workers import ENDS, HELLO, StartChild, hear, listen
+from thinning import thinned
 
 from autotune import process
 from autotune.process import WorkerDied, WorkerStartFailed, encode, worker_process
@@ -83,8 +85,16 @@ def _processes_of(command: str) -> list[int]:
     return [int(word) for word in found.stdout.split()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-@pytest.mark.parametrize("beget", [[], ["child", "group", "daemon", "stopped"]])
+@pytest.mark.parametrize(
+    ("number", "beget"),
+    thinned(
+        itertools.product(
+            [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV],
+            [["child", "group", "daemon", "stopped"], []],
+        ),
+        2,
+    ),
+)
 def test_a_worker_that_is_killed_from_outside(
     start_child: StartChild, number: signal.Signals, beget: list[str]
 ) -> None:

@@ -70,7 +70,7 @@ class Running(Generic[_Pool]):
     """Workers that have been started.
 
     Attributes:
-        pool: Those that do jobs.
+        pool: Does jobs.
         dispatcher: Gives them their jobs.
         end: Ends them; also called when the interpreter exits, or they are forgotten.
     """
@@ -148,7 +148,7 @@ class MeasureWorkers(ABC, Generic[_Pool]):
 
     @property
     def pool(self) -> _Pool:
-        """Those that do jobs.
+        """The pool that does jobs.
 
         Raises:
             WorkerStartFailed: they have not been started, or were closed.
