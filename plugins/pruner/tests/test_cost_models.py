@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from autotune_pruner.cost_models import MomentumPaCM, PaCM, TenSetMLP
 from autotune_pruner.networks import Weights
 from autotune_pruner.programs import feature_version
@@ -180,15 +179,6 @@ def test_wrong_options_are_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         PaCM(ModelContext(target=TARGET, options=options))
-
-
-def test_inference_changes_no_running_statistics() -> None:
-    model = _make(PaCM)
-    model.update(told(20))
-    before = json.dumps(model.state())
-    model.predict(BATCH)
-    assert json.dumps(model.state()) == before
-    assert torch.is_grad_enabled()
 
 
 def test_warming_up_teaches_nothing() -> None:

@@ -56,7 +56,7 @@ def test_what_is_meant_for_trained_weights_says_so_without_them(
 
 def test_listing_imports_no_torch() -> None:
     code = (
-        "import sys, autotune_pruner.plugin as p; "
+        "import sys, autotune_pruner.plugin as p; import autotune_pruner.options; "
         "p.autotune_parts(); print('torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

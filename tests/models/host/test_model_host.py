@@ -15,6 +15,7 @@ import pytest
 from patient_clock import PatientClock
 from process_facts import becomes_true
 from python_processes import start_python
+from thinning import thinned
 from toy_parts import TOY_TREES
 
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -136,7 +137,8 @@ def test_a_forgotten_guard_leaves_nothing(tmp_path: Path) -> None:
             assert not list(tmp_path.iterdir())
 
 
-def test_one_killed_between_calls_is_replaced(make_host: MakeHost) -> None:
+@pytest.mark.parametrize("number", thinned([signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV], 3))
+def test_one_killed_between_calls_is_replaced(number: signal.Signals, make_host: MakeHost) -> None:
     warnings: list[str] = []
     host = make_host(TREES, on_warning=warnings.append)
     model = HostedCostModel(host)
@@ -144,13 +146,11 @@ def test_one_killed_between_calls_is_replaced(make_host: MakeHost) -> None:
     model.state()
     model.update(TOLD[8:16])
     before = model.predict(BATCH)
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV):
-        pid = host.pid
-        assert pid is not None
-        os.kill(pid, number)
-        np.testing.assert_array_equal(model.predict(BATCH), before)
-        assert host.pid != pid
-    assert not warnings
+    pid = host.pid
+    assert pid is not None
+    os.kill(pid, number)
+    np.testing.assert_array_equal(model.predict(BATCH), before)
+    assert host.pid != pid and not warnings
 
 
 def test_an_interrupted_call_does_not_confuse_the_next(
@@ -265,7 +265,7 @@ def test_a_search_goes_as_with_models_in_this_process(make_host: MakeHost, targe
         rng = np.random.default_rng(11)
         strategy = EvolutionaryStrategy(StrategyContext(space, rng, cost, pruning))
         rounds = []
-        for _ in range(4):
+        for _ in range(3):
             candidates = strategy.ask(8)
             told = [
                 (item, Outcome("ok", 1e-3 * (1 + int(item.digest[:4], 16) % 100)))

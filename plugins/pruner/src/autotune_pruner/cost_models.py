@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from autotune.models import ModelContext
 from autotune.plugins.options import read_options
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork, Weights
+from autotune_pruner.options import CostModelOptions, MomentumOptions
 from autotune_pruner.programs import normaliser_of
-from autotune_pruner.ranking_model import CostModelOptions, MomentumOptions, RankingModel
+from autotune_pruner.ranking_model import RankingModel
 from autotune_pruner.training import History, recent_batches
 
 __all__ = ["MomentumPaCM", "PaCM", "TenSetMLP"]

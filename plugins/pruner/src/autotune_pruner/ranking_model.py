@@ -9,7 +9,6 @@ from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import torch
-from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -24,7 +23,6 @@ from autotune.models.cost import (
     read_model,
     write_model,
 )
-from autotune.plugins.options import option
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import order_of
 from autotune.targets import Target
@@ -37,6 +35,7 @@ from autotune_pruner.networks import (
     Weights,
     folded,
 )
+from autotune_pruner.options import CostModelOptions, MomentumOptions
 from autotune_pruner.programs import (
     Programs,
     TrainingData,
@@ -121,7 +120,7 @@ class Samples:
         self.__dict__.update(other.__dict__)
 
 
-__all__ = ["CostModelOptions", "MomentumOptions", "RankingModel", "Samples"]
+__all__ = ["RankingModel", "Samples"]
 
 _LOG = logging.getLogger("autotune.models.cost")
 
@@ -400,47 +399,3 @@ def _usable_device(name: str) -> torch.device:
         first = str(error).partition("\n")[0]
         raise InvalidValueError(f"torch cannot use the device {name!r}: {first}") from error
     return device
-
-
-@frozen
-class CostModelOptions:
-    """Options of ``pacm`` and ``tenset-mlp``.
-
-    Attributes:
-        fidelity: ``ours``; or ``published``: features with the published errors, all tasks of a
-            batch ranked against each other, and a training from scratch after every round.
-        epochs: Of a full training; 0 for 20, or 50 as published.
-        growth: A full training follows when there are so many times the rows of the last one;
-            until then, rounds fine-tune. 1 trains fully after every round.
-        fine_tune_steps: Steps of fine-tuning after a round.
-        fine_tune_batch: Rows of such a step: the round's own, and a sample of earlier ones.
-        device: Where torch computes: ``cpu``, ``cuda``, ``cuda:1``, ...
-    """
-
-    fidelity: str = option("ours", choices=("ours", "published"))
-    epochs: int = option(0, low=0)
-    growth: float = option(3.0, low=1.0)
-    fine_tune_steps: int = option(4, low=1)
-    fine_tune_batch: int = option(64, low=2)
-    device: str = option("cpu")
-
-
-@frozen
-class MomentumOptions:
-    """Options of ``moa-pacm``.
-
-    Attributes:
-        fidelity: ``ours``; or ``published``: features with the published errors, all tasks of a
-            batch ranked against each other, columns rescaled at each fine-tuning, and batch
-            statistics that are not blended.
-        epochs: Of a fine-tuning; 0 for 20, or 50 as published.
-        momentum: Share of the slow weights that stays at each blend.
-        period: Updates from one fine-tuning to the next.
-        device: Where torch computes: ``cpu``, ``cuda``, ``cuda:1``, ...
-    """
-
-    fidelity: str = option("ours", choices=("ours", "published"))
-    epochs: int = option(0, low=0)
-    momentum: float = option(0.99, low=0.0, high=1.0)
-    period: int = option(4, low=1)
-    device: str = option("cpu")
