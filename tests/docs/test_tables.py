@@ -38,9 +38,7 @@ from autotune.tuning.events import Event
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PLUGIN = ROOT / "plugins" / "tvm" / "src" / "autotune_tvm"
-REPLAY = tuple(
-    PLUGIN / f"{name}.py" for name in ("replay", "schedule_state", "pad", "warp_products")
-)
+REPLAY = tuple(PLUGIN / f"{name}.py" for name in ("replay", "schedule_state", "warp_products"))
 GOLDEN_RESULT = ROOT / "tests" / "report" / "result_version_1.json"
 
 
