@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import tvm
 from autotune_tvm import relax_pipelines
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.networks.apply_records import ApplyRecords
+from entry_points import installed_as_declared
 from relax_records import PASSES, cuts, fused, stored
 from tvm import relax, tirx
 
@@ -203,34 +202,3 @@ def test_several_processes_apply_records_at_once(tuned: Path) -> None:
     command = [sys.executable, "-c", script, str(tuned), *folders]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=300)[0].strip() for process in running] == ["1", "1"]
-
-
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-
-_GROUPS = ("tvm.backends", "torch_dynamo_backends")
-
-
-def declared() -> dict[str, dict[str, str]]:
-    """Objects by name, for each group other than autotune's own."""
-    found: dict[str, dict[str, str]] = {}
-    group = ""
-    for line in PROJECT.read_text().splitlines():
-        if line.startswith("["):
-            group = line.strip("[]").removeprefix("project.entry-points.").strip('"')
-        elif group in _GROUPS and " = " in line:
-            name, _, value = line.partition(" = ")
-            found.setdefault(group, {})[name] = value.strip('"')
-    return found
-
-
-@contextmanager
-def installed_as_declared(folder: Path) -> Iterator[dict[str, str]]:
-    """An environment in which these entry points are found, whatever is installed."""
-    info = folder / "declared-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: declared\nVersion: 0\n")
-    lines = []
-    for group, entries in declared().items():
-        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}

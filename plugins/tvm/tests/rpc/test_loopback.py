@@ -41,7 +41,8 @@ def check_tuned(fleet: RPCFleet, backend: str, database: str) -> None:
         records = list(opened.records())
     outcomes = [record.outcome for record in records]
     assert {record.key.backend for record in records} == {backend}
-    assert len(outcomes) >= 6 and all(outcome.ok for outcome in outcomes)
+    assert len(outcomes) >= 6
+    assert all(outcome.ok for outcome in outcomes), [it.message for it in outcomes]
     # Records of other machines than this one are told apart.
     assert all("+machine-" in record.key.protocol for record in records)
     assert all(len(outcome.samples) >= 1 and outcome.latency > 0 for outcome in outcomes)
