@@ -185,7 +185,9 @@ class Bench:
 
     def _task(self, space: ToySpace, model: CostModel, key: MeasureKey, index: int) -> TaskSpec:
         rng = np.random.default_rng([self.seed, index])
-        context = StrategyContext(space=space, rng=rng, cost_model=model)
+        # What is tested is the run: a search among few costs little.
+        options = {"population": 64} if self.strategy is EvolutionaryStrategy else {}
+        context = StrategyContext(space, rng, model, options=options)
         make = functools.partial(self._make_measurer, space)
         strategy = self.strategy(context)  # type: ignore[call-arg]
         name, workload = f"toy {index}", space.workload
