@@ -20,7 +20,7 @@ from autotune.backends import InvalidSchedule
 from autotune.backends.native import NativeBackend
 from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import Workload, batch_matmul, conv2d, gemm, random_inputs
-from autotune.lower import CEmitter, LLVMEmitter, print_candidate
+from autotune.lower import LLVMEmitter, print_candidate
 from autotune.sketches import Candidate, Interleave, Tensorize
 from autotune.spaces import SketchSpace
 from autotune.targets import Target, check_runs_here, preset
@@ -247,13 +247,3 @@ def test_operands_that_lie_otherwise_are_refused() -> None:
 def test_the_longest_call_that_fits(workload: Workload, name: str) -> None:
     candidates = candidates_of(workload, preset("sapphirerapids-1core"))
     assert {call for candidate in candidates for call in calls_of(candidate)} == {name}
-
-
-@pytest.mark.parametrize("dtype", ["int8", "u8s8s32", "u8u8s32"])
-def test_products_of_words_are_printed_as_c_one_by_one(dtype: str) -> None:
-    """Which has no names for instructions, but for what they compute."""
-    target = preset("haswell-1core")
-    for candidate in candidates_of(of_bytes(gemm, m=9, n=24, k=20, dtype=dtype), target):
-        assert calls_of(candidate)
-        text = print_candidate(candidate, CEmitter("product", 8, target.features), 8).text
-        assert "int32_t" in str(text)

@@ -109,22 +109,16 @@ class DotProduct(Instruction):
         """Print the call where the loops around it are."""
         digits, counter = state.digits, call.counters[call.intrinsic.spatial_axes[-1].name]
         lanes = call.intrinsic.spatial_axes[-1].extent
-        weights = known(
-            state,
-            call.right.place,
-            call.address(call.right, digits),
-            call.intrinsic.right.elements,
-        )
         with call.at(digits):
             del digits.fixed[counter]
             with state.in_lanes((counter, lanes)):
                 sums = load(state, call.sums.place, call.sums.index)
-                total = self._add(state, call, sums, weights)
+                total = self._add(state, call, sums)
                 store(state, call.sums.place, call.sums.index, total, None, stream=False)
             digits.fixed[counter] = 0
 
-    def _add(self, state: State, call: Call, sums: Value, weights: Value) -> Value:
-        emitter = state.emitter
+    def _add(self, state: State, call: Call, sums: Value) -> Value:
+        emitter, weights = state.emitter, self._weights(state, call)
         if call.left is None:
             return self._call(state, sums, self._shifts(state, weights.lanes), weights)
         if call.is_shifted or call.intrinsic.left.dtype == self.dtype:
@@ -137,6 +131,10 @@ class DotProduct(Instruction):
             shifts = self._shifts(state, weights.lanes)
             state.loaded[key] = self._call(state, none, shifts, weights)
         return emitter.binary("sub", total, state.loaded[key])
+
+    def _weights(self, state: State, call: Call) -> Value:
+        at = call.address(call.right, state.digits)
+        return known(state, call.right.place, at, call.intrinsic.right.elements)
 
     def _data(self, state: State, call: Call, lanes: int) -> Value:
         """A group of left factors in every lane."""
@@ -187,11 +185,12 @@ class PairProducts(DotProduct):
     sums are exact for bytes of either kind.
     """
 
-    def _add(self, state: State, call: Call, sums: Value, weights: Value) -> Value:
+    def _add(self, state: State, call: Call, sums: Value) -> Value:
         emitter = state.emitter
         assert call.left is not None
         if not emitter.has_instructions:
             return self._in_loops(state, call, sums)
+        weights = self._weights(state, call)
         at = call.address(call.left, state.digits)
         data = self._words(state, call.left.place.name, at, self._data(state, call, weights.lanes))
         at = call.address(call.right, state.digits)
