@@ -39,6 +39,8 @@ def install(monkeypatch: pytest.MonkeyPatch, made: dict[str, Backend]) -> None:
         (["native", "tvm"], "haswell-2core", "native"),
         (["mlir", "native", "tvm"], "haswell-2core", "native"),
         (["native", "tvm"], "a100", "tvm"),
+        (["cuda", "native", "tvm"], "a100", "tvm"),
+        (["cuda", "mlir", "native"], "a100", "cuda"),
         (["mlir", "native"], "a100", "mlir"),
         (["native"], "a100", "native"),
     ],

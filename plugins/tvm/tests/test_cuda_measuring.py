@@ -17,11 +17,15 @@ import fake_cuda
 import pytest
 from autotune_tvm import doctor
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.cuda_measuring import FAST_MATH_VARIABLE, check_versions, compiler_described
 from autotune_tvm.doctor import cuda_findings
 from fake_cuda import FakeCuda
 
 from autotune.backends import BuildFailed, BuildRequest, CudaCompiler, CudaExecutable
+from autotune.backends.cuda.measuring import (
+    FAST_MATH_VARIABLE,
+    check_versions,
+    compiler_described,
+)
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm, softmax
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
@@ -45,11 +49,12 @@ def few() -> list[Candidate]:
 def measured(
     candidates: Sequence[Candidate],
     act: Callable[[LocalMeasurer], list[Outcome]],
+    backend: str = "tvm",
     **deadlines: float,
 ) -> list[Outcome]:
     protocol = MeasureProtocol(deadlines={**DEADLINES, **deadlines}, min_sample_seconds=1e-4)
-    workload = candidates[0].sketch.workload
-    with LocalMeasurer("tvm", resolve("cuda"), 1, workload, workers=1, protocol=protocol) as local:
+    workload, here = candidates[0].sketch.workload, resolve("cuda")
+    with LocalMeasurer(backend, here, 1, workload, workers=1, protocol=protocol) as local:
         return act(local)
 
 
@@ -58,16 +63,19 @@ def statuses(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "compiler"), [("tvm", "apache-tvm"), ("cuda", "nvcc 13.0")], ids=["tvm", "cuda"]
+)
 def test_candidates_and_the_untuned_program_run_in_one_process(
-    cuda: FakeCuda, few: list[Candidate]
+    backend: str, compiler: str, cuda: FakeCuda, few: list[Candidate]
 ) -> None:
     def act(local: LocalMeasurer) -> list[Outcome]:
         outcomes = local.measure(few)
         outcomes += local.measure_baselines([None])
-        assert local.versions["compiler_version"].startswith("apache-tvm")
+        assert local.versions["compiler_version"].startswith(compiler)
         return outcomes
 
-    outcomes = measured(few, act)
+    outcomes = measured(few, act, backend)
     assert statuses(outcomes) == ["ok"] * 4, [it.message for it in outcomes]
     assert all(outcome.latency and outcome.latency < 1e-3 for outcome in outcomes)
     assert len(set(cuda.processes)) == 1

@@ -23,7 +23,7 @@ from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place
 
-__all__ = ["CEmitter", "c_type"]
+__all__ = ["CEmitter", "Function", "Parts", "c_type", "scalar_text"]
 
 _TYPES = {
     "bool": "uint8_t",
@@ -120,7 +120,7 @@ def _size(dtype: str) -> int:
 
 
 @frozen
-class _Parts:
+class Parts:
     """The texts of a value in C.
 
     Attributes:
@@ -133,7 +133,7 @@ class _Parts:
 
 
 @define(eq=False)
-class _Function:
+class Function:
     """A function that is printed.
 
     Attributes:
@@ -150,7 +150,7 @@ class _Function:
     lines: list[str] = field(factory=list)
     depth: int = 1
     bases: dict[str, str] = field(factory=dict)
-    registers: dict[str, list[_Parts]] = field(factory=dict)
+    registers: dict[str, list[Parts]] = field(factory=dict)
     stacks: dict[str, tuple[str, int]] = field(factory=dict)
     counters: dict[str, str] = field(factory=dict)
 
@@ -176,7 +176,7 @@ class CEmitter(ArithmeticEmitter):
     _places: list[Place] = field(factory=list)
     _inputs: int = 0
     _names: int = 0
-    _functions: list[_Function] = field(factory=list)
+    _functions: list[Function] = field(factory=list)
     _types: dict[str, str] = field(factory=dict)
     _texts: list[str] = field(factory=list)
 
@@ -210,9 +210,9 @@ class CEmitter(ArithmeticEmitter):
         target = f' __attribute__((target("{wanted}")))' if wanted else ""
         return f"#define KERNEL static __attribute__((noinline)){target}\n"
 
-    def _function(self, thread: str) -> _Function:
+    def _function(self, thread: str) -> Function:
         """A function whose scratch memory is that of a thread."""
-        function = _Function()
+        function = Function()
         for number, place in enumerate(self._places):
             base = f"a{number}"
             if place.kind == "scratch" and place.depth and thread != "0":
@@ -225,7 +225,7 @@ class CEmitter(ArithmeticEmitter):
             function.bases[place.name] = base
         return function
 
-    def _define(self, name: str, others: str, function: _Function) -> None:
+    def _define(self, name: str, others: str, function: Function) -> None:
         """Add a function of all arrays, which do not overlap, and of other parameters."""
         arrays = [
             ("const " if number < self._inputs else "")
@@ -249,7 +249,7 @@ class CEmitter(ArithmeticEmitter):
         )
 
     @property
-    def _at(self) -> _Function:
+    def _at(self) -> Function:
         return self._functions[-1]
 
     def _name(self, prefix: str = "v") -> str:
@@ -297,12 +297,12 @@ class CEmitter(ArithmeticEmitter):
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        with self._block(f"if ({_scalar(condition)})"):
+        with self._block(f"if ({scalar_text(condition)})"):
             yield
 
     def choose(self, condition: Value, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
         start, depth = len(self._at.lines), self._at.depth
-        with self._block(f"if ({_scalar(condition)})"):
+        with self._block(f"if ({scalar_text(condition)})"):
             first = yes()
             target = self._variables(first)
             self._assign(target, first)
@@ -315,10 +315,10 @@ class CEmitter(ArithmeticEmitter):
         self._at.lines[start:start] = declared
         return Value(target, first.dtype, first.lanes)
 
-    def _variables(self, like: Value) -> _Parts:
-        return _Parts(tuple(self._name() for _ in like.handle.texts), like.handle.bytes)
+    def _variables(self, like: Value) -> Parts:
+        return Parts(tuple(self._name() for _ in like.handle.texts), like.handle.bytes)
 
-    def _assign(self, target: _Parts, value: Value) -> None:
+    def _assign(self, target: Parts, value: Value) -> None:
         if value.dtype == "bool":
             value = self._of_size(value, target.bytes)
         for name, text in zip(target.texts, value.handle.texts, strict=True):
@@ -369,7 +369,7 @@ class CEmitter(ArithmeticEmitter):
             names.append(self._name())
             kind = self._kind(dtype, width, size)
             self._line(f"const {kind} {names[-1]} = {form(number, width)};")
-        return Value(_Parts(tuple(names), size), dtype, lanes)
+        return Value(Parts(tuple(names), size), dtype, lanes)
 
     def _of_size(self, mask: Value, size: int) -> Value:
         """A mask of elements of another size."""
@@ -452,7 +452,7 @@ class CEmitter(ArithmeticEmitter):
             for _ in range(place.elements // place.lanes):
                 size = _size(place.dtype)
                 names = tuple(self._name("r") for _ in self._lanes(place.lanes))
-                made.append(_Parts(names, size))
+                made.append(Parts(names, size))
                 for name, lanes in zip(names, self._lanes(place.lanes), strict=True):
                     kind = self._kind(place.dtype, lanes, size)
                     function.declarations.append(f"  {kind} {name};")
@@ -496,7 +496,7 @@ class CEmitter(ArithmeticEmitter):
         )
 
     def load_chosen(self, place: Place, at: Linear, offset: Value, lanes: int) -> Value:
-        return self._loaded(place, at, lanes, None, f" + {_scalar(offset)}")
+        return self._loaded(place, at, lanes, None, f" + {scalar_text(offset)}")
 
     def store(
         self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
@@ -554,7 +554,7 @@ class CEmitter(ArithmeticEmitter):
     # Values
 
     def constant(self, value: float | int | bool, dtype: str) -> Value:
-        return Value(_Parts((_literal(value, dtype),), _size(dtype)), dtype)
+        return Value(Parts((_literal(value, dtype),), _size(dtype)), dtype)
 
     def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
         if step == 0:
@@ -580,7 +580,7 @@ class CEmitter(ArithmeticEmitter):
             return value
         if value.lanes != 1:
             raise UnsupportedWorkload(f"{value.lanes} lanes are used as {lanes}")
-        text, size, is_mask = _scalar(value), value.handle.bytes, value.dtype == "bool"
+        text, size, is_mask = scalar_text(value), value.handle.bytes, value.dtype == "bool"
 
         def part(_: int, width: int) -> str:
             if width == 1:
@@ -606,17 +606,21 @@ class CEmitter(ArithmeticEmitter):
             names.append(self._name())
             self._line(f"{kind} {names[-1]} = {text};")
         inside = self._lanes(value.lanes)[part] > 1
-        given = f"-({_scalar(scalar)})" if value.dtype == "bool" and inside else _scalar(scalar)
+        given = (
+            f"-({scalar_text(scalar)})"
+            if value.dtype == "bool" and inside
+            else scalar_text(scalar)
+        )
         index = f"[{number - offsets[part]}]" if inside else ""
         self._line(f"{names[part]}{index} = {given};")
-        return Value(_Parts(tuple(names), value.handle.bytes), value.dtype, value.lanes)
+        return Value(Parts(tuple(names), value.handle.bytes), value.dtype, value.lanes)
 
     def gathered(self, scalars: Sequence[Value]) -> Value:
         dtype, size = scalars[0].dtype, scalars[0].handle.bytes
         offsets = self._offsets(len(scalars))
 
         def part(number: int, width: int) -> str:
-            texts = [_scalar(it) for it in scalars[offsets[number] : offsets[number] + width]]
+            texts = [scalar_text(it) for it in scalars[offsets[number] : offsets[number] + width]]
             if width == 1:
                 return texts[0]
             if dtype == "bool":
@@ -632,7 +636,7 @@ class CEmitter(ArithmeticEmitter):
             scalars = [self.lane(value, number) for value, number in both]
             return self.gathered(scalars)
         chosen = ", ".join(map(str, lanes))
-        given = f"{_scalar(left)}, {_scalar(right)}"
+        given = f"{scalar_text(left)}, {scalar_text(right)}"
         text = f"__builtin_shufflevector({given}, {chosen})"
         return self._value(lambda *_: text, left.dtype, len(lanes), left.handle.bytes)
 
@@ -641,7 +645,7 @@ class CEmitter(ArithmeticEmitter):
         count = len(self._lanes(half))
         if self._lanes(value.lanes) == 2 * self._lanes(half):
             sides = (parts.texts[:count], parts.texts[count:])
-            first, second = (Value(_Parts(side, parts.bytes), value.dtype, half) for side in sides)
+            first, second = (Value(Parts(side, parts.bytes), value.dtype, half) for side in sides)
             return first, second
         return super().halves(value)
 
@@ -654,7 +658,7 @@ class CEmitter(ArithmeticEmitter):
         size, dtype = yes.handle.bytes, yes.dtype
         texts = yes.handle.texts, no.handle.texts
         if condition.lanes == 1:
-            test = _scalar(condition)
+            test = scalar_text(condition)
             return self._value(
                 lambda part, _: f"{test} ? {texts[0][part]} : {texts[1][part]}",
                 *(dtype, yes.lanes, size),
@@ -741,13 +745,17 @@ class CEmitter(ArithmeticEmitter):
         dtype, lanes = given[0].dtype, given[0].lanes
         if name == "abs":
             return self._magnitude(given[0])
-        function = f"__builtin_{_FUNCTIONS.get(name, name)}{'f' if dtype == 'float32' else ''}"
+        function = self.function_name(_FUNCTIONS.get(name, name), dtype)
         found = []
         for number in range(lanes):
-            texts = [_scalar(self.lane(it, number) if lanes > 1 else it) for it in given]
+            texts = [scalar_text(self.lane(it, number) if lanes > 1 else it) for it in given]
             call = f"{function}({', '.join(texts)})"
             found.append(self._value(lambda *_, call=call: call, dtype))
         return found[0] if lanes == 1 else self.gathered(found)
+
+    def function_name(self, name: str, dtype: str) -> str:
+        """What a function of the C library is called by."""
+        return f"__builtin_{name}{'f' if dtype == 'float32' else ''}"
 
     def _magnitude(self, operand: Value) -> Value:
         whole, lanes = f"int{8 * operand.handle.bytes}", operand.lanes
@@ -811,7 +819,7 @@ class CEmitter(ArithmeticEmitter):
     # Instructions
 
     def pointer(self, place: Place, at: Linear) -> Value:
-        return Value(_Parts((f"&{self._element(place, at, 0)}",), 8), "pointer")
+        return Value(Parts((f"&{self._element(place, at, 0)}",), 8), "pointer")
 
     def intrinsic(self, name: str, dtype: str, lanes: int, arguments: Sequence[Value]) -> Value:
         raise _no_instruction()
@@ -872,7 +880,7 @@ def _no_instruction() -> UnsupportedWorkload:
     )
 
 
-def _scalar(value: Value) -> str:
+def scalar_text(value: Value) -> str:
     """The only part of a value."""
     (text,) = value.handle.texts
     return str(text)

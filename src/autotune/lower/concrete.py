@@ -7,13 +7,13 @@ from math import prod
 
 from attrs import evolve, frozen
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr, ScalarExpr, const
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload
 from autotune.lower.linear import Digits, Linear
 from autotune.nest import Loop, LoopNest, Statement
-from autotune.nest.loop_nest import Access
+from autotune.nest.loop_nest import ELEMENT, Access
 from autotune.sketches import Candidate, FuseProducer, PadExtent, Tile
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 
@@ -152,11 +152,7 @@ class ConcreteStatement:
 def concrete_statements(
     nest: LoopNest, config: Mapping[str, int], digits: Digits
 ) -> tuple[list[ConcreteStatement], list[ConcreteStatement]]:
-    """The copies that are made first, and the other statements, in program order.
-
-    Raises:
-        UnsupportedWorkload: a loop is one of a GPU.
-    """
+    """The copies that are made first, and the other statements, in program order."""
     known: dict[IntExpr, int] = {}
 
     def number(expression: IntExpr) -> int:
@@ -167,9 +163,6 @@ def concrete_statements(
         return known[expression]
 
     def concrete(statement: Statement) -> ConcreteStatement:
-        for loop in statement.loops:
-            if loop.kind in ("block", "vthread", "thread"):
-                raise UnsupportedWorkload(f"loop {loop.name!r} runs as a {loop.kind} of a GPU")
         return ConcreteStatement(
             statement,
             tuple(_loop(loop, number) for loop in statement.loops),
@@ -231,6 +224,7 @@ def _axes(statement: Statement, number: Number, digits: Digits) -> dict[str, Lin
     parts = _parts(statement, number, digits)
     moved = _by_units if any(loop.units for loop in statement.loops) else _by_extents
     axes = moved(statement, parts, number)
+    axes |= _flattened(statement, axes, number, digits)
     corners = dict(axes)
     for axis, steps in statement.corners.items():
         for outer, step in steps.items():
@@ -242,6 +236,20 @@ def _axes(statement: Statement, number: Number, digits: Digits) -> dict[str, Lin
     return axes
 
 
+def _flattened(
+    statement: Statement, axes: Mapping[str, Linear], number: Number, digits: Digits
+) -> dict[str, Linear]:
+    """The axes through which a fused copy counts its elements, the last the fastest."""
+    found: dict[str, Linear] = {}
+    rest = axes.get(ELEMENT, Linear())
+    for position in reversed(range(len(statement.flattened))):
+        axis, extent = statement.flattened[position]
+        size = number(extent)
+        found[axis] = rest if position == 0 else digits.remainder(rest, size)
+        rest = digits.quotient(rest, size)
+    return found
+
+
 Part = tuple[int, int, str, int, Linear]
 """Number of the loop, position in it, axis, extent and counter of a part of a loop."""
 
@@ -250,6 +258,8 @@ def _parts(statement: Statement, number: Number, digits: Digits) -> list[Part]:
     """List what loops move; fused ones count through all of their parts, the last the fastest."""
     found: list[Part] = []
     for depth, loop in enumerate(statement.loops):
+        if loop.name in statement.cooperating:
+            continue
         rest = digits.counter(loop.name, number(loop.extent))
         of_loop: list[Part] = []
         for position in reversed(range(len(loop.parts))):

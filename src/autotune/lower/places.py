@@ -16,7 +16,7 @@ from autotune.lower.linear import Digits, Linear
 from autotune.nest import Buffer, LoopNest
 from autotune.nest.loop_nest import Access
 
-__all__ = ["Place", "PlaceKind", "address", "expanded_loops", "placed", "within"]
+__all__ = ["Place", "PlaceKind", "address", "expanded_loops", "from_corner", "placed", "within"]
 
 PlaceKind = Literal["argument", "scratch", "stack", "registers"]
 
@@ -199,7 +199,11 @@ def _with_lanes_last(place: Place, touches: Sequence[Touch], digits: Digits) -> 
 
 def within(statement: ConcreteStatement, index: Linear, place: Place, digits: Digits) -> Linear:
     """An index within a place's allocation; in a copy, from its corner on."""
-    linear = statement.inside(index, place.depth, digits)
+    return from_corner(statement, statement.inside(index, place.depth, digits), place)
+
+
+def from_corner(statement: ConcreteStatement, linear: Linear, place: Place) -> Linear:
+    """An index that moves within a place's allocation; in a copy, from its corner on."""
     if not place.is_copy:
         return linear
     extents = {loop.name: loop.extent for loop in statement.loops}

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import Gather, IndexValue, Load, ScalarExpr, Select
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import children, loads
@@ -50,7 +51,7 @@ from autotune.nest.loop_nest import Access, copy_axis
 from autotune.nest.wide_copies import with_wide_copies
 from autotune.sketches import Candidate
 
-__all__ = ["Program", "print_candidate"]
+__all__ = ["Program", "Walk", "print_candidate", "sharing"]
 
 MOST_STATEMENTS = 40
 """Vector statements, at most, that a short loop is expanded into."""
@@ -104,6 +105,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     check_factors(candidate, nest.workload)
     digits = Digits()
     packing, statements = concrete_statements(nest, candidate.config, digits)
+    _check_loops(statements)
     statements = with_lanes_combined(statements, nest.workload, digits)
     arguments = {
         name: (tensor.dtype, tensor.shape)
@@ -124,7 +126,7 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     outputs = tuple(places[name] for name in workload.outputs)
     scratch = tuple(place for place in places.values() if place.kind == "scratch")
     emitter.begin(digits, inputs, outputs, scratch)
-    walk, packed = _Walk(state, nest), []
+    walk, packed = Walk(state, nest), []
     by_operand = groupby(both[: len(packing)], lambda it: it.name.split(".", 1)[0])
     for number, (operand, group) in enumerate(by_operand):
         copies = [*group]
@@ -138,8 +140,22 @@ def print_candidate(candidate: Candidate, emitter: Emitter, width: int) -> Progr
     return Program(emitter.finish(), inputs, outputs, scratch, tuple(packed), uses_tiles)
 
 
+def _check_loops(statements: Sequence[ConcreteStatement]) -> None:
+    for loop in {loop for statement in statements for loop in statement.loops}:
+        if loop.kind in ("block", "vthread", "thread"):
+            raise UnsupportedWorkload(f"loop {loop.name!r} runs as a {loop.kind} of a GPU")
+
+
 @frozen(eq=False)
-class _Walk:
+class Walk:
+    """The walk of one program.
+
+    Attributes:
+        state: What is printed by now.
+        nest: The program.
+        calls: Instructions of statements, by their names.
+    """
+
     state: State
     nest: LoopNest
     calls: dict[str, tuple[Call, Instruction]] = field(factory=dict)
@@ -148,7 +164,7 @@ class _Walk:
         """Print statements that share their first ``depth`` loops."""
         position = 0
         while position < len(statements):
-            group = _sharing(statements[position:], depth)
+            group = sharing(statements[position:], depth)
             position += len(group)
             with self._tiles(group, depth):
                 if depth == group[0].body_depth:
@@ -172,7 +188,7 @@ class _Walk:
             self._interleaved(first)
         elif len(group) == 1 and first.lane == loop.name:
             with self.state.in_lanes((loop.name, loop.extent)):
-                self._leaf(first)
+                self.leaf(first)
         elif self._is_expanded(group, depth):
             for value in range(loop.extent):
                 with self.state.digits.at(loop.name, value):
@@ -227,7 +243,7 @@ class _Walk:
         ends = self.state.once(group[0], self, lambda: self._ends(group[0]))
         stack = ExitStack()
         stack.enter_context(
-            sum_in_register(self.state, group[0], depth, *self._target(group[0]), ends)
+            sum_in_register(self.state, group[0], depth, *self.target(group[0]), ends)
         )
         stack.enter_context(
             invariants_held(
@@ -278,7 +294,7 @@ class _Walk:
     def _point(self, statement: ConcreteStatement) -> None:
         """Print a statement where all loops around its body are known."""
         if statement.intrinsic is None:
-            self._leaf(statement)
+            self.leaf(statement)
         elif self.state.holds_sums:
             call, instruction = self._call(statement)
             instruction.print(self.state, call)
@@ -338,7 +354,7 @@ class _Walk:
         with self.state.in_lanes((column, width)):
             for number in range(width):
                 with self.state.digits.at(row, number):
-                    self._leaf(statement)
+                    self.leaf(statement)
         self.state.tile = None
 
     def _interleaved(self, statement: ConcreteStatement) -> None:
@@ -352,7 +368,7 @@ class _Walk:
                 with state.digits.at(rows.name, number):
                     found.append(self._packed(statement, body, place))
         with state.digits.at(rows.name, 0), state.digits.at(lanes.name, 0):
-            _, at = self._target(statement)
+            _, at = self.target(statement)
             store(state, place, at, _in_turn(state.emitter, found), None, stream=False)
 
     def _pipelined(self, group: Sequence[ConcreteStatement], depth: int, host: str) -> None:
@@ -423,7 +439,7 @@ class _Walk:
         combines = stage.combiner is not None or stage.scan_axis is not None
         return statement.source.role == "compute" and combines
 
-    def _target(self, statement: ConcreteStatement) -> tuple[Place, Linear]:
+    def target(self, statement: ConcreteStatement) -> tuple[Place, Linear]:
         """The place that a statement writes to."""
         return self._at(statement, statement.write)
 
@@ -437,12 +453,12 @@ class _Walk:
 
         return place, state.once(statement, access, found)
 
-    def _leaf(self, statement: ConcreteStatement) -> None:
+    def leaf(self, statement: ConcreteStatement) -> None:
         """Print a statement where all of its loops are known."""
         if self._changes_nothing(statement):
             return
         state, emitter = self.state, self.state.emitter
-        place, at = self._target(statement)
+        place, at = self.target(statement)
         scalar, mask = self._conditions(state.once(statement, self, lambda: self._ends(statement)))
         self._ask_early(statement)
         with self._when(scalar):
@@ -626,7 +642,7 @@ def _in_turn(emitter: Emitter, rows: Sequence[Value]) -> Value:
     return emitter.interleaved(_in_turn(emitter, rows[::2]), _in_turn(emitter, rows[1::2]))
 
 
-def _sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:
+def sharing(statements: Sequence[ConcreteStatement], depth: int) -> list[ConcreteStatement]:
     """The first statements that share their loop at ``depth``; one without loops is alone."""
     first = statements[0]
     if depth == first.body_depth:

@@ -18,7 +18,7 @@ MOST_LEADERS = 8
 # at most, and what a call counts for at least, as short ones are repeated.
 _SECONDS, _CALLS, _SHORTEST = 2.0, 24, 1e-3
 # Of so many trials one is built again for it.
-_TRIALS = 16
+_TRIALS = 32
 
 
 def places(latency: float, trials: int) -> int:

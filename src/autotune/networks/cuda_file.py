@@ -447,15 +447,17 @@ def compile_device_network(
 
 
 def device_backend(kind: str) -> Backend:
-    """The backend whose programs run on devices of a kind; the first one by name.
+    """The backend whose programs run on devices of a kind.
+
+    One with a schedule for tasks without records comes before others, then the first by name.
 
     Raises:
         UnsupportedTarget: none is installed.
     """
-    for name in manager().names("backend"):
-        backend: Backend = create_held_part("backend", name)
-        if kind in backend.device_kinds:
-            return backend
+    made = (create_held_part("backend", name) for name in manager().names("backend"))
+    found: list[Backend] = [backend for backend in made if kind in backend.device_kinds]
+    if found:
+        return min(found, key=lambda backend: not backend.default_schedule)
     raise UnsupportedTarget(
         f"no backend that is installed makes programs for devices of kind {kind!r}; run "
         + install_distributions("autotune-tvm")

@@ -206,6 +206,12 @@ _MEASURING = (
     ),
     PluginSpec(
         "backend",
+        "cuda",
+        "autotune.backends.cuda:CudaBackend",
+        "Loop nests printed as CUDA C++, without instructions of warps; needs NVRTC or nvcc",
+    ),
+    PluginSpec(
+        "backend",
         "external",
         "autotune.external.backend:ExternalBackend",
         "Programs that are built and run by the user's own commands or functions",

@@ -8,6 +8,7 @@ from autotune.targets.cuda_driver import CudaDriver as CudaDriver
 from autotune.targets.cuda_driver import CudaError as CudaError
 from autotune.targets.cuda_driver import load_driver as load_driver
 from autotune.targets.cuda_driver import version_text as version_text
+from autotune.targets.detection import check_is_cuda as check_is_cuda
 from autotune.targets.detection import check_is_x86_64 as check_is_x86_64
 from autotune.targets.detection import check_runs_here as check_runs_here
 from autotune.targets.detection import detect_cpu as detect_cpu

@@ -19,9 +19,12 @@ from autotune.targets import processors
 from autotune.targets.target import Cache, Target
 from autotune.targets.topology import CPU_FOLDER, parse_cpu_list, physical_cores
 
-__all__ = ["check_is_x86_64", "check_runs_here", "detect_cpu"]
+__all__ = ["check_is_cuda", "check_is_x86_64", "check_runs_here", "detect_cpu"]
 
 _X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
+
+# The oldest architecture that CUDA toolkits still compile for.
+_OLDEST_CUDA = 75
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -91,6 +94,34 @@ def check_is_x86_64(target: Target, backend: str) -> None:
         raise UnsupportedTarget(
             f"backend {backend!r} compiles for x86-64 only; target {target.name!r} has processor "
             f"{target.processor!r} and no x86-64 feature (such as {', '.join(_X86_FEATURES[:2])})"
+        )
+
+
+def check_is_cuda(target: Target, backend: str) -> None:
+    """Refuses what is no GPU that CUDA toolkits compile for.
+
+    Args:
+        target: The device that programs are made for.
+        backend: Name of what would compile them, for the message.
+
+    Raises:
+        UnsupportedTarget: It is of another kind, or older than toolkits compile for.
+    """
+    if target.kind != "cuda":
+        raise UnsupportedTarget(
+            f"backend {backend!r} compiles for CUDA devices; target {target.name!r} is of kind "
+            f"{target.kind!r}"
+        )
+    number = re.fullmatch(r"sm_(\d+)[af]?", target.processor)
+    if number is None:
+        raise UnsupportedTarget(
+            f"target {target.name!r} has processor {target.processor!r}; a CUDA target's is its "
+            "architecture, such as 'sm_80'"
+        )
+    if int(number.group(1)) < _OLDEST_CUDA:
+        raise UnsupportedTarget(
+            f"backend {backend!r} compiles for sm_{_OLDEST_CUDA} and later, as CUDA toolkits do; "
+            f"target {target.name!r} is {target.processor}"
         )
 
 

@@ -20,7 +20,7 @@ __all__ = ["backend_for", "backend_of_parts", "compiling_backends", "default_bac
 
 # The default: the first of these that is installed and compiles for the target. The core has the
 # first one, which compiles for x86-64.
-_USUAL_BACKENDS = ("native", "tvm", "mlir")
+_USUAL_BACKENDS = ("native", "tvm", "cuda", "mlir")
 
 
 def compiling_backends() -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def compiling_backends() -> tuple[str, ...]:
 def default_backend(target: Target) -> str:
     """The backend that is used for a target where none is named.
 
-    The first of ``native``, ``tvm`` and ``mlir`` that is installed and compiles for it.
+    The first of ``native``, ``tvm``, ``cuda`` and ``mlir`` that is installed and compiles for it.
     """
     usual = [name for name in _USUAL_BACKENDS if name in compiling_backends()]
     for name in usual:

@@ -22,7 +22,7 @@ _OTHERS = 1.25
 # To build a program without a schedule takes this share of what a candidate does.
 _UNTUNED_BUILD = 0.25
 # What is kept for confirmations is at most this share of the time.
-_MOST_KEPT = 0.25
+_MOST_KEPT = 0.15
 # A call takes at most five seconds more than its limit. In these a winner may be confirmed, as
 # far as one second after the last may begin; a candidate that is being timed has one second.
 _LAST_BEGIN, _LAST_END = 3.0, 4.0

@@ -23,6 +23,7 @@ from autotune.backends import (
     park_threads,
     serial_seconds,
 )
+from autotune.backends.cuda import measuring
 from autotune.errors import UnsupportedTarget
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads import gemm as _gemm
@@ -30,7 +31,7 @@ from autotune.sketches.limits import ScheduleLimits
 from autotune.sketches.steps import GPU_STEP_NAMES, STEP_TYPES
 from autotune.store.records import Record
 from autotune.targets import Target, check_runs_here
-from autotune_tvm import compiler, cuda_measuring, runtime, untuned
+from autotune_tvm import compiler, runtime, untuned
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.digests import module_digest
 from autotune_tvm.executable import PackedOperand, TVMExecutable
@@ -86,7 +87,7 @@ class TVMBackend(Backend):
         version = self.compiler_version()
         if target.kind != "cuda":
             return version
-        return f"{version}, {cuda_measuring.compiler_described()}"
+        return f"{version}, {measuring.compiler_described()}"
 
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU or a current CUDA GPU."""
@@ -96,7 +97,7 @@ class TVMBackend(Backend):
         """Raises UnsupportedTarget unless programs for ``target`` can be run here."""
         compiler.check_target(target)
         if target.kind == "cuda":
-            cuda_measuring.check_cuda(target)
+            measuring.check_cuda(target)
         else:
             check_runs_here(target, self.name)
 
@@ -298,9 +299,9 @@ def _cuda_executable(lowered: LoweredProgram) -> CudaExecutable:
 
     target = lowered.request.target
     source = cuda_code.cuda_source(lowered.program, target)
-    options = cuda_measuring.compiler_options()
+    options = measuring.compiler_options()
     cubin = find_cuda_compiler().compile(source, cubin_architecture(target.processor), options)
-    fast = cuda_measuring.fast_math()
+    fast = measuring.fast_math()
     return CudaExecutable(cuda_code.program_of(lowered.program, cubin, fast_math=fast))
 
 

@@ -9,8 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from autotune.backends import BuildFailed
-from autotune.errors import UnsupportedTarget
-from autotune.targets import Target, check_is_x86_64
+from autotune.targets import Target, check_is_cuda, check_is_x86_64
 from autotune_tvm import runtime
 from autotune_tvm.digests import code_digest
 from autotune_tvm.lowering import is_printed, tir_pipeline
@@ -31,8 +30,6 @@ __all__ = [
 _MESSAGE_LIMIT = 480
 # Between them they have every feature that is worth naming.
 _RICHEST = ("diamondrapids", "graniterapids", "sapphirerapids", "znver5")
-# The oldest architecture that CUDA toolkits still compile for.
-_OLDEST_CUDA = 75
 
 
 def compiler_version() -> str:
@@ -53,24 +50,8 @@ def check_target(target: Target) -> None:
     Raises:
         UnsupportedTarget: it is neither an x86-64 CPU nor a GPU that CUDA toolkits compile for.
     """
-    if target.kind == "cuda":
-        _check_cuda(target)
-        return
-    check_is_x86_64(target, "tvm")
-
-
-def _check_cuda(target: Target) -> None:
-    number = re.fullmatch(r"sm_(\d+)[af]?", target.processor)
-    if number is None:
-        raise UnsupportedTarget(
-            f"target {target.name!r} has processor {target.processor!r}; a CUDA target's is its "
-            "architecture, such as 'sm_80'"
-        )
-    if int(number.group(1)) < _OLDEST_CUDA:
-        raise UnsupportedTarget(
-            f"backend 'tvm' compiles for sm_{_OLDEST_CUDA} and later, as CUDA toolkits do; target "
-            f"{target.name!r} is {target.processor}"
-        )
+    check = check_is_cuda if target.kind == "cuda" else check_is_x86_64
+    check(target, "tvm")
 
 
 def tvm_target(target: Target, threads: int) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import sys
 from importlib import metadata, util
 
 from autotune.backends import cubin_architecture, find_cuda_compiler, header_folders
+from autotune.backends.cuda import measuring
 from autotune.errors import AutotuneError, UnsupportedTarget
 from autotune.targets import cuda_devices, load_driver, version_text
-from autotune_tvm import cuda_measuring
 
 __all__ = ["KNOWN_GOOD", "cuda_findings", "findings", "known_bad_pairs"]
 
@@ -118,8 +118,8 @@ def cuda_findings() -> list[Finding]:
         else:
             found.append((f"cuda:{device.index}", "ok", f"{about}: target {device.target.name!r}"))
     try:
-        compiler = cuda_measuring.compiler_described()
-        cuda_measuring.check_versions(find_cuda_compiler(), version)
+        compiler = measuring.compiler_described()
+        measuring.check_versions(find_cuda_compiler(), version)
         # It may lack a library, or not know an architecture, which only compiling tells.
         for processor in dict.fromkeys(device.target.processor for device in devices):
             find_cuda_compiler().compile(_KERNEL, cubin_architecture(processor), ())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cuda_threads
 import fake_nvcc
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from autotune.spaces import SketchSpace
 from autotune.targets import Target, preset
 
 HERE = Path(__file__).parent
+THREADS = Path(cuda_threads.__file__).parent
 
 
 @frozen
@@ -76,7 +78,7 @@ def _build(library: Path) -> None:
     # Most of a compiler's time goes into the standard library's headers.
     header = folder / "cuda_threads.hpp"
     for name in (header.name, "cuda_fibers.hpp", fake_nvcc.WARPS):
-        shutil.copy(HERE / name, folder / name)
+        shutil.copy(THREADS / name, folder / name)
     command = ["g++", *fake_nvcc.FLAGS, "-x", "c++-header", str(header)]
     subprocess.run(command, check=True, timeout=600)
     compiler = folder / "nvcc"

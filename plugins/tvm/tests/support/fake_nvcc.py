@@ -19,7 +19,7 @@ KERNEL = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\)\s*([;{])'
 )
 # An array in shared memory: its type, and how many elements it has.
-SHARED = re.compile(r"__shared__ (?:__align__\(\d+\) )?([\w ]+?) \w+\[([^\]]+)\];")
+SHARED = re.compile(r"__shared__ (?:(?:__align__|alignas)\(\d+\) )?([\w ]+?) \w+\[([^\]]+)\];")
 QUALIFIERS = "#define __device__\n#define __grid_constant__"
 CONVERSIONS = """
 #define CUDART_INF_F __builtin_inff()

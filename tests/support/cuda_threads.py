@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from autotune.backends import TensorMap
 from autotune.ir.element_types import element_type
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Tensor, Workload
+from autotune.lower.cuda import identifier
 from autotune.sketches import partial_name
 
 Array = NDArray[Any]
@@ -45,7 +46,7 @@ _TYPES = {
 # Where what the kernels call begins: TVM's own preamble is left out.
 _CALLED = "#ifndef AUTOTUNE_"
 _DECLARED = re.compile(
-    r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\);'
+    r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\)(?:;| \{)'
 )
 # Shared memory that is asked for when a kernel is launched.
 _DYNAMIC = re.compile(r"extern __shared__ [^;]*buf_dyn_shmem_ptr\[\];")
@@ -121,7 +122,8 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     first = program.source.find(_CALLED)
     body = program.source[first if first >= 0 else program.source.index('extern "C"') :]
     body = _DYNAMIC.sub(f"static {_ALIGNED} uchar buf_dyn_shmem_ptr[{_DYNAMIC_BYTES}];", body)
-    kernels = _DECLARED.findall(body)
+    # A kernel may be declared before it is defined.
+    kernels = [*dict.fromkeys(_DECLARED.findall(body))]
     if len(kernels) != len(program.launches):
         raise RuntimeError(f"{len(kernels)} kernels for {len(program.launches)} launches")
     pointers = dict.fromkeys(
@@ -132,7 +134,7 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     )
     lines = []
     for pointer in pointers:
-        tensor = program.workload.tensors[_tensor_name(pointer)]
+        tensor = _tensor(program.workload, pointer)
         given = program.inputs.get(tensor.name)
         path = folder / f"{name}.{tensor.name}.in"
         if given is not None:
@@ -154,7 +156,8 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     launcher = "void run() {\n" + "\n".join(lines) + "\n}"
     plain = body.replace('extern "C" ', "")
     # The guard against a second declaration is for one source; here each program is a namespace.
-    return f"#undef AUTOTUNE_EXTREMES\nnamespace {name} {{\n{plain}\n{launcher}\n}}"
+    undefined = "\n".join(f"#undef AUTOTUNE_{it}" for it in ("EXTREMES", "PRELUDE", "HALVES"))
+    return f"{undefined}\nnamespace {name} {{\n{plain}\n{launcher}\n}}"
 
 
 def _is_map(parameter: str) -> bool:
@@ -178,12 +181,13 @@ def _argument(parameter: str) -> str:
     return f"reinterpret_cast<{kind}>({name})"
 
 
-def _tensor_name(pointer: str) -> str:
+def _tensor(workload: Workload, pointer: str) -> Tensor:
+    """The tensor that a parameter points to."""
     name = pointer.removesuffix("_ptr")
-    if not name.endswith("_rf"):
-        return name
-    # Those of a product of matrices are of a copy of its result.
-    return partial_name(name.removesuffix("_rf").removesuffix("_global"))
+    if name.endswith("_rf"):
+        # Those of a product of matrices are of a copy of its result.
+        name = partial_name(name.removesuffix("_rf").removesuffix("_global"))
+    return next(it for it in workload.tensors.values() if identifier(it.name) == name)
 
 
 def _outputs(program: Program, name: str, folder: Path) -> dict[str, Array]:

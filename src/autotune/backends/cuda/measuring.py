@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from autotune.backends import CudaCompiler, find_cuda_compiler
+from autotune.backends.cuda_compilers import CudaCompiler, find_cuda_compiler
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.targets import Target, load_driver, matching_device, version_text
 
 __all__ = [
     "FAST_MATH_VARIABLE",
     "check_cuda",
+    "check_versions",
     "compiler_described",
     "compiler_options",
     "fast_math",

@@ -1,0 +1,371 @@
+"""The printer of CUDA C++: kernels of scalar code, which the device's compiler schedules.
+
+Numbers of 16-bit floats are their bits, as in C, and computed with in single precision. Several
+neighbouring elements are read and written at once where they are aligned. The text needs no
+header, neither of NVRTC nor of a compiler for a CPU, in which it runs for tests.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from attrs import define, field, frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.element_types import element_type
+from autotune.lower.c import CEmitter, Function, Parts, c_type, scalar_text
+from autotune.lower.elementary import ELEMENTARY
+from autotune.lower.emitter import Value
+from autotune.lower.linear import Digits, Linear
+from autotune.lower.places import Place
+
+__all__ = ["CudaEmitter", "PrintedKernel", "identifier"]
+
+# Bytes that a thread reads or writes at once, at most.
+_VECTOR_BYTES = 16
+# Shared memory that a kernel may declare; more has to be asked for when it is launched.
+_STATIC_SHARED_BYTES = 48 << 10
+_ALIGNMENT = 16
+_BITS = {"float32": ("uint32_t", "uint32"), "float64": ("uint64_t", "uint64")}
+_DYNAMIC = "buf_dyn_shmem_ptr"
+
+_PRELUDE = """\
+#ifndef AUTOTUNE_PRELUDE
+#define AUTOTUNE_PRELUDE
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#elif defined(__CUDACC__)
+#include <cstdint>
+#endif
+#define DIV(value, by) ((int)((unsigned)(value) / (by)))
+#define MOD(value, by) ((int)((unsigned)(value) % (by)))
+#define AT_MOST_0(value) ((value) < 0 ? (value) : 0)
+#define AT_LEAST_0(value) ((value) > 0 ? (value) : 0)
+template <class T, int N> struct alignas(sizeof(T) * N) vec { T at[N]; };
+template <class To, class From> static inline __device__ To as(From from) {
+  static_assert(sizeof(To) == sizeof(From), "as many bits");
+  union { From given; To wanted; } both;
+  both.given = from;
+  return both.wanted;
+}
+// NaN where one of both is, which CUDA's own leave out.
+static inline __device__ float larger(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float found;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+static inline __device__ float smaller(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float found;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+  return found;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+#endif
+"""
+
+_HALVES = """\
+#ifndef AUTOTUNE_HALVES
+#define AUTOTUNE_HALVES
+#ifdef __CUDA_ARCH__
+static inline __device__ float of_half(uint16_t bits) {
+  float found;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(found) : "h"(bits));
+  return found;
+}
+static inline __device__ uint16_t to_half(float value) {
+  uint16_t found;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(found) : "f"(value));
+  return found;
+}
+#else
+static inline float of_half(uint16_t bits) {
+  const uint32_t rest = (uint32_t)(bits & 0x7fff) << 13;
+  const float found = as<float>(rest) * 0x1p112f;
+  const uint32_t whole = found < 65536.0f ? as<uint32_t>(found) : rest | 0x7f800000u;
+  return as<float>(whole | (uint32_t)(bits & 0x8000) << 16);
+}
+static inline uint16_t to_half(float value) {
+  const uint32_t bits = as<uint32_t>(value), rest = bits & 0x7fffffffu;
+  const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
+  if (rest > 0x7f800000u) return sign | 0x7e00;
+  if (rest >= 0x47800000u) return sign | 0x7c00;
+  if (rest < 0x38800000u) {
+    return sign | (uint16_t)(as<uint32_t>(as<float>(rest) + 0.5f) - 0x3f000000u);
+  }
+  return sign | (uint16_t)((rest + (0xfffu - (112u << 23)) + (rest >> 13 & 1)) >> 13);
+}
+#endif
+#endif
+"""
+
+
+def identifier(name: str) -> str:
+    """A name of the workload as one of C."""
+    return re.sub(r"\W", "_", name)
+
+
+@frozen
+class PrintedKernel:
+    """Launch of a kernel of a printed program.
+
+    Attributes:
+        name: Its name.
+        grid: Blocks in x, y and z.
+        block: Threads of a block in x, y and z.
+        shared_bytes: Shared memory that its launch asks for.
+        arguments: Names of the buffers that it takes.
+    """
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[str, ...]
+
+
+@define(eq=False)
+class CudaEmitter(CEmitter):
+    """Prints kernels.
+
+    Attributes:
+        kernels: Launches of those that are printed, in order.
+    """
+
+    prefix: str = "kernel"
+    width: int = 1
+    kernels: list[PrintedKernel] = field(factory=list)
+    _written: set[str] = field(factory=set)
+    _shared: dict[str, tuple[str, int]] = field(factory=dict)
+
+    def begin(
+        self,
+        digits: Digits,
+        inputs: Sequence[Place],
+        outputs: Sequence[Place],
+        scratch: Sequence[Place],
+    ) -> None:
+        super().begin(digits, inputs, outputs, scratch)
+        self._written = {place.name for place in (*outputs, *scratch)}
+
+    def finish(self) -> str:
+        text = "\n".join(self._texts)
+        halves = _HALVES if "_half(" in text else ""
+        return f"{_PRELUDE}{halves}{text}"
+
+    @contextmanager
+    def kernel(
+        self, taken: Sequence[str], grid: tuple[int, int, int], block: tuple[int, int, int]
+    ) -> Iterator[None]:
+        """A kernel that takes the buffers of these names."""
+        name = f"{self.prefix}{len(self.kernels)}"
+        places = [place for place in self._places if place.name in taken]
+        function = Function(bases={it.name: f"{identifier(it.name)}_ptr" for it in places})
+        self._functions, self._shared = [function], {}
+        yield
+        self._functions = []
+        parameters = ", ".join(
+            ("" if place.name in self._written else "const ")
+            + f"{c_type(place.dtype)} *__restrict__ {function.bases[place.name]}"
+            for place in places
+        )
+        shared, dynamic = self._shared_arrays()
+        stacks = [f"  {kind} {it}[{n}];" for it, (kind, n) in function.stacks.items()]
+        body = "\n".join([*shared, *function.declarations, *stacks, *function.lines])
+        head = f'extern "C" __global__ void __launch_bounds__({math.prod(block)}) {name}'
+        self._texts.append(f"{head}({parameters}) {{\n{body}\n}}\n")
+        arguments = tuple(place.name for place in places)
+        self.kernels.append(PrintedKernel(name, grid, block, dynamic, arguments))
+
+    def _shared_arrays(self) -> tuple[list[str], int]:
+        """Declarations of shared memory, and how much of it the launch has to ask for."""
+        sizes = {
+            name: -(-elements * _size(kind) // _ALIGNMENT) * _ALIGNMENT
+            for name, (kind, elements) in self._shared.items()
+        }
+        total = sum(sizes.values())
+        if total <= _STATIC_SHARED_BYTES:
+            declared = [
+                f"  __shared__ alignas({_ALIGNMENT}) {c_type(kind)} {name}[{elements}];"
+                for name, (kind, elements) in self._shared.items()
+            ]
+            return declared, 0
+        declared, at = [f"  extern __shared__ __align__(1024) unsigned char {_DYNAMIC}[];"], 0
+        for name, (kind, _) in self._shared.items():
+            own = c_type(kind)
+            declared.append(f"  {own} *const {name} = ({own} *)({_DYNAMIC} + {at});")
+            at += sizes[name]
+        return declared, total
+
+    @contextmanager
+    def counter(self, digit: str, text: str) -> Iterator[None]:
+        """Inside, a digit has the value of a text."""
+        name = self._name("i")
+        self._line(f"const int {name} = {text};")
+        self._at.counters[digit] = name
+        yield
+        del self._at.counters[digit]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A block for names of its own."""
+        self._line("{")
+        self._at.depth += 1
+        yield
+        self._at.depth -= 1
+        self._line("}")
+
+    @contextmanager
+    def only(self, text: str) -> Iterator[None]:
+        """Begin what only some threads run."""
+        with self._block(f"if ({text})"):
+            yield
+
+    @contextmanager
+    def loop(self, counter: str, begin: Linear, end: Linear, kind: str) -> Iterator[None]:
+        if kind in ("unrolled", "vthread", "vectorized"):
+            self._line("#pragma unroll")
+        yield from self._counted(counter, self._integer(begin), self._integer(end))
+
+    def _counted(self, counter: str, begin: str, end: str) -> Iterator[None]:
+        name = self._name("i")
+        with self._block(f"for (int {name} = {begin}; {name} < {end}; ++{name})"):
+            self._at.counters[counter] = name
+            yield
+            del self._at.counters[counter]
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        self._line("__syncthreads();")
+
+    def allocate_shared(self, place: Place) -> None:
+        """Make room for a place that the threads of a block share."""
+        if place.name not in self._at.bases:
+            name = identifier(place.name)
+            self._at.bases[place.name] = name
+            self._shared[name] = place.dtype, place.elements
+
+    def allocate_local(self, place: Place, copies: int) -> None:
+        """Make room for a place of each thread, once for each of its virtual threads."""
+        if place.name not in self._at.bases:
+            name = identifier(place.name)
+            self._at.bases[place.name] = name
+            self._at.stacks[name] = c_type(place.dtype), place.elements * copies
+
+    def from_thread(self, value: Value, distance: int, width: int) -> Value:
+        """The value of the thread so many lanes further, within parts of ``width`` lanes."""
+        text, kind = scalar_text(value), c_type(value.dtype)
+        wide = "int" if _size(value.dtype) < 4 else kind
+        given = f"0xffffffffu, ({wide}){text}, {distance}, {width}"
+        found = f"({kind})__shfl_down_sync({given})"
+        return self._value(lambda *_: found, value.dtype)
+
+    # Memory
+
+    def _loaded(
+        self, place: Place, at: Linear, lanes: int, mask: Value | None, more: str = ""
+    ) -> Value:
+        if more or mask is not None or not self._is_vector(place, at, lanes):
+            return super()._loaded(place, at, lanes, mask, more)
+        name, kind = self._name(), f"vec<{c_type(place.dtype)}, {lanes}>"
+        const = "" if place.name in self._written else "const "
+        source = f"*({const}{kind} *)&{self._element(place, at, 0)}"
+        self._line(f"const {kind} {name} = {source};")
+        texts = tuple(f"{name}.at[{number}]" for number in range(lanes))
+        stored = "uint8" if place.dtype == "bool" else place.dtype
+        value = Value(Parts(texts, _size(place.dtype)), stored, lanes)
+        return self.cast(value, "bool") if place.dtype == "bool" else value
+
+    def store(
+        self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
+    ) -> None:
+        if mask is not None or not self._is_vector(place, at, value.lanes):
+            super().store(place, at, value, mask, stream)
+            return
+        if value.dtype == "bool":
+            value = self.cast(value, "uint8")
+        kind, texts = f"vec<{c_type(place.dtype)}, {value.lanes}>", value.handle.texts
+        given = ", ".join(texts)
+        self._line(f"*({kind} *)&{self._element(place, at, 0)} = {kind}{{{{{given}}}}};")
+
+    def _is_vector(self, place: Place, at: Linear, lanes: int) -> bool:
+        """Tell whether elements are read and written at once."""
+        if lanes == 1 or lanes & (lanes - 1) or lanes * _size(place.dtype) > _VECTOR_BYTES:
+            return False
+        if self._at.bases[place.name] in self._at.stacks:
+            return False
+        form = self._digits.resolved(at)
+        return math.gcd(form.constant, *(factor for _, factor in form.terms)) % lanes == 0
+
+    # Values
+
+    def constant(self, value: float | int | bool, dtype: str) -> Value:
+        if dtype not in _BITS or math.isfinite(value):
+            return super().constant(value, dtype)
+        unsigned, bits = _BITS[dtype]
+        shown = int(np.asarray(value, dtype).view(bits))
+        return Value(
+            Parts((f"as<{c_type(dtype)}>(({unsigned}){shown:#x}u)",), _size(dtype)), dtype
+        )
+
+    # Operations
+
+    def unary(self, op: str, operand: Value) -> Value:
+        if operand.dtype != "float32" or (op not in ELEMENTARY and op != "rsqrt"):
+            return super().unary(op, operand)
+        if op != "sigmoid":
+            return self.called(op, operand)
+        one = self.constant(1.0, "float32")
+        grown = self.called("exp", self.unary("neg", operand))
+        return self.binary("div", one, self.binary("add", one, grown))
+
+    def binary(self, op: str, left: Value, right: Value) -> Value:
+        if op not in ("max", "min") or left.dtype != "float32":
+            return super().binary(op, left, right)
+        left, right = self.same(left, right)
+        name, pairs = {"max": "larger", "min": "smaller"}[op], (left, right)
+        texts = [it.handle.texts for it in pairs]
+        return self._value(
+            lambda part, _: f"{name}({texts[0][part]}, {texts[1][part]})", "float32", left.lanes
+        )
+
+    def function_name(self, name: str, dtype: str) -> str:
+        return f"{name}{'f' if dtype == 'float32' else ''}"
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        if value.dtype == dtype or "float16" not in (value.dtype, dtype):
+            return super().cast(value, dtype)
+        texts = value.handle.texts
+        if value.dtype == "float16":
+            wide = self._value(lambda part, _: f"of_half({texts[part]})", "float32", value.lanes)
+            return self.cast(wide, dtype)
+        if value.dtype != "float32":
+            return self.cast(self.cast(value, "float32"), dtype)
+        return self._value(lambda part, _: f"to_half({texts[part]})", "float16", value.lanes)
+
+    def bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
+        if lanes != value.lanes:
+            raise UnsupportedWorkload("a schedule regroups lanes, which kernels do not")
+        texts, kind = value.handle.texts, c_type(dtype)
+        return self._value(lambda part, _: f"as<{kind}>({texts[part]})", dtype, lanes)
+
+
+def _size(dtype: str) -> int:
+    return element_type(dtype).bytes

@@ -1,0 +1,72 @@
+"""The backend of CUDA devices, without a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.backends import BuildRequest, CudaExecutable, InvalidSchedule
+from autotune.backends.cuda import CudaBackend
+from autotune.errors import UnsupportedTarget
+from autotune.ir.workloads import Workload, conv2d, gemm, softmax
+from autotune.sketches import STEP_TYPES
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target, preset
+
+A100 = preset("a100")
+
+
+def request_of(workload: Workload, target: Target = A100) -> BuildRequest:
+    space = SketchSpace(workload, target, CudaBackend().limits(target))
+    (candidate,) = space.sample(1, np.random.default_rng(0))
+    return BuildRequest(workload, None, candidate, target, threads=1)
+
+
+@pytest.mark.needs("nvrtc")
+@pytest.mark.parametrize("name", ["a100", "h100"])
+@pytest.mark.parametrize(
+    "workload",
+    [conv2d(h=8, w=8, ci=8, co=16, pad=1), softmax(m=8, n=64)],
+    ids=["conv2d", "softmax"],
+)
+def test_kernels_are_compiled(workload: Workload, name: str) -> None:
+    backend, request = CudaBackend(), request_of(workload, preset(name))
+    lowered = backend.lower(request)
+    built = backend.compile(lowered)
+    assert isinstance(built, CudaExecutable)
+    program = built.program
+    assert program.cubin.startswith(b"\x7fELF")
+    known = {it.name for it in (*workload.inputs, *program.intermediates)} | {*workload.outputs}
+    assert {name for launch in program.launches for name in launch.arguments} <= known
+    assert f"__launch_bounds__({program.launches[0].block[0]})" in backend.show(request)
+
+
+@pytest.mark.needs("nvrtc")
+def test_an_untuned_program_has_a_thread_for_each_result() -> None:
+    workload = gemm(m=20, n=30, k=8)
+    built = CudaBackend().build(BuildRequest(workload, None, None, A100, threads=1))
+    assert isinstance(built, CudaExecutable)
+    (launch,) = built.program.launches
+    assert (launch.grid, launch.block) == ((3, 1, 1), (256, 1, 1))
+
+
+def test_a_cpu_and_old_devices_are_refused() -> None:
+    backend = CudaBackend()
+    with pytest.raises(UnsupportedTarget, match="'cuda' compiles for CUDA devices; target .*cpu"):
+        backend.limits(preset("skylake-avx512-2core"))
+    with pytest.raises(UnsupportedTarget, match="sm_75 and later"):
+        backend.check_target(Target(kind="cuda", name="old", processor="sm_61"))
+
+
+def test_steps_that_are_not_printed_are_outside_its_limits_and_refused() -> None:
+    workload = gemm(m=64, n=64, k=64, dtype="float16")
+    limits = CudaBackend().limits(A100)
+    assert "warp_tensorize" not in limits.steps
+    assert all(it.name != "tensor-cores" for it in SketchSpace(workload, A100, limits).sketches())
+    anything = SketchSpace(
+        workload, A100, ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    )
+    drawn = anything.sample(60, np.random.default_rng(0))
+    candidate = next(it for it in drawn if it.sketch.name == "tensor-cores")
+    with pytest.raises(InvalidSchedule, match="is not printed in kernels"):
+        CudaBackend().lower(BuildRequest(workload, None, candidate, A100, threads=1))
