@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 from autotune import Target, make_workload
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer
-from autotune.plugins import Context
+from autotune.models import ModelContext
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
+from autotune.spaces import SpaceContext
 from autotune.store.records import Outcome
 from autotune.targets import detect_cpu
 
@@ -162,7 +163,7 @@ def judge_random(latencies: Array, seed: int) -> Judgement:
 
 def score(model: str, candidates: Sequence[Candidate], target: Target) -> Array:
     """Scores of the candidates, in their order."""
-    made = create_part("pruning_model", model, Context(target=target))
+    made = create_part("pruning_model", model, ModelContext(target=target))
     scores: Array = made.score(CandidateBatch.of(candidates))
     return scores[order_of(candidates)]
 
@@ -173,7 +174,7 @@ def draw(name: str, count: int, seed: int) -> tuple[Workload, Target, list[Candi
     workload, target = make_workload(builder, shape), detect_cpu()
     backend = create_part("backend", "tvm")
     limits = backend.limits(target)
-    context = Context(workload=workload, target=target, limits=limits)
+    context = SpaceContext(workload=workload, target=target, limits=limits)
     space = create_part("search_space", "sketch", context)
     rng = np.random.default_rng(seed)
     drawn: dict[str, Candidate] = {}

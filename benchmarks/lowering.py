@@ -321,13 +321,13 @@ def chosen(pair: Sequence[Any], workload: Any, target: Any, sketches: int) -> li
     """Of every sketch that both backends have, what the draft ranks first of a few."""
     from attrs import evolve
 
-    from autotune.plugins import Context
+    from autotune.models import ModelContext
     from autotune.plugins.parts import create_part
     from autotune.sketches import CandidateBatch
     from autotune.sketches.candidates import order_of
     from autotune.spaces import SketchSpace
 
-    draft = create_part("pruning_model", "psa", Context(target=target))
+    draft = create_part("pruning_model", "psa", ModelContext(target=target))
     ours, theirs = (backend.limits(target) for backend in pair)
     space = SketchSpace(workload, target, evolve(theirs, steps=ours.steps & theirs.steps))
     drawn = space.sample(_DRAWN * len(space.sketches()), np.random.default_rng(0))

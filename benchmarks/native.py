@@ -24,9 +24,9 @@ from common import Bar, basic_parser, finish_with, machine
 
 from autotune import Target, make_workload
 from autotune.errors import UnsupportedTarget
+from autotune.models import ModelContext
 from autotune.models.features import pam_features
 from autotune.nest import nest_tape
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Matrix
@@ -121,7 +121,7 @@ def measure(sketches: Sequence[Sketch], target: Target, quick: bool) -> Rates:
     result.sampler = together([rate_of_points(feasible) for feasible in feasible_sets])
     points = [feasible.uniform(PSA_ROWS, 1) for feasible in feasible_sets]
     try:
-        model = create_part("pruning_model", "psa", Context(target=target))
+        model = create_part("pruning_model", "psa", ModelContext(target=target))
         result.psa = together(
             [rate_of_scores(model, *pair) for pair in zip(sketches, points, strict=True)]
         )

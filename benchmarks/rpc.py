@@ -19,9 +19,9 @@ from draft import draw
 
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers
+from autotune.measure.engines import RunnerContext
 from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.workers import WorkerSetup
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
@@ -42,7 +42,7 @@ def measure(
     """Outcomes, on the servers of these options; without any, in processes of this machine."""
 
     def make(setup: WorkerSetup, *, is_late: Callable[[], bool]) -> EngineWorkers:
-        context = Context(
+        context = RunnerContext(
             backend="tvm", target=target, threads=1, protocol=setup.protocol, options=options
         )
         return EngineWorkers(create_part("runner", "rpc", context), setup, is_late=is_late)

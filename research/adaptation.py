@@ -29,13 +29,13 @@ from model_quality import digest_of, interval_text, read_groups
 from autotune import Target
 from autotune.cli.options import read_options
 from autotune.evaluation.compare import append_piece, read_pieces
+from autotune.models import ModelContext
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training import (
     make_trainable,
     pairwise_accuracy,
     score_groups,
 )
-from autotune.plugins import Context
 from autotune.report import Table
 from autotune.report.bootstrap import ConfidenceInterval, paired_difference
 
@@ -167,11 +167,11 @@ def begun(
     """A model as its search begins; ``weights`` keeps what was trained, by model and seed."""
     name, *texts = contender.removesuffix("+").split(":")
     options = read_options(texts, "option")
-    model = make_trainable(name, Context(target=targets[1], seed=seed, options=options))
+    model = make_trainable(name, ModelContext(target=targets[1], seed=seed, options=options))
     if contender.endswith("+"):
         writer = TRAINED_AS.get(name, name)
         if f"{writer} {seed}" not in weights:
-            trained = make_trainable(writer, Context(target=targets[0], seed=seed))
+            trained = make_trainable(writer, ModelContext(target=targets[0], seed=seed))
             trained.fit(source)
             stream = io.BytesIO()
             trained.save(stream)

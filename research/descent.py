@@ -27,10 +27,10 @@ from common import Bar, basic_parser, finish_with
 from numpy.typing import NDArray
 
 from autotune import Target, make_workload
+from autotune.models import ModelContext
 from autotune.models.cost import DifferentiableCostModel
 from autotune.models.cost.analytic import AnalyticCostModel
-from autotune.plugins import Context
-from autotune.search.strategies import EvolutionaryStrategy, Strategy
+from autotune.search.strategies import EvolutionaryStrategy, Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.spaces import SketchSpace
 from autotune.store.records import Outcome
@@ -131,10 +131,10 @@ def made(
         space: The sketches of the task.
     """
     if name == AnalyticCostModel.name:
-        return AnalyticCostModel(Context(target=target))
+        return AnalyticCostModel(ModelContext(target=target))
     if name == FelixGp.name:
-        return _told(FelixGp(Context(target=target)), space)
-    model = FelixMlp(Context(target=target))
+        return _told(FelixGp(ModelContext(target=target)), space)
+    model = FelixMlp(ModelContext(target=target))
     if weights is not None and target.kind == "cpu":
         with weights.open("rb") as stream:
             model.load(stream)
@@ -187,7 +187,9 @@ def play(
     kind: type[Strategy], space: SketchSpace, model: Counted, seed: int, options: Mapping[str, Any]
 ) -> tuple[CandidateBatch, float]:
     """The picks of a first round, and its seconds; one outcome was told before."""
-    context = Context(space, np.random.default_rng(seed), model, None, {"epsilon": 0.0, **options})
+    context = StrategyContext(
+        space, np.random.default_rng(seed), model, None, options={"epsilon": 0.0, **options}
+    )
     strategy = kind(context)
     if kind is EvolutionaryStrategy:
         # Until something has a latency it does not ask the cost model.

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from autotune import Target, open_database
 from autotune.cli.options import read_options
 from autotune.evaluation.compare import append_piece, read_pieces
+from autotune.models import ModelContext
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.models.training import (
@@ -41,7 +42,6 @@ from autotune.models.training import (
     score_groups,
     training_groups,
 )
-from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.report import Table
@@ -205,7 +205,7 @@ def judge(
 ) -> dict[str, float]:
     """Train a model on some tasks, and judge it by others; returns its figures."""
     name, *texts = piece.model.split(":")
-    context = Context(
+    context = ModelContext(
         target=target,
         seed=piece.seed,
         threads=threads,

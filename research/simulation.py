@@ -24,16 +24,17 @@ from numpy.typing import NDArray
 
 from autotune import Target
 from autotune.ir.workloads import Workload
+from autotune.models import ModelContext
 from autotune.models.cost import CostModel, ModelFile, TrainingGroup
 from autotune.models.features import pooled_features
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.process.stopwatch import Stopwatch
-from autotune.search.schedulers import TaskInfo
+from autotune.search.schedulers import SchedulerContext, TaskInfo
 from autotune.search.search import Search
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import order_of
-from autotune.spaces import SearchSpace
+from autotune.spaces import SearchSpace, SpaceContext
 from autotune.store.records import Outcome
 
 __all__ = ["Fit", "Player", "Task", "Truth", "chosen_tasks", "fit_of", "grown", "play"]
@@ -194,7 +195,7 @@ def space_of(workload: Workload, target: Target, backend: str) -> SearchSpace:
     """The space that a run with this backend searches."""
     limits = create_part("backend", backend).limits(target)
     space: SearchSpace = create_part(
-        "search_space", "sketch", Context(workload=workload, target=target, limits=limits)
+        "search_space", "sketch", SpaceContext(workload=workload, target=target, limits=limits)
     )
     return space
 
@@ -354,23 +355,25 @@ def _search_of(
 ) -> tuple[Search, Stopwatch, np.random.Generator]:
     """What proposes and learns; its clock is the processor's; what the noise is drawn from."""
     for_model, for_strategy, for_noise = np.random.SeedSequence(seed).spawn(3)
-    context = Context(
+    of_model = ModelContext(
         target=truth.target,
         seed=int(for_model.generate_state(1)[0]),
         options=player.cost_model_options,
     )
-    model: CostModel = create_part("cost_model", player.cost_model, context)
+    model: CostModel = create_part("cost_model", player.cost_model, of_model)
     if player.model_file is not None:
         model.load(player.model_file.open())  # type: ignore[attr-defined]
     pruning = None
     if player.pruning_model is not None:
-        pruning = create_part("pruning_model", player.pruning_model, Context(target=truth.target))
+        only_target = ModelContext(target=truth.target)
+        pruning = create_part("pruning_model", player.pruning_model, only_target)
     rng = np.random.default_rng(for_strategy)
-    context = Context(truth.space, rng, model, pruning, dict(player.strategy_options))
+    options = dict(player.strategy_options)
+    context = StrategyContext(truth.space, rng, model, pruning, options=options)
     strategy = create_part("strategy", player.strategy, context)
     watch = Stopwatch(time.process_time)
     tasks = [TaskInfo(weight=1.0, flop=1.0, group=truth.label)]
-    scheduler = create_part("task_scheduler", "round-robin", Context(tasks=tasks))
+    scheduler = create_part("task_scheduler", "round-robin", SchedulerContext(tasks=tasks))
     search = Search([truth.space], [strategy], [model], scheduler, round_size, watch)
     return search, watch, np.random.default_rng(for_noise)
 

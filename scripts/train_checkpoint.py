@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from autotune import open_database
+from autotune.models import ModelContext
 from autotune.models.cost import TrainingGroup
 from autotune.models.training import (
     judge,
@@ -29,7 +30,6 @@ from autotune.models.training import (
     score_groups,
     training_groups,
 )
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.plugins.workload_names import make_workload
 from autotune.store.jsonl import replacing
@@ -61,13 +61,13 @@ def main() -> int:
     rows = sum(len(group.outcomes) for group in kept)
     print(f"{rows} programs of {len({group.workload for group in kept})} tasks", flush=True)
     model = make_trainable(
-        "pacm", Context(target=target, seed=options.seed, threads=options.threads)
+        "pacm", ModelContext(target=target, seed=options.seed, threads=options.threads)
     )
     print(told(model.fit(kept)), flush=True)
     WEIGHTS.parent.mkdir(exist_ok=True)
     with replacing(WEIGHTS) as stream:
         model.save(stream)
-    psa = create_part("pruning_model", "psa", Context(target=held_target))
+    psa = create_part("pruning_model", "psa", ModelContext(target=held_target))
     print("pacm, held out:", told(judge(model, unseen).figures))
     print("psa, held out:", told(quality_figures(score_groups(psa.score, unseen))))
     FIXTURE.parent.mkdir(exist_ok=True)

@@ -32,9 +32,9 @@ from cuda_candidates import (  # noqa: E402
     space_of,
 )
 
+from autotune.models import ModelContext  # noqa: E402
 from autotune.models.cost import TrainableCostModel, TrainingGroup  # noqa: E402
 from autotune.models.training import make_trainable, training_groups  # noqa: E402
-from autotune.plugins import Context  # noqa: E402
 from autotune.plugins.parts import create_part  # noqa: E402
 from autotune.sketches import Candidate, CandidateBatch  # noqa: E402
 from autotune.sketches.candidates import order_of  # noqa: E402
@@ -89,7 +89,7 @@ def trained(
     options: argparse.Namespace, groups: Sequence[TrainingGroup], seed: int
 ) -> tuple[TrainableCostModel, Mapping[str, float]]:
     """A model that was trained on some tasks, and what it says of its training."""
-    context = Context(target=TARGET, seed=seed, threads=options.threads)
+    context = ModelContext(target=TARGET, seed=seed, threads=options.threads)
     model = make_trainable(options.model, context)
     return model, model.fit(groups)
 
@@ -98,7 +98,7 @@ def leave_one_out(
     options: argparse.Namespace, cases: Mapping[str, Case], groups: Sequence[TrainingGroup]
 ) -> None:
     """Print how each case is ordered by models that have not seen its workload."""
-    draft = create_part("pruning_model", "psa", Context(target=TARGET))
+    draft = create_part("pruning_model", "psa", ModelContext(target=TARGET))
     found: dict[str, list[dict[str, float]]] = {options.model: [], "psa": []}
     for name, (rows, candidates) in cases.items():
         batch, order = CandidateBatch.of(candidates), order_of(candidates)

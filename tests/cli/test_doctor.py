@@ -20,7 +20,7 @@ from autotune.plugins.manager import manager
 
 
 class _ReferencePlugin:
-    AUTOTUNE_API_VERSION = 3
+    AUTOTUNE_API_VERSION = 4
 
     def autotune_parts(self) -> list[PluginSpec]:
         return [PluginSpec("backend", "reference", REFERENCE_BACKEND, "for this test")]

@@ -12,8 +12,8 @@ import pytest
 from attrs import evolve
 
 from autotune.cli.app import run
+from autotune.models import ModelContext
 from autotune.models.training import make_trainable
-from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.sketches import Sketch
@@ -125,14 +125,14 @@ def test_checkpoints_of_cost_models_are_loaded(database: Database, run_id: str) 
     state = found.checkpoint["search"]["cost_model"]
     options = found.options.get("cost_model_options", {})
     target = Target.from_json(json.loads((FILES / "target.json").read_text()))
-    model = create_part("cost_model", name, Context(target=target, options=options))
+    model = create_part("cost_model", name, ModelContext(target=target, options=options))
     model.load_state(state)
     assert json.loads(json.dumps(model.state())) == state
 
 
 def test_a_trained_model_is_read() -> None:
     target = Target.from_json(json.loads((FILES / "target.json").read_text()))
-    model = make_trainable("gbdt", Context(target=target))
+    model = make_trainable("gbdt", ModelContext(target=target))
     with (FILES / "gbdt.npz").open("rb") as stream:
         model.load(stream)
 

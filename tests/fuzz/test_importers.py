@@ -23,9 +23,9 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
+from autotune.models import ModelContext
 from autotune.models.explanation import explain
 from autotune.models.features.nest import pooled_features
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import CandidateBatch
 from autotune.store.jsonl import BadLine, import_lines, read_lines, record_line
@@ -100,9 +100,7 @@ def use(record: Record) -> None:
         target = Target.from_json(record.target)
         with contextlib.suppress(AutotuneError):
             pooled_features(batch, target)
-        context = Context(
-            workload=record.candidate.sketch.workload, target=target, threads=record.key.threads
-        )
+        context = ModelContext(target=target, threads=record.key.threads)
         for kind, name in (("pruning_model", "psa"), ("cost_model", "analytic")):
             with contextlib.suppress(AutotuneError):
                 model = create_part(kind, name, context)
@@ -116,7 +114,7 @@ def use(record: Record) -> None:
     "a file of records that a program has garbled",
     "the process survives; each line is a record that can be used and written again, or refused",
 )
-def test_lines_of_records(tmp_path: Path) -> None:
+def test_lines_of_records() -> None:
     def body(data: st.DataObject) -> None:
         value = json.loads(data.draw(st.sampled_from(LINES)))
         for _ in range(data.draw(st.integers(1, 4))):
@@ -132,9 +130,7 @@ def test_lines_of_records(tmp_path: Path) -> None:
                 continue
             assert list(read_lines(io.BytesIO(record_line(record)))) == [record]
             use(record)
-        for item in tmp_path.iterdir():
-            item.unlink()
-        with open_database(tmp_path / "records.db") as database:
+        with open_database(":memory:") as database:
             import_lines(found, database, lambda bad: None)
             stored = [record_line(record) for record in database.records()]
         assert GOOD + b"\n" in stored

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from autotune.ir.workloads import gemm
+from autotune.models import ModelContext
 from autotune.models.cost import AnalyticCostModel
 from autotune.models.explanation import Explanation, explain
-from autotune.plugins import Context
 from autotune.report.explanation import explanation_svg, explanation_tables
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.steps import STEP_TYPES
@@ -21,7 +21,7 @@ from autotune.testing.toy_space import ToySpace
 CPU = preset("sapphirerapids-4core")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 14, 48, "test")
 SPACE = SketchSpace(gemm(m=96, n=128, k=64), CPU, LIMITS)
-MODEL = AnalyticCostModel(Context(target=CPU))
+MODEL = AnalyticCostModel(ModelContext(target=CPU))
 
 
 @pytest.fixture(scope="module")

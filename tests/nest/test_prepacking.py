@@ -15,10 +15,10 @@ from autotune.ir.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.models import ModelContext
 from autotune.models.features.nest import pooled_features
 from autotune.models.pruning import PSA
 from autotune.nest import derive_nest, describe, nest_tape
-from autotune.plugins import Context
 from autotune.sketches import (
     STEP_TYPES,
     Candidate,
@@ -93,7 +93,7 @@ def test_models_do_not_count_the_packing_of_constants(name: str) -> None:
         matrix = np.array([candidate.values], dtype=np.int64)
         batches = [CandidateBatch(((it, matrix),)) for it in (sketch, whole)]
         given, packing = (
-            PSA(Context(target=TARGET, workload=it.workload)).score(batch)[0]
+            PSA(ModelContext(target=TARGET)).score(batch)[0]
             for it, batch in zip((sketch, whole), batches, strict=True)
         )
         assert given > packing

@@ -9,6 +9,7 @@ from attrs import evolve
 from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.builders import conv2d, gemm, softmax
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
 from autotune.networks import graph as ops
 from autotune.networks.graph import (
@@ -22,7 +23,6 @@ from autotune.networks.graph import (
     matmul,
 )
 from autotune.networks.graph_program import EDGES, draft_candidate, graph_examples, task_names
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.spaces import SketchSpace
 from autotune.targets import detect_cpu
@@ -139,7 +139,7 @@ def test_a_draft_is_as_good_as_the_best_of_the_whole_space(workload: Workload) -
     assert drafted is not None
     batch = CandidateBatch.of([drafted])
     assert space.contains(batch).all()
-    model = PSA(Context(target=MACHINE, workload=workload))
+    model = PSA(ModelContext(target=MACHINE))
     others = model.score(space.sample(128, np.random.default_rng(0)))
     assert model.score(batch)[0] > 0.7 * np.nanmax(others)
 

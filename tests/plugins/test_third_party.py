@@ -26,12 +26,11 @@ from autotune.errors import (
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.measure.validation import expectations, mismatch
 from autotune.nest import derive_nest
-from autotune.plugins import Context
 from autotune.plugins.importer import import_workload
 from autotune.plugins.manager import DISABLE_VARIABLE, manager
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_CLASSES, Candidate, OpenStep, names_used
-from autotune.spaces import ScheduleLimits, SearchSpace
+from autotune.spaces import ScheduleLimits, SearchSpace, SpaceContext
 from autotune.store.sqlite import open_database
 from autotune.targets import Target, preset
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
@@ -204,7 +203,7 @@ def test_a_kind_of_target_a_step_and_an_importer(
 
 
 def npu_space(workload: Workload, limits: ScheduleLimits) -> SearchSpace:
-    context = Context(workload=workload, target=preset("haswell"), limits=limits)
+    context = SpaceContext(workload=workload, target=preset("haswell"), limits=limits)
     space: SearchSpace = create_part("search_space", "sketch+npu", context)
     return space
 
@@ -317,7 +316,8 @@ def test_a_distribution_for_the_interface_before_is_refused_in_one_line(
     assert status == 2
     assert "'replayed' is quarantined (written for plugin interface 2" in line
     assert "since 3, a step has `replay` and `backends` only where it is `opaque`" in line
-    assert "set AUTOTUNE_API_VERSION = 3" in line
+    assert "since 4, each kind of part is made from a context of its own" in line
+    assert "set AUTOTUNE_API_VERSION = 4" in line
     assert "strips" in manager().names("sketch_rule")
 
 

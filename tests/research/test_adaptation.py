@@ -10,8 +10,8 @@ import pytest
 from benchmark_scripts import benchmark_scripts
 from toy_parts import toy_trees
 
+from autotune.models import ModelContext
 from autotune.models.cost import TrainingGroup
-from autotune.plugins import Context
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
@@ -28,7 +28,7 @@ def test_a_model_is_judged_before_and_after_each_round(adaptation: ModuleType) -
     told = tuple((candidate, toy_outcome(candidate)) for candidate in candidates)
     group = TrainingGroup("toy", "digest", told)
     found = adaptation.adapted(
-        toy_trees(Context(target=preset("skylake-avx512"))), group, np.random.default_rng(1)
+        toy_trees(ModelContext(target=preset("skylake-avx512"))), group, np.random.default_rng(1)
     )
     assert list(found) == ["0", "16", "32"] and found["0"] == 0.5
     assert found["32"] > 0.6

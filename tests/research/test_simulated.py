@@ -16,8 +16,8 @@ from python_processes import start_python
 
 from autotune import make_workload, open_database
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
+from autotune.spaces import SpaceContext
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import preset
 
@@ -39,7 +39,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """240 programs of a product, whose latency grows with what they vectorise least."""
     workload = make_workload("gemm", {"m": 64, "n": 64, "k": 64})
     limits = create_part("backend", BACKEND).limits(TARGET)
-    context = Context(workload=workload, target=TARGET, limits=limits)
+    context = SpaceContext(workload=workload, target=TARGET, limits=limits)
     space = create_part("search_space", "sketch", context)
     key = MeasureKey(TARGET.fingerprint, BACKEND, "1", "1", TARGET.cores, "quick")
     rng = np.random.default_rng(0)

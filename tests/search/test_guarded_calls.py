@@ -15,10 +15,9 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 import autotune
 from autotune.errors import InvalidValueError, PluginError
 from autotune.ir.workloads import gemm
-from autotune.plugins import Context
 from autotune.process.interrupts import InterruptGuard, UserInterrupt
 from autotune.search.guarded_calls import asked_of, calling, state_of
-from autotune.search.strategies import RandomStrategy
+from autotune.search.strategies import RandomStrategy, StrategyContext
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
@@ -50,7 +49,7 @@ class Faulty(RandomStrategy):
 
 
 def faulty(call: str, does: object) -> Faulty:
-    context = Context(space=ToySpace(8), rng=np.random.default_rng(1), seed=1)
+    context = StrategyContext(space=ToySpace(8), rng=np.random.default_rng(1))
     strategy = Faulty(context)
     strategy.call, strategy.does = call, does
     return strategy

@@ -16,17 +16,18 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 import autotune
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import gemm
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
-from autotune.plugins import Context
 from autotune.process.stopwatch import Stopwatch
 from autotune.search.guarded_calls import asked_of
-from autotune.search.schedulers import TaskInfo
+from autotune.search.schedulers import SchedulerContext, TaskInfo
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.search import Round, Search
 from autotune.search.strategies import (
     EvolutionaryStrategy,
     GridStrategy,
     Strategy,
+    StrategyContext,
 )
 from autotune.sketches import Candidate
 from autotune.spaces import SearchSpace
@@ -54,16 +55,16 @@ class Bench:
     search: Search = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        model = RandomCostModel(Context(target=TARGET, seed=1, threads=1))
+        model = RandomCostModel(ModelContext(target=TARGET, seed=1, threads=1))
         self.spaces = [ToySpace(size) for size in self.sizes]
         contexts = [
-            Context(space=space, rng=np.random.default_rng([1, index]), cost_model=model)
+            StrategyContext(space=space, rng=np.random.default_rng([1, index]), cost_model=model)
             for index, space in enumerate(self.spaces)
         ]
         strategies = [self.strategy(context) for context in contexts]  # type: ignore[call-arg]
         self.watch = Stopwatch(self._tick)
         scheduler = RoundRobin(
-            Context(tasks=[TaskInfo(1.0, 1e6)] * len(self.sizes), seed=1, options={})
+            SchedulerContext(tasks=[TaskInfo(1.0, 1e6)] * len(self.sizes), seed=1, options={})
         )
         self.search = Search(
             self.spaces,

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import Stage, elementwise
-from autotune.plugins import Context, PluginSpec
+from autotune.plugins import PluginSpec
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import check_part, create_part
 from autotune.sketches import STEP_TYPES, Parallel
-from autotune.spaces import ScheduleLimits, SearchSpace
+from autotune.spaces import ScheduleLimits, SearchSpace, SpaceContext
 from autotune.spaces.rules import SketchDraft, SketchRule
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
@@ -44,9 +45,9 @@ def with_plugin() -> Iterator[None]:
     manager.cache_clear()
 
 
-def space_named(name: str) -> SearchSpace:
+def space_named(name: str, options: Mapping[str, Any] | None = None) -> SearchSpace:
     workload, target = elementwise(m=8, n=32), preset("haswell")
-    context = Context(workload=workload, target=target, limits=LIMITS)
+    context = SpaceContext(workload=workload, target=target, limits=LIMITS, options=options or {})
     space: SearchSpace = create_part("search_space", name, context)
     return space
 
@@ -69,7 +70,7 @@ def test_rules_are_looked_up_by_name() -> None:
     with pytest.raises(UnknownNameError, match="unknown sketch rule 'outer-lop'"):
         check_part("search_space", "sketch+outer-lop")
     with pytest.raises(InvalidValueError, match="has no option 'rule'.*Did you mean 'rules'"):
-        create_part("search_space", "sketch", Context(options={"rule": ["outer-loop"]}))
+        space_named("sketch", {"rule": ["outer-loop"]})
 
 
 @pytest.mark.usefixtures("with_plugin")

@@ -6,7 +6,7 @@ from typing import Any
 
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
 
-from autotune.plugins import Context
+from autotune.measure import MeasurerContext
 
 __all__ = ["IN_PROCESS", "PARTS", "TUNE", "ScriptedMeasurer", "refused", "tune_square"]
 
@@ -18,7 +18,7 @@ IN_PROCESS = ("--measurer", "command_lines:ScriptedMeasurer")
 class ScriptedMeasurer(InProcessMeasurer):
     """Gives every candidate the latency that the reference backend computes for it."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MeasurerContext) -> None:
         super().__init__(context.workload)
 
 

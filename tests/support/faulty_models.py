@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
+from autotune.models import ModelContext
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.cost.model_state import check_model
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 
@@ -135,7 +135,7 @@ class FaultyCostModel(CostModel):
 
     name = "faulty"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self._script = _Script()
         self._script.play("make")
         self._seed = context.seed
@@ -145,7 +145,7 @@ class FaultyCostModel(CostModel):
         """Scores of shape [n], unless a fault is set."""
         how = self._script.play("predict", len(self._latencies))
         seed = self._seed + sum(int(latency * 1e12) for latency in self._latencies)
-        return _spoilt(RandomCostModel(Context(seed=seed)).predict(batch), how)
+        return _spoilt(RandomCostModel(ModelContext(seed=seed)).predict(batch), how)
 
     def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
         """Learn half of the outcomes, then perhaps fail, then learn the rest."""
@@ -177,10 +177,12 @@ class FaultyPruningModel(PruningModel):
 
     name = "faulty"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self._script = _Script()
         self._script.play("make")
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n], unless a fault is set."""
-        return _spoilt(RandomCostModel(Context(seed=7)).predict(batch), self._script.play("score"))
+        return _spoilt(
+            RandomCostModel(ModelContext(seed=7)).predict(batch), self._script.play("score")
+        )

@@ -11,10 +11,9 @@ from command_lines import ScriptedMeasurer
 
 from autotune.ir.workloads import Workload
 from autotune.measure.measurer import Collecting
-from autotune.plugins import Context
 from autotune.plugins.importer import Importer
 from autotune.sketches import CandidateBatch
-from autotune.spaces import ScheduleLimits
+from autotune.spaces import ScheduleLimits, SpaceContext
 from autotune.store.records import Outcome
 from autotune.targets import Target
 from autotune.testing.reference_backend import ReferenceBackend
@@ -26,7 +25,7 @@ class Bang(BaseException):
 
 
 class RaisingSpace(ToySpace):
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SpaceContext) -> None:
         super().__init__(8)
 
     def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:

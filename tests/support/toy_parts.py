@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, LoadedProgram, Measurer
 from autotune.measure.measurer import OnKnown
+from autotune.models import ModelContext
 from autotune.models.cost import GradientBoostedTrees
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
 from autotune.plugins.options import check_known
 from autotune.sketches import Candidate, CandidateBatch
+from autotune.spaces import SpaceContext
 from autotune.store.records import Outcome
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
 from autotune.testing.toy_space import ToySpace, toy_features
@@ -43,7 +44,7 @@ TOY_TREES = "toy_parts:toy_trees"
 """Import string of :func:`toy_trees`."""
 
 
-def toy_space(context: Context) -> ToySpace:
+def toy_space(context: SpaceContext) -> ToySpace:
     """The toy space of a square matrix product, made like any other space."""
     return ToySpace(context.workload.parameters["m"])
 
@@ -56,7 +57,7 @@ class ToyDraft(PruningModel):
 
     name = "toy draft"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         check_known(f"pruning model {self.name!r}", context.options, ["prefers"])
         self._sign = 1.0 if context.options.get("prefers") == "large" else -1.0
 
@@ -65,7 +66,7 @@ class ToyDraft(PruningModel):
         return np.asarray(self._sign * toy_features(batch)[:, :5].sum(axis=1))
 
 
-def toy_trees(context: Context) -> GradientBoostedTrees:
+def toy_trees(context: ModelContext) -> GradientBoostedTrees:
     """Trees over the features of the toy space, which has no loop nest to read others from."""
     return GradientBoostedTrees(context, toy_features, "toy")
 

@@ -14,12 +14,12 @@ import pytest
 from numpy.typing import NDArray
 from toy_parts import TOY_TREES, InProcessMeasurer, toy_trees, valid_outcome
 
+from autotune.models import ModelContext
 from autotune.models.cost import CostModel, RandomCostModel
-from autotune.plugins import Context
 from autotune.process.interrupts import TuningInterrupted, is_of_user
-from autotune.search.schedulers import TaskInfo
+from autotune.search.schedulers import SchedulerContext, TaskInfo
 from autotune.search.schedulers.round_robin import RoundRobin
-from autotune.search.strategies import EvolutionaryStrategy, Strategy
+from autotune.search.strategies import EvolutionaryStrategy, Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.database import Database
 from autotune.store.records import MeasureKey, Outcome
@@ -133,7 +133,9 @@ class Bench:
     ) -> Tuner:
         """A tuner of new parts; with ``stop_after`` it is stopped after so many new trials."""
         made = toy_trees if self.trees else RandomCostModel
-        model = SteppingModel(made(Context(target=TARGET, seed=self.seed, threads=1)), self.step)
+        model = SteppingModel(
+            made(ModelContext(target=TARGET, seed=self.seed, threads=1)), self.step
+        )
         sizes = (4, 16, 2, 32)
         spaces = [self.space, *map(ToySpace, sizes)][: self.tasks]
         key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
@@ -172,7 +174,7 @@ class Bench:
         return Tuner(
             tasks=specs,
             spec=spec,
-            scheduler=RoundRobin(Context(tasks=infos, seed=self.seed, options={})),
+            scheduler=RoundRobin(SchedulerContext(tasks=infos, seed=self.seed, options={})),
             database=self.database,
             budget=Budget(trials, seconds),
             fresh=fresh,
@@ -183,7 +185,9 @@ class Bench:
 
     def _task(self, space: ToySpace, model: CostModel, key: MeasureKey, index: int) -> TaskSpec:
         rng = np.random.default_rng([self.seed, index])
-        context = Context(space=space, rng=rng, cost_model=model)
+        # What is tested is the run: a search among few costs little.
+        options = {"population": 64} if self.strategy is EvolutionaryStrategy else {}
+        context = StrategyContext(space, rng, model, options=options)
         make = functools.partial(self._make_measurer, space)
         strategy = self.strategy(context)  # type: ignore[call-arg]
         name, workload = f"toy {index}", space.workload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,7 @@ from autotune.errors import (
     UnsupportedWorkload,
 )
 from autotune.ir.workloads import gemm
-from autotune.plugins import Context
-from autotune.spaces import SearchSpace
+from autotune.spaces import SearchSpace, SpaceContext
 from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
 from autotune.tuning.api import run_tasks
@@ -47,8 +47,15 @@ def tune(program: object, folder: Path, **settings: Any) -> autotune.Result:
     return autotune.tune(program, parts=parts, **{**defaults, **settings})
 
 
-def test_tune_build_and_run(tmp_path: Path) -> None:
-    result = tune(SQUARE, tmp_path)
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, autotune.Result]:
+    """A run to be looked at, and the folder of its database."""
+    folder = tmp_path_factory.mktemp("tuned")
+    return folder, tune(SQUARE, folder)
+
+
+def test_tune_build_and_run(tuned: tuple[Path, autotune.Result]) -> None:
+    _, result = tuned
     assert result.best is not None and result.best.latency is not None
     assert result.speedup is not None and result.speedup > 1
     assert result.trials == len(result.history) == 8
@@ -62,8 +69,10 @@ def test_tune_build_and_run(tmp_path: Path) -> None:
     assert "A: float32[8, 8]" in repr(function)
 
 
-def test_a_record_of_a_file_is_compiled_by_installed_backends_only(tmp_path: Path) -> None:
-    record = tune(SQUARE, tmp_path).require_best()
+def test_a_record_of_a_file_is_compiled_by_installed_backends_only(
+    tuned: tuple[Path, autotune.Result],
+) -> None:
+    record = tuned[1].require_best()
     with pytest.raises(UnknownNameError, match="installed plugins only"):
         autotune.compile_record(record)
     assert autotune.compile_record(record, backend=REFERENCE_BACKEND) is not None
@@ -71,8 +80,8 @@ def test_a_record_of_a_file_is_compiled_by_installed_backends_only(tmp_path: Pat
         autotune.compile_record(record, backend="other")
 
 
-def test_wrong_arrays_are_named(tmp_path: Path) -> None:
-    function = tune(SQUARE, tmp_path).build()
+def test_wrong_arrays_are_named(tuned: tuple[Path, autotune.Result]) -> None:
+    function = tuned[1].build()
     a = np.zeros((8, 8), np.float32)
     for arrays, named, message in [
         ((a,), {}, r"lacks B; the inputs are A: float32\[8, 8\], B"),
@@ -86,8 +95,11 @@ def test_wrong_arrays_are_named(tmp_path: Path) -> None:
             function(*arrays, **named)
 
 
-def test_the_same_call_is_answered_from_records(tmp_path: Path) -> None:
-    first = tune(SQUARE, tmp_path)
+def test_the_same_call_is_answered_from_records(
+    tmp_path: Path, tuned: tuple[Path, autotune.Result]
+) -> None:
+    folder, first = tuned
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     again = tune(SQUARE, tmp_path)
     assert again.from_records and not first.from_records
     assert again.to_json()["best"] == first.to_json()["best"]
@@ -230,7 +242,7 @@ def test_several_tasks(tmp_path: Path) -> None:
         autotune.tune_tasks([])
 
 
-def large_only(context: Context) -> SearchSpace:
+def large_only(context: SpaceContext) -> SearchSpace:
     """A space that cannot take small products."""
     if context.workload.parameters["m"] < 8:
         raise UnsupportedWorkload("too small for this space")

@@ -15,8 +15,7 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 import autotune
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.workloads import gemm
-from autotune.measure.engines import MeasureEngine
-from autotune.plugins import Context
+from autotune.measure.engines import MeasureEngine, RunnerContext
 from autotune.process.interrupts import TuningInterrupted
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
@@ -30,7 +29,7 @@ SPEED = [1e-3]
 RUNNER = f"{__name__}:make_engine"
 
 
-def make_engine(context: Context) -> MeasureEngine:
+def make_engine(context: RunnerContext) -> MeasureEngine:
     """Two machines as fast as ``SPEED`` says, and one of another kind."""
 
     def latency(candidate: object) -> float:

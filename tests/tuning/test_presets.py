@@ -43,17 +43,17 @@ NEEDS = {
 
 
 def cases() -> list[Any]:
-    """Published presets; those that differ from another in few options only before a release."""
-    return [
-        pytest.param(
-            name,
-            marks=[
-                pytest.mark.needs(*NEEDS.get(name.partition("-")[0], ())),
-                *([pytest.mark.long] if name in ("pruner-finetune", "pruner-offline") else []),
-            ],
-        )
-        for name in PUBLISHED
-    ]
+    """Published presets; of those whose models are torch's one runs at every change."""
+    later = {
+        **dict.fromkeys(("felix-published", "moa-pruner-published"), [pytest.mark.slow]),
+        **dict.fromkeys(("pruner-finetune", "pruner-offline"), [pytest.mark.long]),
+    }
+    return [pytest.param(name, marks=[needing(name), *later.get(name, [])]) for name in PUBLISHED]
+
+
+def needing(name: str) -> pytest.MarkDecorator:
+    """Marks a test of a preset with what it needs."""
+    return pytest.mark.needs(*NEEDS.get(name.partition("-")[0], ()))
 
 
 def options(**given: Any) -> TuneOptions:
@@ -77,6 +77,13 @@ def test_what_is_given_besides_counts() -> None:
 def test_an_unknown_preset_is_named() -> None:
     with pytest.raises(UnknownNameError, match="unknown preset 'heron-publised'"):
         options(preset="heron-publised")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needing(name)) for name in PUBLISHED])
+def test_published_tuners_name_parts_that_there_are(name: str) -> None:
+    made = options(preset=name)
+    chosen = made.chosen["strategy"].name, made.chosen["cost_model"].name
+    assert (*chosen, made.round_size) == PUBLISHED[name]
 
 
 @pytest.mark.parametrize("name", cases())

@@ -10,17 +10,17 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
-from autotune.plugins import Context
-from autotune.search.schedulers import GradientTaskScheduler, RoundRobin
+from autotune.search.schedulers import GradientTaskScheduler, RoundRobin, SchedulerContext
+from autotune.spaces import SpaceContext
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task
 from autotune.tuning.resolve import RunParts, model_hosts, resolve_run
 
-CREATED: list[Context] = []
+CREATED: list[SchedulerContext] = []
 
 
-def counted(context: Context) -> GradientTaskScheduler:
+def counted(context: SchedulerContext) -> GradientTaskScheduler:
     CREATED.append(context)
     return GradientTaskScheduler(context)
 
@@ -48,7 +48,7 @@ def test_options_of_a_scheduler_are_checked_also_for_one_task(tasks: int) -> Non
     assert type(resolved(1, ("gradient", {"alpha": 0.5})).scheduler) is RoundRobin
 
 
-def loosened(context: Context) -> ToySpace:
+def loosened(context: SpaceContext) -> ToySpace:
     space = ToySpace()
     sketch = space.sketches()[0].name
     space.loosened = {sketch: ("every core gets work",)}
@@ -61,7 +61,7 @@ def test_a_soft_constraint_that_was_dropped_is_a_warning() -> None:
     assert "'every core gets work'" in warning and ToySpace().sketches()[0].name in warning
 
 
-def noting(context: Context) -> ToySpace:
+def noting(context: SpaceContext) -> ToySpace:
     space = ToySpace()
     space.notes = ("products run in plain loops",)
     return space

@@ -10,8 +10,8 @@ from autotune_felix.plugin import autotune_parts
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import AnalyticCostModel
-from autotune.plugins import Context
 from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory
@@ -24,7 +24,7 @@ CPU = preset("sapphirerapids-4core")
 class TestFelixGp(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: FelixGp(Context(target=CPU, options={"outcomes": 30}))
+        return lambda: FelixGp(ModelContext(target=CPU, options={"outcomes": 30}))
 
 
 def test_the_plugin_names_it() -> None:
@@ -34,7 +34,10 @@ def test_the_plugin_names_it() -> None:
 
 def test_without_outcomes_it_is_the_estimate() -> None:
     batch = ToySpace().sample(30, np.random.default_rng(0))
-    model, estimate = FelixGp(Context(target=CPU)), AnalyticCostModel(Context(target=CPU))
+    model, estimate = (
+        FelixGp(ModelContext(target=CPU)),
+        AnalyticCostModel(ModelContext(target=CPU)),
+    )
     model.update(told(20, 1, extent=32))  # Of another workload.
     np.testing.assert_array_equal(model.predict(batch), estimate.predict(batch))
     sketch, rows = batch.parts[0]
@@ -49,7 +52,7 @@ def test_without_outcomes_it_is_the_estimate() -> None:
 def test_few_outcomes_teach_it_what_the_estimate_does_not_know() -> None:
     batch = ToySpace(64).sample(500, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
-    model = FelixGp(Context(target=CPU))
+    model = FelixGp(ModelContext(target=CPU))
     before = rank_correlation(model.predict(batch), truth)
     model.update(told(16, 0))
     model.update(told(16, 1))
@@ -58,7 +61,9 @@ def test_few_outcomes_teach_it_what_the_estimate_does_not_know() -> None:
 
 def test_what_was_measured_is_predicted_and_surer_than_the_rest() -> None:
     known = told(40, 1)
-    cautious, bold = (FelixGp(Context(target=CPU, options={"caution": c})) for c in (1.0, 0.0))
+    cautious, bold = (
+        FelixGp(ModelContext(target=CPU, options={"caution": c})) for c in (1.0, 0.0)
+    )
     for each in (cautious, bold):
         each.update(known)
     batch = ToySpace(64).sample(200, np.random.default_rng(0))
@@ -74,7 +79,7 @@ def test_the_fastest_and_the_latest_outcomes_are_kept() -> None:
     known = [pair for pair in told(40, 1) if pair[1].latency]
     early = range(len(known) - 3)
     fastest = sorted(early, key=lambda place: float(known[place][1].latency or 0.0))[:3]
-    model, other = (FelixGp(Context(target=CPU, options={"outcomes": 6})) for _ in range(2))
+    model, other = (FelixGp(ModelContext(target=CPU, options={"outcomes": 6})) for _ in range(2))
     model.update(known)
     other.update([known[place] for place in sorted(fastest)] + known[-3:])
     batch = ToySpace(64).sample(30, np.random.default_rng(0))
@@ -89,7 +94,7 @@ def test_a_slower_machine_changes_no_order() -> None:
         for candidate, outcome in known
         if isinstance(outcome, Outcome) and outcome.latency
     ]
-    model, other = FelixGp(Context(target=CPU)), FelixGp(Context(target=CPU))
+    model, other = FelixGp(ModelContext(target=CPU)), FelixGp(ModelContext(target=CPU))
     model.update(known)
     other.update(slower)
     difference = model.predict(batch) - other.predict(batch)
@@ -98,7 +103,7 @@ def test_a_slower_machine_changes_no_order() -> None:
 
 def test_it_names_what_it_reads() -> None:
     sketch, rows = ToySpace(64).sample(6, np.random.default_rng(0)).parts[0]
-    model = FelixGp(Context(target=CPU))
+    model = FelixGp(ModelContext(target=CPU))
     few = model.feature_slopes(sketch, rows.astype(float))
     model.update(told(30, 1))
     names, values, slopes = model.feature_slopes(sketch, rows.astype(float))
@@ -110,8 +115,8 @@ def test_it_names_what_it_reads() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="outcomes"):
-        FelixGp(Context(target=CPU, options={"outcomes": 1}))
-    model = FelixGp(Context(target=CPU))
+        FelixGp(ModelContext(target=CPU, options={"outcomes": 1}))
+    model = FelixGp(ModelContext(target=CPU))
     model.update(told(16, 1))
     with pytest.raises(InvalidValueError, match="features"):
-        FelixGp(Context(target=preset("a100"))).load_state(model.state())
+        FelixGp(ModelContext(target=preset("a100"))).load_state(model.state())

@@ -14,8 +14,8 @@ from autotune_felix.residual_training import TrainingSettings
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models import ModelContext
 from autotune.models.cost import AnalyticCostModel, TrainingGroup
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
@@ -30,19 +30,19 @@ class TestInDouble(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
         return lambda: FelixMlp(
-            Context(target=CPU, seed=3, options={**SMALL, "precision": "double"})
+            ModelContext(target=CPU, seed=3, options={**SMALL, "precision": "double"})
         )
 
 
 class TestInSingle(TrainableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: FelixMlp(Context(target=CPU, seed=3, options=SMALL))
+        return lambda: FelixMlp(ModelContext(target=CPU, seed=3, options=SMALL))
 
 
 def test_published_smoothing_is_another_model() -> None:
     narrow, published = (
-        FelixMlp(Context(target=CPU, options={**SMALL, "smoothing": smoothing}))
+        FelixMlp(ModelContext(target=CPU, options={**SMALL, "smoothing": smoothing}))
         for smoothing in ("narrow", "published")
     )
     state = narrow.state()
@@ -57,7 +57,10 @@ def test_the_plugin_names_it() -> None:
 
 def test_without_outcomes_it_is_the_estimate() -> None:
     batch = ToySpace().sample(30, np.random.default_rng(0))
-    model, estimate = FelixMlp(Context(target=CPU)), AnalyticCostModel(Context(target=CPU))
+    model, estimate = (
+        FelixMlp(ModelContext(target=CPU)),
+        AnalyticCostModel(ModelContext(target=CPU)),
+    )
     np.testing.assert_array_equal(model.predict(batch), estimate.predict(batch))
     sketch, rows = batch.parts[0]
     for one, other in zip(
@@ -71,7 +74,7 @@ def test_without_outcomes_it_is_the_estimate() -> None:
 def test_it_learns_to_rank_what_the_estimate_does_not_know() -> None:
     batch = ToySpace(64).sample(500, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
-    model = FelixMlp(Context(target=CPU, seed=1))
+    model = FelixMlp(ModelContext(target=CPU, seed=1))
     before = rank_correlation(model.predict(batch), truth)
     for seed in range(4):
         model.update(told(32, seed))
@@ -85,16 +88,17 @@ def test_what_it_was_trained_on_before_helps_and_is_replayed() -> None:
     ]
     batch = ToySpace(64).sample(500, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
-    model = FelixMlp(Context(target=CPU, seed=1))
+    model = FelixMlp(ModelContext(target=CPU, seed=1))
     figures = model.fit(groups)
     assert figures["tasks"] == 2 and figures["loss"] < figures["loss before"]
     transferred = rank_correlation(model.predict(batch), truth)
     assert (
-        transferred > rank_correlation(FelixMlp(Context(target=CPU)).predict(batch), truth) + 0.1
+        transferred
+        > rank_correlation(FelixMlp(ModelContext(target=CPU)).predict(batch), truth) + 0.1
     )
     stream = io.BytesIO()
     model.save(stream)
-    other = FelixMlp(Context(target=CPU, seed=1))
+    other = FelixMlp(ModelContext(target=CPU, seed=1))
     other.load(io.BytesIO(stream.getvalue()))
     np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
     for each in (model, other):
@@ -106,7 +110,7 @@ def test_what_it_was_trained_on_before_helps_and_is_replayed() -> None:
 def test_disagreement_counts_as_slower() -> None:
     batch = ToySpace().sample(30, np.random.default_rng(0))
     cautious, bold = (
-        FelixMlp(Context(target=CPU, options={**SMALL, "caution": c})) for c in (2.0, 0.0)
+        FelixMlp(ModelContext(target=CPU, options={**SMALL, "caution": c})) for c in (2.0, 0.0)
     )
     for each in (cautious, bold):
         each.update(told(40, 1))
@@ -124,7 +128,7 @@ def test_gradients_are_clipped_before_they_are_stepped_along(
         return step(optimiser, *given)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", noted)
-    FelixMlp(Context(target=CPU, options=SMALL)).update(told(40, 1))
+    FelixMlp(ModelContext(target=CPU, options=SMALL)).update(told(40, 1))
     clip = TrainingSettings(1).clip
     assert len(norms) == 3 * SMALL["steps"] and max(norms) <= clip * (1 + 1e-5)
     # Some were longer than that.
@@ -133,7 +137,7 @@ def test_gradients_are_clipped_before_they_are_stepped_along(
 
 def test_a_single_outcome_teaches_nothing(caplog: pytest.LogCaptureFixture) -> None:
     batch = ToySpace().sample(10, np.random.default_rng(0))
-    model = FelixMlp(Context(target=CPU))
+    model = FelixMlp(ModelContext(target=CPU))
     before = model.predict(batch)
     for pair in (told(40, 1)[:1], []):
         model.update(pair)
@@ -143,7 +147,7 @@ def test_a_single_outcome_teaches_nothing(caplog: pytest.LogCaptureFixture) -> N
 
 def test_threads_of_torch_stay_as_they_were() -> None:
     threads = torch.get_num_threads()
-    model = FelixMlp(Context(target=CPU, options=SMALL))
+    model = FelixMlp(ModelContext(target=CPU, options=SMALL))
     model.warm_up()
     model.update(told(16, 1))
     model.predict(CandidateBatch(()))
@@ -152,16 +156,16 @@ def test_threads_of_torch_stay_as_they_were() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="precision"):
-        FelixMlp(Context(target=CPU, options={"precision": "half"}))
+        FelixMlp(ModelContext(target=CPU, options={"precision": "half"}))
     with pytest.raises(UnknownNameError, match="smoothing"):
-        FelixMlp(Context(target=CPU, options={"smoothing": "wide"}))
+        FelixMlp(ModelContext(target=CPU, options={"smoothing": "wide"}))
     with pytest.raises(InvalidValueError, match="members"):
-        FelixMlp(Context(target=CPU, options={"members": 0}))
-    model = FelixMlp(Context(target=CPU, options=SMALL))
+        FelixMlp(ModelContext(target=CPU, options={"members": 0}))
+    model = FelixMlp(ModelContext(target=CPU, options=SMALL))
     model.update(told(16, 1))
     stream = io.BytesIO()
     model.save(stream)
     with pytest.raises(InvalidValueError, match="other options"):
-        FelixMlp(Context(target=CPU)).load(io.BytesIO(stream.getvalue()))
+        FelixMlp(ModelContext(target=CPU)).load(io.BytesIO(stream.getvalue()))
     with pytest.raises(InvalidValueError, match="features"):
-        FelixMlp(Context(target=preset("a100"))).load(io.BytesIO(stream.getvalue()))
+        FelixMlp(ModelContext(target=preset("a100"))).load(io.BytesIO(stream.getvalue()))

@@ -16,10 +16,10 @@ from thinning import thinned
 from toy_outcomes import group, rank_correlation, told
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models import ModelContext
 from autotune.models.cost import TrainingGroup
 from autotune.models.features import RELAXED_COLUMNS, RELAXED_RAW_COLUMNS
 from autotune.nest.relaxed import FELIX, RelaxedTape
-from autotune.plugins import Context
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
@@ -30,7 +30,7 @@ SMALL = {"width": 16, "programs": 128, "fit_epochs": 2}
 
 
 def made(**options: Any) -> PublishedMlp:
-    return PublishedMlp(Context(target=CPU, seed=3, options={**SMALL, **options}))
+    return PublishedMlp(ModelContext(target=CPU, seed=3, options={**SMALL, **options}))
 
 
 class TestInDouble(DifferentiableCostModelSuite):
@@ -52,7 +52,7 @@ def test_the_plugin_names_it() -> None:
 
 def test_the_network_has_the_published_size() -> None:
     assert len(RELAXED_COLUMNS) == 154
-    options = PublishedMlp(Context(target=CPU)).options
+    options = PublishedMlp(ModelContext(target=CPU)).options
     network = PublishedNetwork(len(RELAXED_COLUMNS), options.width)
     assert sum(each.numel() for each in network.parameters()) == 237_313
     assert (options.least_outcomes, options.programs, options.fit_epochs) == (256, 30_000, 200)
@@ -138,7 +138,7 @@ def test_without_outcomes_everything_is_the_same() -> None:
 def test_it_learns_latencies_from_the_outcomes_of_a_run() -> None:
     batch = ToySpace(64).sample(400, np.random.default_rng(9))
     truth = toy_latencies(batch)
-    model = PublishedMlp(Context(target=CPU, seed=1, options={"width": 64, "programs": 6000}))
+    model = PublishedMlp(ModelContext(target=CPU, seed=1, options={"width": 64, "programs": 6000}))
     for seed in range(2):
         model.update(told(64, seed))
     assert rank_correlation(model.predict(batch), -truth) > 0.7

@@ -17,10 +17,11 @@ from felix_spaces import space
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, var
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
 from autotune.models.cost.analytic import AnalyticCostModel
-from autotune.plugins import Context
 from autotune.plugins.workload_names import make_workload
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import AtMost, CandidateBatch, Factor, Sketch
 from autotune.spaces import SketchSpace
 from autotune.spaces.search_space import SearchSpace
@@ -35,7 +36,7 @@ def strategy(
 ) -> FelixStrategy:
     rng = np.random.default_rng(seed)
     given = {"seeds": 6, "steps": 8, **options}
-    return FelixStrategy(Context(search_space, rng, model or Bowl(), None, given))
+    return FelixStrategy(StrategyContext(search_space, rng, model or Bowl(), None, options=given))
 
 
 def changed(search_space: ToySpace, **changes: Any) -> ToySpace:
@@ -55,7 +56,7 @@ def test_the_part_resolves_and_every_option_is_described() -> None:
 
 def test_a_model_without_a_gradient_is_refused_with_those_that_have_one() -> None:
     with pytest.raises(InvalidValueError, match="random.*no gradient.*analytic"):
-        strategy(ToySpace(), RandomCostModel(Context()))
+        strategy(ToySpace(), RandomCostModel(ModelContext()))
 
 
 def test_what_cannot_be_relaxed_is_named_before_anything_starts() -> None:
@@ -132,14 +133,16 @@ def test_misaligned_ranking_looks_at_nothing_that_a_model_cannot_see() -> None:
     workload = make_workload("dense", {"m": 8, "n": 16, "k": 48})
     search_space = SketchSpace(workload, target, ReferenceBackend().limits(target))
     options = {"ranking": "misaligned", "repairs": 0, "polish": 0, "steps": 16, "epsilon": 0.0}
-    asked = strategy(search_space, AnalyticCostModel(Context(target=target)), **options).ask(8)
+    asked = strategy(search_space, AnalyticCostModel(ModelContext(target=target)), **options).ask(
+        8
+    )
     assert asked
     assert search_space.contains(CandidateBatch.of(asked)).all()
 
 
 def test_no_sketch_has_more_than_its_share_while_others_have_any() -> None:
     search_space = space("gemm", "cpu")
-    model = AnalyticCostModel(Context(target=preset("sapphirerapids-4core")))
+    model = AnalyticCostModel(ModelContext(target=preset("sapphirerapids-4core")))
     given = {"even_drafts": False, "sampled_drafts": 0.0, "sketch_trials": 0, "epsilon": 0.0}
     most = {}
     for share in (0.25, 0.5, 1.0):
@@ -152,7 +155,7 @@ def test_no_sketch_has_more_than_its_share_while_others_have_any() -> None:
 
 def test_picks_of_a_sketch_are_apart() -> None:
     search_space = space("gemm", "cpu")
-    model = AnalyticCostModel(Context(target=preset("sapphirerapids-4core")))
+    model = AnalyticCostModel(ModelContext(target=preset("sapphirerapids-4core")))
     least = {}
     for spacing in (0.0, 4.0):
         given = {"spacing": spacing, "sampled_drafts": 0.0, "epsilon": 0.0}
@@ -168,7 +171,7 @@ def test_picks_of_a_sketch_are_apart() -> None:
 
 def test_drafts_are_even_and_in_part_sampled() -> None:
     search_space = space("gemm", "cpu")
-    model = AnalyticCostModel(Context(target=preset("sapphirerapids-4core")))
+    model = AnalyticCostModel(ModelContext(target=preset("sapphirerapids-4core")))
     found = {}
     for sampled in (0.0, 0.5):
         searched = strategy(search_space, model, sampled_drafts=sampled, epsilon=0.0)

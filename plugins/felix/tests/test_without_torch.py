@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from autotune.errors import PluginError
-from autotune.plugins import Context
+from autotune.models import ModelContext
 from autotune.plugins.installing import install_extra
 from autotune.plugins.parts import create_part
 from autotune.targets import preset
@@ -22,7 +22,7 @@ def test_the_networks_name_the_extra_that_they_need(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, f"autotune_felix.{module}", raising=False)
-    context = Context(target=preset("sapphirerapids-4core"), seed=0)
+    context = ModelContext(target=preset("sapphirerapids-4core"), seed=0)
     hint = re.escape(install_extra("felix-mlp", "autotune-felix"))
     wanted = rf"'{name}'.*: it learns in torch.*: run {hint}, or choose felix-gp"
     with pytest.raises(PluginError, match=wanted):

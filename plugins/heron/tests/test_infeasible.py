@@ -7,8 +7,9 @@ from autotune_heron.infeasible import is_computable
 from autotune_heron.rounds import RoundStrategy
 from autotune_heron.stochastic_ranking import HeronStochasticRankingStrategy
 
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
-from autotune.plugins import Context
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
@@ -32,7 +33,9 @@ def test_rows_that_are_far_off_are_lost(cls: type[RoundStrategy]) -> None:
             return np.concatenate(rows)
 
     options = {"population": 60, "children": 60, "elite": 5, "variant": "paper"}
-    strategy = cls(Context(space, np.random.default_rng(0), Noting(Context()), options=options))
+    strategy = cls(
+        StrategyContext(space, np.random.default_rng(0), Noting(ModelContext()), options=options)
+    )
     for _ in range(4):
         asked = strategy.ask(8)
         assert space.contains(CandidateBatch.of(asked)).all()

@@ -18,10 +18,10 @@ from autotune_heron.strategies import (
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
-from autotune.search.strategies import Strategy
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.spaces import FeasibleSet
 from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
@@ -61,10 +61,12 @@ class OpaqueSpace(ToySpace):
         return super(ToySpace, self).feasible_set(sketch)
 
 
-def context(extent: int = 64, seed: int = 0, **given: Any) -> Context:
+def context(extent: int = 64, seed: int = 0, **given: Any) -> StrategyContext:
     options = given.pop("options", {})
     space = given.pop("space", None) or ToySpace(extent)
-    return Context(space, np.random.default_rng(seed), Oracle(Context()), options=options, **given)
+    return StrategyContext(
+        space, np.random.default_rng(seed), Oracle(ModelContext()), options=options, **given
+    )
 
 
 def play(strategy: Strategy, rounds: int, n: int = 10) -> list[Candidate]:
@@ -183,7 +185,7 @@ class BlindOracle(Oracle):
     """An oracle by which what is infeasible would be the best by far."""
 
     def __init__(self, space: ToySpace) -> None:
-        super().__init__(Context())
+        super().__init__(ModelContext())
         self._space = space
         self.infeasible = 0
 
@@ -197,7 +199,7 @@ class BlindOracle(Oracle):
 def test_the_best_score_is_of_no_use_to_an_infeasible_row(cls: Any) -> None:
     space = ToySpace(64)
     model = BlindOracle(space)
-    given = Context(space, np.random.default_rng(0), model, options={"variant": "paper"})
+    given = StrategyContext(space, np.random.default_rng(0), model, options={"variant": "paper"})
     asked = play(cls(given), 3)
     assert space.contains(CandidateBatch.of(asked)).all()
     # Decoding scores what rows stand for, the others the rows themselves.

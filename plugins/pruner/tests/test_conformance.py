@@ -6,7 +6,7 @@ import pytest
 from autotune_pruner.cost_models import PaCM, TenSetMLP
 from autotune_pruner.momentum import MomentumPaCM
 
-from autotune.plugins import Context
+from autotune.models import ModelContext
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 
@@ -18,19 +18,19 @@ class TestPaCM(TrainableCostModelSuite):
     @pytest.fixture(params=["ours", "published"])
     def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
         return lambda: PaCM(
-            Context(target=TARGET, seed=3, options={**QUICK, "fidelity": request.param})
+            ModelContext(target=TARGET, seed=3, options={**QUICK, "fidelity": request.param})
         )
 
 
 class TestTenSetMLP(TrainableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: TenSetMLP(Context(target=TARGET, threads=2, options=QUICK))
+        return lambda: TenSetMLP(ModelContext(target=TARGET, threads=2, options=QUICK))
 
 
 class TestMomentumPaCM(TrainableCostModelSuite):
     @pytest.fixture(params=[1, 2], ids="period {}".format)
     def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
         return lambda: MomentumPaCM(
-            Context(target=TARGET, options={**QUICK, "period": request.param})
+            ModelContext(target=TARGET, options={**QUICK, "period": request.param})
         )

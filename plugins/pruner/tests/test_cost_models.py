@@ -13,8 +13,8 @@ from autotune_pruner.ranking_model import RankingModel
 from toy_outcomes import TARGET, crashes, group, rank_correlation, saved, told
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.models import ModelContext
 from autotune.models.cost import Observation
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.testing.toy_space import ToySpace, toy_latencies
 
@@ -23,7 +23,7 @@ BATCH = ToySpace(64).sample(300, np.random.default_rng(9))
 
 
 def _make(model: type[RankingModel], **options: Any) -> RankingModel:
-    context = Context(target=TARGET, seed=1, options={"epochs": 3, **options})
+    context = ModelContext(target=TARGET, seed=1, options={"epochs": 3, **options})
     return model(context)  # type: ignore[call-arg]
 
 
@@ -178,7 +178,7 @@ def test_wrong_options_are_refused(
     options: dict[str, Any], error: type[AutotuneError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        PaCM(Context(target=TARGET, options=options))
+        PaCM(ModelContext(target=TARGET, options=options))
 
 
 def test_inference_changes_no_running_statistics() -> None:

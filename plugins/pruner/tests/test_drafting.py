@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from autotune.ir.workloads.builders import gemm
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA, PruningModel
-from autotune.plugins import Context
 from autotune.search.strategies import History, ScoredBatch
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SearchSpace, SketchSpace
@@ -37,7 +37,7 @@ def sample(space: SearchSpace, n: int, seed: int = 0) -> CandidateBatch:
 
 def drafter(space: SearchSpace, **options: Any) -> Drafter:
     rng = np.random.default_rng(1)
-    psa = PSA(Context(target=A100, options={"formula": "published"}))
+    psa = PSA(ModelContext(target=A100, options={"formula": "published"}))
     return Drafter(space, psa, PrunerOptions(**options), rng)
 
 

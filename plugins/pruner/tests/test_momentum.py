@@ -10,8 +10,8 @@ from autotune_pruner.programs import feature_version
 from autotune_pruner.weights import Weights
 from toy_outcomes import TARGET, group, saved, told
 
+from autotune.models import ModelContext
 from autotune.models.cost import read_model
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.testing.toy_space import ToySpace
 
@@ -20,13 +20,13 @@ BATCH: CandidateBatch = ToySpace(64).sample(60, np.random.default_rng(9))
 
 @pytest.fixture(scope="module")
 def trained() -> bytes:
-    model = MomentumPaCM(Context(target=TARGET, options={"epochs": 4}))
+    model = MomentumPaCM(ModelContext(target=TARGET, options={"epochs": 4}))
     model.fit([group(told(40))])
     return saved(model).getvalue()
 
 
 def _model(initial: bytes, **options: Any) -> MomentumPaCM:
-    model = MomentumPaCM(Context(target=TARGET, options={"epochs": 3, **options}))
+    model = MomentumPaCM(ModelContext(target=TARGET, options={"epochs": 3, **options}))
     model.load(io.BytesIO(initial))
     return model
 
@@ -90,7 +90,9 @@ def test_fine_tuning_starts_from_the_slow_weights(trained: bytes) -> None:
 
 @pytest.mark.parametrize("fidelity", ["ours", "published"])
 def test_buffers_and_normaliser(fidelity: str) -> None:
-    pretrained = MomentumPaCM(Context(target=TARGET, options={"fidelity": fidelity, "epochs": 2}))
+    pretrained = MomentumPaCM(
+        ModelContext(target=TARGET, options={"fidelity": fidelity, "epochs": 2})
+    )
     pretrained.fit([group(told(40))])
     initial = saved(pretrained).getvalue()
     model = _model(initial, fidelity=fidelity)
@@ -106,7 +108,7 @@ def test_buffers_and_normaliser(fidelity: str) -> None:
 
 
 def test_without_weights_it_begins_with_random_ones() -> None:
-    model = MomentumPaCM(Context(target=TARGET, options={"epochs": 2}))
+    model = MomentumPaCM(ModelContext(target=TARGET, options={"epochs": 2}))
     for update in range(3):
         model.update(told(6, update))
         assert not model.predict(BATCH).any()

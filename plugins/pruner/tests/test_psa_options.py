@@ -9,9 +9,9 @@ from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions, published_m
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
 from autotune.ir.workloads.builders import gemm
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
 from autotune.models.pruning.psa_gpu import PUBLISHED_GPUS
-from autotune.plugins import Context
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target, preset
@@ -23,11 +23,11 @@ TERMS = ("waves", "lanes", "registers", "reuse", "memory")
 
 
 def configured(target: Target, options: Mapping[str, Any] | None = None) -> ConfigurablePSA:
-    return ConfigurablePSA(Context(target=target, options=options or {}))
+    return ConfigurablePSA(ModelContext(target=target, options=options or {}))
 
 
 def psa(target: Target, options: Mapping[str, Any] | None = None) -> PSA:
-    return PSA(Context(target=target, options=options or {}))
+    return PSA(ModelContext(target=target, options=options or {}))
 
 
 def sample(n: int = 200) -> CandidateBatch:
@@ -134,7 +134,9 @@ def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="'a200'"):
         configured(A100_40, {"gpu_spec": "a200", "waves": False})
     with pytest.raises(InvalidValueError, match="published formula only"):
-        ConfigurablePSA(Context(target=A100_40, options={"formula": "corrected", "waves": False}))
+        ConfigurablePSA(
+            ModelContext(target=A100_40, options={"formula": "corrected", "waves": False})
+        )
     with pytest.raises(InvalidValueError, match="must be true or false"):
         configured(A100_40, {"waves": 0.5})
     with pytest.raises(UnsupportedTarget, match="are for GPUs"):

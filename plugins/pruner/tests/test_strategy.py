@@ -12,10 +12,10 @@ from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models import ModelContext
 from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
-from autotune.search.strategies import EvolutionaryStrategy, RecordedStrategy
+from autotune.search.strategies import EvolutionaryStrategy, RecordedStrategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
@@ -43,7 +43,7 @@ class Oracle(RandomCostModel):
 
     name = "oracle"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         super().__init__(context)
         self.looked_at: list[Candidate] = []
 
@@ -67,10 +67,10 @@ def strategy(
     pruning_model: PruningModel | None = None,
     cls: type[PrunerStrategy] = PrunerStrategy,
 ) -> PrunerStrategy:
-    model = Oracle(Context()) if cost_model is None else cost_model
+    model = Oracle(ModelContext()) if cost_model is None else cost_model
     rng = np.random.default_rng(seed)
     draft = Draft() if pruning_model is None else pruning_model
-    return cls(Context(SPACE, rng, model, draft, options or {}))
+    return cls(StrategyContext(SPACE, rng, model, draft, options=options or {}))
 
 
 def measured(candidates: list[Candidate]) -> list[tuple[Candidate, Outcome]]:
@@ -89,7 +89,7 @@ def latencies(candidates: list[Candidate]) -> list[float]:
 
 @pytest.mark.parametrize("fidelity", ["ours", "published"])
 def test_of_ten_picks_nine_are_the_models_best_and_one_is_random(fidelity: str) -> None:
-    model, known = Oracle(Context()), set[Candidate]()
+    model, known = Oracle(ModelContext()), set[Candidate]()
     options = {"fidelity": fidelity, "prior": 0, "sketch_trials": 0}
     searching = strategy(options, cost_model=model)
     assert SPACE.count() > 100 * TRIALS
@@ -137,7 +137,7 @@ def test_a_published_draft_looks_at_three_populations() -> None:
 
 
 def test_a_published_round_verifies_draft_sample_measured_and_one_generation() -> None:
-    model = Oracle(Context())
+    model = Oracle(ModelContext())
     searching = strategy({"fidelity": "published"}, cost_model=model)
     counts = []
     for _ in range(3):
@@ -151,7 +151,7 @@ def test_a_published_round_verifies_draft_sample_measured_and_one_generation() -
 
 def test_the_first_published_round_measures_what_the_draft_likes_best() -> None:
     searching = strategy(
-        {"fidelity": "published", "generations": 0}, cost_model=Ignorant(Context())
+        {"fidelity": "published", "generations": 0}, cost_model=Ignorant(ModelContext())
     )
     asked = searching.ask(TRIALS)
     state = searching.state()
@@ -189,7 +189,7 @@ def test_half_of_a_draft_belongs_to_the_sketches_in_equal_shares() -> None:
 
 
 def test_verified_are_the_draft_the_best_measured_and_what_comes_of_them() -> None:
-    model = Oracle(Context())
+    model = Oracle(ModelContext())
     options = {"generations": 0, "population": 600, "prior": 0, "verified": 1.0}
     searching = strategy(options, cost_model=model)
     outcomes = measured(searching.ask(TRIALS))
@@ -206,7 +206,7 @@ def test_verified_are_the_draft_the_best_measured_and_what_comes_of_them() -> No
 
 
 def test_a_round_verifies_another_half_of_the_draft() -> None:
-    model = Oracle(Context())
+    model = Oracle(ModelContext())
     searching = strategy({"generations": 0, "prior": 0, "refresh": 9}, cost_model=model)
     looked_at = []
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_a_round_verifies_another_half_of_the_draft() -> None:
 
 @pytest.mark.parametrize("generations", [1, 3])
 def test_a_round_verifies_no_more_than_the_population(generations: int) -> None:
-    model = Oracle(Context())
+    model = Oracle(ModelContext())
     options = {"population": 900, "generations": generations, "verified": 1.0}
     searching = strategy(options, cost_model=model)
     for _ in range(3):
@@ -229,7 +229,7 @@ def test_a_round_verifies_no_more_than_the_population(generations: int) -> None:
 
 
 def test_the_draft_decides_while_the_cost_model_knows_nothing() -> None:
-    searching = strategy({"epsilon": 0.0, "sketch_trials": 0}, cost_model=Ignorant(Context()))
+    searching = strategy({"epsilon": 0.0, "sketch_trials": 0}, cost_model=Ignorant(ModelContext()))
     for _ in range(3):
         scores = Draft().score(CandidateBatch.of(searching.ask(TRIALS)))
         assert scores.min() > 0.6
@@ -266,7 +266,9 @@ def test_every_sketch_gets_its_trials_although_it_looks_bad(cls: type[PrunerStra
         def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
             return -toy_features(batch)[:, 5]
 
-    searching = strategy({"prior": 0, "epsilon": 0.0}, cost_model=Sequential(Context()), cls=cls)
+    searching = strategy(
+        {"prior": 0, "epsilon": 0.0}, cost_model=Sequential(ModelContext()), cls=cls
+    )
     names = Counter(item.sketch.name for _ in range(3) for item in searching.ask(TRIALS))
     assert names["toy parallel"] == 3
 
@@ -287,8 +289,8 @@ def test_a_state_is_small_enough_to_be_saved_every_round() -> None:
 
 
 def best_of(cls: type[RecordedStrategy], seed: int, rounds: int = 5) -> float:
-    model = GradientBoostedTrees(Context(seed=seed), features=toy_features)  # type: ignore[arg-type]
-    context = Context(SPACE, np.random.default_rng(seed), model, Draft())
+    model = GradientBoostedTrees(ModelContext(seed=seed), features=toy_features)  # type: ignore[arg-type]
+    context = StrategyContext(SPACE, np.random.default_rng(seed), model, Draft())
     searching, best = cls(context), float("inf")
     for _ in range(rounds):
         outcomes = measured(searching.ask(TRIALS))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from thinning import thinned
 
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
 from autotune.testing.toy_space import toy_latencies
@@ -63,7 +63,7 @@ class TestPruner(StrategySuite):
 class TestPrunerWithDraft(StrategySuite):
     @pytest.fixture(params=[ToyDraft(), Illegal()], ids=["draft", "illegal"])
     def strategy_factory(self, request: pytest.FixtureRequest) -> StrategyFactory:
-        def create(context: Context) -> PrunerStrategy:
+        def create(context: StrategyContext) -> PrunerStrategy:
             return PrunerStrategy(attrs.evolve(context, pruning_model=request.param))
 
         return create

@@ -14,6 +14,7 @@ from autotune_pruner.momentum import MomentumPaCM
 from autotune_pruner.trained import pacm_cpu
 
 from autotune.ir.workloads import Workload
+from autotune.models import ModelContext
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training import pairwise_accuracy, score_groups
 from autotune.plugins import Context
@@ -21,7 +22,7 @@ from autotune.sketches import Candidate, Sketch
 from autotune.store.records import Outcome
 from autotune.targets import Target
 
-MODELS: list[Callable[[Context], TrainableCostModel]] = [PaCM, MomentumPaCM]
+MODELS: list[Callable[[ModelContext], TrainableCostModel]] = [PaCM, MomentumPaCM]
 
 
 def _group(task: dict[str, Any]) -> TrainingGroup:
@@ -44,11 +45,11 @@ def held_out() -> tuple[list[TrainingGroup], Target]:
 
 @pytest.mark.parametrize("make", MODELS)
 def test_it_ranks_what_it_has_not_seen(
-    make: Callable[[Context], TrainableCostModel],
+    make: Callable[[ModelContext], TrainableCostModel],
     held_out: tuple[list[TrainingGroup], Target],
 ) -> None:
     groups, target = held_out
-    model = make(Context(target=target))
+    model = make(ModelContext(target=target))
     with pacm_cpu(Context()).open("rb") as stream:
         model.load(stream)
     accuracies = [pairwise_accuracy(task) for task in score_groups(model.predict, groups)]

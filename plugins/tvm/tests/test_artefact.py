@@ -12,10 +12,9 @@ from autotune_tvm.backend import TVMBackend
 
 from autotune.backends import BuildFailed, BuildRequest, Executable, aligned_empty
 from autotune.ir.workloads import Workload, dense, gemm, random_inputs, reference_outputs
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import prepacked_operands
-from autotune.spaces import SearchSpace
+from autotune.spaces import SearchSpace, SpaceContext
 from autotune.targets import detect_cpu
 
 
@@ -41,8 +40,8 @@ def test_a_stored_program_is_the_program(tmp_path: Path, constants: tuple[str, .
     workload = dense(m=20, n=40, k=24).with_constants(*constants)
     target = detect_cpu().with_cores(1)
     backend = TVMBackend()
-    context = Context(
-        target=target, workload=workload, limits=backend.limits(target), backend="tvm", threads=1
+    context = SpaceContext(
+        target=target, workload=workload, limits=backend.limits(target), backend="tvm"
     )
     space: SearchSpace = create_part("search_space", "sketch", context)
     candidates = space.sample(64, np.random.default_rng(3))

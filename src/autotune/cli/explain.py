@@ -138,12 +138,12 @@ def _model(
     name: str, target: Target, options: dict[str, Any], path: str | None
 ) -> DifferentiableCostModel:
     from autotune.errors import InvalidValueError
+    from autotune.models import ModelContext
     from autotune.models.cost import ModelFile, TrainableCostModel, require_differentiable
     from autotune.models.host import differentiable_names
-    from autotune.plugins import Context
     from autotune.plugins.parts import create_part
 
-    made: CostModel = create_part("cost_model", name, Context(target=target, options=options))
+    made: CostModel = create_part("cost_model", name, ModelContext(target=target, options=options))
     model = require_differentiable(made, differentiable_names())
     model.warm_up()
     if path is not None:

@@ -129,8 +129,8 @@ def asked_space(
         read_workload,
     )
     from autotune.errors import InvalidValueError
-    from autotune.plugins import Context
     from autotune.plugins.guarded_parts import create_held_part
+    from autotune.spaces import SpaceContext
     from autotune.tuning.default_backend import default_backend
     from autotune.tuning.options import described_target
 
@@ -145,12 +145,11 @@ def asked_space(
     machine = described_target(target or "cpu", threads)
     replayer: Backend = create_held_part("backend", backend or default_backend(machine))
     replayer.check_workload(made)
-    context = Context(
+    context = SpaceContext(
         workload=made,
         target=machine,
         limits=replayer.limits(machine),
         backend=replayer.name,
-        threads=machine.cores,
     )
     created: SearchSpace = create_held_part("search_space", space or "sketch", context)
     return created

@@ -12,12 +12,12 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError, PluginError
 from autotune.ir.converter import JsonForm
+from autotune.models import ModelContext
 from autotune.models.cost import CostModel
-from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import check_part, create_part
 from autotune.search.guarded_calls import asked_of, calling, state_of
-from autotune.search.strategies import Strategy
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.parameters import (
     Parameter,
@@ -529,8 +529,8 @@ def make_parts(
             f"{needy[0].kind.replace('_', ' ')} {needy[0].name!r} reads the symbolic loop nest, "
             f"and parameters alone have none; strategies can be: {can}"
         )
-    cost_model: CostModel = create_part("cost_model", model, Context(seed=seed))
-    context = Context(
+    cost_model: CostModel = create_part("cost_model", model, ModelContext(seed=seed))
+    context = StrategyContext(
         space=space, rng=np.random.default_rng(seed), cost_model=cost_model, options=options
     )
     strategy: Strategy = create_part("strategy", name, context)

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.external.program import ExternalProgram
-from autotune.plugins import Context
+from autotune.spaces import SpaceContext
 from autotune.spaces.parameters import ParameterSpace
 
 __all__ = ["Given", "given_program", "make_parameter_space", "note_given"]
@@ -60,7 +60,7 @@ def given_program(text: str | None) -> Given:
     return found
 
 
-def make_parameter_space(context: Context) -> ParameterSpace:
+def make_parameter_space(context: SpaceContext) -> ParameterSpace:
     """The space of the program that the user has given under the context's text.
 
     Raises:

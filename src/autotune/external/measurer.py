@@ -21,10 +21,11 @@ from autotune.measure import (
     LoadedProgram,
     MeasureProtocol,
     Measurer,
+    MeasurerContext,
+    SharedWorkers,
     WorkerStartFailed,
 )
 from autotune.measure.racing import Race
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.process.interrupts import unless_done
 from autotune.process.memory import affordable_workers
@@ -44,7 +45,7 @@ _TURN_SECONDS, _LEAST_TURNS = 8.0, 3
 _SHOWN = 300
 
 
-def make_external_measurer(context: Context) -> ExternalMeasurer:
+def make_external_measurer(context: MeasurerContext) -> ExternalMeasurer:
     """A measurer of the program that the user has given under the context's text.
 
     Raises:
@@ -52,23 +53,20 @@ def make_external_measurer(context: Context) -> ExternalMeasurer:
             programs have: observers, cold caches, options.
     """
     read_options("measurer 'external'", NoOptions, context.options)
-    protocol: MeasureProtocol = context.protocol or MeasureProtocol()
-    if context.observers:
+    protocol = context.setup.protocol
+    if context.setup.observers:
         raise InvalidValueError("measurer 'external' has no observers; leave out observers")
     if protocol.cold:
         raise InvalidValueError(
             "measurer 'external' cannot empty caches before a command: leave out cold"
         )
-    is_late: Callable[[], bool] = lambda: False  # noqa: E731
-    if context.workers is not None:
-        shared = context.workers
-        is_late = lambda: bool(shared.is_late())  # noqa: E731
+    shared = context.workers or SharedWorkers()
     return ExternalMeasurer(
         given_program(context.program).program,
-        context.threads,
+        context.setup.threads,
         protocol=protocol,
         seed=context.seed,
-        is_late=is_late,
+        is_late=lambda: bool(shared.is_late()),
     )
 
 

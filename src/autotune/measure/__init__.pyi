@@ -2,6 +2,7 @@ from autotune.measure.local_measurer import LocalMeasurer as LocalMeasurer
 from autotune.measure.measurer import Collecting as Collecting
 from autotune.measure.measurer import LoadedProgram as LoadedProgram
 from autotune.measure.measurer import Measurer as Measurer
+from autotune.measure.measurer import MeasurerContext as MeasurerContext
 from autotune.measure.measurer import OnOutcome as OnOutcome
 from autotune.measure.protocol import PHASES as PHASES
 from autotune.measure.protocol import PROTOCOL_VERSION as PROTOCOL_VERSION

@@ -9,9 +9,12 @@ from typing import TypeVar
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
 from autotune.measure.building import Span
 from autotune.measure.timing_session import OnComparison
 from autotune.measure.trial import Leader
+from autotune.measure.workers import SharedWorkers, WorkerSetup
+from autotune.plugins import Context
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 
@@ -70,6 +73,25 @@ class Collecting:
     leader: Leader | None = None
     recall: Recall = _nothing
     enough: Callable[[], bool] = _never
+
+
+@frozen(eq=False, kw_only=True)
+class MeasurerContext(Context):
+    """The context of a measurer of one task.
+
+    Attributes:
+        setup: The backend, the target, the threads, the protocol and the observers.
+        workload: What is computed.
+        program: Text of the program that the backend has imported, or None.
+        workers: Those that measurers of a run may share, or None.
+        seed: Of inputs and of the order of turns, alike in all processes.
+    """
+
+    setup: WorkerSetup
+    workload: Workload
+    program: str | None = None
+    workers: SharedWorkers | None = None
+    seed: int = 0
 
 
 class Measurer(ABC):

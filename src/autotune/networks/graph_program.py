@@ -22,6 +22,7 @@ from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Binary, Cast, IndexValue, Load, ScalarExpr, loads, var
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage, Workload
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
 from autotune.networks.arrays import NetworkTensor, as_numpy, numpy_type, stored_array
 from autotune.networks.cuda_file import checked_on_device, compile_device_network, device_backend
@@ -46,7 +47,6 @@ from autotune.networks.plan.cpu_network import (
 )
 from autotune.networks.plan.loading import BuiltPlan
 from autotune.networks.running import compare_outputs
-from autotune.plugins import Context
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import FeasibleSpace
 from autotune.spaces.feasible import FeasibleSet
@@ -455,7 +455,7 @@ def draft_candidate(workload: Workload, machine: Target) -> Candidate | None:
         if not chosen:
             return None
         batch = FeasibleSpace(chosen).sample(_SAMPLES, np.random.default_rng(0))
-        scores = PSA(Context(target=machine, workload=workload)).score(batch)
+        scores = PSA(ModelContext(target=machine)).score(batch)
     except AutotuneError:
         return None
     if not np.isfinite(scores).any():

@@ -12,7 +12,7 @@ of `PluginSpec`. A distribution announces its plugin module with an entry point 
     from autotune import hookimpl
     from autotune.plugins import PluginSpec
 
-    AUTOTUNE_API_VERSION = 3
+    AUTOTUNE_API_VERSION = 4
 
     @hookimpl
     def autotune_parts() -> list[PluginSpec]:
@@ -44,7 +44,7 @@ __all__ = [
     "PluginSpec",
 ]
 
-API_VERSION = 3
+API_VERSION = 4
 """Version of the plugin interface. It grows when an existing plugin would have to change."""
 
 API_CHANGES: Mapping[int, str] = MappingProxyType(
@@ -53,6 +53,8 @@ API_CHANGES: Mapping[int, str] = MappingProxyType(
         3: "a step has `replay` and `backends` only where it is `opaque`, else `derive` or "
         "`expanded` alone, and a backend declares in its limits that it `runs_nests`, or reads "
         "the core's steps",
+        4: "each kind of part is made from a context of its own, such as `StrategyContext`, and "
+        "that of a measurer has a `setup`",
     }
 )
 """What each version changed, for plugins that were written for the one before."""
@@ -104,7 +106,7 @@ class PluginSpec:
     Attributes:
         kind: A key of `KINDS`.
         name: What a user calls it by: lower-case letters, digits, `-` and `_`.
-        factory: What creates it from a `Context`: a callable, or an import string
+        factory: What creates it from the context of its kind: a callable, or an import string
             `"module:attribute"` that is resolved when the part is first asked for. That of a
             workload is called with the shape instead, as keyword arguments.
         description: One line for `autotune plugins`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.feasible_space import FeasibleSpace
-from autotune.spaces.search_space import SearchSpace
+from autotune.spaces.search_space import SearchSpace, SpaceContext
 from autotune.spaces.sketch_space import (
     BUILT_IN_RULES,
     GPU_RULES,
@@ -22,5 +22,6 @@ __all__ = [
     "ScheduleLimits",
     "SearchSpace",
     "SketchSpace",
+    "SpaceContext",
     "build_feasible_set",
 ]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from autotune.plugins import Context
 from autotune.plugins.options import check_known
 from autotune.plugins.parts import create_part
 from autotune.spaces import EmptySpace, SketchSpace
 from autotune.spaces.problems import require_solutions
+from autotune.spaces.search_space import SpaceContext
 
 __all__ = ["make_sketch_space"]
 
 
-def make_sketch_space(context: Context) -> SketchSpace:
+def make_sketch_space(context: SpaceContext) -> SketchSpace:
     """A :class:`~autotune.spaces.SketchSpace` that asks the rules first that it is named with.
 
     Its option ``rules`` holds their names; ``sketch+one+another`` spells them.

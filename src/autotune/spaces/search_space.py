@@ -7,11 +7,35 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
+from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
+from autotune.targets import Target
+
+
+@frozen(eq=False, kw_only=True)
+class SpaceContext(Context):
+    """The context of a search space, and of the sketch rules that are named with it.
+
+    Attributes:
+        workload: What is computed.
+        target: What programs are made for, with as many cores as they have threads.
+        limits: What the backend can print or replay.
+        backend: Its name.
+        program: Text of the program that the backend has imported, or None.
+    """
+
+    workload: Workload
+    target: Target
+    limits: ScheduleLimits
+    backend: str = ""
+    program: str | None = None
 
 
 class SearchSpace(ABC):

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from attrs import frozen
 
+from autotune.plugins import Context
 from autotune.store.records import Baseline, MeasureKey, Outcome, Record, Run, standing
 
 _Self = TypeVar("_Self", bound="Database")
+
+
+@frozen(eq=False, kw_only=True)
+class DatabaseContext(Context):
+    """The context of a database.
+
+    Attributes:
+        path: Where it is, in its own spelling.
+        read_only: Whether it is to write nothing.
+        warn: Told in one sentence what the database has lost, or None.
+    """
+
+    path: str
+    read_only: bool = False
+    warn: Callable[[str], None] | None = None
 
 
 @frozen

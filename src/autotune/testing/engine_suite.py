@@ -28,9 +28,9 @@ from autotune.measure.engines import (
     EngineReply,
     Machine,
     MeasureEngine,
+    RunnerContext,
 )
 from autotune.measure.validation import write_reference
-from autotune.plugins import Context
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 
@@ -47,9 +47,9 @@ def engine_context(
     target: Target | None = None,
     options: dict[str, Any] | None = None,
     protocol: MeasureProtocol | None = None,
-) -> Context:
+) -> RunnerContext:
     """Make the context of an engine in these tests."""
-    return Context(
+    return RunnerContext(
         backend=backend,
         target=target or Target("cpu", "test", cores=1),
         threads=1,
@@ -72,7 +72,7 @@ class EngineHost:
 
     engine: MeasureEngine
     store: ArtefactStore
-    context: Context
+    context: RunnerContext
     workload: Workload
     program: str | None = None
     _last: int = field(default=0, init=False)
@@ -201,12 +201,12 @@ class EngineSuite:
     """Tests of one engine; see the module's description."""
 
     @classmethod
-    def context(cls) -> Context:
+    def context(cls) -> RunnerContext:
         """Context that the engine is made from."""
         return engine_context()
 
     @classmethod
-    def make_engine(cls, context: Context) -> MeasureEngine:
+    def make_engine(cls, context: RunnerContext) -> MeasureEngine:
         """The engine, not started."""
         raise NotImplementedError("override `make_engine`")
 

@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 
 from autotune.errors import InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
-from autotune.plugins import Context
 from autotune.search.search import Window
-from autotune.search.strategies import Strategy
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
-StrategyFactory = Callable[[Context], Strategy]
+StrategyFactory = Callable[[StrategyContext], Strategy]
 
 
 class StrategySuite:
@@ -53,7 +53,7 @@ class StrategySuite:
             space = ToySpace() if space is None else space
             rng = np.random.default_rng(seed)
             return strategy_factory(
-                Context(space, rng, RandomCostModel(Context(seed=1)), options=options)
+                StrategyContext(space, rng, RandomCostModel(ModelContext(seed=1)), options=options)
             )
 
         return create
@@ -178,10 +178,10 @@ class StrategySuite:
             strategy.load_state({**strategy.state(), "strategy": "no such strategy"})
 
     def test_an_unknown_option_is_refused_by_name(self, strategy_factory: StrategyFactory) -> None:
-        context = Context(
+        context = StrategyContext(
             ToySpace(),
             np.random.default_rng(0),
-            RandomCostModel(Context()),
+            RandomCostModel(ModelContext()),
             options={"no_such_option": 1},
         )
         with pytest.raises(InvalidValueError, match="no_such_option"):

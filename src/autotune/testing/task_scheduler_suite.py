@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.plugins import Context
-from autotune.search.schedulers import TaskInfo, TaskScheduler
+from autotune.search.schedulers import SchedulerContext, TaskInfo, TaskScheduler
 
-TaskSchedulerFactory = Callable[[Context], TaskScheduler]
+TaskSchedulerFactory = Callable[[SchedulerContext], TaskScheduler]
 
 TASKS = (
     TaskInfo(1.0, 1e9, "matmul"),
@@ -33,16 +32,16 @@ class TaskSchedulerSuite:
     def test_every_task_is_served_first_once(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         assert sorted(_play(scheduler, len(TASKS))) == list(range(len(TASKS)))
 
     def test_no_tasks_no_turn(self, task_scheduler_factory: TaskSchedulerFactory) -> None:
-        assert task_scheduler_factory(Context(tasks=())).next_task() is None
+        assert task_scheduler_factory(SchedulerContext(tasks=())).next_task() is None
 
     def test_exhausted_tasks_are_not_served(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         open_tasks = set(range(len(TASKS)))
         for used_up in (2, 0, 3, 1):
             assert set(_play(scheduler, 6)) <= open_tasks
@@ -53,7 +52,7 @@ class TaskSchedulerSuite:
     def test_asking_twice_gives_the_same_task(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         for _ in range(8):
             assert scheduler.next_task() == scheduler.next_task()
             _play(scheduler, 1)
@@ -61,7 +60,7 @@ class TaskSchedulerSuite:
     def test_chooses_a_task_while_a_round_is_outstanding(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         served: set[int] = set()
         current = scheduler.next_task()
         for step in range(12):
@@ -78,7 +77,7 @@ class TaskSchedulerSuite:
     def test_with_one_task_a_round_may_be_outstanding(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS[:1]))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS[:1]))
         assert scheduler.next_task() == scheduler.next_task([0]) == 0
         scheduler.tell(0, None, 0)
         assert scheduler.next_task() is None
@@ -86,7 +85,7 @@ class TaskSchedulerSuite:
     def test_tasks_without_a_latency_do_no_harm(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         for _ in range(12):
             task = scheduler.next_task()
             assert task is not None
@@ -95,7 +94,7 @@ class TaskSchedulerSuite:
     def test_a_task_that_always_fails_does_not_get_every_round(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         served = []
         for _ in range(60):
             task = scheduler.next_task()
@@ -107,7 +106,9 @@ class TaskSchedulerSuite:
     def test_one_seed_gives_the_same_order(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        one, other = (task_scheduler_factory(Context(tasks=TASKS, seed=7)) for _ in range(2))
+        one, other = (
+            task_scheduler_factory(SchedulerContext(tasks=TASKS, seed=7)) for _ in range(2)
+        )
         assert _play(one, 20) == _play(other, 20)
 
     @pytest.mark.parametrize("rounds", [0, 1, 3, 4, 9])
@@ -115,11 +116,11 @@ class TaskSchedulerSuite:
     def test_state_continues_exactly(
         self, task_scheduler_factory: TaskSchedulerFactory, rounds: int, exhausted: bool
     ) -> None:
-        scheduler = task_scheduler_factory(Context(tasks=TASKS))
+        scheduler = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         _play(scheduler, rounds)
         if exhausted:
             scheduler.tell(1, None, 0)
-        other = task_scheduler_factory(Context(tasks=TASKS))
+        other = task_scheduler_factory(SchedulerContext(tasks=TASKS))
         _play(other, 2)
         state = scheduler.state()
         kept = json.dumps(state, allow_nan=False)
@@ -130,23 +131,23 @@ class TaskSchedulerSuite:
     def test_state_of_other_tasks_is_refused(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        state = task_scheduler_factory(Context(tasks=TASKS[:2])).state()
+        state = task_scheduler_factory(SchedulerContext(tasks=TASKS[:2])).state()
         with pytest.raises(InvalidValueError):
-            task_scheduler_factory(Context(tasks=TASKS)).load_state(state)
+            task_scheduler_factory(SchedulerContext(tasks=TASKS)).load_state(state)
 
     @pytest.mark.parametrize("task", [-1, len(TASKS)])
     def test_unknown_tasks_are_refused(
         self, task_scheduler_factory: TaskSchedulerFactory, task: int
     ) -> None:
         with pytest.raises(InvalidValueError):
-            task_scheduler_factory(Context(tasks=TASKS)).tell(task, 1.0, 16)
+            task_scheduler_factory(SchedulerContext(tasks=TASKS)).tell(task, 1.0, 16)
 
     def test_an_unknown_option_is_refused_by_name(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
         options: dict[str, Any] = {"no_such_option": 1}
         with pytest.raises(InvalidValueError, match="no_such_option"):
-            task_scheduler_factory(Context(tasks=TASKS, options=options))
+            task_scheduler_factory(SchedulerContext(tasks=TASKS, options=options))
 
 
 def _play(scheduler: TaskScheduler, rounds: int, offset: int = 0) -> list[int]:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.measure import SharedWorkers
-from autotune.measure.engines import Fingerprint, MeasureEngine, same_speed
+from autotune.measure.engines import Fingerprint, MeasureEngine, RunnerContext, same_speed
 from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.workers import WorkerSetup
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.store.sqlite import open_database
 from autotune.tuning.options import TuneOptions
@@ -38,13 +37,12 @@ def make_engine(options: TuneOptions, backend: str) -> MeasureEngine:
             f"of kind {options.machine.kind!r}, leave --runner out: the device of this machine is "
             "used"
         )
-    context = Context(
+    context = RunnerContext(
         backend=backend,
         target=options.machine,
         threads=options.machine.cores,
         protocol=options.protocol,
         observers=options.observers,
-        seed=options.seed,
         options=chosen.options,
     )
     engine: MeasureEngine = create_part("runner", chosen.name, context)

@@ -11,12 +11,11 @@ from attrs import evolve, field, frozen
 from autotune.backends import Backend, ImportedProgram, ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, structure_of
-from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
-from autotune.spaces import EmptySpace, SearchSpace
+from autotune.spaces import EmptySpace, SearchSpace, SpaceContext
 from autotune.spaces.problems import ContradictoryConstraints
 from autotune.store.records import MeasureKey
 from autotune.tuning.choices import Choice
@@ -390,13 +389,12 @@ def _space_of(
 def _make_space(
     imported: _Imported, name: str, backend: Backend, options: TuneOptions, chosen: Choice
 ) -> SearchSpace:
-    context = Context(
+    context = SpaceContext(
         workload=imported.workload,
         program=imported.program,
         backend=name,
         target=options.machine,
         limits=backend.limits(options.machine),
-        threads=options.machine.cores,
         options=chosen.options,
     )
     space: SearchSpace = create_held_part("search_space", chosen.name, context)

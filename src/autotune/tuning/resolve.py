@@ -9,17 +9,18 @@ import numpy as np
 from attrs import evolve, frozen
 
 from autotune.errors import AutotuneError
-from autotune.measure import Measurer, SharedWorkers
+from autotune.measure import Measurer, MeasurerContext, SharedWorkers
+from autotune.measure.workers import WorkerSetup
+from autotune.models import ModelContext
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
-from autotune.search.schedulers import TaskScheduler
+from autotune.search.schedulers import SchedulerContext, TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
-from autotune.search.strategies import Strategy
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.tuning.choices import KINDS, Choice, unused_by
 from autotune.tuning.machines import machines_tag
 from autotune.tuning.options import TuneOptions
@@ -90,7 +91,7 @@ def resolve_run(
     cost_models = {
         name: _cost_model(models.get(name), model_seed, options) for name in options.backend
     }
-    no_model = RandomCostModel(Context(seed=_integer(model_seed)))
+    no_model = RandomCostModel(ModelContext(seed=_integer(model_seed)))
     specs = [
         _task_spec(
             task,
@@ -165,7 +166,7 @@ def _cost_model(
 ) -> CostModel:
     """The model in its process, or random scores: those asked for, or some never asked for."""
     if models is None or _is_held_here(options):
-        return RandomCostModel(Context(seed=_integer(seed)))
+        return RandomCostModel(ModelContext(seed=_integer(seed)))
     return HostedCostModel(models)
 
 
@@ -178,7 +179,7 @@ def _scheduler(tasks: Sequence[TaskOnBackend], options: TuneOptions, seed: int) 
     chosen = options.chosen["task_scheduler"]
     infos = [task.info for task in tasks]
     objective = options.objective if len(tasks) > 1 else None
-    context = Context(tasks=infos, seed=seed, objective=objective)
+    context = SchedulerContext(tasks=infos, seed=seed, objective=objective)
     if len(tasks) == 1 and not chosen.options:
         return RoundRobin(context)
     scheduler: TaskScheduler = create_part(
@@ -200,7 +201,7 @@ def _task_spec(
     pruning_model: PruningModel | None = None
     if models is not None and not options.chosen["pruning_model"].is_none:
         pruning_model = HostedPruningModel(models)
-    context = Context(
+    context = StrategyContext(
         space=task.space,
         rng=np.random.default_rng(seed),
         cost_model=cost_model,
@@ -248,17 +249,16 @@ def _measurer_factory(
     task: TaskOnBackend, options: TuneOptions, seed: int, workers: SharedWorkers
 ) -> Callable[[], Measurer]:
     chosen = options.chosen["measurer"]
-    context = Context(
-        backend=task.backend_name,
-        target=options.machine,
-        threads=options.machine.cores,
+    machine = options.machine
+    context = MeasurerContext(
+        setup=WorkerSetup(
+            task.backend_name, machine, machine.cores, options.protocol, options.observers
+        ),
         workload=task.workload,
         program=task.program,
-        protocol=options.protocol,
-        observers=options.observers,
+        workers=workers,
         seed=seed,
         options=chosen.options,
-        workers=workers,
     )
 
     def make() -> Measurer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import secrets
@@ -298,7 +299,12 @@ def new_run_id() -> str:
 
 def this_process() -> str:
     """Names this process among all of this machine since it was started."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}"
+    return _named(os.getpid())
+
+
+@functools.cache
+def _named(pid: int) -> str:
+    return f"{socket.gethostname()}:{pid}:{_start_time(pid)}"
 
 
 def is_being_worked_on(run: Run) -> bool:

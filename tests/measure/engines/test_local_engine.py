@@ -9,9 +9,8 @@ import signal
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.measure.engines import MeasureEngine
+from autotune.measure.engines import MeasureEngine, RunnerContext
 from autotune.measure.engines.local_engine import LocalEngine, make_local_engine
-from autotune.plugins import Context
 from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
 from autotune.testing.reference_backend import SCRIPTED_NATIVE
@@ -19,7 +18,7 @@ from autotune.testing.reference_backend import SCRIPTED_NATIVE
 
 class TestLocalEngine(EngineSuite):
     @classmethod
-    def context(cls) -> Context:
+    def context(cls) -> RunnerContext:
         return engine_context(SCRIPTED_NATIVE, target=detect_cpu(), options={"builders": 1})
 
     @classmethod
@@ -28,7 +27,7 @@ class TestLocalEngine(EngineSuite):
         return json.dumps({"build_seconds": 0.05})
 
     @classmethod
-    def make_engine(cls, context: Context) -> MeasureEngine:
+    def make_engine(cls, context: RunnerContext) -> MeasureEngine:
         return make_local_engine(context)
 
     def test_a_killed_timer_is_replaced_and_its_job_is_not_repeated(

@@ -15,7 +15,7 @@ from thread_cluster import ThreadCluster, unchanged
 
 from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
-from autotune.measure.engines import ArtefactStore, MeasureEngine
+from autotune.measure.engines import ArtefactStore, MeasureEngine, RunnerContext
 from autotune.measure.engines.engine_workers import EnginePool
 from autotune.measure.engines.supervised import (
     Node,
@@ -26,7 +26,6 @@ from autotune.measure.engines.supervised import (
 )
 from autotune.measure.engines.supervised.cluster import OnEvent
 from autotune.measure.engines.supervised.supervisor import decoded
-from autotune.plugins import Context
 from autotune.process.channel import encode
 from autotune.process.errors import WorkerStartFailed
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
@@ -41,7 +40,7 @@ class TestSupervisedEngine(EngineSuite):
         return json.dumps({"build_seconds": 0.05})
 
     @classmethod
-    def make_engine(cls, context: Context) -> MeasureEngine:
+    def make_engine(cls, context: RunnerContext) -> MeasureEngine:
         cluster = ThreadCluster()
         engine = SupervisedEngine(context, cluster)
         CLUSTERS[id(engine)] = cluster
@@ -240,7 +239,7 @@ def test_a_damaged_content_is_refused_by_the_machine() -> None:
         supervisor.close()
 
 
-def setup_of(context: Context) -> SupervisorSetup:
+def setup_of(context: RunnerContext) -> SupervisorSetup:
     deadlines = dict(context.protocol.deadlines)
     return SupervisorSetup(context.backend, 1, context.protocol.identity, deadlines, 1, False)
 

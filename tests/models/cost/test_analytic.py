@@ -12,6 +12,7 @@ from toy_outcomes import rank_correlation
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import conv2d, depthwise_conv2d, elementwise, gemm, softmax
+from autotune.models import ModelContext
 from autotune.models.cost import (
     AnalyticCostModel,
     GradientBoostedTrees,
@@ -22,7 +23,6 @@ from autotune.models.pruning.psa_corrected import LAUNCH_SYMBOLS, corrected_symb
 from autotune.models.pruning.psa_cpu import CpuScorer
 from autotune.models.pruning.psa_gpu import corrected_gpu
 from autotune.nest import build_tape, derive_nest
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Factor
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -51,13 +51,13 @@ def sampled(name: str, kind: str, n: int = 60) -> CandidateBatch:
 class TestOnToys(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: AnalyticCostModel(Context(target=CPU))
+        return lambda: AnalyticCostModel(ModelContext(target=CPU))
 
 
 class TestOnGpus(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: AnalyticCostModel(Context(target=GPU))
+        return lambda: AnalyticCostModel(ModelContext(target=GPU))
 
     @pytest.fixture
     def batch(self) -> CandidateBatch:
@@ -84,7 +84,9 @@ class TestOnGpus(DifferentiableCostModelSuite):
 def test_it_ranks_as_the_draft_model_of_cpus_does(name: str, least: float) -> None:
     batch, scorer = sampled(name, "cpu"), CpuScorer(CPU)
     draft = np.concatenate([-np.log(scorer.cycles(*part)) for part in batch.parts])
-    assert rank_correlation(AnalyticCostModel(Context(target=CPU)).predict(batch), draft) > least
+    assert (
+        rank_correlation(AnalyticCostModel(ModelContext(target=CPU)).predict(batch), draft) > least
+    )
 
 
 @pytest.mark.parametrize("name", ["gemm", "conv2d"])
@@ -98,13 +100,13 @@ def test_it_ranks_as_the_same_arithmetic_in_whole_numbers_does(name: str) -> Non
             width = len(LAUNCH_SYMBOLS)
             groups = [values[at : at + width] for at in range(0, len(values), width)]
             times.append(launch_milliseconds(groups, gpu))
-    found = AnalyticCostModel(Context(target=GPU)).predict(batch)
+    found = AnalyticCostModel(ModelContext(target=GPU)).predict(batch)
     assert rank_correlation(found, -np.log(times)) > 0.8
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_every_tile_factor_matters(kind: str) -> None:
-    model = AnalyticCostModel(Context(target=CPU if kind == "cpu" else GPU))
+    model = AnalyticCostModel(ModelContext(target=CPU if kind == "cpu" else GPU))
     for sketch, rows in sampled("gemm", kind).parts:
         _, gradient = model.relaxed(sketch, rows.astype(np.float64))
         for column, param in enumerate(sketch.params):
@@ -115,7 +117,7 @@ def test_every_tile_factor_matters(kind: str) -> None:
 def test_it_learns_what_weighs_more() -> None:
     """Latencies of a machine that calculates four times as slowly; the rest is as expected."""
     batch = sampled("gemm", "cpu", 100)
-    model = AnalyticCostModel(Context(target=CPU))
+    model = AnalyticCostModel(ModelContext(target=CPU))
     estimate = model._estimate
     truth = np.zeros(len(estimate.components))
     truth[estimate.components.index("arithmetic")] = np.log(4.0)
@@ -136,19 +138,19 @@ def test_it_learns_what_weighs_more() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="no option 'rate'"):
-        AnalyticCostModel(Context(target=CPU, options={"rate": 0.1}))
+        AnalyticCostModel(ModelContext(target=CPU, options={"rate": 0.1}))
     with pytest.raises(InvalidValueError, match="components"):
-        AnalyticCostModel(Context(target=GPU)).load_state(
-            AnalyticCostModel(Context(target=CPU)).state()
+        AnalyticCostModel(ModelContext(target=GPU)).load_state(
+            AnalyticCostModel(ModelContext(target=CPU)).state()
         )
-    vague = AnalyticCostModel(Context(target=evolve(GPU, memory_bandwidth=0.0)))
+    vague = AnalyticCostModel(ModelContext(target=evolve(GPU, memory_bandwidth=0.0)))
     sketch, rows = sampled("gemm", "cuda").parts[0]
     with pytest.raises(InvalidValueError, match="memory_bandwidth"):
         vague.relaxed(sketch, rows.astype(np.float64))
 
 
 def test_a_model_without_a_gradient_is_named_with_those_that_have_one() -> None:
-    model = AnalyticCostModel(Context(target=CPU))
+    model = AnalyticCostModel(ModelContext(target=CPU))
     assert require_differentiable(model) is model
     with pytest.raises(InvalidValueError, match="'gbdt' has no gradient.*: analytic"):
-        require_differentiable(GradientBoostedTrees(Context(target=CPU)))
+        require_differentiable(GradientBoostedTrees(ModelContext(target=CPU)))

@@ -12,9 +12,9 @@ from python_processes import run_python
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import AutotuneError, InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup, write_model
 from autotune.models.cost.gbdt import ROUNDS
-from autotune.plugins import Context
 from autotune.process.hidden_packages import packages_hidden
 from autotune.sketches import CandidateBatch
 from autotune.store.records import Outcome
@@ -31,7 +31,7 @@ SPACE = ToySpace(extent=64)
 def _model(**arguments: Any) -> GradientBoostedTrees:
     own = {"features": toy_features}
     own |= {key: arguments.pop(key) for key in ("features", "feature_version") if key in arguments}
-    return GradientBoostedTrees(Context(**arguments), **own)
+    return GradientBoostedTrees(ModelContext(**arguments), **own)
 
 
 class TestGradientBoostedTrees(TrainableCostModelSuite):
@@ -43,7 +43,7 @@ class TestGradientBoostedTrees(TrainableCostModelSuite):
 class TestWithLoopNestFeatures(TrainableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: GradientBoostedTrees(Context(target=preset("skylake-avx512")))
+        return lambda: GradientBoostedTrees(ModelContext(target=preset("skylake-avx512")))
 
 
 def test_untrained_it_predicts_zeros() -> None:
@@ -168,10 +168,10 @@ def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.Mon
 
 def test_lightgbm_is_imported_when_needed() -> None:
     script = (
-        "import sys, autotune.models.cost as c\nfrom autotune.plugins import Context\n"
+        "import sys, autotune.models.cost as c\nfrom autotune.models import ModelContext\n"
         "from autotune.testing.toy_space import ToySpace, toy_features\n"
         "import numpy as np\n"
-        "m = c.GradientBoostedTrees(Context(), features=toy_features)\n"
+        "m = c.GradientBoostedTrees(ModelContext(), features=toy_features)\n"
         "m.predict(ToySpace().sample(4, np.random.default_rng(0)))\n"
         "m.load_state(m.state())\n"
         "sys.exit('lightgbm' in sys.modules)\n"

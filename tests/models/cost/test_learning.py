@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from autotune.errors import InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import (
     AnalyticCostModel,
     GradientBoostedTrees,
     check_has_learned,
     split_learn,
 )
-from autotune.plugins import Context
 from autotune.targets import preset
 
 
@@ -29,5 +29,5 @@ def test_it_is_true_or_false() -> None:
 
 def test_what_has_to_be_trained_needs_a_file() -> None:
     with pytest.raises(InvalidValueError, match="'gbdt' is not to learn.*--load-cost-model"):
-        check_has_learned("gbdt", GradientBoostedTrees(Context()))
-    check_has_learned("analytic", AnalyticCostModel(Context(target=preset("avx512-8core"))))
+        check_has_learned("gbdt", GradientBoostedTrees(ModelContext()))
+    check_has_learned("analytic", AnalyticCostModel(ModelContext(target=preset("avx512-8core"))))

@@ -19,6 +19,7 @@ from faulty_models import (
 from thinning import thinned
 
 from autotune.errors import PluginError, UnsupportedTarget
+from autotune.models import ModelContext
 from autotune.models.host import (
     HostedCostModel,
     HostedPruningModel,
@@ -26,7 +27,6 @@ from autotune.models.host import (
     ModelHost,
     ModelSpec,
 )
-from autotune.plugins import Context
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 SPACE = ToySpace()
@@ -89,7 +89,7 @@ def expected() -> list[list[float]]:
     # Whichever test comes first may have set a fault by now; this model has no process of its own.
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv(FAULT_VARIABLE, raising=False)
-        model = FaultyCostModel(Context(seed=5))
+        model = FaultyCostModel(ModelContext(seed=5))
     found: list[list[float]] = learned(model, predictions)
     return found
 
@@ -111,7 +111,7 @@ def test_wherever_it_fails(where: str, make_host: MakeHost, set_fault: SetFault)
     warnings: list[str] = []
     model = HostedCostModel(make_host(COST, on_warning=warnings.append))
     assert learned(model, predictions) == expected()
-    reference = FaultyCostModel(Context(seed=5))
+    reference = FaultyCostModel(ModelContext(seed=5))
     reference.update(TOLD)
     assert model.state() == reference.state()
     assert not warnings
@@ -162,7 +162,9 @@ def test_scores_that_are_wrong_once(fault: str, make_host: MakeHost, set_fault: 
     set_fault(fault, "score", times=1)
     warnings: list[str] = []
     model = HostedPruningModel(make_host(PRUNING, on_warning=warnings.append))
-    np.testing.assert_array_equal(model.score(BATCH), FaultyPruningModel(Context()).score(BATCH))
+    np.testing.assert_array_equal(
+        model.score(BATCH), FaultyPruningModel(ModelContext()).score(BATCH)
+    )
     assert not warnings
 
 
@@ -195,7 +197,7 @@ def test_a_process_that_dies_once_while_it_starts_is_started_again(
     set_fault("kill", "make", times=1)
     host = make_host(COST)
     host.wait_ready()
-    assert predictions(HostedCostModel(host)) == predictions(FaultyCostModel(Context(seed=5)))
+    assert predictions(HostedCostModel(host)) == predictions(FaultyCostModel(ModelContext(seed=5)))
 
 
 def test_a_model_that_cannot_be_restored_is_given_up(
@@ -210,7 +212,9 @@ def test_a_model_that_cannot_be_restored_is_given_up(
     assert host.pid is not None
     host._process.end()
     # The innocent one pays with two restarts, and no more.
-    np.testing.assert_array_equal(pruning.score(BATCH), FaultyPruningModel(Context()).score(BATCH))
+    np.testing.assert_array_equal(
+        pruning.score(BATCH), FaultyPruningModel(ModelContext()).score(BATCH)
+    )
     (warning,) = warnings
     assert "failed when it was started again: killed by SIGSEGV" in warning
     assert predictions(cost) == [0.0] * 40

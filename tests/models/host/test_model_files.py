@@ -14,9 +14,9 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES, toy_trees
 import autotune
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
+from autotune.models import ModelContext
 from autotune.models.cost import ModelFile, TrainingGroup
 from autotune.models.host import HostedCostModel, ModelHost, ModelSpec
-from autotune.plugins import Context
 from autotune.targets import Target
 from autotune.testing.toy_space import ToySpace, toy_outcome
 from autotune.tuning.events import TrialFinished
@@ -29,7 +29,7 @@ def path(tmp_path: Path, target: Target) -> Path:
     """Trees that were trained on another toy space."""
     candidates = list(ToySpace(32).sample(200, np.random.default_rng(4)))
     told = tuple((candidate, toy_outcome(candidate)) for candidate in candidates)
-    model = toy_trees(Context(target=target))
+    model = toy_trees(ModelContext(target=target))
     model.fit([TrainingGroup("toy", told[0][0].sketch.workload.digest, told)])
     file = tmp_path / "trees.npz"
     with file.open("wb") as stream:
@@ -40,7 +40,7 @@ def path(tmp_path: Path, target: Target) -> Path:
 def test_the_model_begins_with_the_file_also_after_a_crash(
     make_host: MakeHost, path: Path, target: Target
 ) -> None:
-    own = toy_trees(Context(target=target))
+    own = toy_trees(ModelContext(target=target))
     own.load(ModelFile.at(path).open())
     model = HostedCostModel(
         make_host(ModelSpec("cost_model", TOY_TREES, {"seed": 0}, ModelFile.at(path)))
@@ -77,7 +77,7 @@ def test_what_cannot_load_a_file_refuses_to(
 def test_a_model_that_is_not_to_learn_stays_as_loaded(
     make_host: MakeHost, path: Path, target: Target
 ) -> None:
-    own = toy_trees(Context(target=target))
+    own = toy_trees(ModelContext(target=target))
     own.load(ModelFile.at(path).open())
     arguments = {"seed": 0, "options": {"learn": False}}
     host = make_host(ModelSpec("cost_model", TOY_TREES, arguments, ModelFile.at(path)))

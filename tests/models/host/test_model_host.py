@@ -18,13 +18,14 @@ from toy_parts import TOY_TREES
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import gemm
+from autotune.models import ModelContext
 from autotune.models.cost import AnalyticCostModel, GradientBoostedTrees, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning.psa import PSA
 from autotune.nest.relaxed import param_bounds
-from autotune.plugins import Context, PluginSpec
+from autotune.plugins import PluginSpec
 from autotune.plugins.manager import manager
-from autotune.search.strategies import EvolutionaryStrategy
+from autotune.search.strategies import EvolutionaryStrategy, StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -69,7 +70,7 @@ def test_a_model_without_a_gradient_says_so(make_host: MakeHost) -> None:
 def test_gradients_are_those_of_the_model(make_host: MakeHost, target: Target) -> None:
     spec = ModelSpec("cost_model", "analytic", {"seed": 5, "threads": 1})
     host = make_host(spec, on_warning=pytest.fail)
-    hosted, own = HostedCostModel(host), AnalyticCostModel(Context(target=target))
+    hosted, own = HostedCostModel(host), AnalyticCostModel(ModelContext(target=target))
     for model in (hosted, own):
         model.update(TOLD)
     for sketch, matrix in BATCH.parts:
@@ -167,7 +168,7 @@ def test_threads_may_share_it(make_host: MakeHost) -> None:
 
     def ask(number: int) -> None:
         batch = ToySpace().sample(20, np.random.default_rng(number))
-        wanted = RandomCostModel(Context(seed=5)).predict(batch)
+        wanted = RandomCostModel(ModelContext(seed=5)).predict(batch)
         wrong.extend(number for _ in range(20) if (model.predict(batch) != wanted).any())
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
@@ -235,7 +236,7 @@ def test_what_only_the_host_has_registered_is_found(
         scores = HostedCostModel(host).predict(BATCH)
     finally:
         manager.cache_clear()
-    np.testing.assert_array_equal(scores, RandomCostModel(Context(seed=5)).predict(BATCH))
+    np.testing.assert_array_equal(scores, RandomCostModel(ModelContext(seed=5)).predict(BATCH))
 
 
 def test_a_search_goes_as_with_models_in_this_process(make_host: MakeHost, target: Target) -> None:
@@ -247,13 +248,13 @@ def test_a_search_goes_as_with_models_in_this_process(make_host: MakeHost, targe
     pairs = (
         (HostedCostModel(host), HostedPruningModel(host)),
         (
-            GradientBoostedTrees(Context(target=target, seed=7, threads=2)),
-            PSA(Context(target=target)),
+            GradientBoostedTrees(ModelContext(target=target, seed=7, threads=2)),
+            PSA(ModelContext(target=target)),
         ),
     )
     for cost, pruning in pairs:
         rng = np.random.default_rng(11)
-        strategy = EvolutionaryStrategy(Context(space, rng, cost, pruning))
+        strategy = EvolutionaryStrategy(StrategyContext(space, rng, cost, pruning))
         rounds = []
         for _ in range(4):
             candidates = strategy.ask(8)

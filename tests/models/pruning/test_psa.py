@@ -30,11 +30,11 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
 from autotune.models.pruning.psa_corrected import CORRECTED_SYMBOLS, slot_cost
 from autotune.models.pruning.psa_gpu import PUBLISHED_GPUS, corrected_gpu, symbol_tape
 from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, CandidateBatch, Sketch
 from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
@@ -48,7 +48,7 @@ Rows = NDArray[np.int64]
 
 
 def psa(target: Target, **options: str) -> PSA:
-    model: PSA = create_part("pruning_model", "psa", Context(target=target, options=options))
+    model: PSA = create_part("pruning_model", "psa", ModelContext(target=target, options=options))
     return model
 
 
@@ -291,7 +291,7 @@ def oracle_milliseconds(formula: str, values: list[int]) -> float:
 
 
 def test_it_is_registered_and_says_what_it_does_not_know() -> None:
-    assert isinstance(create_part("pruning_model", "psa", Context(target=A100_40)), PSA)
+    assert isinstance(create_part("pruning_model", "psa", ModelContext(target=A100_40)), PSA)
     with pytest.raises(UnsupportedTarget, match="formulas and specs of GPUs only"):
         psa(preset("haswell"), formula="corrected")
     with pytest.raises(UnknownNameError, match="Did you mean 'corrected'"):

@@ -22,10 +22,10 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
 from autotune.models.pruning.psa_cpu import CpuMachine, CpuScorer, cpu_machine
 from autotune.models.pruning.psa_cpu_symbols import sketch_symbols
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -62,7 +62,7 @@ def batch_of(name: str, n: int = 40) -> CandidateBatch:
 class TestPSA(PruningModelSuite):
     @pytest.fixture
     def pruning_model_factory(self) -> PruningModelFactory:
-        return lambda: PSA(Context(target=TARGET))
+        return lambda: PSA(ModelContext(target=TARGET))
 
     @pytest.fixture
     def batch(self) -> CandidateBatch:

@@ -5,9 +5,9 @@ import pytest
 from toy_parts import TOY_TREES, toy_trees
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models import ModelContext
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup
 from autotune.models.training import cross_validate, judge, make_trainable, mean_figures, train
-from autotune.plugins import Context
 from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace, toy_outcome
@@ -25,7 +25,7 @@ GROUPS = [_group(extent) for extent in (8, 16, 32, 64)]
 
 
 def _make() -> GradientBoostedTrees:
-    return toy_trees(Context(target=TARGET))
+    return toy_trees(ModelContext(target=TARGET))
 
 
 def _failed(group: TrainingGroup) -> TrainingGroup:
@@ -41,7 +41,7 @@ def test_every_task_is_judged_by_a_model_that_has_not_seen_it() -> None:
             seen.append([group.name for group in groups])
             return super().fit(groups)
 
-    noting = lambda: Noting(Context(target=TARGET), features=_make()._features)  # noqa: E731
+    noting = lambda: Noting(ModelContext(target=TARGET), features=_make()._features)  # noqa: E731
     scores = cross_validate(noting, [*GROUPS, _failed(GROUPS[0])], 2)
     assert sorted(name for score in scores for name in score.names) == sorted(
         group.name for group in GROUPS
@@ -80,9 +80,9 @@ def test_what_cannot_be_trained() -> None:
     with pytest.raises(InvalidValueError, match="to judge a model by"):
         judge(_make(), [_failed(GROUPS[0])])
     with pytest.raises(InvalidValueError, match="'random' cannot be trained"):
-        make_trainable("random", Context(target=TARGET))
+        make_trainable("random", ModelContext(target=TARGET))
     with pytest.raises(UnknownNameError, match="gbdt"):
-        make_trainable("gdbt", Context(target=TARGET))
+        make_trainable("gdbt", ModelContext(target=TARGET))
     assert isinstance(
-        make_trainable(TOY_TREES, Context(target=TARGET, seed=3)), GradientBoostedTrees
+        make_trainable(TOY_TREES, ModelContext(target=TARGET, seed=3)), GradientBoostedTrees
     )

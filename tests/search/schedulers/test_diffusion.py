@@ -7,12 +7,17 @@ import pytest
 from toy_parts import valid_outcome
 
 from autotune.errors import InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
-from autotune.plugins import Context
 from autotune.process.stopwatch import Stopwatch
-from autotune.search.schedulers import DiffusionScheduler, GradientTaskScheduler, TaskInfo
+from autotune.search.schedulers import (
+    DiffusionScheduler,
+    GradientTaskScheduler,
+    SchedulerContext,
+    TaskInfo,
+)
 from autotune.search.search import Round, Search
-from autotune.search.strategies import EvolutionaryStrategy
+from autotune.search.strategies import EvolutionaryStrategy, StrategyContext
 from autotune.spaces.transfer import moved_candidate
 from autotune.testing.task_scheduler_suite import TaskSchedulerFactory, TaskSchedulerSuite
 from autotune.testing.toy_space import ToySpace
@@ -33,7 +38,7 @@ class TestDiffusionScheduler(TaskSchedulerSuite):
 
 
 def test_a_representative_has_a_round_for_each_of_its_cluster_before_the_others() -> None:
-    scheduler = DiffusionScheduler(Context(tasks=TASKS))
+    scheduler = DiffusionScheduler(SchedulerContext(tasks=TASKS))
     assert [scheduler.source(task) for task in range(5)] == [2, None, None, 2, None]
     assert [scheduler.round_size(task, 9) for task in range(5)] == [4, 9, 9, 4, 9]
     assert scheduler.round_size(0, 1) == 1
@@ -48,7 +53,7 @@ def test_a_representative_has_a_round_for_each_of_its_cluster_before_the_others(
 
 
 def test_rounds_in_flight_count() -> None:
-    scheduler = DiffusionScheduler(Context(tasks=TASKS, options={"rounds": 2}))
+    scheduler = DiffusionScheduler(SchedulerContext(tasks=TASKS, options={"rounds": 2}))
     scheduler.tell(2, 1.0, 8)
     assert scheduler.next_task() == 2
     assert scheduler.next_task([2]) == 0
@@ -58,7 +63,9 @@ def test_rounds_in_flight_count() -> None:
 
 def test_without_clusters_it_is_the_gradient_scheduler() -> None:
     tasks = [TaskInfo(weight, 1e9) for weight in (1.0, 2.0, 3.0)]
-    pair = [kind(Context(tasks=tasks)) for kind in (DiffusionScheduler, GradientTaskScheduler)]
+    pair = [
+        kind(SchedulerContext(tasks=tasks)) for kind in (DiffusionScheduler, GradientTaskScheduler)
+    ]
     for step in range(20):
         (one, other) = [it.next_task() for it in pair]
         assert one == other and one is not None
@@ -69,16 +76,17 @@ def test_without_clusters_it_is_the_gradient_scheduler() -> None:
 @pytest.mark.parametrize("options", [{"rounds": 0}, {"no_such_option": 1}, {"alpha": 2.0}])
 def test_options_are_checked(options: dict[str, float]) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(options))):
-        DiffusionScheduler(Context(tasks=TASKS, options=options))
+        DiffusionScheduler(SchedulerContext(tasks=TASKS, options=options))
 
 
 def _search(spaces: list[ToySpace]) -> Search:
-    model = RandomCostModel(Context(seed=1))
+    model = RandomCostModel(ModelContext(seed=1))
     strategies = [
-        EvolutionaryStrategy(Context(space, np.random.default_rng(3), model)) for space in spaces
+        EvolutionaryStrategy(StrategyContext(space, np.random.default_rng(3), model))
+        for space in spaces
     ]
     tasks = [TaskInfo(1.0, float(it.workload.flop), structure="gemm") for it in spaces]
-    scheduler = DiffusionScheduler(Context(tasks=tasks))
+    scheduler = DiffusionScheduler(SchedulerContext(tasks=tasks))
     models = [model] * len(spaces)
     return Search(spaces, strategies, models, scheduler, 8, Stopwatch(lambda: 0.0))
 

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.plugins import Context
-from autotune.search.schedulers import GradientTaskScheduler, RoundRobin, TaskInfo, TaskScheduler
+from autotune.search.schedulers import (
+    GradientTaskScheduler,
+    RoundRobin,
+    SchedulerContext,
+    TaskInfo,
+    TaskScheduler,
+)
 from autotune.testing.task_scheduler_suite import TaskSchedulerFactory, TaskSchedulerSuite
 
 OPTIONS: tuple[Mapping[str, Any], ...] = (
@@ -25,7 +30,7 @@ OPTIONS: tuple[Mapping[str, Any], ...] = (
 class TestGradient(TaskSchedulerSuite):
     @pytest.fixture(params=OPTIONS, ids=str)
     def task_scheduler_factory(self, request: pytest.FixtureRequest) -> TaskSchedulerFactory:
-        def create(context: Context) -> GradientTaskScheduler:
+        def create(context: SchedulerContext) -> GradientTaskScheduler:
             options = {**request.param, **context.options}
             return GradientTaskScheduler(evolve(context, options=options))
 
@@ -40,7 +45,7 @@ def test_zero_weight_is_served_once_while_another_improves(
     others: list[tuple[float, float]], options: Mapping[str, Any]
 ) -> None:
     tasks = [TaskInfo(0.0, 1e9, "g"), *(TaskInfo(weight, 1e9, "g") for weight, _ in others)]
-    scheduler = GradientTaskScheduler(Context(tasks=tasks, options=options))
+    scheduler = GradientTaskScheduler(SchedulerContext(tasks=tasks, options=options))
     latencies = [1.0] * len(tasks)
     served = []
     for _ in range(30):
@@ -71,13 +76,13 @@ def _network_latency(scheduler: TaskScheduler, tasks: list[TaskInfo], rounds: in
 
 def test_it_serves_a_network_better_than_taking_turns() -> None:
     tasks = [TaskInfo(weight, 1e9) for weight in (4.0, 1.0, 1.0, 2.0)]
-    gradient = _network_latency(GradientTaskScheduler(Context(tasks=tasks)), tasks, 24)
-    turns = _network_latency(RoundRobin(Context(tasks=tasks)), tasks, 24)
+    gradient = _network_latency(GradientTaskScheduler(SchedulerContext(tasks=tasks)), tasks, 24)
+    turns = _network_latency(RoundRobin(SchedulerContext(tasks=tasks)), tasks, 24)
     assert gradient < 0.85 * turns
 
 
 def test_a_latency_never_grows() -> None:
-    scheduler = GradientTaskScheduler(Context(tasks=[TaskInfo(1.0, 1e9)]))
+    scheduler = GradientTaskScheduler(SchedulerContext(tasks=[TaskInfo(1.0, 1e9)]))
     for latency in (None, 0.5, 0.7, None, 0.4):
         scheduler.tell(0, latency, 16)
     assert scheduler.state()["histories"] == [[None, 0.5, 0.5, 0.5, 0.4]]
@@ -95,4 +100,4 @@ def test_a_latency_never_grows() -> None:
 )
 def test_options_are_checked(options: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidValueError, match=text):
-        GradientTaskScheduler(Context(tasks=[TaskInfo(1.0, 1e9)], options=options))
+        GradientTaskScheduler(SchedulerContext(tasks=[TaskInfo(1.0, 1e9)], options=options))

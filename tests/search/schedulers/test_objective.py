@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidValueError, PluginError
-from autotune.plugins import Context
-from autotune.search.schedulers import GradientTaskScheduler, RoundRobin, TaskInfo
+from autotune.search.schedulers import (
+    GradientTaskScheduler,
+    RoundRobin,
+    SchedulerContext,
+    TaskInfo,
+)
 from autotune.search.schedulers.objective import objective_name, objective_slopes
 
 TASKS = [
@@ -42,7 +46,7 @@ def test_slopes_are_those_of_the_function_and_only_the_fastest_backend_counts() 
 def tasks_served(objective: Callable[[Mapping[str, float]], float] | None) -> list[int]:
     """Which task gets each of six rounds after the first; both gain alike."""
     tasks = [TaskInfo(1.0, 0.0, program="a"), TaskInfo(50.0, 0.0, program="b")]
-    scheduler = GradientTaskScheduler(Context(tasks=tasks, objective=objective))
+    scheduler = GradientTaskScheduler(SchedulerContext(tasks=tasks, objective=objective))
     for task in (0, 1):
         scheduler.tell(task, 1.0, 8)
     served = []
@@ -77,7 +81,7 @@ def test_a_scheduler_that_asks_no_objective_refuses_one() -> None:
     with pytest.raises(
         InvalidValueError, match="'round-robin' serves .*: leave out the objective"
     ):
-        RoundRobin(Context(tasks=TASKS, objective=squares))
+        RoundRobin(SchedulerContext(tasks=TASKS, objective=squares))
 
 
 def test_a_function_is_known_by_its_module_and_name() -> None:
@@ -88,4 +92,6 @@ def test_a_function_is_known_by_its_module_and_name() -> None:
 def test_a_function_that_fails_is_refused_before_anything_is_measured() -> None:
     tasks = [TaskInfo(1.0, 0.0, program="a"), TaskInfo(50.0, 0.0, program="b")]
     with pytest.raises(PluginError, match="objective .*test_objective:.*KeyError"):
-        GradientTaskScheduler(Context(tasks=tasks, objective=lambda latencies: latencies["c"]))
+        GradientTaskScheduler(
+            SchedulerContext(tasks=tasks, objective=lambda latencies: latencies["c"])
+        )

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.plugins import Context
-from autotune.search.schedulers import RoundRobin, TaskInfo
+from autotune.search.schedulers import RoundRobin, SchedulerContext, TaskInfo
 from autotune.testing.task_scheduler_suite import TaskSchedulerFactory, TaskSchedulerSuite
 
 
@@ -15,7 +14,7 @@ class TestRoundRobin(TaskSchedulerSuite):
 
 
 def test_tasks_take_turns() -> None:
-    scheduler = RoundRobin(Context(tasks=[TaskInfo(weight, 1e9) for weight in (1, 0, 5)]))
+    scheduler = RoundRobin(SchedulerContext(tasks=[TaskInfo(weight, 1e9) for weight in (1, 0, 5)]))
     served = []
     for step in range(9):
         task = scheduler.next_task()
@@ -28,11 +27,11 @@ def test_tasks_take_turns() -> None:
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_malformed_tasks_are_refused(weight: float) -> None:
     with pytest.raises(InvalidValueError, match="weight of task 1"):
-        RoundRobin(Context(tasks=[TaskInfo(1.0, 1.0), TaskInfo(weight, 1.0)]))
+        RoundRobin(SchedulerContext(tasks=[TaskInfo(1.0, 1.0), TaskInfo(weight, 1.0)]))
 
 
 def test_malformed_rounds_are_refused() -> None:
-    scheduler = RoundRobin(Context(tasks=[TaskInfo(1.0, 1.0)]))
+    scheduler = RoundRobin(SchedulerContext(tasks=[TaskInfo(1.0, 1.0)]))
     with pytest.raises(InvalidValueError, match="latency of task 0"):
         scheduler.tell(0, -1.0, 16)
     with pytest.raises(InvalidValueError, match="-2 trials"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,16 +8,17 @@ import attrs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from python_processes import run_python
 from thinning import thinned
 
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
 from autotune.search.strategies import (
     AnnealingStrategy,
     AutoStrategy,
     EvolutionaryStrategy,
     GridStrategy,
     RandomStrategy,
+    StrategyContext,
     sampling,
 )
 from autotune.sketches import CandidateBatch
@@ -108,7 +110,7 @@ class ToyDraft(PruningModel):
 class TestEvolutionaryWithPruning(StrategySuite):
     @pytest.fixture
     def strategy_factory(self) -> StrategyFactory:
-        def create(context: Context) -> EvolutionaryStrategy:
+        def create(context: StrategyContext) -> EvolutionaryStrategy:
             return EvolutionaryStrategy(attrs.evolve(context, pruning_model=ToyDraft()))
 
         return create
@@ -122,3 +124,32 @@ class TestToySpace(SearchSpaceSuite):
     @pytest.fixture(params=[1, 2, 8], ids="extent {}".format)
     def search_space_factory(self, request: pytest.FixtureRequest) -> SearchSpaceFactory:
         return lambda: ToySpace(extent=request.param)
+
+
+_SCRIPT = """
+import json
+import numpy as np
+from autotune.models import ModelContext
+from autotune.models.cost import GradientBoostedTrees
+from autotune.search import strategies
+from autotune.testing.toy_space import ToySpace, toy_features, toy_outcome
+
+asked = {}
+for name, extent in {"Random": 64, "Evolutionary": 64, "Annealing": 8, "Auto": 8}.items():
+    model = GradientBoostedTrees(ModelContext(seed=1), features=toy_features)
+    context = strategies.StrategyContext(ToySpace(extent), np.random.default_rng(1), model)
+    strategy = getattr(strategies, f"{name}Strategy")(context)
+    asked[name] = []
+    for _ in range(4):
+        outcomes = [(candidate, toy_outcome(candidate)) for candidate in strategy.ask(8)]
+        strategy.tell(outcomes)
+        if name == "Evolutionary":
+            model.update(outcomes)
+        asked[name] += [candidate.digest for candidate, _ in outcomes]
+print(json.dumps(asked))
+"""
+
+
+def test_one_seed_gives_the_same_candidates_in_every_process() -> None:
+    one, other = (json.loads(run_python("-c", _SCRIPT, PYTHONHASHSEED=it)) for it in ("0", "4711"))
+    assert one == other and {len(asked) for asked in one.values()} == {32}

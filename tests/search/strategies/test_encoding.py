@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.search.strategies.encoding import encoding_for
+from autotune.search.strategies.auto import encoding_for
 from autotune.search.strategies.sampling import whole_space
 from autotune.sketches import CandidateBatch
 from autotune.spaces.parameters import Parameter, ParameterSpace, parameter_space

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from autotune.errors import InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
-from autotune.plugins import Context
-from autotune.search.strategies import GridStrategy, RandomStrategy, sampling
+from autotune.search.strategies import GridStrategy, RandomStrategy, StrategyContext, sampling
 from autotune.spaces.search_space import SearchSpace
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 
-def _context(space: SearchSpace, seed: int = 0) -> Context:
-    return Context(space, np.random.default_rng(seed), RandomCostModel(Context()))
+def _context(space: SearchSpace, seed: int = 0) -> StrategyContext:
+    return StrategyContext(space, np.random.default_rng(seed), RandomCostModel(ModelContext()))
 
 
 def test_sketches_get_equal_shares_over_the_run() -> None:

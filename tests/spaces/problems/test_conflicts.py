@@ -12,7 +12,6 @@ from oracles.feasible import brute_force
 
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import gemm
-from autotune.plugins import Context
 from autotune.sketches import (
     STEP_TYPES,
     AtLeast,
@@ -22,7 +21,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces import ScheduleLimits
+from autotune.spaces import ScheduleLimits, SpaceContext
 from autotune.spaces.factory import make_sketch_space
 from autotune.spaces.problems import (
     ContradictoryConstraints,
@@ -81,7 +80,7 @@ def test_an_empty_space_names_what_contradicts() -> None:
     narrow = ScheduleLimits(frozenset(STEP_TYPES), 4, 512, "tiny")
     workload, target = gemm(m=64, n=64, k=64), preset("avx512")
     with pytest.raises(ContradictoryConstraints) as caught:
-        make_sketch_space(Context(workload=workload, target=target, limits=narrow))
+        make_sketch_space(SpaceContext(workload=workload, target=target, limits=narrow))
     message = str(caught.value)
     assert "tiny: accumulate tile on the stack" in message
     assert "C.tile bytes <= 4" in message

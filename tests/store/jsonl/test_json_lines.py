@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.store.jsonl import BadLine, read_lines, record_line, write_lines
-from autotune.store.jsonl.json_lines import MOST_BYTES
+from autotune.store.jsonl import MOST_BYTES, BadLine, read_lines, record_line, write_lines
 from autotune.store.records import OUTCOME_STATUSES, Outcome, Record
 from autotune.store.records.validity import MOST_DEPTH
 from autotune.testing.sample_records import sample_baseline, sample_record
@@ -93,7 +92,7 @@ def test_the_last_line_needs_no_end() -> None:
 
 
 def test_a_line_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.store.jsonl.json_lines.MOST_BYTES", 5000)
+    monkeypatch.setattr("autotune.store.jsonl.MOST_BYTES", 5000)
     good = record_line(sample_record())
     assert len(good) < 5000 < MOST_BYTES
     found = read(b"x" * 20000 + b"\n" + good + b"y" * 20000)

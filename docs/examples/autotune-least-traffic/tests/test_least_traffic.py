@@ -1,11 +1,11 @@
 import pytest
 from autotune_least_traffic.pruning_model import LeastTraffic
 
-from autotune.plugins import Context
+from autotune.models import ModelContext
 from autotune.testing.pruning_model_suite import PruningModelSuite
 
 
 class TestLeastTraffic(PruningModelSuite):
     @pytest.fixture
     def pruning_model_factory(self):
-        return lambda: LeastTraffic(Context())
+        return lambda: LeastTraffic(ModelContext())

@@ -1,11 +1,11 @@
 import pytest
 from autotune_nearest.cost_model import Nearest
 
-from autotune.plugins import Context
+from autotune.models import ModelContext
 from autotune.testing.cost_model_suite import CostModelSuite
 
 
 class TestNearest(CostModelSuite):
     @pytest.fixture
     def cost_model_factory(self):
-        return lambda: Nearest(Context())
+        return lambda: Nearest(ModelContext())

@@ -10,9 +10,9 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.models import ModelContext
 from autotune.models.cost import DifferentiableCostModel, Observation
 from autotune.models.cost.model_state import check_model
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
@@ -82,7 +82,7 @@ class FelixGp(DifferentiableCostModel):
 
     name = "felix-gp"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self.options = read_options(f"cost model {self.name!r}", FelixGpOptions, context.options)
         self._columns = ProgramColumns(context.target)
         self._forget()

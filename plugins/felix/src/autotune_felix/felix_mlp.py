@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import PluginError
+from autotune.models import ModelContext
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
@@ -19,7 +20,6 @@ from autotune.models.cost import (
     write_model,
 )
 from autotune.models.features import RELAXED_COLUMNS
-from autotune.plugins import Context
 from autotune.plugins.installing import install_extra
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
@@ -78,7 +78,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
 
     name = "felix-mlp"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self.options = checked_mlp_options(self.name, FelixMlpOptions, context.options)
         self._seed = context.seed
         self._columns = ProgramColumns(context.target, self.options.smoothing == "published")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, PluginError
+from autotune.models import ModelContext
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
@@ -24,7 +25,6 @@ from autotune.models.features import (
     RelaxedFeatures,
 )
 from autotune.nest.relaxed import FELIX
-from autotune.plugins import Context
 from autotune.plugins.installing import install_extra
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
@@ -83,7 +83,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
 
     name = "felix-mlp-published"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self.options = checked_mlp_options(self.name, PublishedMlpOptions, context.options)
         self._seed = context.seed
         is_wide = self.options.smoothing == "published"

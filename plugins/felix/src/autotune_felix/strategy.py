@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from autotune.models.cost import require_differentiable
 from autotune.nest.relaxed import param_bounds
-from autotune.plugins import Context
-from autotune.search.strategies import RecordedStrategy
-from autotune.search.strategies.recorded import check_count
+from autotune.search.strategies import RecordedStrategy, StrategyContext
 from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Positions
 from autotune_felix.descent import Objective, Trajectories, descend
@@ -74,7 +73,7 @@ class FelixStrategy(RecordedStrategy):
 
     name = "felix"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Raises.
 
         InvalidValueError: an option is unknown or has a value that it may not have; the cost

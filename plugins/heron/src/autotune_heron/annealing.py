@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.plugins import Context
-from autotune.search.strategies import Pool
+from autotune.search.strategies import Pool, StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix
 from autotune_heron.infeasible import InfeasibleRowsStrategy
@@ -66,7 +65,7 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
     name = "heron-sa"
     options_class: ClassVar[type[RoundOptions]] = AnnealingOptions
 
-    def __init__(self, context: Context, **given: Any) -> None:
+    def __init__(self, context: StrategyContext, **given: Any) -> None:
         """Raises InvalidValueError as :class:`RoundStrategy` does."""
         super().__init__(context, **given)
         self._steps = 0

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.plugins import Context
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible.residuals import residual_tape
@@ -31,7 +31,7 @@ class InfeasibleRowsStrategy(RoundStrategy[_Options]):
     off that what they would compute cannot be counted are lost.
     """
 
-    def __init__(self, context: Context, **given: Any) -> None:
+    def __init__(self, context: StrategyContext, **given: Any) -> None:
         """Raises InvalidValueError as :class:`RoundStrategy` does."""
         super().__init__(context, **given)
         self._residuals = tuple(

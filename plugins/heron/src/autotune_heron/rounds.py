@@ -12,10 +12,9 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.plugins import Context
-from autotune.search.strategies import Pool, RecordedStrategy
-from autotune.search.strategies.recorded import check_count
+from autotune.search.strategies import Pool, RecordedStrategy, StrategyContext
 from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Matrix, Positions
 from autotune.spaces import FeasibleSet
@@ -64,7 +63,9 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
 
     options_class: ClassVar[type[RoundOptions]]
 
-    def __init__(self, context: Context, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, context: StrategyContext, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """``clock`` gives seconds, for reports only.
 
         Raises:
@@ -82,7 +83,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         self._survivors = CandidateBatch(()).over(self._sketches)
         self.reports: list[GenerationReport] = []
 
-    def _checked(self, context: Context) -> Any:
+    def _checked(self, context: StrategyContext) -> Any:
         return checked_options(self.name, self.options_class, context.options)
 
     def ask(self, n: int) -> list[Candidate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from autotune.plugins import Context
+from autotune.models import ModelContext
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork
 from autotune_pruner.options import CostModelOptions, checked_options
 from autotune_pruner.ranking_model import RankingModel
@@ -34,7 +34,7 @@ class OnlineRankingModel(RankingModel):
 
     _trained_rows: int
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self._options = checked_options(self.name, CostModelOptions, context.options)
         super().__init__(context, self._options)
 

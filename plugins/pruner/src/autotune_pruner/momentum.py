@@ -9,7 +9,7 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from autotune.plugins import Context
+from autotune.models import ModelContext
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork
 from autotune_pruner.options import MomentumOptions, checked_options
 from autotune_pruner.programs import normaliser_of
@@ -49,7 +49,7 @@ class MomentumPaCM(RankingModel):
     network_name = "pacm"
     make_network: ClassVar[Callable[[], RankingNetwork]] = PaCMNetwork
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self._options = checked_options(self.name, MomentumOptions, context.options)
         super().__init__(context, self._options)
 

@@ -7,7 +7,7 @@ from autotune.plugins import PluginSpec
 
 __all__ = ["autotune_parts"]
 
-AUTOTUNE_API_VERSION = 3
+AUTOTUNE_API_VERSION = 4
 
 _PRESETS = {
     "pruner-published": "Pruner (ASPLOS'25) as its released code searches",

@@ -7,10 +7,10 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA, PruningModel
 from autotune.models.pruning.psa_gpu import FORMULAS, PublishedGpu, published_gpu, symbol_tape
 from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 
@@ -65,7 +65,7 @@ class ConfigurablePSA(PruningModel):
 
     name = "pruner-psa"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         self._target = target = context.target
         self._options = read_options(f"pruning model {self.name!r}", PSAOptions, context.options)
         self._whole: PSA | None = None
@@ -78,11 +78,11 @@ class ConfigurablePSA(PruningModel):
                     f"options of the pruning model {self.name!r} are for GPUs; target "
                     f"{target.name!r} is of kind {target.kind!r}"
                 )
-            self._whole = PSA(Context(target=target))
+            self._whole = PSA(ModelContext(target=target))
             return
         if not self._options.left_out:
             given = {"formula": formula, "gpu_spec": self._options.gpu_spec}
-            self._whole = PSA(Context(target=target, options=given))
+            self._whole = PSA(ModelContext(target=target, options=given))
             return
         if formula != "published":
             raise InvalidValueError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
+from autotune.models import ModelContext
 from autotune.models.cost import (
     Observation,
     TrainableCostModel,
@@ -22,7 +23,6 @@ from autotune.models.cost import (
     write_model,
 )
 from autotune.models.cost.model_state import check_model
-from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
@@ -189,7 +189,7 @@ class RankingModel(TrainableCostModel):
     _loaded_digest: str
     _predictor: RankingNetwork | None
 
-    def __init__(self, context: Context, options: CostModelOptions | MomentumOptions) -> None:
+    def __init__(self, context: ModelContext, options: CostModelOptions | MomentumOptions) -> None:
         self._target = context.target
         self._seed = context.seed
         self._threads = context.threads

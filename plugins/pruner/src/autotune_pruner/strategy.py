@@ -16,10 +16,15 @@ from numpy.typing import NDArray
 
 from autotune.ir.expressions import IntExpr
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
-from autotune.search.strategies import History, Pool, RecordedStrategy, ScoredBatch
-from autotune.search.strategies.recorded import check_count
+from autotune.search.strategies import (
+    History,
+    Pool,
+    RecordedStrategy,
+    ScoredBatch,
+    StrategyContext,
+)
 from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.strategy import check_count
 from autotune.sketches import Candidate, CandidateBatch, Sketch, Step, Stream, UnrollLimit
 from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace
@@ -51,7 +56,7 @@ class PrunerStrategy(RecordedStrategy):
     name = "pruner"
     options_class: ClassVar[type[PrunerOptions]] = PrunerOptions
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for an unknown option or value."""
         self.options = checked_strategy_options(self.name, self.options_class, context.options)
         super().__init__(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 3
+AUTOTUNE_API_VERSION = 4
 
 
 @hookimpl

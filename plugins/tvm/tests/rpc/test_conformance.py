@@ -9,8 +9,7 @@ import pytest
 from autotune_tvm.rpc.engine import RPCEngine
 from rpc_servers import RPCFleet
 
-from autotune.measure.engines import MeasureEngine
-from autotune.plugins import Context
+from autotune.measure.engines import MeasureEngine, RunnerContext
 from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineSuite, engine_context
 
@@ -27,9 +26,9 @@ class TestRPCEngine(EngineSuite):
             yield
 
     @classmethod
-    def context(cls) -> Context:
+    def context(cls) -> RunnerContext:
         return engine_context("native", target=detect_cpu(), options=cls.fleet.options())
 
     @classmethod
-    def make_engine(cls, context: Context) -> MeasureEngine:
+    def make_engine(cls, context: RunnerContext) -> MeasureEngine:
         return RPCEngine(context)

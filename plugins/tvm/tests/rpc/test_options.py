@@ -11,7 +11,7 @@ from autotune_tvm.rpc.options import ENVIRONMENT, RPCOptions, read_environment, 
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedTarget
 from autotune.measure import MeasureProtocol
-from autotune.plugins import Context
+from autotune.measure.engines import RunnerContext
 from autotune.targets import Target
 
 GIVEN = {"tracker": "127.0.0.1:9190", "key": "pi4"}
@@ -48,14 +48,14 @@ def test_what_makes_no_sense_is_named(given: dict[str, Any], message: str) -> No
     assert message in str(raised.value)
 
 
-def context(**others: Any) -> Context:
+def context(**others: Any) -> RunnerContext:
     values: dict[str, Any] = {
         "backend": "tvm",
         "target": Target("cpu", "board", cores=1, processor="x86-64-v3"),
         "protocol": MeasureProtocol(),
         "options": GIVEN,
     }
-    return Context(**{**values, **others})
+    return RunnerContext(**{**values, **others})
 
 
 @pytest.mark.parametrize(

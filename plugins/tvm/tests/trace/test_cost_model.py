@@ -10,8 +10,8 @@ from autotune_tvm.trace.space import TraceSpace
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
+from autotune.models import ModelContext
 from autotune.models.cost import Observation
-from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.store.records import Outcome
 from autotune.targets import preset
@@ -34,7 +34,7 @@ def outcome_of(number: int) -> Outcome:
 class TestModel(CostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: LoweredTrees(Context(target=MACHINE, seed=1, threads=1))
+        return lambda: LoweredTrees(ModelContext(target=MACHINE, seed=1, threads=1))
 
     @pytest.fixture
     def batch(self) -> CandidateBatch:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
+from attrs import evolve
 from autotune_tvm import importer
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.trace.space import TraceSpace, make_trace_space
@@ -17,8 +18,8 @@ from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError, UnsupportedTarget, UnsupportedWorkload
 from autotune.ir.workloads import Workload, gemm, softmax
 from autotune.nest import derive_nest
-from autotune.plugins import Context
 from autotune.sketches import Candidate, ProductEquals
+from autotune.spaces import SpaceContext
 from autotune.spaces.search_space import SearchSpace
 from autotune.targets import Target, preset
 from autotune.testing.programs import check_program
@@ -139,9 +140,9 @@ def test_there_is_no_symbolic_nest() -> None:
 def test_whom_it_is_not_for() -> None:
     with pytest.raises(UnsupportedTarget, match="for CPUs only; target 'a100'"):
         TraceSpace(GEMM, None, preset("a100"), 2)
+    limits = TVMBackend().limits(MACHINE)
+    context = SpaceContext(workload=GEMM, target=MACHINE, limits=limits, backend="tvm")
     with pytest.raises(UnsupportedWorkload, match="backend 'mlir' cannot replay"):
-        make_trace_space(Context(workload=GEMM, target=MACHINE, backend="mlir"))
+        make_trace_space(evolve(context, backend="mlir"))
     with pytest.raises(InvalidValueError, match="has no option 'rules'"):
-        make_trace_space(
-            Context(workload=GEMM, target=MACHINE, backend="tvm", options={"rules": []})
-        )
+        make_trace_space(evolve(context, options={"rules": []}))

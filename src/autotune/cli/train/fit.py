@@ -80,8 +80,8 @@ def fit(
     """Train a cost model on the records of a database, for tune --load-cost-model."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
+    from autotune.models import ModelContext
     from autotune.models.training import make_trainable, only_target, train, training_groups
-    from autotune.plugins import Context
     from autotune.plugins.parts import check_part
     from autotune.store.jsonl import replacing
 
@@ -100,7 +100,7 @@ def fit(
     groups = training_groups(
         record for record in records if record.key.target == meant.fingerprint
     )
-    context = Context(target=meant, seed=seed, threads=training_threads, options=options)
+    context = ModelContext(target=meant, seed=seed, threads=training_threads, options=options)
     with replacing(output) as stream:
         trained = train(
             lambda: make_trainable(cost_model, context),

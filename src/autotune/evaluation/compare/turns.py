@@ -14,8 +14,8 @@ from attrs import frozen
 
 from autotune.errors import AutotuneError
 from autotune.evaluation.compare.runs import improvements
-from autotune.measure import MeasureProtocol, Measurer
-from autotune.plugins import Context
+from autotune.measure import MeasureProtocol, Measurer, MeasurerContext
+from autotune.measure.workers import WorkerSetup
 from autotune.plugins.parts import check_recorded, create_part
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -147,13 +147,11 @@ def time_programs(
 def _measurer(record: Record, arena: Arena) -> Measurer:
     backend = record.key.backend
     check_recorded("backend", backend, arena.backend)
-    context = Context(
-        backend=backend,
-        target=Target.from_json(record.target),
-        threads=record.key.threads,
+    protocol = long_protocol(arena.turns, arena.seconds)
+    context = MeasurerContext(
+        setup=WorkerSetup(backend, Target.from_json(record.target), record.key.threads, protocol),
         workload=record.candidate.sketch.workload,
         program=record.program,
-        protocol=long_protocol(arena.turns, arena.seconds),
         options=arena.measurer.options,
     )
     measurer: Measurer = create_part("measurer", arena.measurer.name, context)

@@ -11,14 +11,14 @@ from attrs import field, frozen
 from autotune.errors import AutotuneError
 from autotune.evaluation.replay.runs import Budget, Ledger, Run
 from autotune.evaluation.replay.tables import OutcomeTable
+from autotune.models import ModelContext
 from autotune.models.cost import CostModel
 from autotune.models.pruning import PruningModel
-from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import check_part, create_part
 from autotune.plugins.spec import PluginSpec
 from autotune.search.guarded_calls import asked_of, calling
-from autotune.search.strategies import Strategy
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.tuning.choices import KINDS, unused_by
 
 __all__ = ["Contestant", "refusal", "replay", "strategy_names"]
@@ -78,7 +78,7 @@ def make_strategy(
     """
     strategy_seed, model_seed = np.random.SeedSequence(seed).spawn(2)
     cost_model, pruning_model = _models(contestant.name, table, _integer(model_seed))
-    context = Context(
+    context = StrategyContext(
         space=table.space,
         rng=np.random.default_rng(strategy_seed),
         cost_model=cost_model,
@@ -148,10 +148,12 @@ def _models(
     common: dict[str, Any] = {"seed": seed}
     if table.target is not None:
         common["target"] = table.target
-    cost_model: CostModel = create_part("cost_model", name, Context(**common))
+    cost_model: CostModel = create_part("cost_model", name, ModelContext(**common))
     pruning_model: PruningModel | None = None
     if table.has_nest and "pruning_model" not in unused:
-        pruning_model = create_part("pruning_model", KINDS["pruning_model"], Context(**common))
+        pruning_model = create_part(
+            "pruning_model", KINDS["pruning_model"], ModelContext(**common)
+        )
     return cost_model, pruning_model
 
 

@@ -10,6 +10,7 @@ from autotune.measure.engines.interface import Lease as Lease
 from autotune.measure.engines.interface import Machine as Machine
 from autotune.measure.engines.interface import MeasureEngine as MeasureEngine
 from autotune.measure.engines.interface import Role as Role
+from autotune.measure.engines.interface import RunnerContext as RunnerContext
 from autotune.measure.engines.leases import LeaseTable as LeaseTable
 from autotune.measure.engines.ledger import JobLedger as JobLedger
 from autotune.measure.engines.reference_program import host_fingerprint as host_fingerprint

@@ -16,7 +16,10 @@ from attrs import define, field, frozen
 
 from autotune.measure.engines.artefacts import ArtefactStore
 from autotune.measure.engines.fingerprint import Fingerprint
+from autotune.measure.protocol import MeasureProtocol
+from autotune.plugins import Context
 from autotune.process.channel import Message
+from autotune.targets import Target
 
 __all__ = [
     "REPLY_KINDS",
@@ -26,6 +29,7 @@ __all__ = [
     "Machine",
     "MeasureEngine",
     "Role",
+    "RunnerContext",
 ]
 
 Role = Literal["build", "time"]
@@ -147,6 +151,25 @@ class Lease:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
+
+
+@frozen(eq=False, kw_only=True)
+class RunnerContext(Context):
+    """The context of a runner, which is an engine.
+
+    Attributes:
+        backend: Name of the backend.
+        target: What programs are made for.
+        threads: That programs run on.
+        protocol: How to measure.
+        observers: Names of observers.
+    """
+
+    backend: str
+    target: Target
+    threads: int = 1
+    protocol: MeasureProtocol = field(factory=MeasureProtocol)
+    observers: tuple[str, ...] = ()
 
 
 class MeasureEngine(ABC):

@@ -20,6 +20,7 @@ from autotune.measure.engines.interface import (
     Lease,
     Machine,
     MeasureEngine,
+    RunnerContext,
 )
 from autotune.measure.engines.leases import LeaseTable
 from autotune.measure.engines.ledger import JobLedger
@@ -27,7 +28,6 @@ from autotune.measure.engines.reference_program import host_fingerprint
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
-from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.options import option, read_options
 from autotune.process.channel import Message
@@ -78,7 +78,7 @@ class LocalEngine(MeasureEngine):
 
     name = "local"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RunnerContext) -> None:
         options = read_options("runner 'local'", LocalOptions, context.options)
         self._context = context
         self._builders = options.builders or affordable_workers(
@@ -307,7 +307,7 @@ class LocalEngine(MeasureEngine):
         return float(body["seconds"]) if "seconds" in body else None
 
 
-def make_local_engine(context: Context) -> LocalEngine:
+def make_local_engine(context: RunnerContext) -> LocalEngine:
     """The runner ``local`` of a run.
 
     Raises:

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from attrs import define, field, frozen
 
 from autotune.errors import InvalidValueError, one_line
+from autotune.measure.engines.interface import RunnerContext
 from autotune.measure.engines.supervised import Node, SupervisedEngine, SupervisorSetup
 from autotune.measure.engines.supervised.cluster import OnEvent
-from autotune.plugins import Context
 from autotune.plugins.installing import install_extra
 from autotune.plugins.options import option, read_options
 from autotune.process.channel import ATTACHMENTS, Message
@@ -46,7 +46,7 @@ class RayOptions:
     silence: float = option(30.0, low=2.0, high=86_400.0)
 
 
-def make_ray_engine(context: Context) -> SupervisedEngine:
+def make_ray_engine(context: RunnerContext) -> SupervisedEngine:
     """The runner ``ray`` of a run.
 
     Raises:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.models.context import ModelContext
 from autotune.models.cost.differentiable import DifferentiableCostModel
 from autotune.models.cost.model_state import check_model
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.sketches.candidates import order_of
@@ -117,7 +117,7 @@ class AnalyticCostModel(DifferentiableCostModel):
 
     name = "analytic"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         read_options(f"cost model {self.name!r}", NoOptions, context.options)
         self._estimate = AnalyticEstimate(context.target)
         self._weights = np.zeros(len(self._estimate.components))

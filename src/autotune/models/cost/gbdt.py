@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, InvalidValueError
+from autotune.models.context import ModelContext
 from autotune.models.cost.model_file import read_model, write_model
 from autotune.models.cost.model_state import check_model
 from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import order_of
@@ -87,7 +87,7 @@ class GradientBoostedTrees(TrainableCostModel):
 
     def __init__(
         self,
-        context: Context,
+        context: ModelContext,
         features: Features | None = None,
         feature_version: int | str = "custom",
     ) -> None:

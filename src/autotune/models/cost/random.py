@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.models.context import ModelContext
 from autotune.models.cost.cost_model import CostModel
 from autotune.models.cost.model_state import check_model
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Matrix
@@ -33,7 +33,7 @@ class RandomCostModel(CostModel):
 
     name = "random"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         read_options(f"cost model {self.name!r}", NoOptions, context.options)
         self._seed = context.seed
 

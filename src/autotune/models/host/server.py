@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import InvalidValueError
+from autotune.models.context import ModelContext
 from autotune.models.cost import (
     CostModel,
     DifferentiableCostModel,
@@ -23,7 +24,7 @@ from autotune.models.cost import (
 )
 from autotune.models.host.differentiable import differentiable_names
 from autotune.models.host.transport import SketchReader, pack_state, unpack_state
-from autotune.plugins import Context, PluginSpec
+from autotune.plugins import PluginSpec
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.plugins.spec import HOOK
@@ -72,7 +73,7 @@ class ModelServer:
         learns = True
         if kind == "cost_model":
             learns, arguments["options"] = split_learn(name, arguments.get("options", {}))
-        model = create_part(kind, name, Context(target=target, **arguments))
+        model = create_part(kind, name, ModelContext(target=target, **arguments))
         if isinstance(model, CostModel):
             with packages_hidden(*model.unused_packages):
                 model.warm_up()

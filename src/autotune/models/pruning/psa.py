@@ -7,8 +7,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
+from autotune.models.context import ModelContext
 from autotune.models.pruning.pruning_model import PruningModel
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch
 
@@ -53,7 +53,7 @@ class PSA(PruningModel):
     version = "5"
     """Changes when scores do."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         # Here, because naming the model must not cost loading what it scores with.
         from autotune.models.pruning.psa_cpu import CpuScorer
         from autotune.models.pruning.psa_gpu import GpuScorer

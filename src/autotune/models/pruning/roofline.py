@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
+from autotune.models.context import ModelContext
 from autotune.models.pruning.pruning_model import PruningModel
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import CandidateBatch
 
@@ -29,7 +29,7 @@ class Roofline(PruningModel):
 
     name = "roofline"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         read_options(f"pruning model {self.name!r}", NoOptions, context.options)
         target = context.target
         if target.kind != "cpu":

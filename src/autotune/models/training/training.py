@@ -8,10 +8,10 @@ import numpy as np
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
+from autotune.models.context import ModelContext
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training.quality import ScoredTask, quality_figures, score_groups
 from autotune.models.training.training_data import folds_by_task, select_tasks
-from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 
 __all__ = [
@@ -62,7 +62,7 @@ class Trained:
         return sum(len(group.outcomes) for group in self.groups)
 
 
-def make_trainable(name: str, context: Context) -> TrainableCostModel:
+def make_trainable(name: str, context: ModelContext) -> TrainableCostModel:
     """A new cost model.
 
     Args:

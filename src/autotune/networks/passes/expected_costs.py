@@ -17,10 +17,10 @@ from autotune.backends.native import NativeBackend
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.ir.expressions import Load
 from autotune.ir.workloads import Workload
+from autotune.models import ModelContext
 from autotune.models.pruning import PSA
 from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value, input_value, readers
 from autotune.networks.graph.graph import results_of
-from autotune.plugins import Context
 from autotune.process.cache_folder import user_cache_folder
 from autotune.sketches import STEP_TYPES, Prepack, Sketch
 from autotune.sketches.limits import ScheduleLimits
@@ -28,7 +28,7 @@ from autotune.spaces import FeasibleSpace, SketchSpace
 from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import replayable_sketches
 from autotune.spaces.sketch_space import BUILT_IN_RULES, GPU_RULES
-from autotune.store.jsonl.atomic_file import replacing
+from autotune.store.jsonl import replacing
 from autotune.targets import Target
 
 __all__ = [
@@ -244,7 +244,7 @@ class Costs:
         if not feasible.count:
             return inf
         batch = FeasibleSpace({sketch: feasible}).sample(_SAMPLES, np.random.default_rng(0))
-        scores = PSA(Context(target=self.machine, workload=workload)).score(batch)
+        scores = PSA(ModelContext(target=self.machine)).score(batch)
         best = float(scores.max(initial=-inf))
         return 1 / best if best > 0 else inf
 

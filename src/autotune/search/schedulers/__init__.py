@@ -6,9 +6,15 @@ from autotune.search.schedulers.diffusion import DiffusionOptions, DiffusionSche
 from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
 from autotune.search.schedulers.gradients import task_gradients
 from autotune.search.schedulers.round_robin import RoundRobin
-from autotune.search.schedulers.similarity import similarity_group
-from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
-from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
+from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
+    TaskInfo,
+    TaskScheduler,
+    check_round,
+    check_scheduler,
+    check_tasks,
+    similarity_group,
+)
 
 __all__ = [
     "DiffusionOptions",
@@ -16,6 +22,7 @@ __all__ = [
     "GradientOptions",
     "GradientTaskScheduler",
     "RoundRobin",
+    "SchedulerContext",
     "TaskInfo",
     "TaskScheduler",
     "check_round",

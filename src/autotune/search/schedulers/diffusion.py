@@ -7,11 +7,15 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
-from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
-from autotune.search.schedulers.validation import check_scheduler, check_tasks
+from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
+    TaskInfo,
+    TaskScheduler,
+    check_scheduler,
+    check_tasks,
+)
 
 
 @frozen
@@ -50,7 +54,7 @@ class DiffusionScheduler(TaskScheduler):
 
     name = "diffusion"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
         self.options = read_options(
             f"task scheduler {self.name!r}", DiffusionOptions, context.options

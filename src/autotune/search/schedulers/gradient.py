@@ -7,12 +7,16 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradients import task_gradients
 from autotune.search.schedulers.objective import Objective, objective_slopes
-from autotune.search.schedulers.task_scheduler import TaskScheduler
-from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
+from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
+    TaskScheduler,
+    check_round,
+    check_scheduler,
+    check_tasks,
+)
 
 
 @frozen
@@ -49,7 +53,7 @@ class GradientTaskScheduler(TaskScheduler):
 
     name = "gradient"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
         self.options = read_options(
             f"task scheduler {self.name!r}", GradientOptions, context.options

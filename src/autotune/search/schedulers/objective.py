@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from autotune.errors import InvalidValueError
 from autotune.plugins.calling import Calling
-from autotune.search.schedulers.task_scheduler import TaskInfo
+from autotune.search.schedulers.task_scheduler import Objective, TaskInfo
 
 __all__ = ["Objective", "objective_name", "objective_slopes"]
-
-Objective: TypeAlias = "Callable[[Mapping[str, float]], float]"
-"""What is minimised, from the latency of each program in seconds, by the program's name."""
 
 _STEP = 1e-3
 """Share of a latency by which it is changed to find the slope."""

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.errors import InvalidValueError
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
-from autotune.search.schedulers.task_scheduler import TaskScheduler
-from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
+from autotune.search.schedulers.task_scheduler import (
+    SchedulerContext,
+    TaskScheduler,
+    check_round,
+    check_scheduler,
+    check_tasks,
+)
 
 
 class RoundRobin(TaskScheduler):
@@ -24,7 +28,7 @@ class RoundRobin(TaskScheduler):
 
     name = "round-robin"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         super().__init__(context)
         read_options(f"task scheduler {self.name!r}", NoOptions, context.options)
         check_tasks(self.tasks)

@@ -1,13 +1,16 @@
-"""The interface of a task scheduler: which task gets the next round."""
+"""The interface of a task scheduler, which chooses the task of the next round; its checks."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from attrs import frozen
 
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Stage, Workload
 from autotune.plugins import Context
 
 
@@ -34,12 +37,31 @@ class TaskInfo:
     structure: str = ""
 
 
+Objective: TypeAlias = "Callable[[Mapping[str, float]], float]"
+"""What is minimised, from the latency of each program in seconds, by the program's name."""
+
+
+@frozen(eq=False)
+class SchedulerContext(Context):
+    """The context of a task scheduler.
+
+    Attributes:
+        tasks: The tasks.
+        objective: What is minimised; None for the weighted sum of latencies.
+        seed: Of the scheduler's randomness.
+    """
+
+    tasks: Sequence[TaskInfo]
+    objective: Objective | None = None
+    seed: int = 0
+
+
 class TaskScheduler(ABC):
     """Chooses tasks for rounds. Constructed as ``TaskScheduler(context)``."""
 
     name: str
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: SchedulerContext) -> None:
         self.tasks: tuple[TaskInfo, ...] = tuple(context.tasks)
 
     @abstractmethod
@@ -73,3 +95,70 @@ class TaskScheduler(ABC):
     @abstractmethod
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
+
+
+_LOG_BASE = 1.618
+"""As in Ansor's task scheduler: tasks of a group differ by less than this factor in flop."""
+
+
+def similarity_group(workload: Workload) -> str:
+    """A text that is equal for workloads of the same structure and about the same flop.
+
+    The structure is, of every stage, the numbers of its axes, its combiner and its element type.
+    Names are left out: frontends make them up. Empty for a workload without arithmetic.
+
+    Source: the similarity tag of Ansor's task scheduler (TVM's ``derive_similarity_tag``).
+    """
+    if not workload.flop:
+        return ""
+    magnitude = int(math.log(workload.flop + 1, _LOG_BASE))
+    return f"{' + '.join(map(_structure, workload.stages))}, flop class {magnitude}"
+
+
+def _structure(stage: Stage) -> str:
+    axes = f"{len(stage.spatial_axes)}x{len(stage.reduce_axes)}"
+    return f"{axes} {stage.combiner or 'map'} {stage.output.dtype}"
+
+
+def check_tasks(tasks: Sequence[TaskInfo]) -> None:
+    """Refuse weights and operation counts that are negative or not finite.
+
+    Raises:
+        InvalidValueError: names the task by its position.
+    """
+    for index, task in enumerate(tasks):
+        for name, value in (("weight", task.weight), ("flop", task.flop)):
+            if not math.isfinite(value) or value < 0:
+                raise InvalidValueError(f"{name} of task {index} must be at least 0, not {value}")
+
+
+def check_round(tasks: Sequence[TaskInfo], task: int, latency: float | None, trials: int) -> None:
+    """Refuse what no round of one of ``tasks`` can have ended with.
+
+    Raises:
+        InvalidValueError: there is no such task, or latency or trials are negative.
+    """
+    if not 0 <= task < len(tasks):
+        raise InvalidValueError(
+            f"there is no task {task}: they are numbered 0 to {len(tasks) - 1}"
+        )
+    if latency is not None and (not math.isfinite(latency) or latency < 0):
+        raise InvalidValueError(f"latency of task {task} must be at least 0, not {latency}")
+    if trials < 0:
+        raise InvalidValueError(f"a round of task {task} cannot have {trials} trials")
+
+
+def check_scheduler(name: str, tasks: Sequence[TaskInfo], state: dict[str, Any]) -> None:
+    """Refuse the state of another scheduler or of another number of tasks.
+
+    Raises:
+        InvalidValueError: it is not a state of this scheduler.
+    """
+    if state.get("scheduler") != name:
+        raise InvalidValueError(
+            f"the state is of task scheduler {state.get('scheduler')!r}, this one is {name!r}"
+        )
+    if len(state["exhausted"]) != len(tasks):
+        raise InvalidValueError(
+            f"the state is of {len(state['exhausted'])} tasks, this scheduler has {len(tasks)}"
+        )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from autotune.plugins import Context
 from autotune.search.strategies.annealing import AnnealingOptions, AnnealingStrategy
 from autotune.search.strategies.auto import AutoOptions, AutoStrategy
 from autotune.search.strategies.evolutionary import EvolutionaryOptions, EvolutionaryStrategy
-from autotune.search.strategies.generator_state import generator_state, restore_generator
 from autotune.search.strategies.grid import GridStrategy
 from autotune.search.strategies.history import History
-from autotune.search.strategies.pool import Pool
+from autotune.search.strategies.pool import Pool, ScoredBatch
 from autotune.search.strategies.random import RandomStrategy
-from autotune.search.strategies.recorded import RecordedStrategy, check_strategy
 from autotune.search.strategies.sampling import FreshSampler
-from autotune.search.strategies.scored_batch import ScoredBatch
-from autotune.search.strategies.strategy import Strategy
+from autotune.search.strategies.strategy import (
+    RecordedStrategy,
+    Strategy,
+    StrategyContext,
+    check_strategy,
+    generator_state,
+    restore_generator,
+)
 
 __all__ = [
     "AnnealingOptions",
@@ -31,7 +34,7 @@ __all__ = [
     "RecordedStrategy",
     "ScoredBatch",
     "Strategy",
-    "Context",
+    "StrategyContext",
     "check_strategy",
     "generator_state",
     "restore_generator",

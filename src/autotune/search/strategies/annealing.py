@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from attrs import asdict, evolve, frozen
 
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.strategies.feasible_moves import FeasibleMoves, reference_rows
-from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.strategy import RecordedStrategy, StrategyContext, check_count
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 
@@ -64,7 +63,7 @@ class AnnealingStrategy(RecordedStrategy):
 
     name = "annealing"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for an unknown option or value."""
         self.options = read_options(f"strategy {self.name!r}", AnnealingOptions, context.options)
         super().__init__(context)

@@ -7,12 +7,10 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import UnknownNameError
-from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
-from autotune.search.strategies.pool import Pool
-from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.pool import Pool, ScoredBatch
 from autotune.search.strategies.sampling import spread
-from autotune.search.strategies.scored_batch import ScoredBatch
+from autotune.search.strategies.strategy import RecordedStrategy, StrategyContext, check_count
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
 
@@ -64,7 +62,7 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     name = "evolutionary"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for an unknown option or value."""
         owner = f"strategy {self.name!r}"
         self.options = read_options(owner, EvolutionaryOptions, context.options)

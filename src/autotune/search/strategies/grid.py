@@ -8,11 +8,14 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.plugins import Context
 from autotune.plugins.options import read_options
 from autotune.search.strategies.history import check_sketches
-from autotune.search.strategies.recorded import check_count, check_strategy
-from autotune.search.strategies.strategy import Strategy
+from autotune.search.strategies.strategy import (
+    Strategy,
+    StrategyContext,
+    check_count,
+    check_strategy,
+)
 from autotune.sketches import Candidate
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
@@ -31,7 +34,7 @@ class GridStrategy(Strategy):
 
     name = "grid"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for any option: there are none."""
         read_options(f"strategy {self.name!r}", GridOptions, context.options)
         self._space: SearchSpace = context.space

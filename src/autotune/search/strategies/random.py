@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from autotune.plugins import Context
 from autotune.plugins.options import read_options
-from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.strategy import RecordedStrategy, StrategyContext, check_count
 from autotune.sketches import Candidate
 
 
@@ -29,7 +28,7 @@ class RandomStrategy(RecordedStrategy):
 
     name = "random"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: StrategyContext) -> None:
         """Raises InvalidValueError for any option: there are none."""
         read_options(f"strategy {self.name!r}", RandomOptions, context.options)
         super().__init__(context)

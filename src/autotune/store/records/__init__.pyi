@@ -10,9 +10,9 @@ from autotune.store.records.record import BASELINE_PLACES as BASELINE_PLACES
 from autotune.store.records.record import MeasureKey as MeasureKey
 from autotune.store.records.record import Record as Record
 from autotune.store.records.run import RUN_STATUSES as RUN_STATUSES
+from autotune.store.records.run import WARM_USES as WARM_USES
 from autotune.store.records.run import Run as Run
+from autotune.store.records.run import WarmSource as WarmSource
 from autotune.store.records.run import run_identity as run_identity
-from autotune.store.records.warm_source import WARM_USES as WARM_USES
-from autotune.store.records.warm_source import WarmSource as WarmSource
 from autotune.store.statuses import OUTCOME_STATUSES as OUTCOME_STATUSES
 from autotune.store.statuses import RETRIABLE_STATUSES as RETRIABLE_STATUSES

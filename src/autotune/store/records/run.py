@@ -1,4 +1,4 @@
-"""A tuning run as an entity that can be resumed."""
+"""A tuning run as an entity that can be resumed, and the records that it began with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
+from autotune.ir.converter import JsonForm
 from autotune.store.records.record import MeasureKey
 
 RUN_STATUSES = ("running", "interrupted", "finished", "failed")
@@ -71,3 +72,30 @@ def run_identity(
     ]
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+WARM_USES = ("best", "seed", "training")
+"""The best of equal records; a first proposal from those of another task; training data."""
+
+
+@frozen
+class WarmSource(JsonForm):
+    """A recorded task that a run began with.
+
+    Attributes:
+        record: Name of the record of its fastest candidate, ``RUN/TRIAL``.
+        workload: Digest of its workload.
+        task: What a person calls it.
+        distance: From the task of the run; see :class:`autotune.ir.workloads.WorkloadForm`.
+        used_as: What for: of :data:`WARM_USES`.
+        candidate: Digest of the candidate that was proposed because of it; "" where none was.
+        training: Records of it that the cost model learned from.
+    """
+
+    record: str
+    workload: str
+    task: str
+    distance: float
+    used_as: tuple[str, ...]
+    candidate: str = ""
+    training: int = 0

@@ -14,13 +14,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError, UnknownNameError
-from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
-from autotune.store.database import Database, RecordFilter
+from autotune.store.database import Database, DatabaseContext, RecordFilter
 from autotune.store.records import (
     RETRIABLE_STATUSES,
     RUN_STATUSES,
@@ -29,13 +28,6 @@ from autotune.store.records import (
     Outcome,
     Record,
     Run,
-)
-from autotune.store.sqlite.conditions import (
-    RANK,
-    TIMED_HERE,
-    baselines_of,
-    condition_of,
-    fastest_of_each,
 )
 from autotune.store.sqlite.encoding import (
     baseline_row,
@@ -46,7 +38,7 @@ from autotune.store.sqlite.encoding import (
     record_row,
     run_row,
 )
-from autotune.store.sqlite.interned import Interned
+from autotune.store.sqlite.interned import KEY_EQUALS, Interned, key_values
 from autotune.store.sqlite.opening import (
     Warn,
     check_everything,
@@ -98,12 +90,12 @@ def open_database(
         if rest and _PART.fullmatch(name) and not Path(path).exists():
             raise UnknownNameError("database", name, known, f"A file of that name is './{path}'.")
         return SQLiteDatabase(path, read_only=read_only, warn=warn)
-    context = Context(path=rest, read_only=read_only, warn=warn)
+    context = DatabaseContext(path=rest, read_only=read_only, warn=warn)
     database: Database = create_held_part("database", name, context)
     return database
 
 
-def make_sqlite_database(context: Context) -> SQLiteDatabase:
+def make_sqlite_database(context: DatabaseContext) -> SQLiteDatabase:
     """The database ``sqlite``; see :class:`SQLiteDatabase`."""
     return SQLiteDatabase(context.path, read_only=context.read_only, warn=context.warn)
 
@@ -467,3 +459,119 @@ def _of_duplicate(outcome: Outcome, row: Row) -> Outcome:
 def _check_status(status: str) -> None:
     if status not in RUN_STATUSES:
         raise InvalidValueError(f"no run is {status!r}; statuses: {', '.join(RUN_STATUSES)}")
+
+
+# A filter is a condition on the rows of `records`. The plus signs keep SQLite from using the
+# index of such a column: rows are read in the order of their numbers, page by page. Only a
+# candidate has so few records that its index is better than any order.
+_OF_NAMED_WORKLOAD = (
+    "sketch_id IN (SELECT sketches.id FROM sketches JOIN workloads "
+    "ON workloads.id = workload_id WHERE workloads.name = ?)"
+)
+# Few rows have these; the fastest that lacks them is among the first of the index.
+# A row of others may have no JSON at all.
+_GIVEN = "CASE WHEN json_valid(outcome) THEN json_extract(outcome, '$.{}') END"
+_IMPORTED = _GIVEN.format("imported")
+_BEATEN = _GIVEN.format("beaten_by")
+TIMED_HERE = f"{_IMPORTED} IS NULL"
+"""The condition on rows of ``records`` that were timed here, and not imported."""
+
+RANK = f"{_IMPORTED} IS NOT NULL, {_BEATEN} IS NOT NULL, latency, id"
+"""What orders rows of valid records, the best first."""
+
+
+@frozen
+class Condition:
+    """A WHERE clause, and the values of its placeholders."""
+
+    text: str
+    values: tuple[Any, ...]
+
+
+def condition_of(where: RecordFilter) -> Condition:
+    """The condition on rows of ``records``."""
+    given = {
+        "candidate = ?": where.candidate,
+        "+workload = ?": where.workload,
+        "run_id = ?" if where.candidate is None else "+run_id = ?": where.run_id,
+        "+status = ?": where.status,
+        _OF_NAMED_WORKLOAD: where.workload_name,
+    }
+    parts = {text: value for text, value in given.items() if value is not None}
+    keys = _keys(where)
+    texts = [*parts, *_origin(where), *([f"+key_id IN ({keys.text})"] if keys.values else [])]
+    return Condition(" AND ".join(texts) or "TRUE", (*parts.values(), *keys.values))
+
+
+def _origin(where: RecordFilter) -> list[str]:
+    if where.imported is None:
+        return []
+    return [f"{_IMPORTED} IS NOT NULL" if where.imported else TIMED_HERE]
+
+
+def baselines_of(where: RecordFilter) -> Condition:
+    """The condition on rows of ``baselines``; what is said of candidates is left out."""
+    given = {
+        "workload = ?": where.workload,
+        "+run_id = ?": where.run_id,
+        "workload IN (SELECT digest FROM workloads WHERE name = ?)": where.workload_name,
+    }
+    parts = {text: value for text, value in given.items() if value is not None}
+    keys = _keys(where)
+    texts = [*parts, *([f"key_id IN ({keys.text})"] if keys.values else [])]
+    return Condition(" AND ".join(texts) or "TRUE", (*parts.values(), *keys.values))
+
+
+def fastest_of_each(where: RecordFilter) -> Condition:
+    """A query for the numbers of the fastest records of each workload under each key.
+
+    Those that were timed here come first, and of these those that nobody has beaten. Only records
+    of a run or of a candidate are read through; otherwise the index has each of them first. Where
+    a workload has no such record under a key, the number is NULL.
+    """
+    if where.run_id is not None or where.candidate is not None:
+        condition = condition_of(where)
+        text = (
+            "SELECT id FROM (SELECT id, row_number() OVER "
+            f"(PARTITION BY workload, key_id ORDER BY {RANK}) AS place "
+            f"FROM records WHERE status = 'ok' AND {condition.text}) WHERE place = 1"
+        )
+        return Condition(text, condition.values)
+    named = "" if where.workload_name is None else f"AND {_OF_NAMED_WORKLOAD} "
+    names = () if where.workload_name is None else (where.workload_name,)
+    if where.workload is not None:
+        workloads = Condition("SELECT ? AS digest", (where.workload,))
+    elif where.workload_name is not None:
+        workloads = Condition("SELECT DISTINCT digest FROM workloads WHERE name = ?", names)
+    else:
+        workloads = Condition("SELECT DISTINCT digest FROM workloads", ())
+    keys = _keys(where)
+    wishes = (f"{TIMED_HERE} AND {_BEATEN} IS NULL", TIMED_HERE, "TRUE")
+    origin = "".join(f"AND {text} " for text in _origin(where))
+    tried = [
+        "(SELECT id FROM records WHERE workload = wanted.digest AND key_id = wanted_keys.id "
+        f"AND status = 'ok' {named}{origin}AND {wish} ORDER BY latency, id LIMIT 1)"
+        for wish in wishes
+    ]
+    text = (
+        f"SELECT coalesce({', '.join(tried)}) "
+        f"FROM ({workloads.text}) AS wanted, ({keys.text}) AS wanted_keys"
+    )
+    return Condition(text, (*names * len(tried), *workloads.values, *keys.values))
+
+
+def _keys(where: RecordFilter) -> Condition:
+    """A query for the numbers of the measure keys that a filter allows."""
+    given = {
+        "target = ?": where.target,
+        "backend = ?": where.backend,
+        "threads = ?": where.threads,
+        "protocol = ?": where.protocol,
+    }
+    parts = {text: value for text, value in given.items() if value is not None}
+    texts, values = list(parts), tuple(parts.values())
+    if where.key is not None:
+        texts.append(KEY_EQUALS)
+        values += key_values(where.key)
+    text = f"SELECT id FROM measure_keys WHERE {' AND '.join(texts) or 'TRUE'}"
+    return Condition(text, values)

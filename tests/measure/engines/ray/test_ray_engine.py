@@ -17,10 +17,9 @@ from ray_nodes import ray_cluster
 
 from autotune import open_database
 from autotune.ir.workloads import gemm
-from autotune.measure.engines import ArtefactStore, MeasureEngine
+from autotune.measure.engines import ArtefactStore, MeasureEngine, RunnerContext
 from autotune.measure.engines.ray_engine import RayCluster, make_ray_engine
 from autotune.measure.engines.supervised import SupervisedEngine
-from autotune.plugins import Context
 from autotune.process.errors import WorkerStartFailed
 from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
@@ -81,7 +80,7 @@ class TestRayEngine(EngineSuite):
             yield host
 
     @classmethod
-    def make_engine(cls, context: Context) -> MeasureEngine:
+    def make_engine(cls, context: RunnerContext) -> MeasureEngine:
         return make_ray_engine(context)
 
 

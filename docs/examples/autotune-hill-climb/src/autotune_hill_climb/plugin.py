@@ -1,7 +1,7 @@
 from autotune import hookimpl
 from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 3
+AUTOTUNE_API_VERSION = 4
 
 
 @hookimpl

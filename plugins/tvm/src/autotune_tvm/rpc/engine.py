@@ -26,11 +26,11 @@ from autotune.measure.engines import (
     LeaseTable,
     Machine,
     MeasureEngine,
+    RunnerContext,
 )
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pinning import timing_cpus
 from autotune.measure.pool import WorkerPool
-from autotune.plugins import Context
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
@@ -249,7 +249,7 @@ class RPCEngine(MeasureEngine):
 
     name = "rpc"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RunnerContext) -> None:
         self._options = read_rpc_options(context.options)
         check_context(context)
         Toolchain(self._options.cc).check()
@@ -623,7 +623,7 @@ class RPCEngine(MeasureEngine):
             time.sleep(seconds)
 
 
-def make_rpc_engine(context: Context) -> RPCEngine:
+def make_rpc_engine(context: RunnerContext) -> RPCEngine:
     """The runner ``rpc`` of a run.
 
     Raises:
@@ -646,7 +646,7 @@ _BUILDER, _HOLDER = "autotune.measure.worker", "autotune_tvm.rpc.worker"
 
 
 def worker_pool(
-    context: Context,
+    context: RunnerContext,
     options: RPCOptions,
     folder: PrivateFolder,
     store: ArtefactStore,
@@ -683,7 +683,7 @@ def worker_pool(
     )
 
 
-def check_context(context: Context) -> None:
+def check_context(context: RunnerContext) -> None:
     """Refuse what servers cannot do.
 
     Raises:

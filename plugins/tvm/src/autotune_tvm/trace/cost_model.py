@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from autotune.models import ModelContext
 from autotune.models.cost import GradientBoostedTrees
-from autotune.plugins import Context
 from autotune_tvm.trace.features import FEATURE_VERSION, lowered_features
 
 __all__ = ["LoweredTrees"]
@@ -21,5 +21,5 @@ class LoweredTrees(GradientBoostedTrees):
 
     name = "lowered"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ModelContext) -> None:
         super().__init__(context, lowered_features, FEATURE_VERSION)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.errors import UnsupportedTarget, UnsupportedWorkload
 from autotune.ir.workloads import Workload
-from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Sketch
-from autotune.spaces import FeasibleSet, FeasibleSpace
+from autotune.spaces import FeasibleSet, FeasibleSpace, SpaceContext
 from autotune.spaces.feasible import build_feasible_set
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
@@ -70,7 +69,7 @@ class TraceSpace(FeasibleSpace):
         super().__init__(feasible)
 
 
-def make_trace_space(context: Context) -> TraceSpace:
+def make_trace_space(context: SpaceContext) -> TraceSpace:
     """The space of what the context says.
 
     Raises:
@@ -84,7 +83,7 @@ def make_trace_space(context: Context) -> TraceSpace:
             f"search space 'trace' has schedules of TVM, and backend {context.backend!r} cannot "
             "replay them; choose backend 'tvm' or space 'sketch'"
         )
-    return TraceSpace(context.workload, context.program, context.target, context.threads)
+    return TraceSpace(context.workload, context.program, context.target, context.target.cores)
 
 
 def prepared(

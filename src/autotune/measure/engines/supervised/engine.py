@@ -20,13 +20,13 @@ from autotune.measure.engines.interface import (
     Lease,
     Machine,
     MeasureEngine,
+    RunnerContext,
 )
 from autotune.measure.engines.leases import LeaseTable
 from autotune.measure.engines.ledger import JobLedger
 from autotune.measure.engines.supervised.cluster import Cluster, Node, OnEvent, Supervised
 from autotune.measure.engines.supervised.members import Member
 from autotune.measure.engines.supervised.supervisor import SupervisorSetup, decoded
-from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import ATTACHMENTS, Message
 from autotune.process.errors import WorkerStartFailed
@@ -75,7 +75,7 @@ class SupervisedEngine(MeasureEngine):
 
     def __init__(
         self,
-        context: Context,
+        context: RunnerContext,
         cluster: Cluster,
         *,
         builders: int = 0,
@@ -440,7 +440,9 @@ class Roster:
         timers: Most that time; 0 for all.
     """
 
-    def __init__(self, context: Context, cluster: Cluster, *, builders: int, timers: int) -> None:
+    def __init__(
+        self, context: RunnerContext, cluster: Cluster, *, builders: int, timers: int
+    ) -> None:
         self._context = context
         self._cluster = cluster
         self._builders = builders

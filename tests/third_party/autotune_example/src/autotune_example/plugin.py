@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 3
+AUTOTUNE_API_VERSION = 4
 
 
 def autotune_parts() -> list[PluginSpec]:
