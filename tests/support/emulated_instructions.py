@@ -1,7 +1,7 @@
 """Instructions in printed LLVM IR, as functions in its place: programs run on any processor.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of
-``VPDPBUSD`` and ``VDPBF16PS``; for tile registers see :mod:`tile_machine`.
+``VPDPBUSD``, ``VDPBF16PS`` and ``PMADDWD``; for tile registers see :mod:`tile_machine`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["assembly", "emulated", "emulated_text"]
 _TYPES = {"c_ubyte": "i8", "c_long": "i64", "c_void_p": "ptr"}
 _DECLARED = re.compile(r"^declare .* @(llvm\.x86\.[\w.]+)\(.*\)$", re.MULTILINE)
 _LANES = {"256": 8, "512": 16}
+_WORDS = {"avx2.pmadd.wd": 8, "avx512.pmaddw.d.512": 16}
 
 
 def emulated(
@@ -74,8 +75,22 @@ def _definition(name: str, machine: TileMachine) -> str:
         given = ", ".join(f"{kind} %a{at}" for at, kind in enumerate(kinds))
         call = f"call void inttoptr (i64 {machine.addresses[own]} to ptr)({given})"
         return f"define internal void @emulated.{name}({given}) {{\n  {call}\n  ret void\n}}"
+    if own in _WORDS:
+        return _words(name, _WORDS[own])
     _, instruction, bits = own.split(".")
     return {"vpdpbusd": _bytes, "dpbf16ps": _halves}[instruction](name, _LANES[bits])
+
+
+def _words(name: str, lanes: int) -> str:
+    """Two products of words in each lane."""
+    sums, words, wide = f"<{lanes} x i32>", f"<{2 * lanes} x i16>", f"<{2 * lanes} x i32>"
+    lines = [
+        f"%s = add {sums} zeroinitializer, zeroinitializer",
+        f"%x = sext {words} %a to {wide}",
+        f"%y = sext {words} %b to {wide}",
+        f"%p = mul {wide} %x, %y",
+    ]
+    return _folded(name, f"{words} %a, {words} %b", sums, wide, lines, lanes, "add")
 
 
 def _bytes(name: str, lanes: int) -> str:

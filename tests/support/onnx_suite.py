@@ -153,7 +153,7 @@ def judge(case: Case, run: Run = evaluate) -> Verdict:
             return Verdict("refused", str(error))
         except Exception:
             return Verdict("crashed", traceback.format_exc())
-        reason = _difference(case, list(found.values()), expected, network)
+        reason = _difference(case, _valid(network, found), expected, network)
         if reason:
             return Verdict("wrong", reason)
     return Verdict("passed")
@@ -183,12 +183,21 @@ def _feeds(network: OnnxNetwork, arrays: Sequence[Any]) -> dict[str, Any]:
     }
 
 
+def _valid(network: OnnxNetwork, found: Mapping[str, Any]) -> list[Any]:
+    """The outputs of the model, each as long as the network says that it is."""
+    cut = {it.name: found[it.name] for it in network.file.model.graph.output}
+    for name, axis in network.counted.items():
+        cut[name] = np.take(cut[name], range(int(found[f"{name} (count)"])), axis)
+    return list(cut.values())
+
+
 def _difference(
     case: Case, found: Sequence[Any], expected: Sequence[Any], network: OnnxNetwork
 ) -> str:
     """What differs; "" where nothing does."""
     outputs = network.graph.outputs
-    for value, got, want in zip(outputs.values(), found, expected, strict=True):
+    values = [outputs[it.name] for it in network.file.model.graph.output]
+    for value, got, want in zip(values, found, expected, strict=True):
         dtype = str(want.dtype)
         if value.dtype != dtype or got.shape != want.shape:
             return f"{value.dtype}{list(got.shape)} and not {dtype}{list(want.shape)}"

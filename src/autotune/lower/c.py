@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 from attrs import define, field, frozen
@@ -168,6 +169,8 @@ class CEmitter(ArithmeticEmitter):
         width: Lanes of a vector register, of numbers of single precision.
         features: Extensions of x86-64 that its functions may use.
     """
+
+    has_instructions: ClassVar[bool] = False
 
     prefix: str
     width: int

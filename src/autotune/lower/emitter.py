@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import frozen
 
@@ -37,7 +37,13 @@ class Value:
 
 
 class Emitter(ABC):
-    """A printer."""
+    """A printer.
+
+    Attributes:
+        has_instructions: Whether it says :meth:`intrinsic` and :meth:`execute`.
+    """
+
+    has_instructions: ClassVar[bool] = True
 
     @abstractmethod
     def begin(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.sketches import BoundLoop, Sketch, names_used
+from autotune.sketches import BoundLoop, Sketch, Tensorize, names_used
+from autotune.sketches.intrinsics import PAIR_PRODUCTS
 from autotune.sketches.limits import ScheduleLimits
 from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible_space import FeasibleSpace
@@ -138,7 +139,10 @@ class SketchSpace(FeasibleSpace):
             self.version += "+attention"
         if CHUNKED_LABEL in labels:
             self.version += "+chunked"
-        steps = (step for sketch in feasible_sets for step in sketch.steps)
+        steps = [step for sketch in feasible_sets for step in sketch.steps]
+        calls = {step.intrinsic for step in steps if isinstance(step, Tensorize)}
+        if any(name in PAIR_PRODUCTS for name in calls):
+            self.version += "+pairs"
         bounds = {step.is_causal for step in steps if isinstance(step, BoundLoop)}
         self.version += "+causal" * (True in bounds) + "+windows" * (False in bounds)
         if any("pack.divided" in names_used(sketch) for sketch in feasible_sets):

@@ -36,7 +36,7 @@ from autotune.errors import (
     UnsupportedWorkload,
 )
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, Tensorize
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import guarded_empty, sample_candidates
 
@@ -493,6 +493,33 @@ def test_instructions_are_in_objects(name: str, tmp_path: Path) -> None:
     exported(kernel, "object", tmp_path)
     with pytest.raises(UnsupportedWorkload, match="instructions, which are not printed as C"):
         exported(kernel, "c", tmp_path)
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize("dtype", ["int8", "u8s8s32"])
+def test_products_of_words_become_products_one_by_one_in_c(dtype: str, tmp_path: Path) -> None:
+    """Where a processor without VNNI has an instruction for them, which C does not name."""
+    target, workload = preset("haswell-2core"), gemm(m=9, n=24, k=20, dtype=dtype)
+    candidate = candidate_of(workload, "packed-root", target)
+    assert any(isinstance(it, Tensorize) for it in candidate.sketch.core_steps)
+    kernel = kernel_of("bytes", [(candidate, target, machine_of(detect_cpu()))])
+    path, built = exported(kernel, "c", tmp_path), tmp_path / "bytes.so"
+    options = ["-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["gcc", *options, "-o", str(built), str(path)], check=True)
+    library = ctypes.CDLL(str(built))
+    library.bytes_scratch_bytes.restype = ctypes.c_size_t
+    size = library.bytes_scratch_bytes(ctypes.c_int64(1))
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    given = [guarded_empty(it.shape, it.dtype, at_end=False) for it in inputs.values()]
+    for own, array in zip(given, inputs.values(), strict=True):
+        np.copyto(own, array)
+    found, scratch = (
+        guarded_empty(shape, kind, at_end=False)
+        for shape, kind in (((9, 24), np.int32), ((size,), np.uint8))
+    )
+    arrays = [ctypes.c_void_p(it.ctypes.data) for it in (*given, found, scratch)]
+    assert library.bytes(*arrays, ctypes.c_size_t(size), ctypes.c_int64(1), None, None) == OK
+    np.testing.assert_array_equal(found, wanted(workload, inputs))
 
 
 def test_all_that_is_made_of_a_constant_at_once_is_given_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,6 +32,8 @@ BACKEND = NativeBackend()
 PRODUCTS = {
     "cascadelake-1core": ("int8", "u8s8s32"),
     "alderlake-1core": ("int8", "u8s8s32"),
+    "haswell-1core": ("int8", "u8s8s32", "u8u8s32"),
+    "skylake-avx512-1core": ("int8", "u8s8s32", "u8u8s32"),
     "sapphirerapids-1core": ("int8", "u8s8s32", "bfloat16"),
 }
 
@@ -41,14 +44,26 @@ DEPTH = st.sampled_from((6, 32, 64, 67, 128))
 FLAG = st.integers(0, 1)
 
 
+def of_bytes(build: Callable[..., Workload], *, dtype: str, **extents: int) -> Workload:
+    """A product, also of two unsigned factors (``u8u8s32``)."""
+    made = build(**extents, dtype=dtype.replace("u8u8", "u8s8"))
+    if dtype != "u8u8s32":
+        return made
+    first, second, *others = made.inputs
+    return evolve(made, inputs=(first, evolve(second, dtype="uint8"), *others))
+
+
 def models(dtypes: tuple[str, ...]) -> st.SearchStrategy[Workload]:
     """Products, some of them of constants, which are packed before the first call."""
     dtype = st.sampled_from(dtypes)
     workloads = st.one_of(
-        st.builds(gemm, m=ROWS, n=COLUMNS, k=DEPTH, dtype=dtype),
-        st.builds(batch_matmul, b=st.just(2), m=ROWS, n=COLUMNS, k=DEPTH, dtype=dtype),
+        st.builds(of_bytes, st.just(gemm), m=ROWS, n=COLUMNS, k=DEPTH, dtype=dtype),
         st.builds(
-            conv2d,
+            of_bytes, st.just(batch_matmul), b=st.just(2), m=ROWS, n=COLUMNS, k=DEPTH, dtype=dtype
+        ),
+        st.builds(
+            of_bytes,
+            st.just(conv2d),
             h=st.integers(3, 7),
             w=st.sampled_from((7, 14, 16)),
             ci=st.sampled_from((4, 32, 64)),
@@ -122,9 +137,15 @@ def extremes(workload: Workload) -> dict[str, NDArray[np.generic]]:
     return inputs
 
 
-@pytest.mark.parametrize("dtype", ["int8", "u8s8s32"])
-def test_sums_are_exact_for_all_bytes(dtype: str) -> None:
-    target, workload = preset("cascadelake-1core"), gemm(m=16, n=20, k=52, dtype=dtype)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(("cascadelake-1core", it) for it in ("int8", "u8s8s32")),
+        *(("haswell-1core", it) for it in ("int8", "u8s8s32", "u8u8s32")),
+    ],
+)
+def test_sums_are_exact_for_all_bytes(name: str, dtype: str) -> None:
+    target, workload = preset(name), of_bytes(gemm, m=16, n=20, k=52, dtype=dtype)
     inputs, machine = extremes(workload), TileMachine()
     for candidate in candidates_of(workload, target):
         check_executable(emulated(candidate, target, machine), workload, inputs)
@@ -138,7 +159,7 @@ def test_instructions_of_this_processor_do_what_is_put_in_their_place(name: str)
     except UnsupportedTarget as error:
         skip_here(str(error))
     for dtype in PRODUCTS[name]:
-        workload = gemm(m=32, n=64, k=128, dtype=dtype)
+        workload = of_bytes(gemm, m=32, n=64, k=128, dtype=dtype)
         for candidate in candidates_of(workload, target):
             check_candidate(BACKEND, candidate, target)
 
@@ -147,6 +168,8 @@ SINGLE = (
     ("cascadelake-1core", gemm(m=32, n=64, k=64, dtype="u8s8s32"), "vpdpbusd"),
     ("alderlake-1core", gemm(m=32, n=64, k=64, dtype="u8s8s32"), "vpdpbusd"),
     ("sapphirerapids-1core", gemm(m=40, n=64, k=64, dtype="bfloat16"), "vdpbf16ps"),
+    ("haswell-1core", gemm(m=32, n=64, k=64, dtype="u8s8s32"), "vpmaddwd"),
+    ("skylake-avx512-1core", gemm(m=32, n=64, k=64, dtype="int8"), "vpmaddwd"),
 )
 
 
@@ -158,7 +181,7 @@ def test_a_vector_of_sums_is_one_instruction_in_each_step(
     for candidate in candidates_of(workload, target):
         step = math.prod(n for it, n in candidate.config.items() if it in ("C.i.2", "C.j.2"))
         text = printed(candidate, target)
-        calls = len(re.findall(rf"= call .*{instruction[1:]}", text))
+        calls = len(re.findall(rf"= call .*{instruction[1:]}", text.replace(".", "")))
         assert calls >= step and calls % step == 0
         assert len(re.findall(rf"\b{instruction}\b", assembly(text, target))) >= step
 
@@ -217,6 +240,7 @@ def test_operands_that_lie_otherwise_are_refused() -> None:
         (gemm(m=40, n=64, k=64, dtype="u8s8s32"), "vnni-16x4"),
         (gemm(m=40, n=64, k=64, dtype="bfloat16"), "bf16-16x2"),
         (gemm(m=64, n=64, k=96, dtype="int8"), "vnni-16x4-signed"),
+        (of_bytes(gemm, m=64, n=64, k=96, dtype="u8u8s32"), "madd-16x4-unsigned"),
     ],
     ids=str,
 )

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
 from autotune.networks.graph import (
+    Graph,
     Value,
     Window,
+    constant,
     convolution,
     convolution_integer,
     input_value,
@@ -112,17 +115,34 @@ def test_sums_of_halves_are_float32() -> None:
     assert found.item() == 3000
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-def test_zero_points_are_subtracted_and_are_margins(groups: int) -> None:
-    x, w = drawn((2, 4, 9), "uint8"), drawn((6, 4 // groups, 3), "int8", 1)
+@pytest.mark.parametrize(("groups", "channels"), [(1, 6), (2, 6), (4, 4)])
+@pytest.mark.parametrize("zero", [None, 5])
+def test_zero_points_are_subtracted_and_are_margins(
+    groups: int, channels: int, zero: int | None
+) -> None:
+    x, w = drawn((2, 4, 9), "uint8"), drawn((channels, 4 // groups, 3), "int8", 1)
     window = Window.of((3,), (2,), (1,), (2,))
-    p, q = np.array(5, np.uint8), drawn((6,), "int8", 2)
+    q, p = drawn((channels,), "int8", 2), [] if zero is None else [np.array(zero, np.uint8)]
     (found,) = folded(
-        lambda a, b, c, d: convolution_integer(a, b, window, groups, c, d), x, w, p, q
+        lambda a, b, d, *c: convolution_integer(a, b, window, groups, *(c or [None]), d),
+        *(x, w, q, *p),
     )
-    wide = w.astype(np.int64) - q.astype(np.int64).reshape(6, 1, 1)
-    wanted = convolved(x.astype(np.int64) - 5, wide, window, groups)
+    wide = w.astype(np.int64) - q.astype(np.int64).reshape(channels, 1, 1)
+    wanted = convolved(x.astype(np.int64) - (zero or 0), wide, window, groups)
     np.testing.assert_array_equal(found, wanted.astype(np.int32), strict=True)
+
+
+def test_zero_points_of_weights_do_not_take_a_second_convolution() -> None:
+    """All channels of a result have one sum of their window, which takes no products."""
+    x, w = input_value("x", (1, 8, 9, 9), "uint8"), constant(drawn((16, 8, 3, 3), "uint8"))
+    window = Window.of((3, 3))
+    zeros = constant(np.uint8(4)), constant(np.uint8(7))
+    found = convolution_integer(x, w, window, 1, *zeros)
+    graph = Graph((x,), {"y": found})
+    flop = sum(it.operation.flop for it in graph.nodes if isinstance(it.operation, Workload))
+    alone = Graph((x,), {"y": convolution_integer(x, w, window, 1)})
+    product = sum(it.operation.flop for it in alone.nodes if isinstance(it.operation, Workload))
+    assert product < flop < 1.1 * product
 
 
 def test_resampling_is_a_weighted_sum() -> None:

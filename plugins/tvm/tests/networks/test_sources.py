@@ -120,6 +120,11 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, text: str, messag
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_no_module_is_named(target: Target) -> None:
+    with pytest.raises(InvalidValueError, match="type 'dict' is no Relax module"):
+        RelaxFrontend().load({}, (), LoadOptions(target, 1))
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="no file .*none.json"):
         read_source(tmp_path / "none.json", None)

@@ -1,7 +1,7 @@
-"""Dot products of 32 bits in each lane of a vector: VNNI, AVX-VNNI and AVX512-BF16.
+"""Dot products of 32 bits in each lane of a vector: VNNI, AVX-VNNI, AVX512-BF16 and AVX2.
 
 Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of
-``VPDPBUSD`` and ``VDPBF16PS``.
+``VPDPBUSD``, ``VDPBF16PS`` and ``PMADDWD``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from autotune.lower.state import State
 from autotune.nest.corrections import SHIFT
 from autotune.sketches.intrinsics import Intrinsic
 
-__all__ = ["DotProduct", "bfloat16_256", "bfloat16_512", "vnni_256", "vnni_512"]
+__all__ = [
+    "DotProduct",
+    "PairProducts",
+    "bfloat16_256",
+    "bfloat16_512",
+    "pairs_256",
+    "pairs_512",
+    "vnni_256",
+    "vnni_512",
+]
 
 _SIGNS = -0x7F7F7F80  # the highest bits of four bytes
 
@@ -45,22 +54,16 @@ class DotProduct(Instruction):
         """Print the call where the loops around it are."""
         digits, counter = state.digits, call.counters[call.intrinsic.spatial_axes[-1].name]
         lanes = call.intrinsic.spatial_axes[-1].extent
-        weights = known(
-            state,
-            call.right.place,
-            call.address(call.right, digits),
-            call.intrinsic.right.elements,
-        )
         with call.at(digits):
             del digits.fixed[counter]
             with state.in_lanes((counter, lanes)):
                 sums = load(state, call.sums.place, call.sums.index)
-                total = self._add(state, call, sums, weights)
+                total = self._add(state, call, sums)
                 store(state, call.sums.place, call.sums.index, total, None, stream=False)
             digits.fixed[counter] = 0
 
-    def _add(self, state: State, call: Call, sums: Value, weights: Value) -> Value:
-        emitter = state.emitter
+    def _add(self, state: State, call: Call, sums: Value) -> Value:
+        emitter, weights = state.emitter, self._weights(state, call)
         if call.left is None:
             return self._call(state, sums, self._shifts(state, weights.lanes), weights)
         if call.is_shifted or call.intrinsic.left.dtype == self.dtype:
@@ -73,6 +76,10 @@ class DotProduct(Instruction):
             shifts = self._shifts(state, weights.lanes)
             state.loaded[key] = self._call(state, none, shifts, weights)
         return emitter.binary("sub", total, state.loaded[key])
+
+    def _weights(self, state: State, call: Call) -> Value:
+        at = call.address(call.right, state.digits)
+        return known(state, call.right.place, at, call.intrinsic.right.elements)
 
     def _data(self, state: State, call: Call, lanes: int) -> Value:
         """A group of left factors in every lane."""
@@ -113,6 +120,78 @@ class DotProduct(Instruction):
     def _call(self, state: State, sums: Value, data: Value, weights: Value) -> Value:
         arguments = [sums, data, weights]
         return state.emitter.intrinsic(self.function, sums.dtype, sums.lanes, arguments)
+
+
+@frozen
+class PairProducts(DotProduct):
+    """Four products of bytes in each lane, of words of 16 bits that are made of them.
+
+    The even bytes of both factors are multiplied and added in pairs, and so are the odd ones:
+    sums are exact for bytes of either kind.
+    """
+
+    def _add(self, state: State, call: Call, sums: Value) -> Value:
+        emitter = state.emitter
+        assert call.left is not None
+        if not emitter.has_instructions:
+            return self._in_loops(state, call, sums)
+        weights = self._weights(state, call)
+        at = call.address(call.left, state.digits)
+        data = self._words(state, call.left.place.name, at, self._data(state, call, weights.lanes))
+        at = call.address(call.right, state.digits)
+        pairs = zip(data, self._words(state, call.right.place.name, at, weights), strict=True)
+        for left, right in pairs:
+            product = emitter.intrinsic(self.function, sums.dtype, sums.lanes, [left, right])
+            sums = emitter.binary("add", sums, product)
+        return sums
+
+    def _in_loops(self, state: State, call: Call, sums: Value) -> Value:
+        """The same, one product of each lane after the other."""
+        emitter, group = state.emitter, call.intrinsic.left.elements
+        assert call.left is not None
+        left, right = (call.address(it, state.digits) for it in (call.left, call.right))
+        for at in range(group):
+            column = emitter.load_strided(call.right.place, right + at, group, sums.lanes)
+            number = emitter.cast(emitter.load(call.left.place, left + at, 1), sums.dtype)
+            factors = emitter.wide(number, sums.lanes), emitter.cast(column, sums.dtype)
+            sums = emitter.binary("add", sums, emitter.binary("mul", *factors))
+        return sums
+
+    def _words(self, state: State, name: str, at: Linear, group: Value) -> list[Value]:
+        """The even and the odd bytes of a vector, each in 16 bits."""
+        keys = [(name, at, f"words {odd}") for odd in range(2)]
+        if keys[0] not in state.loaded:
+            for odd, key in enumerate(keys):
+                state.loaded[key] = self._extended(state, group, odd)
+        return [state.loaded[key] for key in keys]
+
+    def _extended(self, state: State, group: Value, odd: int) -> Value:
+        """Every other byte, extended by zeros; signed ones by their sign.
+
+        Those are 128 more before, which makes them unsigned, and less again behind.
+        """
+        emitter, lanes, is_signed = state.emitter, group.lanes, group.dtype == "int8"
+        if is_signed:
+            signs = emitter.wide(emitter.constant(-SHIFT, "int8"), lanes)
+            group = emitter.binary("add", group, signs)
+        group = emitter.bitcast(group, "uint8", lanes)
+        none = emitter.wide(emitter.constant(0, "uint8"), lanes)
+        kept = [it + odd if it % 2 == 0 else lanes for it in range(lanes)]
+        words = emitter.bitcast(emitter.shuffled(group, none, kept), "int16", lanes // 2)
+        if is_signed:
+            by = emitter.wide(emitter.constant(SHIFT, "int16"), words.lanes)
+            words = emitter.binary("sub", words, by)
+        return words
+
+
+def pairs_512(intrinsic: Intrinsic) -> PairProducts:
+    """``vpmaddwd`` on 512 bits."""
+    return PairProducts("llvm.x86.avx512.pmaddw.d.512", intrinsic.left.dtype)
+
+
+def pairs_256(intrinsic: Intrinsic) -> PairProducts:
+    """``vpmaddwd`` on 256 bits."""
+    return PairProducts("llvm.x86.avx2.pmadd.wd", intrinsic.left.dtype)
 
 
 def vnni_512(intrinsic: Intrinsic) -> DotProduct:

@@ -286,14 +286,27 @@ def convolution_integer(
         sums = reshape(reduce("add", wide, range(1, w.rank), False), (-1, *[1] * rank))
         found = binary("sub", found, binary("mul", reshape(p, ()), sums))
     if q is not None:
-        ones = broadcast(constant(np.ones([1] * w.rank, "int8")), w.shape)
-        sums = convolution(x, ones, window, groups, "int32")
+        sums = _window_sums(x, window, groups, w.shape[0] // groups)
         q = reshape(q, () if q.size == 1 else (-1, *[1] * rank))
         found = binary("sub", found, binary("mul", sums, q))
     if p is not None and q is not None:
         both = binary("mul", reshape(p, ()), binary("mul", q, prod(w.shape[1:])))
         found = binary("add", found, both)
     return found
+
+
+def _window_sums(x: Value, window: Window, groups: int, times: int) -> Value:
+    """Sums (int32) of what each window reads of a group, so many times if there are several.
+
+    Channels are added up first: all results of a group have the same sum.
+    """
+    apart = reshape(cast(x, "int32"), (x.shape[0], groups, -1, *x.shape[2:]))
+    sums = window_reduce("add", reduce("add", apart, [2], False), window)
+    if groups == 1 or times == 1:
+        return sums
+    n, _, *places = sums.shape
+    each = broadcast(reshape(sums, (n, groups, 1, *places)), (n, groups, times, *places))
+    return reshape(each, (n, groups * times, *places))
 
 
 def _nonzero(value: Value | None) -> Value | None:

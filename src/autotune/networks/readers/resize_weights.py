@@ -1,4 +1,4 @@
-"""Weights with which an axis is resized, as ONNX's operator specification says.
+"""Weights with which an axis is resized, as ONNX's operator specification says, and torch.
 
 The result along an axis is a product of a matrix with what is there; axes are resized one after
 the other.
@@ -16,7 +16,7 @@ __all__ = ["COORDINATES", "ROUNDINGS", "AxisResize", "Interpolation"]
 
 Numbers = NDArray[np.float64]
 
-_RADII = {"linear": 1, "cubic": 2}
+_RADII = {"linear": 1, "cubic": 2, "lanczos": 3}
 
 
 @frozen
@@ -96,7 +96,7 @@ class Interpolation:
     """Interpolation of elements between others.
 
     Attributes:
-        mode: ``nearest``, ``linear`` or ``cubic``.
+        mode: ``nearest``, ``linear``, ``cubic`` or ``lanczos``.
         coordinates: One of :data:`COORDINATES`.
         rounding: One of :data:`ROUNDINGS`, for ``nearest``.
         coefficient: Of the cubic polynomial (Keys' ``a``).
@@ -139,7 +139,10 @@ class Interpolation:
         radius = int(np.ceil(_RADII[self.mode] / shrink))
         places = np.floor(at).astype(np.int64)[:, None] + np.arange(1 - radius, radius + 1)
         away = np.abs(places - at[:, None]) * shrink
-        weights = _triangle(away) if self.mode == "linear" else _cubic(away, self.coefficient)
+        if self.mode == "cubic":
+            weights = _cubic(away, self.coefficient)
+        else:
+            weights = _triangle(away) if self.mode == "linear" else _lanczos(away)
         return weights / weights.sum(1, keepdims=True), places
 
 
@@ -151,3 +154,7 @@ def _cubic(away: Numbers, a: float) -> Numbers:
     near = ((a + 2) * away - (a + 3)) * away * away + 1
     far = ((a * away - 5 * a) * away + 8 * a) * away - 4 * a
     return np.where(away <= 1, near, np.where(away < 2, far, 0.0))
+
+
+def _lanczos(away: Numbers) -> Numbers:
+    return np.where(away < 3, np.sinc(away) * np.sinc(away / 3), 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.sketches.intrinsics.declared import INTRINSICS, find_intrinsic
+from autotune.sketches.intrinsics.declared import INTRINSICS, PAIR_PRODUCTS, find_intrinsic
 from autotune.sketches.intrinsics.fragment import Digit, Fragment
 from autotune.sketches.intrinsics.intrinsic import (
     Intrinsic,
@@ -12,6 +12,7 @@ from autotune.sketches.intrinsics.intrinsic import (
 
 __all__ = [
     "INTRINSICS",
+    "PAIR_PRODUCTS",
     "Digit",
     "Fragment",
     "Intrinsic",

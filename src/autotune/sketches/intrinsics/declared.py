@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from attrs import evolve
@@ -19,7 +19,22 @@ from autotune.sketches.intrinsics.fragment import (
 )
 from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
 
-__all__ = ["INTRINSICS", "find_intrinsic"]
+__all__ = ["INTRINSICS", "PAIR_PRODUCTS", "find_intrinsic"]
+
+
+# All processors with the second have the first, by which the right factor is packed.
+_VNNI = ("avx512bw", "avx512vnni")
+_GROUP_BYTES = 4
+# Backends that print nests.
+_PRINTERS = ("native", "tvm", "mlir")
+_LOWERED = "autotune.lower.instructions"
+_UNSIGNED = ("uint8", "int8", "int32")
+_SIGNED = ("int8", "int8", "int32")
+_BFLOAT16 = ("bfloat16", "bfloat16", "float32")
+_FLOATS = ("float32", "float32")
+_FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
+_REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
+_VTA = ("vta.input", "vta.weight", "vta.accumulator")
 
 
 def _dot(
@@ -28,6 +43,7 @@ def _dot(
     dtypes: tuple[str, str, str],
     features: tuple[str, ...],
     implementation: str,
+    printers: Sequence[str] = _PRINTERS,
 ) -> Intrinsic:
     """A vector of sums of products of 32 bits of either factor, the left one broadcast.
 
@@ -44,10 +60,17 @@ def _dot(
         IntrinsicOperand("weights", right, (("j", lanes), ("k", group))),
         IntrinsicOperand("sums", total, (("j", lanes),)),
         features=features,
-        implementations=dict.fromkeys(_PRINTERS, f"{_LOWERED}.dot_products:{implementation}"),
-        # One of the factors of instructions is unsigned.
-        corrected=left == "int8",
+        implementations=dict.fromkeys(printers, f"{_LOWERED}.dot_products:{implementation}"),
+        # One of the factors of VNNI's instructions is unsigned.
+        corrected=left == "int8" and implementation.startswith("vnni"),
     )
+
+
+def _pairs(lanes: int, suffix: str, left: str, right: str) -> Intrinsic:
+    """Four products of bytes of any kind, in two instructions that multiply words."""
+    feature = {8: "avx2", 16: "avx512bw"}[lanes]
+    dtypes, bits = (left, right, "int32"), 32 * lanes
+    return _dot(f"madd-{lanes}x4{suffix}", lanes, dtypes, (feature,), f"pairs_{bits}", ("native",))
 
 
 def _product(
@@ -159,19 +182,21 @@ def _tiles(
     )
 
 
-# All processors with the second have the first, by which the right factor is packed.
-_VNNI = ("avx512bw", "avx512vnni")
-_GROUP_BYTES = 4
-# Backends that print nests.
-_PRINTERS = ("native", "tvm", "mlir")
-_LOWERED = "autotune.lower.instructions"
-_UNSIGNED = ("uint8", "int8", "int32")
-_SIGNED = ("int8", "int8", "int32")
-_BFLOAT16 = ("bfloat16", "bfloat16", "float32")
-_FLOATS = ("float32", "float32")
-_FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
-_REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
-_VTA = ("vta.input", "vta.weight", "vta.accumulator")
+PAIR_PRODUCTS: Mapping[str, Intrinsic] = MappingProxyType(
+    {
+        it.name: it
+        for it in (
+            _pairs(lanes, suffix, left, right)
+            for lanes in (16, 8)
+            for suffix, left, right in (
+                ("", "uint8", "int8"),
+                ("-signed", "int8", "int8"),
+                ("-unsigned", "uint8", "uint8"),
+            )
+        )
+    }
+)
+"""Products of bytes for processors without VNNI, and of those that VNNI does not multiply."""
 
 INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
     {
@@ -192,6 +217,7 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
             _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512"),
             _dot("vnni-8x4", 8, _UNSIGNED, ("avxvnni",), "vnni_256"),
             _dot("vnni-8x4-signed", 8, _SIGNED, ("avxvnni",), "vnni_256"),
+            *PAIR_PRODUCTS.values(),
             _dot("bf16-16x2", 16, _BFLOAT16, ("avx512bf16",), "bfloat16_512"),
             _dot("bf16-8x2", 8, _BFLOAT16, ("avx512bf16", "avx512vl"), "bfloat16_256"),
             _product(

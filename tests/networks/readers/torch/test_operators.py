@@ -104,6 +104,7 @@ def resampling(x: Any, image: Any, i: Any) -> Any:
         resized(image, scale_factor=1.3, mode="bicubic"),
         resized(image, size=(3, 5), mode="bilinear", antialias=True),
         resized(image, size=(3, 5), mode="bicubic", antialias=True),
+        resized(image, size=(3, 13), mode="lanczos", antialias=True),
         resized(image, size=(1, 5), mode="bilinear", align_corners=True),
         resized(line, scale_factor=0.6, mode="linear"),
         resized(volume, size=(3, 5, 9), mode="nearest-exact"),

@@ -68,6 +68,36 @@ def test_a_network_computes_what_it_does_in_torch(dtype: Any, bound: float) -> N
     check_read(model(Residual).to(dtype), (IMAGE[0].to(dtype),), bound, bound)
 
 
+class Cast(nn.Module):
+    """Operators of each of autocast's lists, some of them outside of it and inside it again."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.first, self.last = nn.Linear(24, 16), nn.Linear(16, 5)
+        self.filters = nn.Conv1d(1, 4, 3)
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", self.dtype):
+            y = self.first(x.relu()) + self.filters(x[:, None]).mean()
+            error = functional.mse_loss(y, x[:, :16])
+            with torch.autocast("cpu", enabled=False):
+                product = x @ x.T
+            mixed = torch.cat([y, x], 1)
+            halves = self.last(y.softmax(-1))
+        return halves, halves.float(), error, product, mixed, self.last(x[:, :16])
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
+def test_operators_under_autocast_have_the_types_that_it_gives_them(
+    dtype: Any, bound: float
+) -> None:
+    torch.manual_seed(0)
+    network = check_read(Cast(dtype).eval(), (torch.randn(4, 24),), bound, bound)
+    inner = {kind for node in network.graph.nodes for _, kind in node.results}
+    assert str(dtype)[6:] in inner
+
+
 def test_volumes_are_transposed_and_convolved() -> None:
     parts = (nn.Conv3d(2, 4, 3, 2, 1), nn.ConvTranspose3d(4, 4, 4, 2, 1), nn.BatchNorm3d(4))
     grouped = nn.ConvTranspose3d(4, 4, 3, 2, 1, output_padding=1, groups=2, dilation=2)

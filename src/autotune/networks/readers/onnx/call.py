@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
 from autotune.networks.graph import Value
+from autotune.networks.readers.onnx.counted_rows import RowTracker
 
 __all__ = ["Body", "Call", "Dequantised", "Item", "Operator", "ValueNeeded"]
 
@@ -101,6 +102,7 @@ class Call:
         bodies: Attributes that are graphs.
         folder: Where the model's file lies.
         dequantised: Tensors of the model that were dequantised, by :attr:`Value.key`.
+        tracker: Finds tensors that are as long as data says.
     """
 
     kind: str
@@ -111,6 +113,7 @@ class Call:
     bodies: Mapping[str, Body]
     folder: Path | None
     dequantised: MutableMapping[tuple[object, int], Dequantised]
+    tracker: RowTracker
 
     def get(self, position: int) -> Value | None:
         """An input; None where it is left out."""

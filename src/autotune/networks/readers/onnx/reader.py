@@ -12,6 +12,7 @@ from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkloa
 from autotune.networks.graph import Value
 from autotune.networks.graph.graph import current_name, named_after
 from autotune.networks.readers.onnx.call import Body, Call, Dequantised, Item, ValueNeeded
+from autotune.networks.readers.onnx.counted_rows import RowTracker
 from autotune.networks.readers.onnx.model_file import ModelFile
 from autotune.networks.readers.onnx.operators import OPERATORS
 from autotune.networks.readers.onnx.tensors import sparse_value, tensor_value, type_number
@@ -51,9 +52,15 @@ class Scope:
 
 @frozen(eq=False)
 class ModelReader:
-    """Reads the graph of a model, and all that it calls."""
+    """Reads the graph of a model, and all that it calls.
+
+    Attributes:
+        file: The model.
+        tracker: Finds tensors that are as long as data says.
+    """
 
     file: ModelFile
+    tracker: RowTracker = field(factory=RowTracker, init=False)
     _dequantised: dict[tuple[object, int], Dequantised] = field(factory=dict, init=False)
 
     @property
@@ -142,6 +149,7 @@ class ModelReader:
             },
             folder=self.file.folder,
             dequantised=self._dequantised,
+            tracker=self.tracker,
         )
         found = operator(call)
         return found if isinstance(found, list) else [found]  # type: ignore[list-item]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from autotune.networks.frontend import Rival
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.graph_program import GraphSource, Yardstick, timed_rival
 from autotune.networks.readers.onnx.call import ValueNeeded
+from autotune.networks.readers.onnx.counted_rows import fill_of, with_counts
 from autotune.networks.readers.onnx.model_file import ModelFile, open_model
 from autotune.networks.readers.onnx.reader import ModelReader
 from autotune.networks.readers.onnx.tensors import dtype_of, type_name
@@ -40,8 +42,32 @@ def onnx_source(
     network = read_onnx(model, examples, asked)
     names = [it.name for it in network.graph.inputs]
     yardstick = _onnxruntime(network.file, names, network.fixed.constants)
+    if yardstick is not None and network.counted:
+        yardstick = evolve(yardstick, run=partial(_counted, network, yardstick.run))
     name = Path(network.file.text).stem
     return GraphSource(name, network.graph, network.fixed, yardstick)
+
+
+def _counted(
+    network: OnnxNetwork,
+    run: Callable[[Sequence[Array]], tuple[Array, ...] | None],
+    arrays: Sequence[Array],
+) -> tuple[Array, ...] | None:
+    """Outputs of a model, as long as those of the network, and how many are valid."""
+    found = run(arrays)
+    if found is None:
+        return None
+    counts: list[Array] = []
+    filled: list[Array] = []
+    for (name, value), array in zip(network.graph.outputs.items(), found, strict=False):
+        axis = network.counted.get(name)
+        if axis is not None:
+            counts.append(np.asarray(array.shape[axis]))
+            widths = [(0, 0)] * array.ndim
+            widths[axis] = (0, value.shape[axis] - array.shape[axis])
+            array = np.pad(array, widths, constant_values=fill_of(value.dtype))
+        filled.append(array)
+    return (*filled, *counts)
 
 
 def _onnxruntime(
@@ -133,11 +159,15 @@ class OnnxNetwork:
         file: What it was read from.
         graph: The network.
         fixed: Its inputs, and what was chosen that nobody gave.
+        counted: By name of an output of which data says how long it is the axis for which that is
+            so. There is room for the most; ``NAME (count)``, behind all other outputs and in this
+            order, says how many are valid.
     """
 
     file: ModelFile
     graph: Graph
     fixed: FixedInputs
+    counted: Mapping[str, int]
 
 
 def read_onnx(
@@ -167,7 +197,9 @@ def read_onnx(
     given = set(fixed.shapes) if examples is not None else set(asked.inputs)
     while True:
         try:
-            outputs = ModelReader(file).outputs(_inputs(file, fixed))
+            reader = ModelReader(file)
+            read = reader.outputs(_inputs(file, fixed))
+            outputs, counted = with_counts(read, reader.tracker)
             break
         except ValueNeeded as error:
             fixed = _baked(file, fixed, given, error)
@@ -175,7 +207,14 @@ def read_onnx(
             raise type(error)(f"{file.text}: {error}") from error
     names = list(fixed.shapes)
     inputs = _inputs(file, fixed)
-    return OnnxNetwork(file, Graph(tuple(inputs[it] for it in names), outputs), fixed)
+    said = [
+        f"output {name!r} of {file.text} has room for {outputs[name].shape[axis]} along axis "
+        f"{axis}: as many as output '{name} (count)' says are valid"
+        for name, axis in counted.items()
+    ]
+    fixed = evolve(fixed, remarks=(*fixed.remarks, *said))
+    graph = Graph(tuple(inputs[it] for it in names), outputs)
+    return OnnxNetwork(file, graph, fixed, counted)
 
 
 def _tensors(file: ModelFile) -> list[Any]:

@@ -29,10 +29,12 @@ _FRESH: frozenset[str] = frozenset(
 
 
 def is_plain(module: GraphModule) -> bool:
-    """Tell if what a module writes can be read as new values, and shapes are what they seem."""
+    """Tell if what a module writes can be read as new values, and shapes and types as they are."""
     graphs = [it.graph for it in module.modules() if isinstance(it, GraphModule)]
     nodes = [node for graph in graphs for node in graph.nodes]
     if any(map(_updates_statistics, nodes)) or any(map(_transforms, nodes)):
+        return False
+    if any(map(_casts, nodes)):
         return False
     written = [node for node in nodes if writes(node)]
     if len(graphs) > 1 and written:
@@ -88,6 +90,14 @@ def _updates_statistics(node: Node) -> bool:
 def _transforms(node: Node) -> bool:
     """Tell if a node is of ``vmap`` or of a derivative, whose values hide an axis."""
     return getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
+
+
+def _casts(node: Node) -> bool:
+    """Tell if a node is a region of autocast, where operators have operands of other types.
+
+    Torch's own rules say of which ones: taken apart, a program has these casts as its nodes.
+    """
+    return getattr(node.target, "__name__", "") == "wrap_with_autocast" and bool(node.args[2])
 
 
 def _has_own_type(node: Node, operand: Node) -> bool:

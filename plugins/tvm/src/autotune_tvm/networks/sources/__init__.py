@@ -47,6 +47,11 @@ def read_source(
         if not source.is_file():
             raise InvalidValueError(f"there is no file {str(source)!r}")
         return SUFFIXES[source.suffix](source, example_inputs, asked)
+    if not is_source(source):
+        raise InvalidValueError(
+            f"an object of type {type(source).__name__!r} is no Relax module; what can be read is "
+            f"one, or a file {', '.join(SUFFIXES)}"
+        )
     from autotune_tvm.networks.sources.relax_module import from_module
 
     return from_module(source, example_inputs, "network", asked)

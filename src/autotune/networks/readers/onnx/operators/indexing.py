@@ -22,7 +22,7 @@ from autotune.networks.graph import (
     take_along,
     top_k,
 )
-from autotune.networks.readers.onnx.call import Call, Operator, ValueNeeded
+from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.operators.shapes import vector
 
 __all__ = ["INDEXING"]
@@ -105,15 +105,15 @@ def _top_k(call: Call) -> list[Value]:
 
 
 def _non_max_suppression(call: Call) -> Value:
-    most = int(call.number(2, 0.0))
-    for value in call.tensors[:2]:
-        if value.constant is None:
-            raise ValueNeeded("how many boxes it keeps depends on data", value)
-    boxes, scores = call[0], call[1]
+    """Boxes that are kept; of what is no constant there is room for the most."""
+    most, boxes, scores = int(call.number(2, 0.0)), call[0], call[1]
     overlap, score = call.number(3, 0.0), call.number(4, -np.inf)
     centred = bool(call.attribute("center_point_box"))
     kept, count = non_max_suppression(boxes, scores, most, overlap, score, centred)
-    return vector(np.asarray(kept.constant)[: int(np.asarray(count.constant))])
+    if count.constant is None:
+        call.tracker.has_sources = True
+        return kept
+    return vector(np.asarray(kept.constant)[: int(count.constant)])
 
 
 INDEXING: Mapping[str, Operator] = {

@@ -42,11 +42,20 @@ def vector(numbers: object) -> Value:
 
 
 def _shape(call: Call) -> Value:
-    return vector(call[0].shape[call.attribute("start", 0) : call.attribute("end")])
+    part = slice(call.attribute("start", 0), call.attribute("end"))
+    rows = call.tracker.rows(call[0])
+    if rows is None:
+        return vector(call[0].shape[part])
+    extents = [vector([it]) for it in call[0].shape]
+    extents[rows.axis] = reshape(rows.count, (1,))
+    return concat(extents[part], 0)
 
 
 def _size(call: Call) -> Value:
-    return vector(call[0].size)
+    rows = call.tracker.rows(call[0])
+    if rows is None:
+        return vector(call[0].size)
+    return binary("mul", reshape(rows.count, ()), call[0].size // call[0].shape[rows.axis])
 
 
 def _reshape(call: Call) -> Value:

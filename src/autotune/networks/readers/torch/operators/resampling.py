@@ -49,7 +49,7 @@ def _neighbours(call: Call, extent: int, to: int, scale: float | None) -> np.nda
 
 def _interpolated(call: Call) -> Value:
     x, corners = call.x, bool(call["align_corners"])
-    mode = "cubic" if "cubic" in call.kind else "linear"
+    mode = next((it for it in ("cubic", "lanczos") if it in call.kind), "linear")
     smooth = call.kind.endswith("_aa")
     how = Interpolation(
         mode,
@@ -95,7 +95,7 @@ def _names() -> dict[str, Any]:
         found[f"grid_sampler_{at}d"] = _grid_sample
     for name in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d"):
         found[f"upsample_{name}"] = _interpolated
-    for name in ("bilinear2d", "bicubic2d"):
+    for name in ("bilinear2d", "bicubic2d", "lanczos2d"):
         found[f"_upsample_{name}_aa"] = _interpolated
     return found
 
