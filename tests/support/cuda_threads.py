@@ -191,7 +191,7 @@ def _described(name: str, known: TensorMap) -> str:
 
 
 def _argument(parameter: str) -> str:
-    """What is passed; the pointer of an intermediate result may be one to vectors."""
+    """Argument of a call; the pointer of an intermediate result may be one to vectors."""
     if _is_map(parameter):
         return parameter.split()[-1]
     *qualified, name = parameter.split()

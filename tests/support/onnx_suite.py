@@ -68,7 +68,7 @@ class Verdict:
 
 @cache
 def cases(every: int = 1) -> tuple[Case, ...]:
-    """One in so many tests of the suite, the light models among them."""
+    """Sample of one in so many tests of the suite, the light models among them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = [it for kind in _KINDS for it in load_model_tests(kind=kind)]

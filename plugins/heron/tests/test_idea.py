@@ -17,8 +17,9 @@ from autotune_heron.stochastic_ranking import HeronStochasticRankingStrategy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
-from autotune.plugins import Context
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
@@ -143,7 +144,9 @@ def test_rows_that_are_far_off_are_lost(cls: type[RoundStrategy]) -> None:
             return np.concatenate(rows)
 
     options = {"population": 60, "children": 60, "elite": 5, "variant": "paper"}
-    strategy = cls(Context(space, np.random.default_rng(0), Noting(Context()), options=options))
+    strategy = cls(
+        StrategyContext(space, np.random.default_rng(0), Noting(ModelContext()), options=options)
+    )
     for _ in range(4):
         asked = strategy.ask(8)
         assert space.contains(CandidateBatch.of(asked)).all()

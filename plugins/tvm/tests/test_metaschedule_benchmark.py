@@ -9,7 +9,7 @@ from benchmark_scripts import benchmark_scripts
 
 
 def test_indices_are_below_their_bound() -> None:
-    with benchmark_scripts("metaschedule") as (metaschedule,):
+    with benchmark_scripts("support.metaschedule") as (metaschedule,):
         allocated: Any = metaschedule.index_filler(dict([metaschedule.bound("1=5")]))
     specs = [("TENSOR", "float32", (5, 3)), ("TENSOR", "int32", (40, 7))]
     (arguments,) = allocated(tvm.cpu(), specs, 1)

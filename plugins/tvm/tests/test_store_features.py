@@ -31,7 +31,7 @@ from autotune.sketches import STEP_TYPES, Candidate, is_uneven, lane_splits
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 
-with benchmark_scripts("store_features") as (module,):
+with benchmark_scripts("support.store_features") as (module,):
     store_features = module.store_features
 
 CPU = preset("haswell-2core")

@@ -243,7 +243,7 @@ class _Kernel(Walk):
 
     @contextmanager
     def _in_bound_loops(self) -> Iterator[None]:
-        """Where a thread has an iteration of the loops that no step has bound."""
+        """Let a thread have an iteration of the loops that no step has bound."""
         if not self.bound:
             yield
             return
@@ -373,7 +373,7 @@ class _Kernel(Walk):
 
     @contextmanager
     def _in_threads(self, statement: ConcreteStatement, *, guarded: bool = True) -> Iterator[None]:
-        """Where threads run a statement: those beyond its loops do not, if it is guarded."""
+        """Let threads run a statement: those beyond its loops do not, if it is guarded."""
         loops = _threads(statement)
         axes = {1: "x", 2: "yx"}.get(len(loops), "")
         if len(loops) > len(axes):
@@ -387,7 +387,7 @@ class _Kernel(Walk):
             yield
 
     def _tests(self, loops: Sequence[ConcreteLoop], axes: str) -> str:
-        """What holds for the threads that run loops; "" where all do."""
+        """The condition of the threads that run loops; "" where all do."""
         wanted = {axis: loop.extent for axis, loop in zip(axes, loops, strict=True)}
         tests = [
             f"threadIdx.{axis} < {wanted.get(axis, 1)}"

@@ -77,7 +77,6 @@ OTHER_TUNERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "xgb-no-update": f"{_XGB}; they always learn from the run",
         },
         "backend": {
-            "cuda": "A GPU is a target: --target cuda",
             "llvm": "A processor is a target: --target llvm",
         },
     }

@@ -15,7 +15,7 @@ from autotune.ir.text_files import read_text_file
 from autotune.targets import processors
 from autotune.targets.cuda_driver import CudaDriver, load_driver
 from autotune.targets.detection import detect_cpu
-from autotune.targets.target import Cache, Target
+from autotune.targets.target import TF32_SUFFIX, Cache, Target, with_tf32
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -617,40 +617,4 @@ def _with_rates(target: Target, cycles: float) -> Target:
         peak_flops=peak,
         tensor_peak_flops=tensor,
         tensor_core_shapes=known.tensor_core_shapes,
-    )
-
-
-TF32_SUFFIX = "-tf32"
-"""What the name of a target ends in that allows it."""
-
-TF32_EPS = 2.0**-10
-"""The distance of 1 to the next number of 10 bits."""
-
-_FEATURE = "tf32"
-# Of the rate for 16-bit factors, by the data sheets of A100 and H100.
-_RATE_OF_HALVES = 0.5
-
-
-# TF32 changes what programs compute, so it is part of the target: of its name and its features, by
-# which records with and without it are told apart.
-def allows_tf32(target: Target) -> bool:
-    """Return whether factors of float32 products may be rounded to TF32."""
-    return _FEATURE in target.features
-
-
-def with_tf32(target: Target) -> Target:
-    """The same GPU, with TF32 allowed.
-
-    Raises:
-        InvalidValueError: it is no GPU.
-    """
-    if target.kind != "cuda":
-        raise InvalidValueError(f"target {target.name!r} is no GPU: only these have TF32")
-    halves = target.tensor_peak_flops.get("float16")
-    own = {"float32": halves * _RATE_OF_HALVES} if halves else {}
-    return evolve(
-        target,
-        name=f"{target.name}{TF32_SUFFIX}",
-        features=(*target.features, _FEATURE),
-        tensor_peak_flops={**target.tensor_peak_flops, **own},
     )

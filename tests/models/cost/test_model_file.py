@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models import ModelContext
 from autotune.models.cost import (
     AnalyticCostModel,
     GradientBoostedTrees,
@@ -20,7 +21,7 @@ from autotune.models.cost import (
     trained_model,
     write_model,
 )
-from autotune.plugins import Context, PluginSpec, parts
+from autotune.plugins import PluginSpec, parts
 from autotune.plugins.manager import PluginManager
 from autotune.targets import preset
 
@@ -138,8 +139,8 @@ def test_it_is_true_or_false() -> None:
 
 def test_what_has_to_be_trained_needs_a_file() -> None:
     with pytest.raises(InvalidValueError, match="'gbdt' is not to learn.*--load-cost-model"):
-        check_has_learned("gbdt", GradientBoostedTrees(Context()))
-    check_has_learned("analytic", AnalyticCostModel(Context(target=preset("avx512-8core"))))
+        check_has_learned("gbdt", GradientBoostedTrees(ModelContext()))
+    check_has_learned("analytic", AnalyticCostModel(ModelContext(target=preset("avx512-8core"))))
 
 
 @pytest.fixture

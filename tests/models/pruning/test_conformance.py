@@ -6,8 +6,8 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
+from autotune.models import ModelContext
 from autotune.models.pruning import PruningModel, Roofline
-from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.targets import Target, preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
@@ -35,7 +35,7 @@ TARGET = preset("skylake-avx512").with_cores(4)
 class TestRoofline(PruningModelSuite):
     @pytest.fixture
     def pruning_model_factory(self) -> PruningModelFactory:
-        return lambda: Roofline(Context(target=TARGET))
+        return lambda: Roofline(ModelContext(target=TARGET))
 
 
 def _candidates(**config: int) -> list[Candidate]:
@@ -45,7 +45,7 @@ def _candidates(**config: int) -> list[Candidate]:
 
 
 def _scores(candidates: list[Candidate], target: Target = TARGET) -> list[float]:
-    return Roofline(Context(target=target)).score(CandidateBatch.of(candidates)).tolist()
+    return Roofline(ModelContext(target=target)).score(CandidateBatch.of(candidates)).tolist()
 
 
 def test_parallel_loops_help_as_far_as_there_are_cores() -> None:
@@ -72,4 +72,4 @@ def test_scores_are_logarithms_of_seconds() -> None:
 
 def test_other_kinds_of_target_are_refused() -> None:
     with pytest.raises(UnsupportedTarget, match="'cuda'"):
-        Roofline(Context(target=Target("cuda", "some card")))
+        Roofline(ModelContext(target=Target("cuda", "some card")))

@@ -66,7 +66,7 @@ class CudaBackend(Backend):
     device_kinds = frozenset({"cuda"})
 
     def compiler_version(self) -> str:
-        """What makes machine code of the source, and whether by fast math; "" where nothing is."""
+        """The compiler of the source, and whether by fast math; "" where there is none."""
         try:
             return measuring.compiler_described()
         except NoCudaCompiler:
