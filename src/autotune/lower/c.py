@@ -757,7 +757,7 @@ class CEmitter(ArithmeticEmitter):
         return found[0] if lanes == 1 else self.gathered(found)
 
     def function_name(self, name: str, dtype: str) -> str:
-        """What a function of the C library is called by."""
+        """The name by which a function of the C library is called."""
         return f"__builtin_{name}{'f' if dtype == 'float32' else ''}"
 
     def _magnitude(self, operand: Value) -> Value:
