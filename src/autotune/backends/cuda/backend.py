@@ -150,10 +150,6 @@ class CudaBackend(Backend):
         """
         return str(self.lower(request).program.kernels.source)
 
-    def cuda_source(self, request: BuildRequest) -> str:
-        """As :meth:`show`: what exporters and ``show --source`` ask a backend of GPUs for."""
-        return self.show(request)
-
 
 def _program(kernels: PrintedKernels, cubin: bytes) -> CudaProgram:
     launches = tuple(
