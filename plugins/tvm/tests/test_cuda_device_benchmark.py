@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,9 +24,9 @@ SECONDS, TRIALS = "3600", 6
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[Any]:
-    names = ("cuda_device", "cuda_rows")
-    with benchmark_scripts(*names) as modules:
-        yield SimpleNamespace(**dict(zip(names, modules, strict=True)))
+    with benchmark_scripts("bench", "cuda_device", "support.cuda_rows") as modules:
+        bench, device, rows = modules
+        yield SimpleNamespace(bench=bench, cuda_device=device, cuda_rows=rows)
 
 
 @pytest.fixture
@@ -40,13 +39,12 @@ def run(
     small = [rows.Case("softmax", "softmax", {"m": 8, "n": 64}, (rows.FP32,))]
     found = tmp_path / "found.json"
     arguments = ["--work", str(tmp_path / "work"), "--time", SECONDS, "--json", str(found)]
-    monkeypatch.setattr(sys, "argv", ["cuda_device.py", *arguments])
     monkeypatch.setattr(scripts.cuda_device, "MOST_TRIALS", TRIALS)
     monkeypatch.setattr(scripts.cuda_device, "rows_of", lambda _: small)
     monkeypatch.setitem(scripts.cuda_device.STEPS, "eager", lambda *_: {"latency": 1.0})
 
     def called() -> tuple[int, dict[str, Any]]:
-        status = scripts.cuda_device.main()
+        status = scripts.bench.main(["cuda_device", *arguments])
         return status, json.loads(found.read_text())
 
     return called

@@ -251,6 +251,11 @@ def check_said(candidate: Candidate, workload: Workload) -> None:
     for step in candidate.sketch.core_steps:
         if isinstance(step, _UNSAID):
             raise InvalidSchedule(f"no script of the Transform dialect says {step}")
+        if isinstance(step, Pack) and step.at is None and _transposes(step, workload):
+            raise InvalidSchedule(
+                f"no script of the Transform dialect says {step}: it copies as a whole, and "
+                "transposes"
+            )
     packed = {
         (step.stage, step.operand)
         for step in candidate.sketch.core_steps
@@ -380,15 +385,15 @@ def _note_partial_results(
     return workload
 
 
+def _transposes(step: Pack, workload: Workload) -> bool:
+    """Tell whether blocks are along another dimension than the last."""
+    return step.block_dim != len(workload.tensors[step.operand].shape) - 1
+
+
 def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[str, int]) -> None:
     # A copy inside of a loop keeps the operand's order: no operation transposes tiles of it.
     if step.at is None:
         block = None if step.block is None else int(evaluate(step.block, config))
-        if step.block_dim != len(workload.tensors[step.operand].shape) - 1:
-            raise InvalidSchedule(
-                f"no script of the Transform dialect says {step}: it copies as a whole, and "
-                "transposes"
-            )
         whole = WholeOperand(step.operand, block, step.lanes)
         plan.whole.append(whole)
         return
