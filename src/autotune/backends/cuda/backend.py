@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-from attrs import frozen
-
 from autotune.backends.backend import (
     Backend,
     BuildRequest,
@@ -48,14 +46,6 @@ _NOT_PRINTED = (
     *("software_pipeline", "stream", "tensorize"),
     *("bulk_copy", "core_matrices", "im2col", "pipeline_fetches", "warp_tensorize"),
 )
-
-
-@frozen(eq=False)
-class _Printed:
-    """Kernels with the device that they were printed for."""
-
-    kernels: PrintedKernels
-    target: Target
 
 
 class CudaBackend(Backend):
@@ -126,7 +116,7 @@ class CudaBackend(Backend):
         except (InvalidValueError, UnsupportedWorkload) as error:
             raise InvalidSchedule(str(error)) from error
         digest = hashlib.sha256(f"{request.target.processor}\n{kernels.source}".encode())
-        return LoweredProgram(request, _Printed(kernels, request.target), digest.hexdigest())
+        return LoweredProgram(request, kernels, digest.hexdigest())
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         """Compile with NVRTC or nvcc.
@@ -135,12 +125,11 @@ class CudaBackend(Backend):
             BuildFailed: the compiler rejected the program.
             NoCudaCompiler: there is none.
         """
-        printed: _Printed = lowered.program
-        architecture = cubin_architecture(printed.target.processor)
+        kernels: PrintedKernels = lowered.program
+        architecture = cubin_architecture(lowered.request.target.processor)
         options = measuring.compiler_options()
-        source = printed.kernels.source
-        cubin = find_cuda_compiler().compile(source, architecture, options)
-        return CudaExecutable(_program(printed.kernels, cubin))
+        cubin = find_cuda_compiler().compile(kernels.source, architecture, options)
+        return CudaExecutable(_program(kernels, cubin))
 
     def show(self, request: BuildRequest) -> str:
         """The program as CUDA C++.
@@ -148,7 +137,7 @@ class CudaBackend(Backend):
         Raises:
             InvalidSchedule: it cannot be printed.
         """
-        return str(self.lower(request).program.kernels.source)
+        return str(self.lower(request).program.source)
 
 
 def _program(kernels: PrintedKernels, cubin: bytes) -> CudaProgram:
