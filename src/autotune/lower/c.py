@@ -24,7 +24,7 @@ from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
 from autotune.lower.places import Place
 
-__all__ = ["CEmitter", "Function", "Parts", "c_type", "scalar_text"]
+__all__ = ["CEmitter", "Function", "Parts", "c_type", "scalar_text", "size_of"]
 
 _TYPES = {
     "bool": "uint8_t",
@@ -115,7 +115,7 @@ def c_type(dtype: str) -> str:
     return _TYPES[dtype]
 
 
-def _size(dtype: str) -> int:
+def size_of(dtype: str) -> int:
     """Bytes of a number in memory."""
     return _SIZES[c_type(dtype)]
 
@@ -367,7 +367,7 @@ class CEmitter(ArithmeticEmitter):
         self, form: Callable[[int, int], str], dtype: str, lanes: int = 1, size: int = 0
     ) -> Value:
         """A value of which ``form`` gives the part of a number and so many lanes."""
-        size, names = size or _size(dtype), []
+        size, names = size or size_of(dtype), []
         for number, width in enumerate(self._lanes(lanes)):
             names.append(self._name())
             kind = self._kind(dtype, width, size)
@@ -422,7 +422,7 @@ class CEmitter(ArithmeticEmitter):
         self, place: Place, at: Linear, offset: int, lanes: int, more: str = ""
     ) -> tuple[str, str]:
         """The type and the address of neighbouring elements."""
-        kind, size = c_type(place.dtype), _size(place.dtype)
+        kind, size = c_type(place.dtype), size_of(place.dtype)
         form = self._digits.resolved(at + offset)
         self._make_room(place, self._digits.bounds(form)[1] + lanes)
         apart = math.gcd(form.constant, *(factor for _, factor in form.terms)) * size
@@ -453,7 +453,7 @@ class CEmitter(ArithmeticEmitter):
         if place.kind == "registers" and place.name not in function.registers:
             made = []
             for _ in range(place.elements // place.lanes):
-                size = _size(place.dtype)
+                size = size_of(place.dtype)
                 names = tuple(self._name("r") for _ in self._lanes(place.lanes))
                 made.append(Parts(names, size))
                 for name, lanes in zip(names, self._lanes(place.lanes), strict=True):
@@ -471,7 +471,7 @@ class CEmitter(ArithmeticEmitter):
     def _loaded(
         self, place: Place, at: Linear, lanes: int, mask: Value | None, more: str = ""
     ) -> Value:
-        offsets, size = self._offsets(lanes), _size(place.dtype)
+        offsets, size = self._offsets(lanes), size_of(place.dtype)
         if mask is not None:
             mask = self._of_size(self.wide(mask, lanes), size)
 
@@ -504,7 +504,7 @@ class CEmitter(ArithmeticEmitter):
     def store(
         self, place: Place, at: Linear, value: Value, mask: Value | None, stream: bool
     ) -> None:
-        lanes, size = value.lanes, _size(place.dtype)
+        lanes, size = value.lanes, size_of(place.dtype)
         if value.dtype == "bool":
             value = self.cast(value, "uint8")
         if mask is not None:
@@ -529,7 +529,7 @@ class CEmitter(ArithmeticEmitter):
         self, place: Place, at: Linear, lanes: int, mask: str, stored: str = "", more: str = ""
     ) -> str:
         """A load of the lanes of a mask, or a store of ``stored`` to them."""
-        kind, size = c_type(place.dtype), _size(place.dtype)
+        kind, size = c_type(place.dtype), size_of(place.dtype)
         vector, what = self._vector(kind, lanes), "store" if stored else "load"
         address = f"(&{self._element(place, at, 0, more)})"
         wide = {16: "", 32: "256"}.get(size * lanes)
@@ -557,7 +557,7 @@ class CEmitter(ArithmeticEmitter):
     # Values
 
     def constant(self, value: float | int | bool, dtype: str) -> Value:
-        return Value(Parts((_literal(value, dtype),), _size(dtype)), dtype)
+        return Value(Parts((_literal(value, dtype),), size_of(dtype)), dtype)
 
     def below(self, linear: Linear, step: int = 0, lanes: int = 1) -> Value:
         if step == 0:
@@ -775,7 +775,7 @@ class CEmitter(ArithmeticEmitter):
         if dtype == narrow:
             return self._narrowed(self.cast(value, "float32"))
         whole = not {source, dtype} & {"bool", "bfloat16", *_FLOATS}
-        if whole and _size(source) == _size(dtype):
+        if whole and size_of(source) == size_of(dtype):
             return self.converted("bitcast", value, dtype)
         return super().cast(value, dtype)
 
@@ -794,7 +794,7 @@ class CEmitter(ArithmeticEmitter):
 
     def _counted_mask(self, value: Value, dtype: str) -> Value:
         """Ones and zeros of a mask."""
-        size = _size(dtype)
+        size = size_of(dtype)
         texts = self._of_size(value, size).handle.texts
         one = _literal(1, dtype)
 

@@ -16,8 +16,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.element_types import element_type
-from autotune.lower.c import CEmitter, Function, Parts, c_type, scalar_text
+from autotune.lower.c import CEmitter, Function, Parts, c_type, scalar_text, size_of
 from autotune.lower.elementary import ELEMENTARY
 from autotune.lower.emitter import Value
 from autotune.lower.linear import Digits, Linear
@@ -197,7 +196,7 @@ class CudaEmitter(CEmitter):
     def _shared_arrays(self) -> tuple[list[str], int]:
         """Declarations of shared memory, and how much of it the launch has to ask for."""
         sizes = {
-            name: -(-elements * _size(kind) // _ALIGNMENT) * _ALIGNMENT
+            name: -(-elements * size_of(kind) // _ALIGNMENT) * _ALIGNMENT
             for name, (kind, elements) in self._shared.items()
         }
         total = sum(sizes.values())
@@ -272,7 +271,7 @@ class CudaEmitter(CEmitter):
     def from_thread(self, value: Value, distance: int, width: int) -> Value:
         """The value of the thread so many lanes further, within parts of ``width`` lanes."""
         text, kind = scalar_text(value), c_type(value.dtype)
-        wide = "int" if _size(value.dtype) < 4 else kind
+        wide = "int" if size_of(value.dtype) < 4 else kind
         given = f"0xffffffffu, ({wide}){text}, {distance}, {width}"
         found = f"({kind})__shfl_down_sync({given})"
         return self._value(lambda *_: found, value.dtype)
@@ -290,7 +289,7 @@ class CudaEmitter(CEmitter):
         self._line(f"const {kind} {name} = {source};")
         texts = tuple(f"{name}.at[{number}]" for number in range(lanes))
         stored = "uint8" if place.dtype == "bool" else place.dtype
-        value = Value(Parts(texts, _size(place.dtype)), stored, lanes)
+        value = Value(Parts(texts, size_of(place.dtype)), stored, lanes)
         return self.cast(value, "bool") if place.dtype == "bool" else value
 
     def store(
@@ -307,7 +306,7 @@ class CudaEmitter(CEmitter):
 
     def _is_vector(self, place: Place, at: Linear, lanes: int) -> bool:
         """Tell whether elements are read and written at once."""
-        if lanes == 1 or lanes & (lanes - 1) or lanes * _size(place.dtype) > _VECTOR_BYTES:
+        if lanes == 1 or lanes & (lanes - 1) or lanes * size_of(place.dtype) > _VECTOR_BYTES:
             return False
         if self._at.bases[place.name] in self._at.stacks:
             return False
@@ -322,7 +321,7 @@ class CudaEmitter(CEmitter):
         unsigned, bits = _BITS[dtype]
         shown = int(np.asarray(value, dtype).view(bits))
         return Value(
-            Parts((f"as<{c_type(dtype)}>(({unsigned}){shown:#x}u)",), _size(dtype)), dtype
+            Parts((f"as<{c_type(dtype)}>(({unsigned}){shown:#x}u)",), size_of(dtype)), dtype
         )
 
     # Operations
@@ -365,7 +364,3 @@ class CudaEmitter(CEmitter):
             raise UnsupportedWorkload("a schedule regroups lanes, which kernels do not")
         texts, kind = value.handle.texts, c_type(dtype)
         return self._value(lambda part, _: f"as<{kind}>({texts[part]})", dtype, lanes)
-
-
-def _size(dtype: str) -> int:
-    return element_type(dtype).bytes
