@@ -82,7 +82,7 @@ class Layout:
 
     Attributes:
         scratch: Memory.
-        packed: What of it holds packed constants.
+        packed: Buffers of it that hold packed constants.
         uses_tiles: Whether its process has to ask for the tile registers of AMX.
     """
 
