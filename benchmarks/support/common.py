@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -142,15 +143,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def environment(backend: str = "tvm", threads: int | None = None) -> dict[str, str]:
+def environment(backend: str | None = None, threads: int | None = None) -> dict[str, str]:
     """Of a contender: its threads, and a backend's runtime as the workers of a run have it.
 
     Args:
-        backend: Name of the backend.
+        backend: Name of the backend; by default TVM's where it is installed, whose variables are
+            nothing to others.
         threads: Threads to run on; one per core where it is None.
     """
     from autotune.plugins.parts import create_part
 
+    if backend is None:
+        backend = "native" if find_spec("autotune_tvm") is None else "tvm"
     threads = cores() if threads is None else threads
     count = str(threads)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -183,7 +187,7 @@ def tune(
     seed: int,
     database: Path,
     *,
-    backend: str = "tvm",
+    backend: str | None = None,
     threads: int | None = None,
     arguments: Sequence[str] = (),
 ) -> tuple[dict[str, Any], float]:
@@ -197,7 +201,7 @@ def tune(
         trials: Trial budget.
         seed: Seed of the run.
         database: Where the records go.
-        backend: Name of the backend.
+        backend: Name of the backend; by default that of `autotune tune`.
         threads: Threads of the programs; one per core where it is None.
         arguments: What else ``autotune tune`` is given.
 
@@ -210,7 +214,7 @@ def tune(
         command += ["--trials", str(trials), "--seed", str(seed)]
         command += ["--shape", shape_text(shape)] if shape else []
         command += ["--database", str(database), "--quiet", "--json", str(result)]
-        command += ["--backend", backend]
+        command += [] if backend is None else ["--backend", backend]
         command += [] if threads is None else ["--threads", str(threads)]
         command += arguments
         begin = time.perf_counter()
@@ -298,7 +302,7 @@ class Contender:
             stdout=subprocess.PIPE,
             text=True,
             env={
-                **environment(request.get("backend", "tvm"), request.get("threads")),
+                **environment(request.get("backend"), request.get("threads")),
                 **request.get("environment", {}),
             },
         )
