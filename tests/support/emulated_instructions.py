@@ -134,4 +134,4 @@ def _folded(
         ]
         total = f"%t{part}"
     body = "\n".join(f"  {line}" for line in [*lines, f"ret {sums} {total}"])
-    return f"define internal {sums} @emulated.{name}({given}) alwaysinline {{\n{body}\n}}"
+    return f"define internal {sums} @emulated.{name}({given}) noinline {{\n{body}\n}}"
