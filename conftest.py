@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -92,6 +93,19 @@ def one_worker() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "affordable_workers", lambda *_: 1)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_look_at_the_machine() -> Iterator[None]:
+    """Runs in this process do not each find out what the first one did.
+
+    They would keep two CPUs busy for a tenth of a second to see whether one slows down the other,
+    and then sleep for as long to see whether other programs are at work, which other tests are.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "quiet_neighbour_matters", cache(workers.quiet_neighbour_matters))
+        patch.setattr("autotune.cli.machine.busy_cores", lambda: 0.0)
         yield
 
 
