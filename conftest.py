@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,6 +19,17 @@ from autotune.ir.workloads import Workload
 from autotune.measure import workers
 
 pytest_plugins = ["needs_plugin"]
+
+_IN_MEMORY = "/dev/shm"
+
+
+def _is_roomy(folder: str) -> bool:
+    """True for a folder with 4 GB left in which programs may be written and run."""
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return False
+    found = os.statvfs(folder)
+    return not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize >= 4 << 30
+
 
 # A shell starts its background jobs with interrupts ignored, and so would all that they start:
 # the tests of interrupts need one that is not.
@@ -36,6 +48,11 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 # Those of torch and lightgbm spin at each barrier for one that another process keeps from running:
 # on processors that are busy their work takes ten to twenty times as long.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
+# Folders of tests are in memory where there is room. Each of the many transactions of SQLite waits
+# for a disk: for 8 ms on that of a virtual machine, and in all for a fifth of the time.
+if _is_roomy(_IN_MEMORY):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _IN_MEMORY)
 
 # What is compiled in a test is compiled there.
 os.environ.setdefault("AUTOTUNE_OBJECT_CACHE", "off")
@@ -76,6 +93,19 @@ def one_worker() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "affordable_workers", lambda *_: 1)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_look_at_the_machine() -> Iterator[None]:
+    """Runs in this process do not each find out what the first one did.
+
+    They would keep two CPUs busy for a tenth of a second to see whether one slows down the other,
+    and then sleep for as long to see whether other programs are at work, which other tests are.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "quiet_neighbour_matters", cache(workers.quiet_neighbour_matters))
+        patch.setattr("autotune.cli.machine.busy_cores", lambda: 0.0)
         yield
 
 
