@@ -1,4 +1,4 @@
-"""What the benchmarks give to MetaSchedule's runner."""
+"""The arrays that benchmarks give to MetaSchedule's runner."""
 
 from __future__ import annotations
 
