@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PLUGINS = ("felix", "heron", "mlir", "pruner", "tvm")
 ROOMS = (
-    "src/autotune",
-    *(f"plugins/{name}/src" for name in ("felix", "heron", "mlir", "pruner", "tvm")),
-    *("benchmarks", "docs", "research", "scripts", "tests/support"),
-    *(f"tests/{name}" for name in ("benchmarks", "cli", "docs", "report", "research", "scripts")),
+    *("src/autotune", "tests", "benchmarks", "docs", "research", "scripts"),
+    *(f"plugins/{name}/src" for name in PLUGINS),
+    *(f"plugins/{name}/tests" for name in PLUGINS if name != "tvm"),
+    *(f"plugins/tvm/tests/{name}" for name in ("networks", "passes", "rpc", "support", "trace")),
 )
 NEITHER = re.compile(r"(How|One|Those|What|Where|Whether)\b")
 

@@ -48,7 +48,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @frozen
 class Done:
-    """What a command did."""
+    """Outcome of a command."""
 
     status: int
     stdout: str

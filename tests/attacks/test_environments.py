@@ -23,7 +23,7 @@ RUN = (*TUNE, *IN_PROCESS, "--trials", "4", "--quiet", "--json", "-")
 
 @frozen
 class Surroundings:
-    """Where a command runs.
+    """Surroundings of a command.
 
     Attributes:
         call: Its arguments.

@@ -1,4 +1,4 @@
-"""What one candidate does to its worker, in any phase, is its own outcome; others are unharmed."""
+"""Harm of a candidate to its worker, in any phase, is its own outcome; others are unharmed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def measurer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMeasurer]:
-    """One for all cases: what one of them spoilt would show in the others."""
+    """A measurer for all cases: damage by one of them would show in the others."""
     folder = tmp_path_factory.mktemp("temporary")
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     listed = [{**fault, "where": {"tile": value}} for value, fault, _ in CASES.values()]

@@ -25,7 +25,7 @@ COMMAND = (*tune_model("first", TRIALS), "--json", "result.json")
 
 
 def result_of(folder: Path) -> dict[str, Any]:
-    """What a run found out: by which record each task is run, and how fast that is."""
+    """Findings of a run: by which record each task is run, and how fast that is."""
     data = json.loads((folder / "result.json").read_text())
     tasks = [
         (it["name"], it["occurrences"], it["run_by"], it["trials"], it["latency"], it["record"])
@@ -48,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where processes of the test have their temporary files."""
+    """Folder for temporary files of the test's processes."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))

@@ -55,7 +55,7 @@ def wheel(root: Path, major: int, suffix: str) -> None:
 
 
 def compiled(root: Path, **environment: str) -> list[str]:
-    """What a process says that has these wheels."""
+    """Ask a process that has these wheels."""
     path = os.pathsep.join([str(root), *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", COMPILES],
@@ -69,7 +69,7 @@ def compiled(root: Path, **environment: str) -> list[str]:
 
 
 def test_what_nvrtc_opens_when_it_compiles_is_found_beside_it(tmp_path: Path) -> None:
-    """Where it is not on the loader's path, and the library does not say where it is."""
+    """It is not on the loader's path, and the library does not say where it is."""
     wheel(tmp_path, 13, "")
     assert compiled(tmp_path) == ["nvrtc", "13.0", r"b'\x7fELF'"]
 

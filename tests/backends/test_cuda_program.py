@@ -148,7 +148,7 @@ def test_a_compiler_that_there_is_not_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_code_for_an_architecture_has_all_of_its_instructions() -> None:
-    """Those of warpgroups are of ``sm_90a``; other targets are compiled for as they are called."""
+    """Warpgroups need ``sm_90a``; other targets are compiled for as they are called."""
     found = [cubin_architecture(name) for name in ("sm_80", "sm_90", "sm_90a", "sm_100")]
     assert found == ["sm_80", "sm_90a", "sm_90a", "sm_100"]
 

@@ -1,4 +1,4 @@
-"""What is packed of constants: once for equal ones, and again for others."""
+"""Packed constants: made once for equal ones, and again for others."""
 
 from __future__ import annotations
 

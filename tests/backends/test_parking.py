@@ -24,7 +24,7 @@ TEXT = """
 
 
 def parked(rounds: int, patience: float) -> tuple[bool, bool]:
-    """Whether a thread that does so many rounds of hashing still runs, and parking gave up."""
+    """Tell whether a thread that does so many rounds still runs, and parking gave up."""
     told = run_python("-c", textwrap.dedent(TEXT), str(rounds), str(patience)).split()
     alive, gave_up = (word == "True" for word in told)
     return alive, gave_up

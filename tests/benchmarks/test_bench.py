@@ -10,19 +10,11 @@ from typing import Any
 
 import pytest
 from benchmark_scripts import BENCHMARKS, benchmark_scripts
+from recorded_spaces import small_space
+
+from autotune.evaluation.replay.formats import space_bytes
 
 pytestmark = pytest.mark.needs("ortools", "tvm")
-
-ROW = '''"""A row of this test."""
-
-from support.bars import Bar
-from support.common import Report
-
-
-def run(options):
-    value = 1 if options.quick else 3
-    return Report({"value": value}, [Bar("value", value, 2.0)])
-'''
 
 
 @pytest.fixture(scope="module")
@@ -54,23 +46,38 @@ def test_an_unknown_row_is_one_line(bench: Any, capsys: pytest.CaptureFixture[st
     assert line.startswith("error: no row 'gem'; rows: backends, ")
 
 
-@pytest.mark.parametrize(("options", "status"), [((), 0), (("--quick", "--check"), 1)])
-def test_a_row_is_run_and_its_bars_are_checked(
-    bench: Any,
-    options: tuple[str, ...],
-    status: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def spaces(tmp_path: Path) -> Path:
+    folder = tmp_path / "spaces"
+    folder.mkdir()
+    for name in ("bowl-one.json.gz", "bowl-one.t4.json", "other-two.t4.json"):
+        path = folder / name
+        path.write_bytes(space_bytes(small_space(name.partition(".")[0]), None, str(path)))
+    (folder / "bowl.t1.json").write_bytes(space_bytes(small_space(), None, "bowl.t1.json"))
+    return folder
+
+
+def test_a_row_is_run_goes_on_and_its_bars_are_checked(
+    bench: Any, spaces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = f"row_of_test_{status}"
-    (tmp_path / f"{name}.py").write_text(ROW)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(bench, "HERE", tmp_path)
-    written = tmp_path / "out.json"
-    assert bench.main([name, *options, "--json", str(written)]) == status
-    data = json.loads(written.read_text())
-    assert data["value"] == (1 if options else 3) and data["machine"]["cores"] > 0
-    assert [bar["holds"] for bar in data["bars"]] == [not options]
+    options = ("--spaces", str(spaces), "--strategies", "random,grid", "--seeds", "2")
+    results, written = spaces.parent / "runs.jsonl", spaces.parent / "out.json"
+    kept = ["replay", *options, "--results", str(results)]
+    assert bench.main([*kept, "--json", str(written)]) == 0
+    data: dict[str, Any] = json.loads(written.read_text())
+    assert data["machine"]["cores"] > 0
+    assert [it["name"] for it in data["spaces"]] == ["bowl-one", "other-two"]
+    assert {it["strategy"]: it["runs"] for it in data["strategies"]} == {"random": 4, "grid": 4}
+    bars = {it["name"]: it for it in data["bars"]}
+    missing = next(it for name, it in bars.items() if "neither in the table" in name)
+    assert missing["value"] >= 1 and not missing["holds"]
+    beside = next(it for name, it in bars.items() if "beside Kernel Tuner" in name)
+    assert beside["value"] is None and not beside["holds"]
+    lines = results.read_bytes()
+    capsys.readouterr()
+    assert bench.main([*kept, "--report", "--check"]) == 1 and results.read_bytes() == lines
+    shown = capsys.readouterr().out
+    assert "LOW" in shown and "P200 by space" in shown
 
 
 def test_several_rows_have_a_process_each_and_the_worst_status(

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from model_lines import BUILD_MODEL, MODEL, MODEL_TASKS, TUNE_MODEL
+from onnx_models import model_of
 from python_processes import python_environment
 
 from autotune import load_network
@@ -39,7 +40,6 @@ from autotune.tuning.events import (
     RunStarted,
     WarningRaised,
 )
-from tests.support.onnx_models import model_of
 
 MODELS = """
 import attrs

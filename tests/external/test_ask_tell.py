@@ -40,7 +40,7 @@ def search(strategy: str = "random", seed: int = 0, **options: Any) -> AskTell:
 
 
 def cost(config: Mapping[str, Value]) -> float:
-    """What a configuration takes, in seconds."""
+    """Duration of a configuration, in seconds."""
     block, warps, share = config["block"], config["warps"], config["share"]
     assert isinstance(block, int) and isinstance(warps, int) and isinstance(share, float)
     return 1e-3 * (1 + abs(math.log2(block) - 5) + abs(warps - 2) + share + bool(config["unroll"]))

@@ -198,7 +198,7 @@ def test_a_default_that_fails_is_an_error(
 
 
 def test_a_record_runs_nothing(tmp_path: Path) -> None:
-    """What a database holds is data: only a program that is given here is run."""
+    """A database holds data: only a program that is given here is run."""
     tune(tmp_path, spec(), trials=1)
     (record,) = records(tmp_path)
     with pytest.raises(AutotuneError, match="which a record does not run"):

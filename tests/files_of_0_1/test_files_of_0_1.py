@@ -1,4 +1,4 @@
-"""What autotune 0.1 wrote opens today: records, runs, models, events, results, targets."""
+"""Files of autotune 0.1 open today: records, runs, models, events, results, targets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RUNS = {
 
 
 def is_installed(kind: str, name: str) -> bool:
-    """Whether this environment has a part: the plugins are spread over two."""
+    """Tell whether this environment has a part: the plugins are spread over two."""
     return name in manager().names(kind)
 
 

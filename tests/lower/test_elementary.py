@@ -153,7 +153,7 @@ def test_bounded_functions_stay_within_their_bounds(function: str) -> None:
 
 
 def test_masked_elements_of_a_softmax_are_zero() -> None:
-    """Where a mask is minus infinity, nothing is left."""
+    """Masks of minus infinity leave nothing."""
     row = np.array([0.5, -math.inf, -2.0, -math.inf], np.float32)
     powers = applied("exp", row - row.max())
     assert (powers[[1, 3]] == 0).all()

@@ -1,4 +1,4 @@
-"""What a loop does not change is computed before it, and only where that may be read."""
+"""Values that a loop does not change are computed before it, if they may be read there."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_some_digits_may_be_known(expression: IntExpr, axis: str, value: int) ->
 def test_blocks_and_what_is_in_them_are_digits_of_their_own(
     blocks: int, block: int, divisor: int
 ) -> None:
-    """Where a divisor is the extent of the inner loop, nothing is left to divide."""
+    """A divisor that is the extent of the inner loop leaves nothing to divide."""
     digits = Digits()
     outer, inner = digits.counter("outer", blocks), digits.counter("inner", block)
     whole = outer * block + inner

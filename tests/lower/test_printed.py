@@ -103,7 +103,7 @@ def test_axes_of_a_stage_may_have_any_names() -> None:
 
 @pytest.mark.parametrize("workload", [grouped_convolution(), shared_factor()])
 def test_quotients_of_expanded_loops_are_told_apart(workload: Workload) -> None:
-    """What is loaded for one copy of a statement is not taken for what another one reads."""
+    """Values loaded for one copy of a statement are not taken for those that another one reads."""
     for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=4):
         check_candidate(BACKEND, candidate, detect_cpu())
 
@@ -148,7 +148,7 @@ def test_registers_of_a_tile_are_written_to_memory_once() -> None:
 
 @pytest.mark.parametrize("workload", [dense(m=64, n=100, k=64), dense(m=64, n=1000, k=512)])
 def test_copies_transpose_squares_where_they_are_padded_too(workload: Workload) -> None:
-    """What rows beyond an operand would hold is not read, and not element by element either."""
+    """Rows beyond an operand are not read, and not element by element either."""
     transposing = 0
     for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 1):
         if "packed" in candidate.sketch.name:

@@ -1,4 +1,4 @@
-"""Where arrays lie while programs run, and that a program changes nothing it may only read."""
+"""Places of arrays while programs run: a program changes nothing that it may only read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make(workload: Workload, placements: int = 1, seed: int = 0) -> tuple[Arena,
 
 
 def offsets(arena: Arena) -> list[list[int]]:
-    """Where the arrays of each placement begin, from the page of the first one of all."""
+    """Offsets of the arrays of each placement from the page of the first one of all."""
     found = []
     for number in range(arena.placements):
         inputs, outputs = arena.place(number)

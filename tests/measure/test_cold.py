@@ -1,4 +1,4 @@
-"""What is flushed is really cold: it takes longer to read, and nothing is lost."""
+"""Flushed arrays are really cold: they take longer to read, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was timed is told, whenever Ctrl-C comes."""
+"""Timed candidates are told, whenever Ctrl-C comes."""
 
 from __future__ import annotations
 

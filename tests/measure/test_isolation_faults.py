@@ -1,4 +1,4 @@
-"""What a candidate or somebody outside does to workers ends as an outcome, and leaves nothing."""
+"""Harm to workers, by a candidate or from outside, ends as an outcome, and leaves nothing."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Span:
 
 
 def spans(log: Path, what: str) -> list[Span]:
-    """What the workers did, in the order in which it began."""
+    """Actions of the workers, in the order in which they began."""
     found: list[Span] = []
     for line in log.read_text().splitlines() if log.exists() else []:
         name, event, worker, seconds, candidate = line.split()

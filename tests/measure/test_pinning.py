@@ -1,4 +1,4 @@
-"""Where programs are timed: which CPUs are chosen, and that threads really stay on them."""
+"""CPUs that are chosen for timing, and threads that really stay on them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def sleeping_threads(count: int) -> Iterator[list[int]]:
 
 
 def all_threads() -> dict[int, set[int]]:
-    """Where every thread of this process may run."""
+    """CPUs on which every thread of this process may run."""
     found = {}
     for name in os.listdir("/proc/self/task"):
         # A thread is listed for a moment after it was joined.

@@ -1,4 +1,4 @@
-"""What the end of a run finds out about its winner."""
+"""Findings at the end of a run about its winner."""
 
 from __future__ import annotations
 

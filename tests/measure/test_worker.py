@@ -1,4 +1,4 @@
-"""What a worker does with the messages of its host."""
+"""Messages of a host, and a worker's answers to them."""
 
 from __future__ import annotations
 

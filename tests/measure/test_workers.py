@@ -51,7 +51,7 @@ def task(
 
 
 def are_right(outcomes: list[Outcome], candidates: list[Candidate]) -> bool:
-    """Whether each has run, was found right, and has the latency of its own workload."""
+    """Tell whether each has run, was found right, and has the latency of its own workload."""
     expected = [virtual_latency(it.sketch.workload, it) for it in candidates]
     found = [outcome.latency for outcome in outcomes]
     return all(it.ok for it in outcomes) and found == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""What is said of a configuration agrees with the model, and steps with the constraints."""
+"""Explanations of a configuration agree with the model, and steps with the constraints."""
 
 from __future__ import annotations
 

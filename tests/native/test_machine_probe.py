@@ -54,7 +54,7 @@ def test_other_threads_run_meanwhile() -> None:
 
 
 def _runs_beside_a_probe() -> bool:
-    """Whether this thread runs well after a probe began and well before it ends."""
+    """Tell whether this thread runs well after a probe began and well before it ends."""
     times: list[float] = []
 
     def probe() -> None:

@@ -80,7 +80,7 @@ def test_iterations_are_run_and_counted_within_a_window(
     stride: int,
     ends: tuple[int, int | None],
 ) -> None:
-    """Those in which some position is not beyond either end, and their number is exact."""
+    """Iterations with some position beyond neither end, and their exact number."""
     most, least = ends
     bound = BoundLoop(
         *("Y", "j.0", "i", const(most), scale),

@@ -1,4 +1,4 @@
-"""Where the excess of signed dot products is added up."""
+"""Places at which the excess of signed dot products is added up."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ def test_constants_are_corrected_before_the_first_call() -> None:
     "workload", [gemm(m=16, n=40, k=12, dtype="u8s8s32"), gemm(m=3, n=40, k=12, dtype="int8")]
 )
 def test_other_nests_stay_as_they_are(workload: Workload) -> None:
-    """Those without an excess, and those whose few rows are not worth another pass."""
+    """Nests without an excess, and those whose few rows are not worth another pass."""
     for nest in nests_of(workload):
         assert with_corrections(nest) is nest

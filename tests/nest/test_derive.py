@@ -143,7 +143,7 @@ def test_a_stage_runs_once_at_every_point_of_its_padded_space(
 
 
 def _follows(candidate: Candidate, stage: Stage) -> bool:
-    """Whether the stage is fused into the tile of another, whose padding it then runs over."""
+    """Tell whether the stage is fused into the tile of another, whose padding it runs over."""
     return any(
         isinstance(step, FuseConsumer) and step.stage == stage.name
         for step in candidate.sketch.steps

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from attrs import evolve
 from onnx import helper
+from onnx_models import graph_of, model_of
 
 import autotune
 from autotune.backends import InvalidSchedule
@@ -27,7 +28,6 @@ from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.targets import Target, detect_cpu
 from autotune.testing.frontend_suite import FrontendSuite, Source
-from tests.support.onnx_models import graph_of, model_of
 
 node = helper.make_node
 RNG = np.random.default_rng(0)
@@ -127,7 +127,7 @@ def test_a_schedule_that_only_another_compiler_can_apply_is_refused_by_its_task(
 
 
 def test_a_network_is_built_of_the_best_record_that_it_can_be_built_of(tmp_path: Path) -> None:
-    """What only another compiler can apply may be the fastest one of a task."""
+    """A record that only another compiler can apply may be the fastest one of a task."""
     program: Any = _loaded(small_model())
     task, machine = _task(program, "matmul"), detect_cpu()
     name = "TVM's default schedule"

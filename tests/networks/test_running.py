@@ -156,7 +156,7 @@ def test_a_library_keeps_it_too(tmp_path: Path, beside: bool, monkeypatch: Any) 
 
 
 class Elsewhere(CompiledNetwork):
-    """What saves no state, as networks for devices."""
+    """A network that saves no state, as networks for devices."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         raise NotImplementedError

@@ -22,7 +22,7 @@ from autotune.testing.toy_space import ToySpace
 
 
 class Stop(BaseException):
-    """What no ``except Exception`` catches."""
+    """An exception that no ``except Exception`` catches."""
 
 
 class Mute(InvalidValueError):

@@ -20,7 +20,7 @@ EXTRAS = [("report", "tensor-autotune"), ("ray", "tensor-autotune"), ("torch", "
 
 
 def arguments_of(command: str) -> list[str]:
-    """What follows the interpreter's ``-m pip install``."""
+    """Arguments after the interpreter's ``-m pip install``."""
     interpreter, *words = shlex.split(command)
     assert (interpreter, words[:3]) == (sys.executable, ["-m", "pip", "install"])
     return words[3:]

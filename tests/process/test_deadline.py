@@ -1,4 +1,4 @@
-"""What goes on after its time is interrupted, and where that is not possible given up."""
+"""Calls that go on after their time are interrupted, and where that is not possible given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is hidden from imports, and for how long."""
+"""Packages that are hidden from imports, and for how long."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _argument(pid: int) -> str:
 
 
 def _waits_of(pid: int) -> int:
-    """How often a process has given up its CPU to wait for something."""
+    """Number of times that a process has given up its CPU to wait for something."""
     status = Path("/proc", str(pid), "status").read_text()
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 

@@ -213,7 +213,7 @@ def test_no_descriptor_of_the_host_is_inherited(start_child: StartChild, tmp_pat
 
 
 def _kinds(pid: int) -> list[str]:
-    """What the descriptors of a process are."""
+    """Kinds of the descriptors of a process."""
     return [what.partition(":")[0] for what in open_descriptors(pid).values()]
 
 

@@ -1,4 +1,4 @@
-"""What strategies and schedulers do wrong is one error that names them and the call."""
+"""Faults of strategies and schedulers are one error that names them and the call."""
 
 from __future__ import annotations
 

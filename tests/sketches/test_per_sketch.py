@@ -18,12 +18,12 @@ def test_sketches_of_one_digest_share_what_is_made() -> None:
 
     @per_sketch
     def made(sketch: Sketch, factor: int = 1) -> int:
-        """What is made."""
+        """A made value."""
         seen.append((sketch.name, factor))
         return factor
 
     assert [made(SKETCH), made(RENAMED), made(SKETCH, 2), made(RENAMED, 2)] == [1, 1, 2, 2]
-    assert seen == [("one", 1), ("one", 2)] and made.__doc__ == "What is made."
+    assert seen == [("one", 1), ("one", 2)] and made.__doc__ == "A made value."
 
 
 def test_exactly_equal_ones_share_it_where_domains_matter() -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a space when the backend lacks steps."""
+"""Spaces for backends that lack steps."""
 
 from __future__ import annotations
 

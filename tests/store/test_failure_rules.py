@@ -53,7 +53,7 @@ def test_several_rules_each_for_what_the_others_leave() -> None:
 
 
 def test_a_second_variable_has_to_earn_its_place() -> None:
-    """One more failure, by chance, is not worth a condition."""
+    """A further failure, by chance, is not worth a condition."""
     matrix = rows(4)
     fails = matrix[:, 1] >= 8
     fails[np.flatnonzero(~fails)[0]] = True

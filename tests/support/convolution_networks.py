@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import strategies as st
+from network_graphs import drawn
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, evaluate, input_value
-from tests.support.network_graphs import drawn
 
 __all__ = ["convolved", "networks", "same_outputs", "weights"]
 

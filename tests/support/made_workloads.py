@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from attrs import evolve
 from split_reductions import reduction
+from written import written
 
-from autotune.ir.expressions import Binary, Constant, Load, Unary, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -64,62 +61,56 @@ SMALL_WORKLOADS = {
 
 def two_products(rows: int, depth: int) -> Workload:
     """Two matrix products that read, and may pack, the same left operand of [rows, depth]."""
-
-    def product(name: str, right: str, columns: int) -> Stage:
-        axes = (Axis("i", rows), Axis("j", columns), Axis("k", depth, "reduce"))
-        left = Load("A", (var("i"), var("k")))
-        body = Binary("mul", left, Load(right, (var("k"), var("j"))))
-        return Stage(Tensor(name, (rows, columns), "float32"), axes, body, "add")
-
-    inputs = (
-        Tensor("A", (rows, depth), "float32"),
-        Tensor("B", (depth, 16), "float32"),
-        Tensor("E", (depth, 32), "float32"),
+    return written(
+        "A[i, k], B[k, 16], E[k, 32]",
+        "C[i, j:16; k] += A[i, k] * B[k, j]",
+        "D[i, j:32; k] += A[i, k] * E[k, j]",
+        name="two",
+        outputs="C D",
+        i=rows,
+        k=depth,
     )
-    stages = (product("C", "B", 16), product("D", "E", 32))
-    return Workload("two", inputs, stages, ("C", "D"))
 
 
 def root_mean_square(rows: int, columns: int) -> Workload:
     """Rows of [rows, columns] over their root mean square, times a doubled weight of a column."""
-    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", columns, "reduce")
-    x = Load("X", (var("i"), var("k")))
-    scale = Unary("rsqrt", Binary("div", Load("S", (var("i"),)), Constant(columns, "float32")))
-    weight = Load("W", (var("j"),))
-    scaled = Binary("mul", Load("X", (var("i"), var("j"))), Load("R", (var("i"),)))
-    stages = (
-        Stage(Tensor("S", (rows,), "float32"), (i, k), Binary("mul", x, x), "add"),
-        Stage(Tensor("R", (rows,), "float32"), (i,), scale),
-        Stage(Tensor("V", (columns,), "float32"), (j,), Binary("add", weight, weight)),
-        Stage(
-            Tensor("Y", (rows, columns), "float32"),
-            (i, j),
-            Binary("mul", scaled, Load("V", (var("j"),))),
-        ),
+    return written(
+        "X[i, j], W[j]",
+        "S[i; k] += X[i, k] * X[i, k]",
+        "R[i] = rsqrt(S[i] / n)",
+        "V[j] = W[j] + W[j]",
+        "Y[i, j] = X[i, j] * R[i] * V[j]",
+        name="root_mean_square",
+        i=rows,
+        j=columns,
+        k=columns,
+        n=columns,
     )
-    inputs = (Tensor("X", (rows, columns), "float32"), Tensor("W", (columns,), "float32"))
-    return Workload("root_mean_square", inputs, stages, ("Y",))
 
 
 def sum_of_halves(rows: int, columns: int) -> Workload:
     """The left half of a matrix of [rows, 2 * columns] plus the right half: two apart reads."""
-    i, j = var("i"), var("j")
-    body = Binary("add", Load("X", (i, j)), Load("X", (i, j + columns)))
-    stage = Stage(
-        Tensor("Y", (rows, columns), "float32"), (Axis("i", rows), Axis("j", columns)), body
+    return written(
+        "X[i, 2 * j]",
+        "Y[i, j] = X[i, j] + X[i, j + n]",
+        name="halves",
+        i=rows,
+        j=columns,
+        n=columns,
     )
-    return Workload("halves", (Tensor("X", (rows, 2 * columns), "float32"),), (stage,), ("Y",))
 
 
 def gram(rows: int, depth: int) -> Workload:
     """Products of all pairs of rows of one tensor, after its negative elements are gone."""
-    columns = Axis("k", depth)
-    body = Binary("max", Load("A", (var("i"), var("k"))), Constant(0.0, "float32"))
-    relu = Stage(Tensor("R", (rows, depth), "float32"), (Axis("i", rows), columns), body)
-    axes = (Axis("i", rows), Axis("j", rows), Axis("k", depth, "reduce"))
-    factors = (Load("R", (var(row), var("k"))) for row in ("i", "j"))
-    products = Stage(Tensor("G", (rows, rows), "float32"), axes, Binary("mul", *factors), "add")
-    return Workload("gram", (Tensor("A", (rows, depth), "float32"),), (relu, products), ("G",))
+    return written(
+        "A[i, k]",
+        "R[i, k] = max(A[i, k], 0.0)",
+        "G[i, j; k] += R[i, k] * R[j, k]",
+        name="gram",
+        i=rows,
+        j=rows,
+        k=depth,
+    )
 
 
 VARIED_WORKLOADS = (

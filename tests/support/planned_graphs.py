@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from network_graphs import drawn
 from numpy.typing import NDArray
 
 from autotune.ir.element_types import element_type
@@ -33,7 +34,6 @@ from autotune.networks.graph import (
 from autotune.networks.graph.host import run_on_host
 from autotune.networks.plan.plan import Call, Check, Copy, HostCall, Operand, Place, Plan, unrolled
 from autotune.networks.plan.planning import plan_graph
-from tests.support.network_graphs import drawn
 
 __all__ = ["graphs", "numpy_plan", "recurrence", "run_plan", "values_for"]
 

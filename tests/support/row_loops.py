@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from autotune.ir.expressions import Binary, Constant, Load, Unary, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from written import written
+
+from autotune.ir.workloads import Workload
 
 
 def rows_over_roots(rows: int, columns: int) -> Workload:
     """Rows of a matrix, each over the root of the sum of its squares."""
-    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", columns, "reduce")
-    element = Load("X", (var("i"), var("k")))
-    root = Unary("rsqrt", Binary("add", Load("S", (var("i"),)), Constant(1e-5, "float32")))
-    scaled = Binary("mul", Load("X", (var("i"), var("j"))), root)
-    stages = (
-        Stage(Tensor("S", (rows,), "float32"), (i, k), Binary("mul", element, element), "add"),
-        Stage(Tensor("Y", (rows, columns), "float32"), (i, j), scaled),
+    return written(
+        "X[i, j]",
+        "S[i; k] += X[i, k] * X[i, k]",
+        "Y[i, j] = X[i, j] * rsqrt(S[i] + 1e-5)",
+        name="roots",
+        i=rows,
+        j=columns,
+        k=columns,
     )
-    return Workload("roots", (Tensor("X", (rows, columns), "float32"),), stages, ("Y",))
 
 
 def innermost_loops(text: str) -> Iterator[list[str]]:

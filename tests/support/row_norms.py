@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from attrs import evolve
+from written import written
 
-from autotune.ir.expressions import Binary, Constant, Load, Unary, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Workload
 from autotune.sketches import Sketch, SoftwarePipeline
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target
@@ -16,26 +16,43 @@ __all__ = ["layer_norm", "pipelined", "rms_norm", "scaled_rows", "with_small_cac
 
 def rms_norm(m: int, n: int) -> Workload:
     """``X / sqrt(sum(X * X))`` of each row."""
-    x, squares = _load("X", "i", "j"), Binary("mul", _load("X", "i", "k"), _load("X", "i", "k"))
-    stages = (
-        _sum("S", m, n, squares),
-        _rows("Y", m, n, Binary("div", x, Unary("sqrt", _load("S", "i")))),
+    return written(
+        "X[i, j]",
+        "S[i; k] += X[i, k] * X[i, k]",
+        "Y[i, j] = X[i, j] / sqrt(S[i])",
+        name="rms_norm",
+        i=m,
+        j=n,
+        k=n,
     )
-    return Workload("rms_norm", (Tensor("X", (m, n), "float32"),), stages, ("Y",))
 
 
 def layer_norm(m: int, n: int) -> Workload:
     """``(X - mean) / sqrt(sum((X - mean) ** 2))`` of each row."""
-    parts = Constant(1 / n, "float32")
-    mean = Binary("mul", _load("T", "i"), parts)
-    off = Binary("sub", _load("X", "i", "k"), mean)
-    centred = Binary("sub", _load("X", "i", "j"), mean)
-    stages = (
-        _sum("T", m, n, _load("X", "i", "k")),
-        _sum("V", m, n, Binary("mul", off, off)),
-        _rows("Y", m, n, Binary("div", centred, Unary("sqrt", _load("V", "i")))),
+    return written(
+        "X[i, j]",
+        "T[i; k] += X[i, k]",
+        "V[i; k] += (X[i, k] - T[i] * part) * (X[i, k] - T[i] * part)",
+        "Y[i, j] = (X[i, j] - T[i] * part) / sqrt(V[i])",
+        name="layer_norm",
+        i=m,
+        j=n,
+        k=n,
+        part=1 / n,
     )
-    return Workload("layer_norm", (Tensor("X", (m, n), "float32"),), stages, ("Y",))
+
+
+def scaled_rows(b: int, m: int, n: int) -> Workload:
+    """Rows in two dimensions, times their sums: blocks take the fused loops over both."""
+    return written(
+        "X[b, i, k]",
+        "S[b, i; k] += X[b, i, k]",
+        "Y[b, i, k] = X[b, i, k] * S[b, i]",
+        name="scaled_rows",
+        b=b,
+        i=m,
+        k=n,
+    )
 
 
 def with_small_cache(target: Target) -> Target:
@@ -50,26 +67,3 @@ def pipelined(workload: Workload, target: Target, limits: ScheduleLimits) -> lis
         for sketch in SketchSpace(workload, target, limits).sketches()
         if any(isinstance(step, SoftwarePipeline) for step in sketch.core_steps)
     ]
-
-
-def _load(tensor: str, *axes: str) -> Load:
-    return Load(tensor, tuple(var(axis) for axis in axes))
-
-
-def _sum(name: str, m: int, n: int, body: Binary | Load) -> Stage:
-    axes = (Axis("i", m), Axis("k", n, "reduce"))
-    return Stage(Tensor(name, (m,), "float32"), axes, body, "add")
-
-
-def _rows(name: str, m: int, n: int, body: Binary) -> Stage:
-    return Stage(Tensor(name, (m, n), "float32"), (Axis("i", m), Axis("j", n)), body)
-
-
-def scaled_rows(b: int, m: int, n: int) -> Workload:
-    """Rows in two dimensions, times their sums: blocks take the fused loops over both."""
-    tensors = {name: Tensor(name, (b, m, n)[: 2 + (name != "S")], "float32") for name in "XSY"}
-    axes = [Axis("b", b), Axis("i", m), Axis("k", n)]
-    x, s = (Load(name, tuple(map(var, order))) for name, order in (("X", "bik"), ("S", "bi")))
-    sums = Stage(tensors["S"], (*axes[:2], Axis("k", n, "reduce")), x, "add")
-    stages = (sums, Stage(tensors["Y"], tuple(axes), Binary("mul", x, s)))
-    return Workload("scaled_rows", (tensors["X"],), stages, ("Y",))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.ir.expressions import Binary, Cast, IndexValue, Load, ScalarExpr, Unary, var
+from written import written
+
+from autotune.ir.expressions import Binary, Load, Unary, var
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -60,11 +62,8 @@ def _load(tensor: str, axes: tuple[Axis, ...]) -> Load:
 
 def weighted_sums(rows: int, columns: int, by: str = "k") -> Workload:
     """Sums of the rows of ``X``, each element times its column, ``k``, or its row, ``i``."""
-    axes = (Axis("i", rows), Axis("k", columns, "reduce"))
-    place: ScalarExpr = Cast("float32", IndexValue(var(by)))
-    body = Binary("mul", _load("X", axes), place)
-    stage = Stage(Tensor("C", (rows,), "float32"), axes, body, "add")
-    return Workload("weighted sums", (Tensor("X", (rows, columns), "float32"),), (stage,), ("C",))
+    product = f"C[i; k] += X[i, k] * float32({by})"
+    return written("X[i, k]", product, name="weighted sums", i=rows, k=columns)
 
 
 def norm(batch: int, rows: int, columns: int) -> Workload:

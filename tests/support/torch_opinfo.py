@@ -4,7 +4,7 @@ A sample is excluded by rule, refused with the operator and the reason, passed, 
 of any other kind is a crash. What torch computes is right; of halves also what it computes of the
 same numbers in double precision.
 
-    python -m tests.support.torch_opinfo [--only TEXT] [--all] [--most N] [--every N] [--quiet]
+    python tests/support/torch_opinfo.py [--only TEXT] [--all] [--most N] [--every N] [--quiet]
         [--json FILE]
 
 It is for a process of its own: what torch tests itself with forbids, when it is imported, that its

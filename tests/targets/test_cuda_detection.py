@@ -43,7 +43,7 @@ H200 = {**H100, 36: 3_201_000, 37: 6016}
 
 
 class Driver:
-    """What detection asks of a driver."""
+    """Functions that detection asks of a driver."""
 
     def __init__(self, *devices: tuple[str, dict[int, int]]) -> None:
         self._devices = devices

@@ -1,4 +1,4 @@
-"""What is known of CUDA's driver by heart, compared with ``cuda.h`` where a toolkit has it."""
+"""Constants of CUDA's driver known by heart, compared with ``cuda.h`` where a toolkit has it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ template <class R, class... A> void function(const char* name, R (*)(A...)) {
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the program prints: functions in the order of ours, then constants."""
+    """Printed lines of the program: functions in the order of ours, then constants."""
     functions = "\n".join(
         f"  function(TEXT({base}), static_cast<decltype(&{base})>(nullptr));"
         for base in map(base_name, cuda_driver._SIGNATURES)

@@ -1,4 +1,4 @@
-"""What scripted programs do wrong stays within what belongs to their host."""
+"""Misconduct of scripted programs stays within what belongs to their host."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def command(*words: str) -> Any:
 
 
 def built_name(record: Record) -> str:
-    """What :func:`compile_record` makes of a record."""
+    """Name of the program that :func:`compile_record` makes of a record."""
     request = compile_record(record, backend=WITH_DEFAULT).executable._request  # type: ignore[attr-defined]
     if request.candidate is None:
         return UNTUNED

@@ -74,7 +74,7 @@ def record() -> Record:
 
 
 def events() -> list[Event]:
-    """One event of every kind at least."""
+    """An event of every kind at least."""
     confirmation = Confirmation(
         "aa", 2e-6, (2e-6, 2.5e-6), "bb", Comparison(1.01, 0.5, math.inf, 3), None, ("cc",)
     )

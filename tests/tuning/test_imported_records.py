@@ -66,7 +66,7 @@ def true_latency(candidate: Candidate) -> float:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    """What somebody else has measured, the slowest last."""
+    """Records of somebody else, the slowest last."""
     path = tmp_path_factory.mktemp("others") / "records.db"
     tune(path, seed=99)
     return sorted(records(path, status="ok"), key=lambda record: record.latency or 0.0)

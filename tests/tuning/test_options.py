@@ -1,4 +1,4 @@
-"""What a user can ask of a run, and what of it identifies the run."""
+"""Options of a run, and those that identify it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is made of."""
+"""Parts of a run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ROUND = 4
 
 
 def killed() -> None:
-    """What SIGKILL does, as far as the database can tell."""
+    """Stop as by SIGKILL, as far as the database can tell."""
     raise Killed
 
 
@@ -59,7 +59,7 @@ def some_crash(candidate: Candidate) -> Outcome:
 
 
 def test_a_run_of_an_older_version_is_not_continued_in_silence() -> None:
-    """Those of ``random`` once kept a cost model that it never asked."""
+    """Runs of ``random`` once kept a cost model that it never asked."""
     with open_database(":memory:") as database:
         bench = Bench(database, strategy=RandomStrategy)
         spec = bench.tuner(TRIALS).spec
@@ -82,7 +82,7 @@ def test_a_run_of_an_older_version_is_not_continued_in_silence() -> None:
 
 
 def run_once(database: SteppingDatabase, steps: Steps, trials: int, **options: Any) -> Bench:
-    """One session of a run; returns the bench on which it took place."""
+    """Run a single session; returns the bench on which it took place."""
     options = {"round_size": ROUND, "outcome": some_crash, **options}
     bench = Bench(database, step=steps, **options)
     database.step = steps
@@ -99,7 +99,7 @@ def run_once(database: SteppingDatabase, steps: Steps, trials: int, **options: A
 
 
 def facts(database: Database) -> dict[str, Any]:
-    """What must be the same however often a run was stopped: all but times and names."""
+    """Facts that are the same however often a run was stopped: all but times and names."""
     run = only_run(database)
     assert run.checkpoint is not None
     records = sorted(database.records(), key=lambda record: record.trial)

@@ -1,4 +1,4 @@
-"""What time limits bound, and what is left undone when the time is over."""
+"""Work that time limits bound, and work that is left undone when the time is over."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CHEAP = (
 
 @pytest.mark.slow
 def test_runs_of_other_seeds_share_a_database(tmp_path: Path) -> None:
-    """One is killed in between, and gone on with, while the others are at work."""
+    """A run is killed in between, and gone on with, while the others are at work."""
     commands = [
         (*CHEAP, "--trials", str(TRIALS_OF_SEVERAL), "--seed", str(seed)) for seed in range(3)
     ]

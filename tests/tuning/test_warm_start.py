@@ -1,4 +1,4 @@
-"""What a new run takes from records: seeds, training data, and the best of equal ones."""
+"""Seeds, training data and the best of equal records that a new run takes."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_seeds_are_a_small_share_of_the_budget(trials: int, tasks: int, most: in
 
 
 def _facts(database: Database, seed: int) -> dict[str, Any]:
-    """What a run did and knows, but for times and names."""
+    """Actions and findings of a run, but for times and names."""
     (run,) = [it for it in database.runs() if it.seed == seed]
     assert run.checkpoint is not None
     progress = run.checkpoint["progress"]

@@ -106,7 +106,7 @@ def test_points_exactly_on_a_limit_are_feasible() -> None:
 
 @given(st.integers(0, 2**32), st.floats(0, 1))
 def test_penalties_of_products_are_convex_in_exponents(seed: int, share: float) -> None:
-    """What a product is bounded by is linear there; and each breach adds to the penalty."""
+    """Bounds of products are linear there, and each breach adds to the penalty."""
     a, b = var("a"), var("b")
     upper, lower = AtMost(a * b, 50, "test"), AtLeast(a * a * b, 300, "test")
     both, one = (Penalties(Relaxation(constrained(*them))) for them in ((upper, lower), (upper,)))

@@ -106,7 +106,7 @@ def test_rounds_on_real_sketches(machine: str, fidelity: str) -> None:
 
 
 def test_picks_are_ranked_by_their_own_predictions() -> None:
-    """Where predictions belong to other candidates (the released code), the order is broken."""
+    """Predictions of other candidates, as in the released code, break the order."""
     search_space = space("conv2d", "gpu")
     model = Bowl()
     found = {}

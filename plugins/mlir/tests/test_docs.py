@@ -1,4 +1,4 @@
-"""What docs/mlir.md says, compared with the code."""
+"""Claims of docs/mlir.md, compared with the code."""
 
 from __future__ import annotations
 

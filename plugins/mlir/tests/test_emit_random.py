@@ -81,7 +81,7 @@ def bodies(
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    """One or two inputs and up to three stages, each of which may read whatever is before it."""
+    """Draw one or two inputs and up to three stages, each of which may read all before it."""
     extents = st.integers(1, 5)
     dtypes = st.sampled_from(["float32", "float64", "int32", "int64"])
     inputs = tuple(

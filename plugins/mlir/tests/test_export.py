@@ -82,7 +82,7 @@ def numbers_are_right(payload: str, workload: Workload) -> None:
 
 
 def ours(library: str, payload: str, name: str) -> str:
-    """What this plugin makes of a program with one schedule of a library."""
+    """Apply one schedule of a library to a program with this plugin."""
     module = parse_payload(payload)
     apply_schedule(module, re.sub(rf"@{name}(?!\w)", "@__transform_main", library))
     return str(module)
@@ -97,7 +97,7 @@ def payload_of(library: Path, name: str) -> Path:
 
 
 def stock_mlir_opt(library: str, payload: str, entry: str) -> str:
-    """What MLIR's own tool makes of a program."""
+    """Apply MLIR's own tool to a program."""
     assert MLIR_OPT is not None
     command = apply_command(library, entry, payload).split()
     done = subprocess.run(
@@ -108,7 +108,7 @@ def stock_mlir_opt(library: str, payload: str, entry: str) -> str:
 
 
 def is_said(record: Record) -> bool:
-    """Whether the Transform dialect has operations for all that a candidate does."""
+    """Tell whether the Transform dialect has operations for all that a candidate does."""
     try:
         check_said(record.candidate, record.candidate.sketch.workload)
     except InvalidSchedule:

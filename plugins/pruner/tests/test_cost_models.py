@@ -288,7 +288,7 @@ def test_the_fine_tuned_network_predicts(trained: bytes) -> None:
 
 
 def test_fine_tuning_starts_from_the_slow_weights(trained: bytes) -> None:
-    """What was learned at the fourth update reaches the eighth by the blend alone."""
+    """Weights of the fourth update reach the eighth by the blend alone."""
     one = _model(trained, momentum=1.0)
     for update in range(8):
         one.update(told(6, update))

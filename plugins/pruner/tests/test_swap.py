@@ -23,7 +23,7 @@ TUNE = [
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Where a third-party distribution is installed, and the plugin if it is not yet."""
+    """Environment with a third-party distribution, and the plugin if it is not installed yet."""
     site = tmp_path_factory.mktemp("site")
     folders = [ROOT / "docs" / "examples" / "autotune-nearest"]
     if not any(metadata.distributions(name="autotune-pruner")):

@@ -33,7 +33,7 @@ runtime.load()
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is kept for other processes is not kept in the user's own folder."""
+    """Keep the caches that processes share out of the user's own folder."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
@@ -63,7 +63,7 @@ def torch(cuda: fake_cuda.FakeCuda) -> Iterator[FakeTorch]:
 
 @pytest.fixture
 def counted(cuda: fake_cuda.FakeCuda) -> Callable[[], dict[str, int]]:
-    """How often functions of the driver were called since this was asked last."""
+    """Count calls of the driver's functions since the last time."""
     calls: dict[str, int] = {}
     original = CudaDriver._call
 

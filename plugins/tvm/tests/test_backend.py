@@ -278,7 +278,7 @@ def _missing(name: str) -> str:
 
 
 def test_only_what_others_call_checks_its_arguments_in_each_call(target: Target) -> None:
-    """What is bound is checked then: the suite of all backends tries that."""
+    """Bound arguments are checked when they are bound: the suite of all backends tries that."""
     lowered = compiler.lower_module(module_for(SMALL), target, 1)
     unchecked = compiler.without_checks(lowered)
     texts = [

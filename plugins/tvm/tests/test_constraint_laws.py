@@ -63,7 +63,7 @@ def check_memory(named: dict[str, int], lowered: LoweredNest) -> None:
 
 
 def check_parallel_reach(scheduled: s_tir.Schedule) -> None:
-    """What takes the time runs on all threads that the point has: reductions are inside them."""
+    """The costly stages run on all threads that the point has: reductions are inside them."""
     reached = []
     for block in scheduled.get_child_blocks(scheduled.get_sblock("root")):
         iterations = scheduled.get(block).iter_vars

@@ -161,7 +161,7 @@ def only_function(module: Any) -> Any:
 
 
 def check_applied(function: Any, record: Record, target: Target) -> None:
-    """What TVM made of a function is our replay on it, with its own attributes, and is right."""
+    """The function that TVM schedules is our replay, with its own attributes, and is right."""
     assert bool(function.attrs["tirx.is_scheduled"])
     ours = replayed(record, target)
     plain = tvm.tirx.PrimFunc(function.params, function.body, function.ret_type)
@@ -239,7 +239,7 @@ def test_a_function_is_found_under_its_own_name(
 def test_a_record_of_an_imported_function_stands_alone(
     backend: TVMBackend, target: Target
 ) -> None:
-    """What a file has of it is enough to compile the schedule on the very function."""
+    """A file has enough of it to compile the schedule on the very function."""
     imported = backend.import_program(tvm.script.from_source(TRANSPOSED))
     (record, *_) = candidate_records(imported.workload, target, backend, 1, imported.program)
     (again,) = read_lines(io.BytesIO(record_line(record)))

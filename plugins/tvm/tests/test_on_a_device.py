@@ -1,4 +1,4 @@
-"""What only a device tells: every kind of kernel, faults, times, and what others do on it.
+"""Tests that only a device can pass: every kind of kernel, faults, times, and other users of it.
 
 Programs go the way of a tuning run: one that fails is an outcome that says why, in a process of
 its own, and spoils no other test.

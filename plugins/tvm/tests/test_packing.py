@@ -35,7 +35,7 @@ WORKLOADS = {
 
 
 def packing(candidates: list[Candidate]) -> list[Candidate]:
-    """Those whose programs are given packed operands."""
+    """Select candidates whose programs are given packed operands."""
     return [candidate for candidate in candidates if prepacked_operands(candidate)]
 
 
@@ -67,7 +67,7 @@ def test_programs_that_are_given_packed_constants_are_right(
 def test_wrong_packing_is_found_by_validation(
     backend: TVMBackend, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What packs is no part of what is timed, but of what is checked."""
+    """Packing is no part of the timed call, but it is checked."""
     workload = WORKLOADS["dense"]
     (candidate, *_) = packing(sample_candidates(backend, workload, target))
     request = BuildRequest(workload, None, candidate, target, 1)

@@ -102,7 +102,7 @@ def test_padding_changes_the_extents_and_not_the_result(
 def test_the_block_says_what_it_reads(
     workload: Workload, stage: str, extents: dict[str, int]
 ) -> None:
-    """What was declared for TVM's sake while padding is gone afterwards."""
+    """Declarations made for TVM's sake while padding are gone afterwards."""
     sch, main, _ = padded(workload, stage, extents)
     block = sch.get(main)
     assert "explicit_read_region" not in block.annotations

@@ -29,13 +29,13 @@ BACKEND = TVMBackend()
 
 
 def runnable(candidates: list[Candidate]) -> list[Candidate]:
-    """One of each sketch, of those that call no instruction that this machine may not have."""
+    """A candidate of each sketch that calls no instruction which this machine may not have."""
     found = {candidate.sketch.digest: candidate for candidate in candidates}
     return [it for it in found.values() if not calls(it)]
 
 
 def calls(candidate: Candidate) -> bool:
-    """Whether a candidate calls instructions."""
+    """Tell whether a candidate calls instructions."""
     return any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
 
 

@@ -1,4 +1,4 @@
-"""How a worker imports TVM."""
+"""Import of TVM in a worker."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ KERNELS = (
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_wheel_has_no_kernels_of_vendors(name: str) -> None:
-    """Where one has, docs/networks.md is wrong, and they should be among the baselines."""
+    """A wheel that has one makes docs/networks.md wrong; it should be among the baselines."""
     import tvm
 
     assert tvm.get_global_func(name, allow_missing=True) is None

@@ -134,7 +134,7 @@ def test_what_is_written_is_read_again(workload: Workload) -> None:
 
 
 def test_the_program_stays_as_it_came(backend: TVMBackend, target: Target) -> None:
-    """What is stored and what runs untuned is TVM's; only the workload is a scan."""
+    """The stored program and the untuned one are TVM's; only the workload is a scan."""
     function = written((8, 16), axis=1)
     workload, module = import_module(function)
     assert structural_equal(module, module_of(function)[0])

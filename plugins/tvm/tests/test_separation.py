@@ -50,7 +50,7 @@ def programs() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["instance", "group"])
 def test_the_program_stays_as_it_came(name: str, backend: TVMBackend, target: Target) -> None:
-    """What is stored and what runs untuned; only the workload has a stage for each sum."""
+    """The stored and the untuned one are as before; only the workload has a stage for each sum."""
     function = programs()[name]
     workload = check_imported(function)
     sums = [stage for stage in workload.stages if stage.combiner == "add"]

@@ -50,7 +50,7 @@ FROM_REGIONS = re.compile(r"buffer\d_(unique_.*|reuse_bytes)$|intensity\d")
 
 
 class Compared:
-    """One candidate's rows, ours in TVM's order."""
+    """Rows of one candidate, ours in TVM's order."""
 
     def __init__(self, candidate: Candidate, theirs: NDArray[np.float64], fidelity: str) -> None:
         matrix = np.array([candidate.values], dtype=np.int64)
@@ -88,7 +88,7 @@ def without_ties(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def place(statement: Statement, candidate: Candidate) -> int:
-    """Where TVM puts a statement, before those of higher places."""
+    """Place at which TVM puts a statement, before those of higher places."""
     if statement.role != "pack" or statement.corners:
         return 2
     stage = candidate.sketch.workload.stage(statement.stage)
@@ -134,12 +134,12 @@ def padded_axes(candidate: Candidate) -> set[tuple[str, str]]:
 
 
 def is_padded(candidate: Candidate) -> bool:
-    """Whether an extent is padded: TVM guards the copies, and does not stop hulls at bounds."""
+    """Tell whether an extent is padded: TVM guards copies, and does not stop hulls at bounds."""
     return bool(padded_axes(candidate))
 
 
 def fuses(nest: LoopNest, candidate: Candidate) -> bool:
-    """Whether remainders occur in indices: a fused loop with several parts that move."""
+    """Tell whether remainders occur in indices: a fused loop with several parts that move."""
     return any(
         sum(int(evaluate(extent, candidate.config)) > 1 for _, extent in loop.parts) > 1
         for statement in nest.statements
@@ -152,12 +152,12 @@ def is_blocked(nest: LoopNest) -> bool:
 
 
 def is_guarded(nest: LoopNest) -> bool:
-    """Whether padding is written out: hulls of guarded reads pass the tensor's bounds in TVM."""
+    """Tell whether padding is written out: hulls of guarded reads pass bounds in TVM."""
     return any(isinstance(statement.body, Select) for statement in nest.statements)
 
 
 def explained(item: Compared, column: str) -> bool:
-    """Whether TVM is known to count a column differently in this program."""
+    """Tell whether TVM is known to count a column differently in this program."""
     if column in INDEX_ARITHMETIC:
         return True
     padded = is_padded(item.candidate)

@@ -74,7 +74,7 @@ assert (arguments[2].numpy() == 128).all()
 
 
 def called(library: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What became of a process that calls a program, and knows nothing else of it."""
+    """Call a program in a process that knows nothing else of it."""
     command = [sys.executable, "-c", _CALL, str(library)]
     environment = {**os.environ, **environment}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,4 +1,4 @@
-"""What an untuned program takes at least."""
+"""Least time of an untuned program."""
 
 from __future__ import annotations
 

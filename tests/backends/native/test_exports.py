@@ -514,7 +514,7 @@ def test_instructions_are_in_objects(name: str, tmp_path: Path) -> None:
 @pytest.mark.needs("gcc")
 @pytest.mark.parametrize("dtype", ["int8", "u8s8s32"])
 def test_products_of_words_become_products_one_by_one_in_c(dtype: str, tmp_path: Path) -> None:
-    """Where a processor without VNNI has an instruction for them, which C does not name."""
+    """A processor without VNNI has an instruction for them, which C does not name."""
     target, workload = preset("haswell-2core"), gemm(m=9, n=24, k=20, dtype=dtype)
     candidate = candidate_of(workload, "packed-root", target)
     assert any(isinstance(it, Tensorize) for it in candidate.sketch.core_steps)

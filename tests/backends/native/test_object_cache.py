@@ -36,7 +36,7 @@ def cache(tmp_path: Path) -> ObjectCache:
 
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is compiled, while the cache is in a folder of the test's own."""
+    """Collect the compiled texts, while the cache is in a folder of the test's own."""
     texts: list[str] = []
     compile_text = machine_code.compile_text
 

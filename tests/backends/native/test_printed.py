@@ -24,7 +24,7 @@ GEMM = gemm(m=24, n=32, k=16)
 
 @pytest.fixture
 def lowered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[BuildRequest]:
-    """What is printed, while the cache is in a folder of the test's own."""
+    """Collect the printed programs, while the cache is in a folder of the test's own."""
     requests: list[BuildRequest] = []
     lower = NativeBackend.lower
 

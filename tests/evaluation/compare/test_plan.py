@@ -1,4 +1,4 @@
-"""What is compared, in which order, and which results belong to it."""
+"""Order of a comparison, and the results that belong to it."""
 
 from __future__ import annotations
 

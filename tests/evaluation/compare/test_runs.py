@@ -1,4 +1,4 @@
-"""What runs had found when, by hand."""
+"""Findings of runs over time, by hand."""
 
 from __future__ import annotations
 

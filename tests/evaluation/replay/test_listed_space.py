@@ -1,4 +1,4 @@
-"""What is near a listed configuration: as the feasible set has it, looked up once."""
+"""Neighbours of a listed configuration are those of the feasible set, looked up once."""
 
 from __future__ import annotations
 

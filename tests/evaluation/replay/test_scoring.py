@@ -102,7 +102,7 @@ def failures_left_out(seconds: NDArray[np.float64], run: Run) -> RunScore:
 
 
 def check(judge: Judge) -> None:
-    """What has to hold of a scorer: random search has 0, the optimum 1 and no regret."""
+    """Check the laws of a scorer: random search has 0, the optimum 1 and no regret."""
     table = small_table()
     runs = [permuted_run(table, seed, BUDGET) for seed in range(RUNS)]
     scores = [judge(table.seconds, run) for run in runs]

@@ -25,7 +25,7 @@ def helion() -> Any:
 
 
 def milliseconds(config: Any) -> float:
-    """What a configuration takes; one of the modes does not compile."""
+    """Duration of a configuration; one of the modes does not compile."""
     if config["mode"] == "b":
         return math.inf
     return float(1 + abs(config["block"] - 32) + config["k"] + 10 * config["flags"][1])

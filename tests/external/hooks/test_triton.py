@@ -121,7 +121,7 @@ def test_times_that_cannot_be_true_are_no_latencies() -> None:
 
 
 def test_values_of_any_kind() -> None:
-    """What only some configurations set is a parameter, and types are known by their text."""
+    """A value that only some configurations set is a parameter; types are known by their text."""
     some = [config(64, 2, maxnreg=128), config(64, 2), config(128, 2, kwargs={"DTYPE": bytes})]
     found = timings_of("scale", (1, "torch.float16"), [(it, 1.0) for it in some])
     values = {it.name: it.values for it in found.parameters}

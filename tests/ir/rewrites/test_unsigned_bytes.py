@@ -35,7 +35,7 @@ def moved(source: str) -> ScalarExpr:
 
 
 def used(source: str, unsigned: bool) -> ScalarExpr:
-    """What widens an element, as a number with a sign or without one."""
+    """Widen an element, as a number with a sign or without one."""
     read: ScalarExpr = Load(source, (AT,))
     return Cast("int32", Cast("uint8", read) if unsigned else read)
 

@@ -59,7 +59,7 @@ def workload_of(plan: Plan) -> Workload:
 
 
 def are_alike(one: Plan, other: Plan) -> bool:
-    """Whether some numbering of inputs and stages makes one plan the other: all are tried."""
+    """Tell whether some numbering of inputs and stages makes one plan the other: all are tried."""
     if (one[0], len(one[1]), len(one[2])) != (other[0], len(other[1]), len(other[2])):
         return False
     inputs, made, outputs = one

@@ -1,4 +1,4 @@
-"""What integers and truth values are in the reference: of their own type, and exact."""
+"""Integers and truth values in the reference: of their own type, and exact."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_other_stages_are_none(workload: Workload) -> None:
 
 
 def test_a_triangle_is_none() -> None:
-    """Where a condition holds is no box."""
+    """A condition that holds on a triangle has no box."""
     stage = average_pooling().stages[0]
     read = stage.body.on_true  # type: ignore[attr-defined]
     below = Binary("le", IndexValue(var("h")), IndexValue(var("w")))

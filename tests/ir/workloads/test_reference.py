@@ -476,7 +476,7 @@ def test_what_is_moved_keeps_its_bits(dtype: str) -> None:
 
 
 def test_parts_of_a_long_axis_are_evaluated_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read along the axis that is cut, and what is read whole."""
+    """Reads along the axis that is cut, and reads of all of it."""
     body = Binary(
         "add",
         Binary("mul", Load("x", (at_i + 1, at_k)), Load("y", (at_k,))),

@@ -85,7 +85,7 @@ def models(dtypes: tuple[str, ...]) -> st.SearchStrategy[Workload]:
 
 
 def candidates_of(workload: Workload, target: Target, seed: int = 0) -> list[Candidate]:
-    """One of each sketch, whatever this machine is."""
+    """A candidate of each sketch, whatever this machine is."""
     space = SketchSpace(workload, target, BACKEND.limits(target))
     found = space.sample(2 * len(space.sketches()), np.random.default_rng(seed))
     return list({it.sketch.digest: it for it in found}.values())

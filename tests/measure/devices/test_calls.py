@@ -1,4 +1,4 @@
-"""How programs are loaded and warmed up, and how many sets of arrays calls rotate between."""
+"""Loading and warming up of programs, and the sets of arrays that calls rotate between."""
 
 from __future__ import annotations
 

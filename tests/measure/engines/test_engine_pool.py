@@ -204,7 +204,7 @@ def test_a_run_waits_for_its_only_machine_for_a_while(
 
 
 class Returning(ScriptedEngine):
-    """One whose machine ``a`` is back after a while, if it is to be."""
+    """An engine whose machine ``a`` is back after a while, if it is to be."""
 
     left: list[float]
     returns: bool

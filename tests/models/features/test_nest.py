@@ -47,7 +47,7 @@ WORKLOADS = (
 
 
 def column(features: Values, name: str) -> Values:
-    """One feature of every statement, [n, statements]."""
+    """Column of one feature for every statement, [n, statements]."""
     return np.asarray(features[:, :, STATEMENT_FEATURES.index(name)])
 
 

@@ -68,7 +68,7 @@ def limits_for(fault: str) -> HostLimits:
 
 
 def learned(model: Any, read: Callable[[Any], Any]) -> Any:
-    """What ``read`` finds after some rounds of a run."""
+    """Findings of ``read`` after some rounds of a run."""
     found = []
     for start in range(0, len(TOLD), 8):
         model.update(TOLD[start : start + 8])
@@ -85,7 +85,7 @@ def predictions(model: Any) -> list[float]:
 
 @functools.cache
 def expected() -> list[list[float]]:
-    """What a model that makes no faults predicts."""
+    """Predictions of a model that makes no faults."""
     # Whichever test comes first may have set a fault by now; this model has no process of its own.
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv(FAULT_VARIABLE, raising=False)

@@ -1,4 +1,4 @@
-"""One process for all models, for as long as the run, and quiet unless it is asked something."""
+"""A process for all models, for as long as the run, and quiet unless it is asked something."""
 
 from __future__ import annotations
 

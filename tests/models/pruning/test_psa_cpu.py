@@ -132,7 +132,7 @@ def test_more_of_a_machine_is_never_slower(name: str) -> None:
 
 
 def test_a_tile_of_one_vector_waits_for_itself() -> None:
-    """One accumulator waits for the latency of each update; eight keep two units busy."""
+    """An accumulator waits for the latency of each update; eight keep two units busy."""
     scorer = CpuScorer(TARGET)
     sketch = next(s for s in SPACES["gemm"].sketches() if s.name == "direct")
     names = sketch.param_names
@@ -145,7 +145,7 @@ def test_a_tile_of_one_vector_waits_for_itself() -> None:
 
 
 def test_rows_of_a_program_in_memory_overlap() -> None:
-    """What computes along a row hides what is asked for early, and what is written late.
+    """Computing along a row hides early requests and late writes.
 
     A softmax has more time for it than a norm, which waits for memory in both of its stages.
     """

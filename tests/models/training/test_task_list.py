@@ -24,7 +24,7 @@ def test_the_lists_that_are_shipped() -> None:
 
 
 def benchmarked(workload: str, shape: Mapping[str, int]) -> bool:
-    """Whether this is a workload by which strategies are compared, whatever surrounds it.
+    """Tell whether strategies are compared by this workload, whatever surrounds it.
 
     A pre-trained model must not have seen its shape: products count in any order of their axes,
     convolutions with and without an epilogue.

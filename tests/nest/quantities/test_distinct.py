@@ -14,7 +14,7 @@ TERMS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 6)), max_size=4)
 
 
 def enumerated(terms: list[tuple[int, int]]) -> int:
-    """How many values the index takes, by running through all of them."""
+    """Count the values that the index takes, by running through all of them."""
     points = itertools.product(*(range(reach) for _, reach in terms))
     steps = [step for step, _ in terms]
     return len({sum(s * at for s, at in zip(steps, point, strict=True)) for point in points})

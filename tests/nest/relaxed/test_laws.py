@@ -85,7 +85,7 @@ def test_f1_f2_bounds_at_configurations(sample: Sample) -> None:
 
 
 def conserves(sample: Sample) -> bool:
-    """Whether the loops of the statement that does the arithmetic are products of factors.
+    """Tell whether the loops of the statement that does the arithmetic are products of factors.
 
     Those of threads that overshoot (a fused loop split with a remainder) are not, and larger tiles
     reach into padding with fewer taps.

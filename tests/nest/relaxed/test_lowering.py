@@ -95,7 +95,7 @@ def test_what_no_output_needs_is_left_out() -> None:
 
 @given(tapes(), points())
 def test_ranges_hold(tape: Tape, at: Any) -> None:
-    """What is said to be positive is: a relaxed tape never takes the logarithm of anything else.
+    """Values said to be positive are: a relaxed tape takes the logarithm of nothing else.
 
     A number of a tape is larger than what its range allows only by rounding; here every slot is
     an output, and none of them is not finite.

@@ -67,7 +67,7 @@ def test_nested_outputs_are_flat() -> None:
     from autotune.networks.bench.torch_runtimes import ReturningTensors, as_arrays
 
     class Cache:
-        """What torch knows nothing of."""
+        """A cache that torch knows nothing of."""
 
         def __init__(self, *layers: torch.Tensor) -> None:
             self.layers = layers

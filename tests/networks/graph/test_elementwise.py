@@ -7,6 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from network_graphs import (
+    FLOATS,
+    INTEGERS,
+    SPECIAL,
+    check_compiled,
+    drawn,
+    folded,
+    numbers,
+)
 
 from autotune.errors import InvalidValueError
 from autotune.networks.graph import (
@@ -20,15 +29,6 @@ from autotune.networks.graph import (
     select,
     unary,
     where,
-)
-from tests.support.network_graphs import (
-    FLOATS,
-    INTEGERS,
-    SPECIAL,
-    check_compiled,
-    drawn,
-    folded,
-    numbers,
 )
 
 PLAIN = {

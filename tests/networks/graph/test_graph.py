@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from network_graphs import drawn
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, UnsupportedTarget
 from autotune.ir.expressions import (
@@ -42,7 +43,6 @@ from autotune.networks.graph.graph import named_after, readers, rewritten
 from autotune.networks.graph.making import index_requirements, spatial
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import detect_cpu, preset
-from tests.support.network_graphs import drawn
 
 X = input_value("x", (3, 4), "float32")
 W = constant(drawn((4, 4), "float32"), name="w")

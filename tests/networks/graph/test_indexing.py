@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from network_graphs import check_compiled, drawn, folded
 
 from autotune.errors import InvalidValueError
 from autotune.networks.graph import (
@@ -24,7 +25,6 @@ from autotune.networks.graph import (
     take,
     take_along,
 )
-from tests.support.network_graphs import check_compiled, drawn, folded
 
 
 @settings(max_examples=25)
@@ -122,7 +122,7 @@ def test_updates_are_combined_in_known_ways_only() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 @pytest.mark.parametrize("combiner", ["", "add", "max"])
 def test_scatters_at_known_places_are_programs(dtype: str, combiner: str) -> None:
-    """Where every element is combined once; of several that are written the last one stays."""
+    """Every element is combined once; of several that are written the last one stays."""
     along = np.array([[2, -1, 0], [0, 1, 2]])
     places = np.array([[[0, -1], [2, 1]], [[-3, 0], [1, 1]]])
     again = np.array([[1], [-2], [1]])

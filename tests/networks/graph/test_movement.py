@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from network_graphs import check_compiled, drawn, folded
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.graph import (
@@ -24,7 +25,6 @@ from autotune.networks.graph import (
     transpose,
     unsqueeze,
 )
-from tests.support.network_graphs import check_compiled, drawn, folded
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 BOUND = st.none() | st.integers(-6, 6)

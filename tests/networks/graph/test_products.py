@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from network_graphs import check_compiled, drawn, folded, numbers
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import batch_matmul, gemm
 from autotune.networks.graph import Value, constant, einsum, input_value, matmul, matmul_integer
-from tests.support.network_graphs import check_compiled, drawn, folded, numbers
 
 PRODUCTS = [
     ((3, 4), (4, 5)),
@@ -63,7 +63,7 @@ def test_sums_are_those_of_numpy(case: tuple[Any, ...]) -> None:
 @given(data=st.data())
 @pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
 def test_zero_points_are_subtracted_exactly(kinds: tuple[str, str], data: st.DataObject) -> None:
-    """One number, or one for each row and column; products of 255 are not saturated."""
+    """A number, or one for each row and column; products of 255 are not saturated."""
     rows, depth, columns = (data.draw(st.integers(1, 4)) for _ in range(3))
     left, right = drawn((2, rows, depth), kinds[0], rows), drawn((depth, columns), kinds[1], 7)
     p = drawn(data.draw(st.sampled_from([(), (rows,)])), kinds[0], 8)
@@ -74,7 +74,7 @@ def test_zero_points_are_subtracted_exactly(kinds: tuple[str, str], data: st.Dat
 
 
 def test_products_of_bytes_are_programs_of_bytes() -> None:
-    """What a constant has to do with zero points is known before anything runs."""
+    """Sums of constants for zero points are known before anything runs."""
     x, w = input_value("x", (3, 4), "uint8"), constant(drawn((4, 5), "int8"))
     made = matmul_integer(x, w, constant(np.uint8(3)))
     assert made.node is not None and made.node.label == "sub"

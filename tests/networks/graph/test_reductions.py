@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from network_graphs import check_compiled, drawn, folded, numbers
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import softmax as softmax_workload
@@ -37,7 +38,6 @@ from autotune.networks.graph import (
 )
 from autotune.networks.plan.cpu_network import compile_network
 from autotune.targets import detect_cpu
-from tests.support.network_graphs import check_compiled, drawn, folded, numbers
 
 COMBINERS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 

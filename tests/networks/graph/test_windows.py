@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from network_graphs import check_compiled, drawn, folded
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -23,7 +24,6 @@ from autotune.networks.graph import (
     window_arg,
     window_reduce,
 )
-from tests.support.network_graphs import check_compiled, drawn, folded
 
 Array = NDArray[Any]
 

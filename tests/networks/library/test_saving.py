@@ -62,7 +62,7 @@ def machine() -> Target:
 
 
 def graph() -> Graph:
-    """What a library may have in it: weights, a loop, operators of the host, conditions."""
+    """All that a library may have in it: weights, a loop, operators of the host, conditions."""
     rng = np.random.default_rng(0)
     weights, square = (rng.standard_normal(it).astype(np.float32) for it in ((40, 24), (24, 24)))
     x, rows = input_value('a "name"', (450, 40), "float32"), input_value("rows", (5,), "int64")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from attrs import define, field
 from onnx import ModelProto, helper
+from onnx_models import model_of
 
 from autotune.networks.graph import evaluate
 from autotune.networks.passes.fuse_attention import fused
 from autotune.networks.passes.pipeline import run_passes
 from autotune.networks.readers.onnx import read_onnx
 from autotune.targets import preset
-from tests.support.onnx_models import model_of
 
 
 @define

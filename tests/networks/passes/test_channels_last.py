@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from convolution_networks import convolved, networks, same_outputs, weights
 from hypothesis import given, settings
 
 from autotune.networks import graph as ops
@@ -30,11 +31,10 @@ from autotune.networks.passes.expected_costs import (
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.views import views
 from autotune.targets import Target, preset
-from tests.support.convolution_networks import convolved, networks, same_outputs, weights
 
 
 def labels(graph: Graph) -> list[str]:
-    """What its nodes are called, reshapes left out."""
+    """Labels of its nodes, reshapes left out."""
     return [node.label for node in graph.nodes if node.label != "reshape"]
 
 

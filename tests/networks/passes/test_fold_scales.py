@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from random_graphs import check_equal, labels, weights
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, input_value
 from autotune.networks.passes.fold_scales import fold_scales
 from autotune.networks.passes.views import views
-from tests.support.random_graphs import check_equal, labels, weights
 
 X = input_value("x", (1, 4, 6, 6), "float32")
 ROWS = input_value("r", (3, 4), "float32")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from random_graphs import MACHINE, check_equal, labels, random_graphs, weights
 
 from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload, softmax
@@ -16,7 +17,6 @@ from autotune.networks.graph.scalars import maximum, minimum
 from autotune.networks.passes.fuse import Flow, fuse
 from autotune.networks.passes.views import views
 from autotune.spaces import SketchSpace
-from tests.support.random_graphs import MACHINE, check_equal, labels, random_graphs, weights
 
 
 def _fused(*outputs: Value, inputs: tuple[Value, ...]) -> Graph:
@@ -222,7 +222,7 @@ def test_numbers_are_read_once_from_where_two_operations_read_them() -> None:
 
 
 def test_groups_that_are_alike_are_one_workload() -> None:
-    """What they read differs, and which of it is constant makes a difference."""
+    """Reads may differ; which of them is constant makes a difference."""
     x, y = input_value("x", (8, 16), "float32"), input_value("y", (16, 16), "float32")
 
     def layer(value: Value, weight: Value) -> Value:

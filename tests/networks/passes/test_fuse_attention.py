@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from network_graphs import drawn
 
 from autotune import workloads
 from autotune.backends.native import NativeBackend
@@ -24,12 +25,11 @@ from autotune.networks.plan.cpu_network import compile_network
 from autotune.sketches import BoundLoop, Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import detect_cpu, preset
-from tests.support.network_graphs import drawn
 
 
 @frozen
 class Attention:
-    """How an attention is written.
+    """Form in which an attention is written.
 
     Attributes:
         batch, groups, copies: Sequences, heads of keys, and heads of queries for each of these.
@@ -131,7 +131,7 @@ def _heads(q: Value, k: Value, v: Value, it: Attention) -> tuple[Value, Scores]:
 
 
 def _flat(q: Value, k: Value, v: Value, it: Attention) -> tuple[Value, Scores]:
-    """One axis of heads for products, as torch exports them."""
+    """Join heads in one axis for products, as torch exports them."""
     flat = it.batch * it.heads
     rows = ops.reshape(q, (flat, it.rows, it.width))
     columns = ops.reshape(
@@ -176,7 +176,7 @@ def _mask_input(it: Attention) -> list[Value]:
 
 
 def _distance(it: Attention) -> Any:
-    """How far each key is beyond each query; the last key is beside the last query."""
+    """Distance of each key behind each query; the last key is beside the last query."""
     return np.arange(it.keys) - np.arange(it.rows)[:, None] - max(0, it.keys - it.rows)
 
 
@@ -382,7 +382,7 @@ def _weights(scores: Value) -> Value:
 
 
 def _other(name: str) -> Graph:
-    """What is no attention, or no whole one."""
+    """Graphs that are no attention, or no whole one."""
     q, k, v = (input_value(it, (2, 16, 16), "float32") for it in "qkv")
     scores = ops.matmul(q, ops.transpose(k, [0, 2, 1]))
     weights = ops.softmax(scores, 1 if name == "along queries" else 2)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from convolution_networks import same_outputs
+from random_graphs import MACHINE, check_equal, labels, weights
 
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, evaluate, input_value
 from autotune.networks.passes.merge_equal import constant_operands, merge_equal
 from autotune.targets import Target
-from tests.support.convolution_networks import same_outputs
-from tests.support.random_graphs import MACHINE, check_equal, labels, weights
 
 X = input_value("x", (4, 6), "float32")
 
@@ -67,7 +67,7 @@ def test_a_graph_without_equal_nodes_is_the_same_object() -> None:
 
 
 def test_constants_without_dimensions_and_transposed_ones_are_compared() -> None:
-    """What is transposed in memory is compared as it is read."""
+    """Transposed memory is compared as it is read."""
     numbers = np.arange(36, dtype=np.float32).reshape(6, 6)
     same = [constant(numbers.T), constant(np.ascontiguousarray(numbers.T)), constant(numbers)]
     assert len(_merged(*(ops.matmul(X, it) for it in same))) == 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from random_graphs import MACHINE, check_equal, labels, random_graphs
 
 from autotune.networks.graph import Graph
 from autotune.networks.passes import graph_passes
 from autotune.networks.passes.views import views
-from tests.support.random_graphs import MACHINE, check_equal, labels, random_graphs
 
 
 @pytest.mark.parametrize("name", ["merge_equal", "views", "fold_scales", "fuse"])

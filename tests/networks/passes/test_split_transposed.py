@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from convolution_networks import same_outputs, weights
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Window, input_value
 from autotune.networks.passes.split_transposed import split_transposed
 from autotune.targets import Target
-from tests.support.convolution_networks import same_outputs, weights
 
 
 def transposed(
@@ -30,7 +30,7 @@ def transposed(
 
 
 def labels(graph: Graph) -> list[str]:
-    """What its nodes are called, reshapes left out."""
+    """Labels of its nodes, reshapes left out."""
     return [node.label for node in graph.nodes if node.label != "reshape"]
 
 

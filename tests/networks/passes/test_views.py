@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from random_graphs import MACHINE, check_equal, labels, weights
 
 from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
@@ -11,7 +12,6 @@ from autotune.ir.workloads.reference import reference_outputs
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, input_value
 from autotune.networks.passes.views import AxisGroup, axis_groups, on_other_axes, views
-from tests.support.random_graphs import MACHINE, check_equal, labels, weights
 
 X = input_value("x", (2, 6, 8), "float32")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from convolution_networks import convolved, networks, same_outputs, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -27,7 +28,6 @@ from autotune.networks.passes.winograd import (
     with_tile,
 )
 from autotune.targets import Target, preset
-from tests.support.convolution_networks import convolved, networks, same_outputs, weights
 
 ORDERS = {"first": lambda graph: graph, "last": channels_last}
 
@@ -48,7 +48,7 @@ def convolution(
 
 
 def names(graph: Graph) -> list[str]:
-    """What its nodes are called."""
+    """Names of its nodes."""
     return [node.label for node in graph.nodes]
 
 

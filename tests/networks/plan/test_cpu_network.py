@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from network_graphs import drawn
 from numpy.typing import NDArray
+from planned_graphs import graphs, recurrence, values_for
 
 from autotune.backends import ALIGNMENT, InvalidSchedule
 from autotune.backends.native import NativeBackend
@@ -42,8 +44,6 @@ from autotune.networks.plan.planning import plan_of
 from autotune.sketches import Candidate, prepacked_operands
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import sample_candidates
-from tests.support.network_graphs import drawn
-from tests.support.planned_graphs import graphs, recurrence, values_for
 
 X = input_value("x", (4, 16), "float32")
 POISON = 0xA5

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planned_graphs import graphs, numpy_plan, recurrence, run_plan, values_for
 
 from autotune.networks.graph import (
     Graph,
@@ -21,7 +22,6 @@ from autotune.networks.graph import (
     unary,
 )
 from autotune.networks.plan.plan import Call, Check, Copy, HostCall, Place, Repeat
-from tests.support.planned_graphs import graphs, numpy_plan, recurrence, run_plan, values_for
 
 X = input_value("x", (4, 16), "float32")
 

@@ -13,11 +13,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
+from torch_models import check_read
 
 from autotune.errors import InvalidValueError
 from autotune.networks import zoo
 from autotune.networks.zoo.building import outline
-from tests.support.torch_models import check_read
 
 # torch.export and torch's own flop counter use what a later torch will not have.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

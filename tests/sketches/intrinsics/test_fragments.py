@@ -30,7 +30,7 @@ def fragment_of(intrinsic: Intrinsic, operand: str) -> Fragment:
 
 
 def held(fragment: Fragment, matrix: Array, axes: tuple[str, str]) -> Array:
-    """What lanes hold of a matrix over ``axes``, [32, elements]."""
+    """Elements of a matrix over ``axes`` that lanes hold, [32, elements]."""
     places = [
         [fragment.position(lane, slot) for slot in range(fragment.elements)]
         for lane in range(LANES)
@@ -79,7 +79,7 @@ def test_ldmatrix_fills_fragments_from_rows(name: str, padding: int) -> None:
 
 
 def test_ldmatrix_transposes_halves_that_lie_along_columns() -> None:
-    """Where the right factor lies [k, j], lane ``8 m + g`` gives row ``8 m + g`` of it."""
+    """The right factor lies [k, j] there: lane ``8 m + g`` gives row ``8 m + g`` of it."""
     intrinsic = find_intrinsic("mma-m16n8k16")
     _, right, _ = factors(intrinsic, np.float16)
     found = load_matrices(right.ravel(), [row * 8 for row in range(16)], transposed=True)

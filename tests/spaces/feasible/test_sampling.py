@@ -47,7 +47,7 @@ def draws(feasible: FeasibleSet) -> list[Draw]:
 def chi_square_is_usual(
     counts: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]
 ) -> bool:
-    """Whether Pearson's statistic lies within five standard deviations of its mean.
+    """Tell whether Pearson's statistic lies within five standard deviations of its mean.
 
     Its mean is the number of degrees of freedom, its variance about twice that.
     """

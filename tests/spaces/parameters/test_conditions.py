@@ -63,7 +63,7 @@ conditions = st.recursive(
 
 
 def according_to_python(text: str) -> list[bool] | None:
-    """What Python itself says of every row; None where it cannot compute some."""
+    """Python's own value of every row; None where it cannot compute some."""
     code = compile(text, "condition", "eval")
     try:
         return [bool(eval(code, {"__builtins__": {}}, dict(row))) for row in ROWS]

@@ -162,7 +162,7 @@ def test_bounds_are_printed() -> None:
     st.integers(0, 2**32),
 )
 def test_what_is_left_out_changes_nothing(n: int, offset: int, form: str, seed: int) -> None:
-    """What a loop leaves out is not a number in the interpreter, and nobody reads it."""
+    """Elements that a loop leaves out are NaN in the interpreter, and nobody reads them."""
     if form in ("masked", "biased"):
         workload = masked(offset, n=n, added=form == "biased")
     else:

@@ -92,7 +92,7 @@ def test_what_is_gathered_is_computed_before_it_is_reduced_to_a_single_number() 
 
 @pytest.mark.parametrize(("inside", "names"), [(True, {"serial"}), (False, {"split-reduction"})])
 def test_a_single_number_of_what_is_read_by_quotients(inside: bool, names: set[str]) -> None:
-    """What the reduction reads so itself is not divided; what is computed for it is, later."""
+    """The reduction itself does not divide operands that are read so; later stages do."""
     x, k = Tensor("X", (8, 7), "float32"), var("k")
     axes = (Axis("k", 56),)
     view = Stage(Tensor("V", (56,), "float32"), axes, Load("X", (k // 7, k % 7)))

@@ -26,7 +26,7 @@ def read(content: bytes) -> list[Record | BadLine]:
 
 
 def reason(content: bytes) -> str:
-    """What is wrong with the one bad line of some content."""
+    """Fault of the one bad line of some content."""
     (bad,) = read(content)
     assert isinstance(bad, BadLine)
     assert "\n" not in bad.reason

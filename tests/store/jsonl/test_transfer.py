@@ -29,7 +29,7 @@ def many(count: int) -> list[Record]:
 
 
 def imported(records: Iterable[Record]) -> list[Record]:
-    """What becomes of records on their way through a file."""
+    """Records after their way through a file."""
     return [evolve(it, outcome=evolve(it.outcome, imported=True)) for it in records]
 
 

@@ -31,7 +31,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def answers(path: Path) -> list[int]:
-    """What is counted with an index and without one."""
+    """Counts with an index and without one."""
     with open_database(path, read_only=True) as database:
         runs = [database.count(RecordFilter(run_id=f"run-{run}")) for run in range(RUNS)]
         return [database.count(), len(database.best_of_each()), *runs]

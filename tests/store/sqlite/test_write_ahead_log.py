@@ -87,7 +87,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def sqlite_reads(folder: Path) -> int:
-    """How many records SQLite itself finds in a copy, without a word on the others."""
+    """Count the records that SQLite itself finds in a copy, without a word on the others."""
     copy = shutil.copytree(folder, folder.with_name("copy"))
     with contextlib.closing(sqlite3.connect(copy / "records.db")) as connection:
         (count,) = connection.execute("SELECT count(*) FROM records").fetchone()

@@ -115,7 +115,7 @@ def test_insertions_are_assignments_in_order(data: st.DataObject) -> None:
 @given(st.data())
 @settings(max_examples=40)
 def test_slices_are_views(data: st.DataObject) -> None:
-    """Those of slices, too, and where dimensions are dropped."""
+    """Slices too, and slices that drop dimensions."""
     shape = data.draw(SHAPES)
     outer = data.draw(boxes(shape))
     inner = data.draw(

@@ -1,4 +1,4 @@
-"""One library for a module: MLIR's own tool applies it to what it is for, and to nothing else."""
+"""Libraries of a module: MLIR's own tool applies each to what it is for, and to nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TUNED = ("first", "again", "normalized", "added")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the module and its library are."""
+    """Folder with the module and its library."""
     return tmp_path_factory.mktemp("library")
 
 
@@ -63,7 +63,7 @@ def records_of(
 
 
 def packs_transposed(candidate: Candidate) -> bool:
-    """Whether a whole operand is packed with another dimension than its last one innermost."""
+    """Tell whether a whole operand is packed with another dimension than the last innermost."""
     steps = (it for it in candidate.sketch.core_steps if isinstance(it, Pack) and it.at is None)
     tensors = candidate.sketch.workload.tensors
     return any(it.block_dim not in (None, len(tensors[it.operand].shape) - 1) for it in steps)
@@ -99,7 +99,7 @@ def test_a_function_that_no_script_alone_schedules_is_left_out(
 
 
 def applied(folder: Path, module: str) -> str:
-    """What MLIR's own tool makes of a module in a folder with a library."""
+    """Apply MLIR's own tool to a module in a folder with a library."""
     assert MLIR_OPT is not None
     library = f"--transform-preload-library=transform-library-paths={folder / 'library.mlir'}"
     done = subprocess.run(

@@ -28,7 +28,7 @@ def softmax(array: Any) -> Any:
 
 
 def expected(a: Any, b: Any, w: Any) -> tuple[Any, Any]:
-    """What the module with everything in it computes."""
+    """Compute the results of the module with everything in it."""
     added = np.maximum(softmax(a @ b) @ w + a, 0)
     return (2 * (added @ b)).reshape(-1), added
 

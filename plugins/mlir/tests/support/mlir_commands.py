@@ -11,7 +11,7 @@ __all__ = ["Command", "Done"]
 
 @frozen
 class Done:
-    """What a command did."""
+    """Outcome of a command."""
 
     status: int
     stdout: str

@@ -39,5 +39,5 @@ def scheduled(program: str, script: str | None) -> str:
 
 
 def executable_of(lowered: Lowered, workload: Workload) -> NestExecutable:
-    """What MLIR's own passes made of a program."""
+    """Compile a program by MLIR's own passes."""
     return NestExecutable(generate(lowered), Layout((), (), uses_tiles=False), workload)

@@ -43,7 +43,7 @@ def network(names: Mapping[str, str]) -> Any:
 
 
 def outputs(module: Any) -> Any:
-    """What a module computes."""
+    """Compute the outputs of a module."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype("float32") for shape in SHAPES.values()]
     target = tvm.target.Target({"kind": "llvm", "num-cores": 1})

@@ -56,7 +56,7 @@ def read(module: Any) -> Graph:
 
 
 def computed(module: Any, *arrays: Any) -> list[Any]:
-    """What the graph of a module computes."""
+    """Compute the graph of a module."""
     graph = read(module)
     given = dict(zip((it.name for it in graph.inputs), arrays, strict=True))
     return list(evaluate(graph, given).values())

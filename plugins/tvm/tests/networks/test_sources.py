@@ -61,7 +61,7 @@ def test_a_file_of_script_is_the_module(tmp_path: Path) -> None:
 
 
 def test_compiled_functions_in_script_are_read(tmp_path: Path, target: Target) -> None:
-    """What TVM prints of a module that was legalised."""
+    """Modules that TVM prints after it legalised them."""
 
     def body(emit: Any, x: Any) -> Any:
         return emit(op.nn.relu(emit(op.add(x, x))))

@@ -40,7 +40,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_way_through_relax(tuned: Path) -> None:
-    """What torch's own backend of TVM offers once it goes through Relax."""
+    """Torch's own backend of TVM, once it goes through Relax."""
     from tvm.relax.frontend.torch import relax_dynamo
 
     relax_pipelines.register()
@@ -51,7 +51,7 @@ def test_the_way_through_relax(tuned: Path) -> None:
 
 
 def graph_on_cuda(function: Any, *shapes: tuple[int, ...]) -> tuple[Any, list[Any]]:
-    """What torch captures of a function of tensors on a CUDA device, which need not be there."""
+    """Capture a function of tensors on a CUDA device, which need not be there."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
 

@@ -44,7 +44,7 @@ def program(function: Callable[..., Any], n: int, lanes: int, dtype: str = "floa
 
 
 def results(built: Any, values: Any) -> Any:
-    """What a compiled program makes of values."""
+    """Call a compiled program with values."""
     out = tvm.runtime.tensor(np.empty_like(values))
     built["main"](tvm.runtime.tensor(values), out)
     return out.numpy()

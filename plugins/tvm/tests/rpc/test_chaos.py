@@ -87,7 +87,7 @@ def inflict(fault: str, rng: np.random.Generator, fleet: RPCFleet, pids: set[int
 
 
 def holds_a_session(pid: int) -> bool:
-    """Whether a process is one of this host that has a server."""
+    """Tell whether a process is one of this host that has a server."""
     try:
         return b"autotune_tvm.rpc.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

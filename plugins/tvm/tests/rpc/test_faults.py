@@ -246,7 +246,7 @@ case "$*" in *-shared*) printf '\\267' | dd of="$out" bs=1 seek=18 conv=notrunc 
 
 @pytest.mark.long
 def test_servers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    """One of another architecture, and one with too few threads: neither ever times anything."""
+    """Servers of another architecture, or with too few threads, never time anything."""
     compiler = tmp_path / "other-cc"
     compiler.write_text(_OTHER_COMPILER)
     compiler.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What is linked into programs for servers, loaded here: no server is needed to test it."""
+"""The functions that are linked into programs for servers, loaded here: no server is needed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_one_changed_byte_is_noticed(library: Any, dtype: str) -> None:
 def test_results_are_compared_as_the_host_does(
     library: Any, dtype: str, seed: int, scale: float
 ) -> None:
-    """What is said to be right there is right here; NaN and infinity are left to the host."""
+    """Right results are right on the host too; NaN and infinity are left to the host."""
     rng = np.random.default_rng(seed)
     reference = rng.standard_normal((5, 3)).astype(dtype)
     bound = np.abs(rng.standard_normal((5, 3))).astype(np.float32)

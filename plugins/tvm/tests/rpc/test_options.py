@@ -1,4 +1,4 @@
-"""What users say of servers."""
+"""Options of servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of trackers that are not there, are none, or have no server."""
+"""Messages on trackers that are not there, are none, or have no server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE = 60.0
 
 @contextmanager
 def listening(answer: Answer) -> Iterator[Address]:
-    """What accepts one connection, and gives the answers that it was made with."""
+    """Accept one connection, and give the answers that this was made with."""
     with socket.create_server((HOST, 0)) as server:
 
         def serve() -> None:
@@ -54,7 +54,7 @@ def replies(*answers: object, raw: bytes = b"") -> Answer:
 
 
 def silence(connection: socket.socket) -> None:
-    """One that is silent until the other side hangs up."""
+    """Stay silent until the other side hangs up."""
     with suppress(ConnectionError):
         while connection.recv(64):
             pass

@@ -32,7 +32,7 @@ inline float __uint_as_float(unsigned bits) {
 
 
 def main(headers: str, arguments: list[str]) -> int:
-    """What nvcc does with ``--version`` or ``-cubin ... -o OUT IN``.
+    """Act as nvcc with ``--version`` or ``-cubin ... -o OUT IN``.
 
     Args:
         headers: Folder with the compiled ``cuda_threads.hpp``, and ``cuda_warps.hpp``.
@@ -97,7 +97,7 @@ def _compile(text: str, out: Path, headers: str) -> int:
 
 
 def _entry(name: str, parameters: list[str]) -> str:
-    """How the driver calls a kernel, which is given pointers to its arguments."""
+    """Entry of a kernel, as the driver calls it with pointers to its arguments."""
     types = [re.sub(r"\s*__restrict__", "", each) for each in parameters]
     # Without the names, which some of TVM's declarations and none of ours leave out.
     types = [re.sub(r"(?<=[\w*&])\s+\w+$", "", each) for each in types]

@@ -1,4 +1,4 @@
-"""What a network asks of torch as its caller, over the memory of the fake device."""
+"""The parts of torch that a network asks as its caller, over the memory of the fake device."""
 
 from __future__ import annotations
 
@@ -106,11 +106,11 @@ class FakeTorch:
             driver.upload(tensor.data_ptr(), np.ascontiguousarray(array))
 
     def read(self, tensor: FakeTensor) -> Any:
-        """What is there now: what is on its way on streams of torch is not waited for."""
+        """Read the memory now: writes on their way on streams of torch are not waited for."""
         return tensor.array.numpy().astype(numpy_type(tensor.array.dtype))
 
     def read_done(self, tensor: FakeTensor) -> Any:
-        """What is there once the current stream has come here."""
+        """Read the memory once the current stream has come here."""
         with self.device_there.current() as driver:
             driver.synchronize(self.stream)
         return self.read(tensor)

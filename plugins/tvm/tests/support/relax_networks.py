@@ -50,7 +50,7 @@ def two_layers() -> Any:
 
 
 def run(module: Any, *inputs: Array) -> list[Array]:
-    """What TVM alone makes of a module."""
+    """Run a module with TVM alone."""
     # Passes on networks are compared, none of the programs that LLVM optimises: half the time.
     built = relax.build(module, tvm.target.Target({"kind": "llvm", "opt-level": 0}))
     found = relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs))

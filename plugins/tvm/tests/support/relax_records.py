@@ -48,7 +48,7 @@ class Cut:
     target: Target
 
     def candidates(self) -> dict[str, Candidate]:
-        """One of every sketch, by its name."""
+        """A candidate of every sketch, by its name."""
         workload = TVMBackend().import_program(self.function).workload
         found = sample_candidates(BACKENDS[self.backend], workload, self.target)
         return {it.sketch.name: it for it in found}

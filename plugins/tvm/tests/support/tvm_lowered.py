@@ -1,4 +1,4 @@
-"""What TVM makes of a schedule: loop extents and allocations of the lowered program.
+"""Loop extents and allocations of programs that TVM has lowered.
 
 Used to hold the symbolic loop nest against the truth. Lowering stops before unit, unrolled and
 vectorised loops disappear.
@@ -37,7 +37,7 @@ _SCOPES = ("global", "shared", "local")
 
 @frozen
 class Kernel:
-    """What one kernel of a GPU program is launched with and allocates.
+    """Launch and allocations of one kernel of a GPU program.
 
     Attributes:
         blocks: Blocks of the grid.
@@ -82,7 +82,7 @@ class LoweredNest:
 
 
 def numbers_of(extents: Iterable[IntExpr], candidate: Candidate) -> tuple[int, ...]:
-    """What extents of the nest are for a candidate, without those of 1."""
+    """Evaluate extents of the nest for a candidate, without those of 1."""
     numbers = (int(evaluate(extent, candidate.config)) for extent in extents)
     return tuple(number for number in numbers if number != 1)
 

@@ -1,4 +1,4 @@
-"""What TVM makes of candidates for machines other than this one."""
+"""Candidates compiled by TVM for machines other than this one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def machine_code(candidate: Candidate, target: Target) -> str:
 
 
 def runs_here(target: Target) -> bool:
-    """Whether this machine can run what is made for a target."""
+    """Tell whether this machine can run programs for a target."""
     features = set(target.features)
     runs = not missing_features(features, detect_cpu().features)
     return runs and (_TILES not in features or has_tiles())

@@ -86,7 +86,7 @@ def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
 
 
 def named(what: str, warnings: list[str], pool: EnginePool) -> bool:
-    """Whether one line says so by now, and no warning is longer than a line."""
+    """Tell whether one line says so by now, and no warning is longer than a line."""
     warnings += pool.take_warnings()
     assert all(len(line.splitlines()) == 1 for line in warnings)
     return any(re.search(what, line) for line in [*warnings, ""])

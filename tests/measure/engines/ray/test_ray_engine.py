@@ -137,5 +137,5 @@ def test_two_runs_do_not_time_on_one_node(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def waits(warning: str) -> bool:
-    """Whether a machine that times is said to wait for its node."""
+    """Tell whether a machine that times is said to wait for its node."""
     return "has not started for 3 s" in warning and "(builds)" not in warning

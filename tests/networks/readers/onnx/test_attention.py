@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
+from onnx_models import model_of
 
 from autotune.errors import UnsupportedWorkload
 from autotune.networks.graph import evaluate
 from autotune.networks.passes.fuse_attention import fused
 from autotune.networks.readers.onnx import read_onnx
-from tests.support.onnx_models import model_of
 
 BATCH, ROWS, KEYS, HEADS, WIDTH = 2, 5, 7, 2, 4
 NAMES = ("query", "key", "value", "bias", "padding", "added", "past_key", "past_value")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
+from onnx_models import model_of
 
 from autotune.errors import UnsupportedWorkload
 from autotune.networks.graph import evaluate
@@ -17,7 +18,6 @@ from autotune.networks.plan.cpu_network import compile_network
 from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
 from autotune.networks.readers.onnx.source import onnx_source
 from autotune.targets import detect_cpu
-from tests.support.onnx_models import model_of
 
 node = helper.make_node
 BOXES, CLASSES = 7, 2

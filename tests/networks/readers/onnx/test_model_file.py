@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from onnx_models import model_of
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.graph import evaluate
 from autotune.networks.readers.onnx import read_onnx
 from autotune.networks.readers.onnx.model_file import open_model
 from autotune.plugins.installing import install_extra
-from tests.support.onnx_models import model_of
 
 F = ("float32", (2, 3))
 

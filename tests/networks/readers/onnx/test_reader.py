@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnx_models import graph_of, model_of
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.graph import Loop, evaluate
 from autotune.networks.readers.onnx import OnnxNetwork, read_onnx
-from tests.support.onnx_models import graph_of, model_of
 
 node = helper.make_node
 X = ("float32", (3, 4))
@@ -291,7 +291,7 @@ def test_a_convolution_of_what_is_dequantised_is_one_of_bytes(scales: int) -> No
 
 
 def test_nodes_are_called_after_those_of_the_model() -> None:
-    """Those of an operator that ONNX expands, too; without a name, after what they make."""
+    """Nodes that ONNX expands too; nodes without a name are called after their result."""
     nodes = [
         node("Softmax", ["x"], ["s"], name="scores"),
         node("Gather", ["s", "at"], ["rows"]),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import onnx_suite
 import pytest
 from onnx import TensorProto, helper
 
 from autotune.networks.graph import evaluate
-from tests.support import onnx_suite
 
 
 def _judged(every: int, *runs: tuple[onnx_suite.Run, int]) -> list[Counter[str]]:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from onnx_models import model_of
 
 from autotune.errors import InvalidValueError
 from autotune.networks.graph import evaluate
 from autotune.networks.readers.onnx import read_onnx
 from autotune.networks.readers.onnx.model_file import split_model
-from tests.support.onnx_models import model_of
 
 F = ("float32", (2, 64))
 

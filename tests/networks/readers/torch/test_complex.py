@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch_models import Called, check_read
 
 from autotune.errors import UnsupportedWorkload
 from autotune.networks.readers.torch import read_torch
-from tests.support.torch_models import Called, check_read
 
 
 class Rotary(torch.nn.Module):

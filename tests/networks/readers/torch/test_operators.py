@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
+from torch_models import Called, check_read, computed
 
 from autotune.errors import UnsupportedWorkload
 from autotune.networks.graph import Loop
 from autotune.networks.readers.torch import read_torch
-from tests.support.torch_models import Called, check_read, computed
 
 functional = nn.functional
 extents = st.integers(1, 9)
@@ -348,7 +348,7 @@ def test_heads_share_keys() -> None:
 
 
 def test_gradients_are_read() -> None:
-    """What a compiler of forward and backward is given."""
+    """Graphs that a compiler of forward and backward is given."""
     aten: Any = torch.ops.aten
 
     def backward(image: Any, weight: Any, gradient: Any) -> Any:

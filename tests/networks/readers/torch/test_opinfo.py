@@ -15,13 +15,13 @@ import expecttest  # noqa: F401 - torch's samples need it
 import pytest
 import torch  # noqa: F401 - so that it is known where this runs
 
-ROOT = Path(__file__).parents[4]
+SCRIPT = Path(__file__).parents[4] / "tests/support/torch_opinfo.py"
 
 
 def _run(folder: Path, *options: str) -> dict[str, Any]:
     path = folder / "counts.json"
-    command = [sys.executable, "-m", "tests.support.torch_opinfo", "--json", str(path), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(SCRIPT), "--json", str(path), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(path.read_text())
     return found

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._pytree import register_pytree_node
+from torch_models import Called, check_read, computed, plain
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.graph import HostOperator
 from autotune.networks.readers.torch import read_torch
-from tests.support.torch_models import Called, check_read, computed, plain
 
 functional = nn.functional
 
@@ -119,7 +119,7 @@ def test_outputs_have_the_names_that_the_model_gives_them() -> None:
 
 
 class Cache:
-    """What torch knows nothing of."""
+    """A cache that torch knows nothing of."""
 
     def __init__(self, *layers: Any) -> None:
         self.layers = layers
@@ -146,7 +146,7 @@ def test_objects_that_are_returned_are_taken_apart() -> None:
 
 
 class Named(dict[str, Any]):
-    """What a library tells torch to take apart, without names for the parts."""
+    """A container that a library tells torch to take apart, without names for the parts."""
 
 
 class Pair(NamedTuple):
@@ -347,7 +347,7 @@ def test_comparing_leaves_what_a_model_holds_as_it_was() -> None:
 
 
 class OfNamedParts(nn.Module):
-    """What it holds has the names of its inputs."""
+    """A container whose parts have the names of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the entry point names; imports nothing but the specification."""
+"""Target of the entry point; imports nothing but the specification."""
 
 from __future__ import annotations
 

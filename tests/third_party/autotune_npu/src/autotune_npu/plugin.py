@@ -1,4 +1,4 @@
-"""What the entry point names."""
+"""Target of the entry point."""
 
 from __future__ import annotations
 

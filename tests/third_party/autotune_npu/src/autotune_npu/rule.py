@@ -1,4 +1,4 @@
-"""What the steps of this distribution are used for."""
+"""Rule that uses the steps of this distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NpuRule(SketchRule):
     name = "npu"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        """One sketch."""
+        """Make a single sketch."""
         first, second = stage.axes[:2]
         pairs = [(axis, (f"{axis.name}.outer", f"{axis.name}.inner")) for axis in (first, second)]
         values = {axis.name: (var(outer), var(inner)) for axis, (outer, inner) in pairs}

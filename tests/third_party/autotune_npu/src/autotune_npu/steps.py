@@ -1,4 +1,4 @@
-"""One step that stands for others, and one that does something new."""
+"""A step that stands for others, and one that does something new."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from autotune.targets import Target
 
 
 def tiny_npu(_context: Context) -> Target:
-    """One core with vectors of 32 bytes."""
+    """A core with vectors of 32 bytes."""
     return Target("npu", "tiny-npu", cores=1, vector_bytes=32)
 
 

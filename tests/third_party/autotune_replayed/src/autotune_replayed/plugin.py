@@ -1,4 +1,4 @@
-"""What the entry point names, as it was for plugin interface 2."""
+"""Target of the entry point, as it was for plugin interface 2."""
 
 from __future__ import annotations
 
