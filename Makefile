@@ -10,10 +10,11 @@ VENV_ALL := .venv-all
 TORCH_INDEX ?=
 
 ALL_PLUGINS := $(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml))
-# Without the one that needs torch: it is large, and see VENV_TORCH below.
-PLUGINS := $(filter-out ./plugins/pruner,$(ALL_PLUGINS))
+# Those that need torch: it is large, and see VENV_TORCH below.
+TORCH_PLUGINS := ./plugins/pruner ./plugins/zoo
+PLUGINS := $(filter-out $(TORCH_PLUGINS),$(ALL_PLUGINS))
 # What the demonstration installs beside the core, which compiles for this machine itself: no compiler, no torch.
-SMALL_PLUGINS := $(filter-out ./plugins/pruner ./plugins/tvm ./plugins/mlir,$(ALL_PLUGINS))
+SMALL_PLUGINS := $(filter-out ./plugins/tvm ./plugins/mlir,$(PLUGINS))
 PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
@@ -106,7 +107,7 @@ $(VENV_BENCHMARKS)/.installed: $(PROJECT_FILES) $(SOURCES) benchmarks/requiremen
 	@touch $@
 
 # torch first where an index is named: what is installed then is kept.
-$(VENV_ALL)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find plugins/pruner/src -name '*.py') scripts/check_system.sh
+$(VENV_ALL)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find $(TORCH_PLUGINS:%=%/src) -name '*.py') scripts/check_system.sh
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_ALL)
 	$(if $(TORCH_INDEX),$(VENV_ALL)/bin/python -m pip install --quiet --disable-pip-version-check torch --index-url $(TORCH_INDEX))
@@ -114,10 +115,10 @@ $(VENV_ALL)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find plugins/pruner/
 	@touch $@
 
 # What networks are read from is not in .venv: it is larger than everything else together.
-$(VENV_MODELS)/.installed: $(PROJECT_FILES) $(SOURCES) scripts/check_system.sh
+$(VENV_MODELS)/.installed: $(PROJECT_FILES) $(SOURCES) $(shell find plugins/zoo/src -name '*.py') scripts/check_system.sh
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_MODELS)
-	$(VENV_MODELS)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch,onnx]'
+	$(VENV_MODELS)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch,onnx]' ./plugins/zoo
 	@touch $@
 
 # By itself: MetaSchedule's workers take minutes longer to start where torch is installed.

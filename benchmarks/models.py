@@ -151,7 +151,7 @@ def options_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> arg
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("torch") is None:
         parser.error("networks are built with torch: run this with an interpreter that has it")
-    from autotune.networks import zoo
+    import autotune_zoo as zoo
 
     known = QUICK if options.quick else {name: {} for name in zoo.names()}
     for name in options.only or ():

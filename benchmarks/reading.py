@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> Report | None:
     if options.child:
         print(json.dumps(read_in_this_process(*options.child)))
         return None
-    from autotune.networks import zoo
+    import autotune_zoo as zoo
 
     found: dict[str, dict[str, Any]] = {}
     for name in WITH_BARS if options.quick else zoo.names():
@@ -82,9 +82,8 @@ def read_in_this_process(name: str, file: str) -> dict[str, Any]:
 
     if not name:
         return read_twice(Path(file))
+    import autotune_zoo as zoo
     import torch
-
-    from autotune.networks import zoo
 
     module, inputs = zoo.create(name)
     begin = processor_seconds()

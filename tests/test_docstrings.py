@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PLUGINS = ("felix", "heron", "mlir", "pruner", "tvm")
+PLUGINS = sorted(it.parent.name for it in ROOT.glob("plugins/*/pyproject.toml"))
 ROOMS = (
     *("src/autotune", "tests", "benchmarks", "docs", "research", "scripts"),
     *(f"plugins/{name}/src" for name in PLUGINS),

@@ -58,10 +58,6 @@ ASKED_FOR = (
             "tensors",
         )
     ),
-    *(
-        (f"networks/zoo/{module}.py", "torch")
-        for module in ("building", "convolutional", "transformers")
-    ),
 )
 
 RANK = {room: rank for rank, room in enumerate(ROOMS)}

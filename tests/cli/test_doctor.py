@@ -59,6 +59,7 @@ def test_thread_variables_of_every_installed_backend(findings: dict[str, Any]) -
     assert "set to 5" in findings["AUTOTUNE_REFERENCE_THREADS"]["message"]
 
 
+@pytest.mark.needs("perf")
 def test_what_observers_can_read(findings: dict[str, Any]) -> None:
     perf, energy = findings["observer perf"], findings["observer energy"]
     assert perf["status"] == energy["status"] == "ok"

@@ -11,6 +11,7 @@ from toy_parts import REFERENCE_BACKEND
 BACKEND = ("--backend", REFERENCE_BACKEND)
 
 
+@pytest.mark.needs("perf")
 def test_readings_are_in_the_result_the_record_and_what_is_shown(cli: Any) -> None:
     done = cli.tune_with_workers("--trials", "4", "--observe", "perf", "--json", "out.json")
     assert done.status == 0, done.stderr
@@ -42,6 +43,7 @@ def test_what_is_absent_is_said_once(cli: Any) -> None:
     assert done.stderr.count("no meter was ever built") == 1, done.stderr
 
 
+@pytest.mark.needs("perf")
 def test_an_unknown_observer(cli: Any) -> None:
     done = cli.tune("--observe", "pref")
     assert done.status == 2 and cli.files() == set()
@@ -49,6 +51,7 @@ def test_an_unknown_observer(cli: Any) -> None:
     assert "Did you mean 'perf'?" in done.stderr
 
 
+@pytest.mark.needs("perf")
 def test_observers_are_listed(cli: Any) -> None:
     listed = json.loads(cli("plugins", "--json", "-").stdout)
     found = {part["name"] for part in listed if part["kind"] == "observer"}

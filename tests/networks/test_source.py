@@ -11,7 +11,15 @@ from attrs import evolve
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError, UnsupportedTarget
 from autotune.networks.frontend import Frontend, NetworkProgram
 from autotune.networks.loading import load_network, read_passes
-from autotune.networks.source import Source, find_frontend, in_precision, read_source
+from autotune.networks.source import (
+    Source,
+    find_frontend,
+    in_precision,
+    read_network,
+    read_source,
+)
+from autotune.plugins.installing import install_distributions
+from autotune.plugins.manager import PluginManager
 from autotune.targets import preset
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
@@ -265,3 +273,16 @@ def test_weights_and_inputs_are_converted_and_the_model_stays(precision: str) ->
 def test_a_module_needs_example_inputs() -> None:
     with pytest.raises(InvalidValueError, match="layers has no example inputs"):
         in_precision(Source(layers()[0], None, "layers"), "float16")
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "mobilnet_v2", "mine"])
+def test_without_a_plugin_that_builds_networks_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    core = PluginManager(entry_points=[])
+    monkeypatch.setattr("autotune.networks.source.manager", lambda: core)
+    with pytest.raises(UnknownNameError) as caught:
+        read_network(name, {})
+    message = str(caught.value)
+    assert "a part of autotune-zoo, which is not installed: run " in message
+    assert install_distributions("autotune-zoo") in message and "\n" not in message

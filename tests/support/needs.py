@@ -45,6 +45,7 @@ _IMPORTS: Mapping[str, tuple[str, ...]] = {
     "openvino": ("openvino",),
     "ortools": ("ortools",),
     "pandas": ("pandas",),
+    "perf": ("autotune_perf",),
     "pruner": ("autotune_pruner",),
     "ray": ("ray",),
     "rpc": ("cloudpickle", "tornado"),
@@ -52,6 +53,7 @@ _IMPORTS: Mapping[str, tuple[str, ...]] = {
     "torch": ("torch",),
     "triton": ("triton",),
     "tvm": ("autotune_tvm", "tvm", "tvm_ffi"),
+    "zoo": ("autotune_zoo",),
 }
 _NEED_OF = {root: need for need, roots in _IMPORTS.items() for root in roots}
 

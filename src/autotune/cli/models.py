@@ -160,7 +160,7 @@ def _source_options(check: bool) -> list[Callable[[Command], Command]]:
         click.option(
             "--network",
             metavar="NAME",
-            help="In place of SOURCE: a network that this package builds, with random weights.",
+            help="In place of SOURCE: a network that a plugin builds, such as autotune-zoo.",
         ),
         click.option(
             "--size",
@@ -294,11 +294,9 @@ def _asked(source: str | None, network: str | None, sizes: tuple[str, ...]) -> s
     if sizes and network is None:
         raise InvalidValueError("--size needs the network that it is of: --network NAME")
     if network is not None:
-        from autotune.errors import UnknownNameError
-        from autotune.networks.zoo import names
+        from autotune.networks.source import check_network
 
-        if network not in names():
-            raise UnknownNameError("network", network, names())
+        check_network(network)
         return network
     if source is None:
         raise InvalidValueError(

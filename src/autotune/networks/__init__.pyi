@@ -14,3 +14,4 @@ from autotune.networks.graph_frontend import GraphFrontend as GraphFrontend
 from autotune.networks.graph_program import GraphProgram as GraphProgram
 from autotune.networks.graph_program import GraphSource as GraphSource
 from autotune.networks.graph_program import Yardstick as Yardstick
+from autotune.networks.source import Source as Source

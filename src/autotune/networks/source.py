@@ -27,11 +27,12 @@ from autotune.errors import (
 from autotune.networks.arrays import as_numpy, numpy_type
 from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, fix_inputs
 from autotune.networks.frontend import Frontend
-from autotune.networks.zoo import create
+from autotune.plugins import Context
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.installing import install_distributions
 from autotune.plugins.known_names import IN_REPOSITORY
 from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
 from autotune.process.child import describe
 from autotune.targets import Target
 
@@ -40,6 +41,7 @@ __all__ = [
     "as_inputs",
     "as_path",
     "backends_of_frontends",
+    "check_network",
     "check_precision",
     "find_frontend",
     "formats",
@@ -213,18 +215,35 @@ def _seed() -> None:
         sys.modules["torch"].manual_seed(0)
 
 
+def check_network(name: str) -> None:
+    """Check that a plugin builds a network of this name, importing nothing.
+
+    Raises:
+        UnknownNameError: none does; says what to install where no network is.
+    """
+    known = manager().names("network")
+    if name not in known:
+        zoo = IN_REPOSITORY["zoo"]["network"]
+        # A name that is misspelt leads to the plugin, too.
+        meant = name if known else next(iter(near_matches(name, zoo)), zoo[0])
+        raise UnknownNameError(
+            "network", name, known or zoo, manager().where_it_may_be("network", meant)
+        )
+
+
 def read_network(name: str, sizes: Mapping[str, int]) -> Source:
-    """A network that the package builds.
+    """A network that a plugin builds.
 
     Args:
-        name: One of :func:`autotune.networks.zoo.names`.
+        name: As of :func:`check_network`.
         sizes: Those that are not the published ones.
 
     Raises:
-        AutotuneError: there is no such network or size, or torch is not installed.
+        AutotuneError: there is no such network or size.
     """
-    module, inputs = create(name, **sizes)
-    return Source(module, inputs, name)
+    check_network(name)
+    made: Source = create_part("network", name, Context(options=sizes))
+    return made
 
 
 def as_path(model: object) -> object:

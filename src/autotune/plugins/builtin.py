@@ -217,18 +217,6 @@ _MEASURING = (
         "Programs that are built and run by the user's own commands or functions",
         compiles=False,
     ),
-    PluginSpec(
-        "observer",
-        "energy",
-        "autotune.measure.observers.energy:EnergyObserver",
-        "Energy of processors and memory, from RAPL",
-    ),
-    PluginSpec(
-        "observer",
-        "perf",
-        "autotune.measure.observers.perf:PerfObserver",
-        "Counters of the processor and the kernel, from perf_event_open",
-    ),
 )
 
 _READERS = (

@@ -22,6 +22,7 @@ IN_REPOSITORY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "preset": ("heron-published",),
         },
         "mlir": {"backend": ("mlir",), "frontend": ("mlir",)},
+        "perf": {"observer": ("energy", "perf")},
         "pruner": {
             "cost_model": ("pacm", "moa-pacm", "tenset-mlp"),
             "strategy": ("pruner", "moa-pruner"),
@@ -39,6 +40,12 @@ IN_REPOSITORY: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "step": ("tvm_trace",),
             "cost_model": ("lowered",),
             "frontend": ("relax",),
+        },
+        "zoo": {
+            "network": (
+                *("bert_base", "dcgan", "gpt2", "llama_block"),
+                *("mobilenet_v2", "r3d_18", "resnet_50", "vit_b_16"),
+            ),
         },
     }
 )

@@ -89,6 +89,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "intrinsic": "autotune.sketches.intrinsics.Intrinsic",
         "preset": "autotune.plugins.preset.Preset",
         "frontend": "autotune.networks.Frontend",
+        "network": "autotune.networks.Source",
     }
 )
 """Every kind of part, and what its factories return."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import autotune_zoo as zoo
 import pytest
 from autotune_tvm.backend import TVMBackend
 from fake_cuda import FakeCuda
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
-from autotune.networks import zoo
 from autotune.networks.loading import load_network
 from autotune.networks.running import check_network
 from autotune.networks.source import in_precision, read_network

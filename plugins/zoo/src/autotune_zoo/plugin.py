@@ -1,25 +1,32 @@
-"""The networks by name, their sizes, and what creates them; torch is imported by `create` only."""
+"""The entry point: networks by name and size; creating one imports torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.plugins.installing import install_extra
+from autotune import hookimpl
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.plugins import Context, PluginSpec
 from autotune.process.garbage import no_collection
 
-__all__ = ["NETWORKS", "Network", "create", "names"]
+if TYPE_CHECKING:
+    from autotune.networks import Source
+
+__all__ = ["NETWORKS", "Network", "autotune_parts", "create", "names"]
+
+AUTOTUNE_API_VERSION = 4
 
 _LARGEST_SIZE = 1 << 20
 
 
 @frozen
 class Network:
-    """Network of the zoo.
+    """Network, and what can be chosen of it.
 
     Attributes:
         module: The module beside this one that defines it.
@@ -93,6 +100,29 @@ NETWORKS: Mapping[str, Network] = {
 }
 
 
+@hookimpl
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every network as a part."""
+    return [
+        PluginSpec(
+            "network",
+            name,
+            partial(_source, name),
+            network.summary,
+            {size: f"whole number; {value} as published" for size, value in network.sizes.items()},
+        )
+        for name, network in NETWORKS.items()
+    ]
+
+
+def _source(name: str, context: Context) -> Source:
+    """A network as the core takes it, with the sizes that the context has as options."""
+    from autotune.networks import Source
+
+    module, inputs = create(name, **context.options)
+    return Source(module, inputs, name)
+
+
 def names() -> tuple[str, ...]:
     """The names that :func:`create` takes, in alphabetical order."""
     return tuple(sorted(NETWORKS))
@@ -115,23 +145,14 @@ def create(name: str, *, seed: int = 0, **sizes: int) -> tuple[Any, tuple[Any, .
     Raises:
         UnknownNameError: There is no network or size of this name.
         InvalidValueError: A size is out of range, or does not fit the others.
-        AutotuneError: torch is not installed.
     """
     network = NETWORKS.get(name)
     if network is None:
         raise UnknownNameError("network", name, NETWORKS)
     chosen = _checked(name, network, sizes)
-    try:
-        with no_collection():
-            building = import_module("autotune.networks.zoo.building")
-            module = import_module(f"autotune.networks.zoo.{network.module}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise AutotuneError(
-            f"network {name!r} is built with torch, which is not installed: run "
-            + install_extra("torch")
-        ) from error
+    with no_collection():
+        building = import_module("autotune_zoo.building")
+        module = import_module(f"autotune_zoo.{network.module}")
     made: tuple[Any, tuple[Any, ...]] = building.build(getattr(module, network.kind), chosen, seed)
     return made
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import autotune_zoo as zoo
 import numpy as np
 import pytest
 import torch
 
 from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload
-from autotune.networks import zoo
 from autotune.networks.graph import evaluate
 from autotune.networks.passes.fuse import fuse
 from autotune.networks.passes.fuse_attention import fused

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotune.networks.zoo.building import RESIDUAL_GAIN, with_gain
+from autotune_zoo.building import RESIDUAL_GAIN, with_gain
 
 __all__ = ["R3D18", "DcganGenerator", "MobileNetV2", "ResNet50"]
 

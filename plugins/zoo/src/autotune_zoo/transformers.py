@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from autotune.errors import InvalidValueError
-from autotune.networks.zoo.building import (
+from autotune_zoo.building import (
     HasOwnTensors,
     SelfAttention,
     check_heads,

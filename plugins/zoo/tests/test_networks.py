@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+import autotune_zoo as zoo
 import pytest
 import torch
+from autotune_zoo.building import outline
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from torch_models import check_read
 
 from autotune.errors import InvalidValueError
-from autotune.networks import zoo
-from autotune.networks.zoo.building import outline
 
 # torch.export and torch's own flop counter use what a later torch will not have.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -65,7 +65,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 def on_meta(name: str, sizes: Mapping[str, int]) -> tuple[Any, list[Any]]:
     """A network of these sizes and its inputs, without elements."""
     network = zoo.NETWORKS[name]
-    module = import_module(f"autotune.networks.zoo.{network.module}")
+    module = import_module(f"autotune_zoo.{network.module}")
     made = outline(getattr(module, network.kind), {**network.sizes, **sizes})
     return made, [x.to("meta") for x in made.example_inputs(torch.Generator())]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from autotune.measure.observers.observer import Availability, Observer
+from autotune.measure.observers import Availability, Observer
 from autotune.plugins import Context
 
 __all__ = ["EnergyObserver"]

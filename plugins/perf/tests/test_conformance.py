@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from autotune_perf.energy import EnergyObserver
+from autotune_perf.perf import PerfObserver
 
-from autotune.measure.observers.energy import EnergyObserver
-from autotune.measure.observers.perf import PerfObserver
 from autotune.testing.observer_suite import ObserverFactory, ObserverSuite
 
 

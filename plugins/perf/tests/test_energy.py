@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from autotune.measure.observers.energy import EnergyObserver
+from autotune_perf.energy import EnergyObserver
 
 RANGE = 262_143_328_850
 ALL = ("energy_joules_per_call", "package_joules_per_call", "dram_joules_per_call")

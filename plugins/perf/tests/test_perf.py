@@ -10,16 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from needs import skip_here
-from python_processes import run_python
-
-from autotune.measure.observers.perf import (
+from autotune_perf.perf import (
     Count,
     Event,
     EventUnavailable,
     PerfObserver,
     ThreadCounters,
 )
+from needs import skip_here
+from python_processes import run_python
 
 PAGE = mmap.PAGESIZE
 PAGE_FAULTS = Event(1, 2, user_only=True)
@@ -222,7 +221,7 @@ def test_absent_counters_are_said_to_be_absent_and_others_count() -> None:
 
 WITHOUT_PERMISSION = """
 import os
-from autotune.measure.observers.perf import PerfObserver
+from autotune_perf.perf import PerfObserver
 
 os.setgid(65534)
 os.setuid(65534)

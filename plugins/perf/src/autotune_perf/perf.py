@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from autotune.measure.observers.observer import Availability, Observer
+from autotune.measure.observers import Availability, Observer
 from autotune.plugins import Context
 
 _SYSCALL_NUMBERS = {"x86_64": 298, "aarch64": 241}

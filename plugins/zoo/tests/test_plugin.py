@@ -1,14 +1,18 @@
-"""Names and sizes of the networks; none of this needs torch."""
+"""Names and sizes of the networks, and how the core finds them."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from types import ModuleType
 
+import autotune_zoo as zoo
 import pytest
+from autotune_zoo import plugin
 
-from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.networks import zoo
-from autotune.plugins.installing import install_extra
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.networks.source import read_network
+from autotune.testing.plugin_suite import PluginSuite
 
 EIGHT = (
     "bert_base",
@@ -48,13 +52,24 @@ def test_a_size_that_is_no_whole_number_is_refused(wrong: object) -> None:
         zoo.create("gpt2", layers=wrong)  # type: ignore[arg-type]
 
 
-def test_without_torch_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("autotune.networks.zoo.")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(AutotuneError) as caught:
-        zoo.create("dcgan")
-    assert str(caught.value) == (
-        "network 'dcgan' is built with torch, which is not installed: run "
-        + install_extra("torch")
+class TestPlugin(PluginSuite):
+    @pytest.fixture
+    def plugin(self) -> ModuleType:
+        return plugin
+
+
+def test_a_network_is_found_by_name_with_its_sizes() -> None:
+    source = read_network("dcgan", {"noise": 8, "width": 4})
+    module, inputs = zoo.create("dcgan", noise=8, width=4)
+    assert source.text == "dcgan" and str(source.model) == str(module)
+    assert [it.shape for it in source.example_inputs or ()] == [it.shape for it in inputs]
+    with pytest.raises(UnknownNameError, match="unknown network 'dcgn'.*Did you mean 'dcgan'"):
+        read_network("dcgn", {})
+
+
+def test_listing_imports_no_torch() -> None:
+    code = (
+        "import sys, autotune_zoo.plugin as p; p.autotune_parts(); print('torch' in sys.modules)"
     )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "False\n", result.stderr

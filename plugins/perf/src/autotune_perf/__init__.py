@@ -1,0 +1,3 @@
+"""Observers of performance counters and of energy."""
+
+from __future__ import annotations
