@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import stat
 import sys
 import tempfile
-import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TextIO
@@ -30,11 +27,9 @@ _SQLITE = b"SQLite format 3\0"
 # Devices that take everything, or nothing, and keep nothing.
 _SINKS = ("/dev/null", "/dev/full", "/dev/tty")
 _HEAD_BYTES = 1 << 12
-_SVG_OF_MATPLOTLIB = b'<?xml version="1.0" encoding="utf-8" standalone="no"?>\n<!DOCTYPE svg'
 _APPENDED = ("log", "totals", "results", "runs")
-# Of a cache of Kernel Tuner, of T4 and of T1, without blanks.
-_SPACES = (b'{"device_name":', b'{"schema_version":"1.', b'{"General":')
-_PAGES = (b"<title>Tuning report: ", b"<title>Replay report: ")
+# Of zlib, for data with the head of gzip.
+_GZIP_BITS = 31
 
 
 class InputFile(StringParamType):
@@ -276,11 +271,11 @@ def _is_sink(path: str) -> bool:
 
 
 def _check_kind(output: _Output, path: Path) -> None:
-    """Raise unless a file is empty, or what this option wrote before."""
+    """Raise unless a file is empty, or begins as what this option wrote before."""
     with path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
-    what, is_ours = KINDS[output.kind]
-    if not head or is_ours(path, head):
+    what, beginnings, marks = KINDS[output.kind]
+    if not head or (_unpacked(head).startswith(beginnings) and any(it in head for it in marks)):
         return
     found = f" and is no {what}" if what else ""
     if head.startswith(_SQLITE):
@@ -291,69 +286,53 @@ def _check_kind(output: _Output, path: Path) -> None:
     )
 
 
-def _is_report(path: Path, head: bytes) -> bool:
-    """Tell if a file is JSON exactly as :meth:`autotune.cli.output.Output.json` writes it."""
-    if not head.startswith((b"{\n ", b"[\n ", b"{}", b"[]", b"null")):
-        return False
+def _unpacked(head: bytes) -> bytes:
+    """The beginning of what is in a file, packed by gzip or not."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return json.dumps(json.loads(text), indent=1) + "\n" == text
-    except (ValueError, RecursionError):
-        return False
+        return zlib.decompressobj(_GZIP_BITS).decompress(head)
+    except zlib.error:
+        return head
 
 
-def _is_page(_: Path, head: bytes) -> bool:
-    return head.startswith(b"<!DOCTYPE html>") and any(title in head for title in _PAGES)
-
-
-def _is_space(path: Path, head: bytes) -> bool:
-    """Return whether a file is JSON, packed or not, that begins as recorded spaces are written."""
-    if head.startswith(b"\x1f\x8b"):
-        try:
-            with gzip.open(path) as stream:
-                head = stream.read(_HEAD_BYTES)
-        except (OSError, EOFError, zlib.error):
-            return False
-    return b"".join(head.split()).startswith(_SPACES)
-
-
-def _is_model(path: Path, head: bytes) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "header.npy" in archive.namelist()
-    except (zipfile.BadZipFile, ValueError):
-        return False
-
-
-KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyType(
+_ANY = (b"",)
+KINDS: Mapping[str, tuple[str, tuple[bytes, ...], tuple[bytes, ...]]] = MappingProxyType(
     {
-        "report": ("report of this command", _is_report),
-        "log": ("log of events", lambda _, head: head.lstrip().startswith(b'{"event":')),
-        "totals": (
-            "log of total latencies",
-            lambda _, head: head.startswith(b"seconds\ttrials\t"),
+        "report": (
+            "report of this command",
+            (b'{\n "', b"[\n ", b"{}\n", b"[]\n", b"null\n"),
+            _ANY,
         ),
-        "runs": ("log of replayed runs", lambda _, head: head.startswith(b'{"space": ')),
+        "log": ("log of events", (b'{"event":',), _ANY),
+        "totals": ("log of total latencies", (b"seconds\ttrials\t",), _ANY),
+        "runs": ("log of replayed runs", (b'{"space": ',), _ANY),
         "library": (
             "library of a network",
-            lambda _, head: head.startswith((b"\x7fELF", b"// Schedules that autotune found")),
+            (b"\x7fELF", b"// Schedules that autotune found"),
+            _ANY,
         ),
-        "kernel": (
-            "exported kernel",
-            lambda _, head: head.startswith(b"\x7fELF") or b"tuned by autotune" in head,
+        "kernel": ("exported kernel", (b"",), (b"\x7fELF", b"tuned by autotune")),
+        "page": (
+            "report page of autotune",
+            (b"<!DOCTYPE html>",),
+            (b"<title>Tuning report: ", b"<title>Replay report: "),
         ),
-        "page": ("report page of autotune", _is_page),
-        "plot": ("SVG", lambda _, head: head.startswith((b"<svg ", _SVG_OF_MATPLOTLIB))),
-        "table": (
-            "table of a comparison",
-            lambda _, head: head.startswith(b"workload,contender,"),
+        "plot": (
+            "SVG",
+            (b"<svg ", b'<?xml version="1.0" encoding="utf-8" standalone="no"?>\n<!DOCTYPE svg'),
+            _ANY,
         ),
-        "results": ("file of results", lambda _, head: head.startswith(b'{"kind": "study"')),
-        "model": ("file of a cost model", _is_model),
-        "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),
-        "space": ("recorded space", _is_space),
+        "table": ("table of a comparison", (b"workload,contender,",), _ANY),
+        "results": ("file of results", (b'{"kind": "study"',), _ANY),
+        "model": ("file of a cost model", (b"PK\x03\x04",), (b"header.npy",)),
+        "records": ("file of records", (b'{"schema":',), _ANY),
+        # Caches of Kernel Tuner, T4 and T1.
+        "space": (
+            "recorded space",
+            (b'{"device_name":', b'{\n "schema_version": "1.', b'{\n "General":'),
+            _ANY,
+        ),
         # A file of a format that only a backend knows.
-        "export": ("", lambda _path, _head: False),
+        "export": ("", (), ()),
     }
 )
-"""What is written: what a user calls it, and whether a file that begins so is of that kind."""
+"""What is written: what a user calls it, how it begins, and what its beginning holds."""
