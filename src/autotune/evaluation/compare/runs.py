@@ -19,7 +19,7 @@ from autotune.measure.workers import WorkerSetup
 from autotune.plugins.parts import check_recorded, create_part
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune.tuning.choices import KINDS, Choice
+from autotune.tuning.options import KINDS, Choice
 
 __all__ = [
     "AFTER_A_RUN",

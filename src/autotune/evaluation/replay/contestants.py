@@ -19,7 +19,7 @@ from autotune.plugins.parts import check_part, create_part
 from autotune.plugins.spec import PluginSpec
 from autotune.search.guarded_calls import asked_of, calling
 from autotune.search.strategies import Strategy, StrategyContext
-from autotune.tuning.choices import KINDS, unused_by
+from autotune.tuning.options import KINDS, unused_by
 
 __all__ = ["Contestant", "refusal", "replay", "strategy_names"]
 
