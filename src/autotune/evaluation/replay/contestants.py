@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from autotune.errors import AutotuneError
 from autotune.evaluation.replay.recorded import OutcomeTable
-from autotune.evaluation.replay.runs import Budget, Ledger, Run
+from autotune.evaluation.replay.runs import Budget, Ledger, Replay
 from autotune.models import ModelContext
 from autotune.models.cost import CostModel
 from autotune.models.pruning import PruningModel
@@ -91,7 +91,7 @@ def make_strategy(
 
 def replay(
     contestant: Contestant, table: OutcomeTable, seed: int, budget: Budget, clock: Clock
-) -> Run:
+) -> Replay:
     """Run a strategy of the library against a space, on a virtual clock.
 
     Args:
