@@ -213,8 +213,8 @@ def session(options: argparse.Namespace) -> dict[str, Any]:
     """Tune for so many seconds, in this process; the network is built and timed at the end."""
     from autotune.networks.api import ModelOptions, run_model
     from autotune.networks.source import in_precision, read_network
+    from autotune.tuning.budget import TIME_OVER
     from autotune.tuning.options import TuneOptions
-    from autotune.tuning.run_plan import TIME_OVER
 
     begin = time.monotonic()
     converted = None if options.session == "float32" else options.session

@@ -21,7 +21,7 @@ from autotune.evaluation.replay import (
     Budget,
     Contestant,
     LeftOut,
-    Run,
+    Replay,
     Study,
     Summary,
     compare,
@@ -269,7 +269,7 @@ def _minutes(library: Sequence[StrategySummary]) -> float | None:
 
 def _slowest(summary: Summary, strategy: str) -> float:
     """Mean processor seconds of a strategy on the space where it needs most."""
-    by_space: dict[str, list[Run]] = {}
+    by_space: dict[str, list[Replay]] = {}
     for run in summary.runs:
         if run.strategy == strategy:
             by_space.setdefault(run.space, []).append(run)

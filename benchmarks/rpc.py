@@ -18,8 +18,7 @@ from support.common import Bar, Report
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers
 from autotune.measure.engines import RunnerContext
-from autotune.measure.engines.engine_workers import EngineWorkers
-from autotune.measure.workers import WorkerSetup
+from autotune.measure.workers import EngineWorkers, WorkerSetup
 from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome

@@ -57,7 +57,7 @@ from autotune.models.cost import trained_model
 from autotune.models.training import only_target, training_groups
 from autotune.plugins.manager import manager
 from autotune.report import Table
-from autotune.tuning.choices import chosen_parts
+from autotune.tuning.options import chosen_parts
 
 MOST_TASKS, QUICK_TASKS, QUICK_SEEDS = 6, 2, 1
 # Recorded outcomes that a truth is grown from, at least.

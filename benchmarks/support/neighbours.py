@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from draft import draw
 
 from autotune.measure import Collecting, LocalMeasurer
-from autotune.measure.intervals import median_interval
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
+from autotune.measure.timing import median_interval
 from autotune.store.records import Outcome
 from support.candidate_server import CandidateServer
 from support.common import Bar, cores

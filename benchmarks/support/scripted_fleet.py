@@ -31,9 +31,8 @@ from autotune.measure.engines import (
     MeasureEngine,
     Reply,
 )
-from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.engines.queued_engine import JobLedger
-from autotune.measure.workers import WorkerSetup
+from autotune.measure.workers import EngineWorkers, WorkerSetup
 from autotune.search.search import Window
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from attrs import evolve
 
-from autotune.evaluation.compare import Point, Run, geometric_mean
+from autotune.evaluation.compare import Course, Point, geometric_mean
 from autotune.report.bootstrap import CONFIDENCE, ConfidenceInterval, bootstrap_interval
 
 __all__ = [
@@ -28,13 +28,13 @@ __all__ = [
 RESAMPLES = 1000
 
 
-Runs = Mapping[str, Sequence[Run]]
+Runs = Mapping[str, Sequence[Course]]
 """Runs of one contender, by workload."""
 Figure = Callable[[Runs, Runs], float]
 """A figure of some runs beside those of a reference."""
 
 
-def target_of(reference: Sequence[Run], tolerance: float = 0.0) -> float:
+def target_of(reference: Sequence[Course], tolerance: float = 0.0) -> float:
     """Median of what runs have found, plus a tolerance (0.02: 2 %), in seconds."""
     return statistics.median(run.latency for run in reference) * (1 + tolerance)
 
@@ -104,7 +104,7 @@ def knowing(runs: Runs, fastest: Mapping[str, float], after: int) -> Runs:
         after: How many candidates.
     """
 
-    def told(run: Run) -> Run:
+    def told(run: Course) -> Course:
         kept = tuple(point for point in run.points if point.trials <= after)
         found = Point(after + 1, run.seconds, min(fastest[run.workload], run.after_trials(after)))
         return evolve(run, points=(*kept, found))
@@ -125,7 +125,7 @@ def interval_of(figure: Figure, runs: Runs, reference: Runs, seed: int = 0) -> C
 
 
 def curve_at(
-    runs: Sequence[Run], latency: Callable[[Run], float], seed: int = 0
+    runs: Sequence[Course], latency: Callable[[Course], float], seed: int = 0
 ) -> ConfidenceInterval | None:
     """Geometric mean over seeds of a latency, with a bootstrap interval.
 
@@ -144,7 +144,7 @@ def curve_at(
     return ConfidenceInterval(*(math.exp(it) for it in (logs.value, logs.low, logs.high)))
 
 
-def shared_seconds(runs: Sequence[Run]) -> float:
+def shared_seconds(runs: Sequence[Course]) -> float:
     """Wall seconds that every run had: equal budgets of time, cut from runs of equal trials."""
     return min(run.seconds for run in runs)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import asdict
 
-from autotune.evaluation.compare import Run, geometric_mean, read_run, true_latencies
+from autotune.evaluation.compare import Course, geometric_mean, read_run, true_latencies
 from autotune.report import Table
 from autotune.report.bootstrap import ConfidenceInterval
 from support.common import Bar
@@ -71,7 +71,7 @@ class Study:
         failures: Of the runs of a strategy: candidates that failed, and all that were measured.
     """
 
-    runs: dict[Cell, list[Run]]
+    runs: dict[Cell, list[Course]]
     rounds: dict[Cell, list[tuple[float, float]]]
     uncalibrated: tuple[str, ...] = ()
     failures: dict[Cell, tuple[int, int]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Study:
 
     def only(self, wanted: set[tuple[str, str, int]]) -> Study:
         """Runs that are wanted: workload, contender and seed."""
-        kept: dict[Cell, list[Run]] = {}
+        kept: dict[Cell, list[Course]] = {}
         rounds: dict[Cell, list[tuple[float, float]]] = {}
         for cell, found in self.runs.items():
             numbers = [n for n, run in enumerate(found) if (*cell, run.seed) in wanted]
@@ -127,14 +127,14 @@ class Study:
         failures = {cell: found for cell, found in self.failures.items() if cell in kept}
         return Study(kept, rounds, uncalibrated, failures)
 
-    def by_workload(self) -> dict[str, dict[str, list[Run]]]:
+    def by_workload(self) -> dict[str, dict[str, list[Course]]]:
         """Runs by workload, then by contender."""
-        found: dict[str, dict[str, list[Run]]] = {}
+        found: dict[str, dict[str, list[Course]]] = {}
         for (workload, contender), runs in self.runs.items():
             found.setdefault(workload, {})[contender] = runs
         return found
 
-    def of(self, contender: str, workloads: Iterable[str]) -> dict[str, list[Run]]:
+    def of(self, contender: str, workloads: Iterable[str]) -> dict[str, list[Course]]:
         """Runs of a contender on those workloads."""
         return {name: self.runs.get((name, contender), []) for name in workloads}
 
@@ -173,7 +173,7 @@ def print_report(study: Study, measured: bool = True) -> None:
 
 
 def workload_table(
-    workload: str, runs: Mapping[str, Sequence[Run]], measured: bool = True
+    workload: str, runs: Mapping[str, Sequence[Course]], measured: bool = True
 ) -> Table:
     """A line for each contender: what it had found when, and how soon it reached the target."""
     every = [run for found in runs.values() for run in found]
@@ -188,7 +188,7 @@ def workload_table(
         cells = [contender, str(len(found))]
         for mark in marks:
             known = whole or mark == budget
-            latency: Callable[[Run], float] = partial(_after_trials, trials=mark)
+            latency: Callable[[Course], float] = partial(_after_trials, trials=mark)
             cells.append(_cell(curve_at(found, latency), 1e3) if known else "")
         if measured:
             timed = curve_at(found, partial(_after_seconds, seconds=seconds)) if whole else None
@@ -209,15 +209,15 @@ def workload_table(
     return Table(title, tuple(heads), tuple(rows), notes)
 
 
-def _after_trials(run: Run, trials: int) -> float:
+def _after_trials(run: Course, trials: int) -> float:
     return run.after_trials(trials)
 
 
-def _after_seconds(run: Run, seconds: float) -> float:
+def _after_seconds(run: Course, seconds: float) -> float:
     return run.after_seconds(seconds)
 
 
-def _reached(run: Run, target: float) -> str:
+def _reached(run: Course, target: float) -> str:
     point = run.reached(target)
     return "-" if point is None else str(point.trials)
 

@@ -7,16 +7,16 @@ import math
 import pytest
 from benchmark_scripts import benchmark_scripts
 
-from autotune.evaluation.compare import Point, Run
+from autotune.evaluation.compare import Course, Point
 
 with benchmark_scripts("support.search_quality") as (quality,):
     pass
 
 
-def run(*points: tuple[int, float, float], seconds: float = 100.0) -> Run:
+def run(*points: tuple[int, float, float], seconds: float = 100.0) -> Course:
     """A run of 200 trials with these (trials, seconds, latency)."""
     found = tuple(Point(*point) for point in points)
-    return Run("gmm", "some", 0, 200, seconds, found)
+    return Course("gmm", "some", 0, 200, seconds, found)
 
 
 def test_the_target_is_the_median_and_a_tolerance() -> None:

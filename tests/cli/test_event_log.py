@@ -18,7 +18,6 @@ from small_disk import run_on_small_disk
 from autotune.cli.event_log import EventLog
 from autotune.errors import InvalidValueError
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.tuning.event_json import read_events
 from autotune.tuning.events import (
     BaselineMeasured,
     RunFinished,
@@ -27,6 +26,7 @@ from autotune.tuning.events import (
     TrialFinished,
     WarningRaised,
     WorkersReady,
+    read_events,
 )
 
 EVENT = WarningRaised("task", "words")
@@ -176,7 +176,7 @@ def test_a_full_disk_is_one_warning_and_then_an_error(tmp_path: Path) -> None:
         "import os\n"
         "from autotune.cli.event_log import EventLog\n"
         "from autotune.errors import InvalidValueError\n"
-        "from autotune.tuning.event_json import read_events\n"
+        "from autotune.tuning.events import read_events\n"
         "from autotune.tuning.events import WarningRaised\n"
         "said = []\n"
         "path = os.path.join(os.environ['TMPDIR'], 'log')\n"

@@ -17,8 +17,9 @@ def test_this_machine_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "fleet.json"
     assert run((*FLEET, "--runner-option", "builders=1", "--json", str(path))) == 0
     data = json.loads(path.read_text())
-    (machine,) = data["machines"]
-    assert data["runner"] == "local" and machine["roles"] == ["build", "time"]
+    machine, builder = data["machines"]
+    assert data["runner"] == "local"
+    assert machine["roles"] == ["time"] and builder["roles"] == ["build"]
     assert machine["fingerprint"]["protocol"] == "warm-3" and machine["takes_part"]
     out = capsys.readouterr().out
     assert machine["name"] in out and machine["fingerprint"]["digest"] in out

@@ -29,7 +29,6 @@ from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.testing.reference_backend import ReferenceBackend
-from autotune.tuning.event_json import read_events
 from autotune.tuning.events import (
     BaselineMeasured,
     Event,
@@ -39,6 +38,7 @@ from autotune.tuning.events import (
     RunFinished,
     RunStarted,
     WarningRaised,
+    read_events,
 )
 
 MODELS = """

@@ -29,8 +29,7 @@ from autotune.spaces.rules.multi_level_tiling import GPU_LABELS, PACKINGS
 from autotune.spaces.rules.row_fusion import GPU_ROW_LABELS
 from autotune.store.records import OUTCOME_STATUSES
 from autotune.targets import preset
-from autotune.tuning.event_json import event_name
-from autotune.tuning.events import Event
+from autotune.tuning.events import Event, event_name
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -22,8 +22,7 @@ from autotune.store.jsonl import import_lines, read_lines
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
-from autotune.tuning.event_json import event_from_json, event_to_json, read_events
-from autotune.tuning.events import TrialFinished
+from autotune.tuning.events import TrialFinished, event_from_json, event_to_json, read_events
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.resume import Checkpoint, RunSpec, why_not_resumable
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measure.batch import Batch
-from autotune.measure.trial import Trial
+from autotune.measure.trial import Batch, Trial
 from autotune.store.records import Outcome
 
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_workers import toy_candidate
 
-from autotune.measure.building import Building
-from autotune.measure.dispatcher import Dispatcher, OnReply
-from autotune.measure.jobs import Place, Reply
+from autotune.measure.jobs import Dispatcher, OnReply, Place, Reply
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.task_client import Building
 from autotune.measure.trial import Trial
 from autotune.process.channel import Message
 from autotune.store.records import Outcome

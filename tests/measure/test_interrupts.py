@@ -10,8 +10,7 @@ import pytest
 
 from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, LocalMeasurer, workers
-from autotune.measure.batch import Batch
-from autotune.measure.trial import Trial
+from autotune.measure.trial import Batch, Trial
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target

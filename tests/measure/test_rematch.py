@@ -17,7 +17,7 @@ from tuner_bench import Bench
 
 import autotune
 from autotune.ir.workloads import gemm
-from autotune.measure.rematch import MOST_LEADERS, challenger, distinct_programs, judge, places
+from autotune.measure.racing import MOST_LEADERS, challenger, distinct_programs, judge, places
 from autotune.search.strategies import RandomStrategy
 from autotune.sketches import Candidate
 from autotune.store.database import RecordFilter

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.measure import MeasureProtocol
-from autotune.measure.intervals import median_interval, ratio_interval
-from autotune.measure.timing import LONG_SECONDS, FirstCall, time_call
+from autotune.measure.timing import (
+    LONG_SECONDS,
+    FirstCall,
+    median_interval,
+    ratio_interval,
+    time_call,
+)
 
 
 class FakeCall:

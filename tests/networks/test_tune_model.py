@@ -41,7 +41,7 @@ from autotune.testing.reference_frontend import (
 )
 from autotune.tuning.events import Event, NetworkLoaded, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.run_processes import is_probably_answered
+from autotune.tuning.resolve import is_probably_answered
 
 READING = ModelOptions(frontend=REFERENCE_FRONTEND)
 OPTIONS: dict[str, Any] = {

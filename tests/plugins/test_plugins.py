@@ -22,7 +22,7 @@ from autotune.plugins import Context, PluginSpec
 from autotune.plugins import manager as plugins
 from autotune.plugins.manager import PluginManager, PluginStatus
 from autotune.plugins.spec import API_VERSION, KINDS
-from autotune.tuning.choices import Choice, chosen_parts
+from autotune.tuning.options import Choice, chosen_parts
 
 EXAMPLE = Path(__file__).parents[1] / "third_party" / "autotune_example"
 

@@ -16,7 +16,7 @@ from autotune.evaluation.replay import (
     make_space,
     table_of,
 )
-from autotune.evaluation.replay.runs import Budget, Run, Step
+from autotune.evaluation.replay.runs import Budget, Replay, Step
 from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate
 from autotune.spaces.parameters import Parameter
@@ -156,14 +156,14 @@ def t1_data(*conditions: str) -> dict[str, Any]:
     }
 
 
-def made_run(steps: Sequence[tuple[int, float]], evaluations: int = 200, seed: int = 0) -> Run:
+def made_run(steps: Sequence[tuple[int, float]], evaluations: int = 200, seed: int = 0) -> Replay:
     """A run with improvements at these evaluations, for scoring alone."""
     made = tuple(Step(number, float(number), seconds) for number, seconds in steps)
     budget = Budget(evaluations)
-    return Run("s", "d", "x", seed, budget, made, evaluations, 0, 1.0, 0.0, 0.0, "budget")
+    return Replay("s", "d", "x", seed, budget, made, evaluations, 0, 1.0, 0.0, 0.0, "budget")
 
 
-def permuted_run(table: OutcomeTable, seed: int, evaluations: int) -> Run:
+def permuted_run(table: OutcomeTable, seed: int, evaluations: int) -> Replay:
     """Random search without replacement, exactly."""
     order = np.random.default_rng(seed).permutation(len(table))[:evaluations]
     steps: list[tuple[int, float]] = []

@@ -9,8 +9,7 @@ import numpy as np
 from attrs import define, field
 
 from autotune.ir.workloads import gemm
-from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.jobs import Place, Reply
+from autotune.measure.jobs import Dispatcher, Place, Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import FirstCall, time_call
 from autotune.measure.timing_session import TimingSession

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -28,10 +27,10 @@ from autotune.targets import Target, preset
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import TaskRun
+from autotune.tuning.resolve import RunPlan
 from autotune.tuning.result import Result
 from autotune.tuning.resume import RunSpec
-from autotune.tuning.run_plan import Budget
-from autotune.tuning.task_spec import TaskSpec
 from autotune.tuning.tuner import Tuner
 
 TARGET: Target = preset("haswell")
@@ -44,6 +43,11 @@ def nothing() -> None:
 
 class Killed(BaseException):
     """Stands for the end of the process: nothing may be saved because of it."""
+
+
+def with_plan(tuner: Tuner, **changes: Any) -> Tuner:
+    """The same tuner of another plan."""
+    return attrs.evolve(tuner, plan=attrs.evolve(tuner.plan, **changes))
 
 
 @contextlib.contextmanager
@@ -139,7 +143,27 @@ class Bench:
         sizes = (4, 16, 2, 32)
         spaces = [self.space, *map(ToySpace, sizes)][: self.tasks]
         key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
-        specs = [self._task(space, model, key, index) for index, space in enumerate(spaces)]
+        specs = [
+            TaskRun(
+                title=f"toy {index}",
+                workload=space.workload,
+                target=TARGET,
+                space=space,
+                key=key,
+                position=index,
+            )
+            for index, space in enumerate(spaces)
+        ]
+        left = [stop_after]
+
+        def listen(event: Event) -> None:
+            self.events.append(event)
+            self.step()
+            if isinstance(event, TrialFinished) and left[0] is not None:
+                left[0] -= 1
+                if left[0] <= 0:
+                    raise stop_by
+
         spec = RunSpec(
             workloads=tuple(task.workload.digest for task in specs),
             weights=(1.0,) * self.tasks,
@@ -158,47 +182,36 @@ class Bench:
                 round_size=self.round_size,
                 lookahead=self.lookahead,
                 patience=self.patience,
+                trials=trials,
+                time=seconds,
+                fresh=fresh,
+                listeners=(listen,),
             ),
         )
-        left = [stop_after]
-
-        def listen(event: Event) -> None:
-            self.events.append(event)
-            self.step()
-            if isinstance(event, TrialFinished) and left[0] is not None:
-                left[0] -= 1
-                if left[0] <= 0:
-                    raise stop_by
-
         infos = [TaskInfo(1.0, float(task.workload.flop)) for task in specs]
-        return Tuner(
-            tasks=specs,
+        plan = RunPlan(
             spec=spec,
+            tasks=specs,
+            strategies=[self._strategy(space, model, at) for at, space in enumerate(spaces)],
+            cost_models=[model] * self.tasks,
             scheduler=RoundRobin(SchedulerContext(tasks=infos, seed=self.seed, options={})),
-            database=self.database,
-            budget=Budget(trials, seconds),
-            fresh=fresh,
-            listeners=(listen,),
-            clock=lambda: self.time,
-            now=lambda: 1e9,
+            make_measurer=self._make_measurer,
         )
+        return Tuner(plan=plan, database=self.database, clock=lambda: self.time, now=lambda: 1e9)
 
-    def _task(self, space: ToySpace, model: CostModel, key: MeasureKey, index: int) -> TaskSpec:
+    def _strategy(self, space: ToySpace, model: CostModel, index: int) -> Strategy:
         rng = np.random.default_rng([self.seed, index])
         # What is tested is the run: a search among few costs little.
         options = {"population": 64} if self.strategy is EvolutionaryStrategy else {}
         context = StrategyContext(space, rng, model, options=options)
-        make = functools.partial(self._make_measurer, space)
-        strategy = self.strategy(context)  # type: ignore[call-arg]
-        name, workload = f"toy {index}", space.workload
-        return TaskSpec(name, workload, TARGET, space, strategy, model, key, make)
+        return self.strategy(context)  # type: ignore[call-arg]
 
-    def _make_measurer(self, space: ToySpace) -> InProcessMeasurer:
+    def _make_measurer(self, task: TaskRun) -> InProcessMeasurer:
         def outcome(candidate: Candidate) -> Outcome:
             self.measured.append(candidate.digest)
             return (self.outcome or valid_outcome)(candidate)
 
-        measurer = InProcessMeasurer(space.workload, outcome, self._tick, self.again, self.lanes)
+        measurer = InProcessMeasurer(task.workload, outcome, self._tick, self.again, self.lanes)
         self.measurers.append(measurer)
         return measurer
 

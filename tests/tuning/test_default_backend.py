@@ -16,9 +16,9 @@ from autotune.plugins import PluginSpec
 from autotune.plugins import manager as plugins
 from autotune.targets import preset
 from autotune.testing.reference_backend import ReferenceBackend, ReferenceProgram
-from autotune.tuning import default_backend as choice
-from autotune.tuning.default_backend import backend_for, default_backend
+from autotune.tuning import programs as choice
 from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import backend_for, default_backend
 
 SQUARE, WIDE = gemm(m=8, n=8, k=8), gemm(m=4, n=16, k=8)
 HERE = preset("haswell-2core")

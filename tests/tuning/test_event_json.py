@@ -26,14 +26,8 @@ from autotune.store.records import (
 )
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
-from autotune.tuning.event_json import (
-    EVENT_VERSION,
-    event_from_json,
-    event_name,
-    event_to_json,
-    read_events,
-)
 from autotune.tuning.events import (
+    EVENT_VERSION,
     LATER,
     AnsweredFromRecords,
     BackendsCompared,
@@ -54,6 +48,10 @@ from autotune.tuning.events import (
     WarningRaised,
     WinnerConfirmed,
     WorkersReady,
+    event_from_json,
+    event_name,
+    event_to_json,
+    read_events,
 )
 
 GOLDEN = Path(__file__).with_name("events_version_1.jsonl")

@@ -21,8 +21,7 @@ from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.testing.reference_backend import ReferenceBackend
 from autotune.tuning.events import TrialFinished
-from autotune.tuning.fleet import look_at_fleet
-from autotune.tuning.machines import known_protocols, machine_tag
+from autotune.tuning.machines import known_protocols, look_at_fleet, machine_tag
 from autotune.tuning.options import TuneOptions
 
 SPEED = [1e-3]

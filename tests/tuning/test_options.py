@@ -12,8 +12,7 @@ import pytest
 import autotune
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.plugins.options import meanings
-from autotune.tuning.choices import KINDS, Choice
-from autotune.tuning.options import TuneOptions
+from autotune.tuning.options import KINDS, Choice, TuneOptions
 
 DEFAULTS = {
     "strategy": "evolutionary",

@@ -13,8 +13,7 @@ from autotune.cli.app import run
 from autotune.errors import UnknownNameError
 from autotune.plugins.preset import Preset
 from autotune.store.sqlite import open_database
-from autotune.tuning.choices import Choice
-from autotune.tuning.options import TuneOptions
+from autotune.tuning.options import Choice, TuneOptions
 
 OWN = Preset(
     "own",

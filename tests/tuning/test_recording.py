@@ -17,11 +17,12 @@ from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.measure import PROTOCOLS
 from autotune.models.training import ListedTask, training_groups
 from autotune.process.interrupts import TuningInterrupted
-from autotune.tuning import api, recording
+from autotune.tuning import api
+from autotune.tuning.api import RecordedTask, record_tasks
 from autotune.tuning.events import Event, EventListener, RoundStarted
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.recording import RecordedTask, record_tasks
 
+RUN_TASKS = api.run_tasks
 TASKS = [ListedTask(f"gemm-{n}", "gemm", {"m": n, "n": n, "k": n}) for n in (8, 16, 32)]
 
 
@@ -149,7 +150,7 @@ def test_time_ends_it_within_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         # The seconds of earlier calls do not count.
         ending = Ending(rounds=3)
-        monkeypatch.setattr(recording, "run_tasks", functools.partial(api.run_tasks, clock=ending))
+        monkeypatch.setattr(api, "run_tasks", functools.partial(RUN_TASKS, clock=ending))
         settings: dict[str, Any] = {"programs": 400, "time": 1e5, "watching": ending.watching}
         (item,) = _record(tmp_path, TASKS[2:], **settings)
         assert not item.is_complete
@@ -163,14 +164,12 @@ def test_time_ends_it_within_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_task_without_schedules_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_tasks = recording.run_tasks
-
     def refusing(programs: Sequence[Any], options: TuneOptions) -> list[autotune.Result]:
         if programs[0].parameters["m"] == 8:
             raise UnsupportedWorkload("there is no sketch for gemm")
-        return run_tasks(programs, options)
+        return RUN_TASKS(programs, options)
 
-    monkeypatch.setattr(recording, "run_tasks", refusing)
+    monkeypatch.setattr(api, "run_tasks", refusing)
     first, second = _record(tmp_path, TASKS[:2], programs=4)
     assert first.result is None and first.failure == "there is no sketch for gemm"
     assert first.is_complete and not first.trials

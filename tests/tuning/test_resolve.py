@@ -15,7 +15,7 @@ from autotune.spaces import SpaceContext
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task
-from autotune.tuning.resolve import RunParts, model_hosts, resolve_run
+from autotune.tuning.resolve import RunPlan, model_hosts, resolve_run
 
 CREATED: list[SchedulerContext] = []
 
@@ -25,7 +25,7 @@ def counted(context: SchedulerContext) -> GradientTaskScheduler:
     return GradientTaskScheduler(context)
 
 
-def resolved(tasks: int, scheduler: object, space: str = TOY_SPACE) -> RunParts:
+def resolved(tasks: int, scheduler: object, space: str = TOY_SPACE) -> RunPlan:
     parts = {"search_space": space, "strategy": "random", "task_scheduler": scheduler}
     options = TuneOptions(backend=REFERENCE_BACKEND, threads=1, trials=8, parts=parts)
     found = resolve_run([Task(gemm(m=8, n=8, k=8))] * tasks, options, {})
@@ -108,5 +108,5 @@ def test_random_scores_are_those_of_a_process_of_their_own() -> None:
                 stack.enter_context(host)
             found = resolve_run([Task(gemm(m=8, n=8, k=8))], options, hosts)
             assert found is not None
-            states.append((len(hosts), found.tasks[0].cost_model.state()))
+            states.append((len(hosts), found.cost_models[0].state()))
     assert states[0] == (0, states[1][1]) and states[1][0] == 1

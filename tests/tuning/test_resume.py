@@ -62,7 +62,7 @@ def test_a_run_of_an_older_version_is_not_continued_in_silence() -> None:
     """Runs of ``random`` once kept a cost model that it never asked."""
     with open_database(":memory:") as database:
         bench = Bench(database, strategy=RandomStrategy)
-        spec = bench.tuner(TRIALS).spec
+        spec = bench.tuner(TRIALS).plan.spec
         older = attrs.evolve(
             spec.new_run(TRIALS, fresh=False, created=0.0),
             identity="older",

@@ -17,8 +17,8 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.testing.toy_space import ToySpace
+from autotune.tuning.budget import EXHAUSTED, TRIALS_USED
 from autotune.tuning.events import RoundStarted, TrialFinished
-from autotune.tuning.run_plan import EXHAUSTED, TRIALS_USED
 
 
 @pytest.fixture

@@ -9,18 +9,17 @@ from typing import Any
 import attrs
 import pytest
 from toy_parts import valid_outcome
-from tuner_bench import Bench
+from tuner_bench import Bench, with_plan
 
 from autotune.measure import TimeIsOver
 from autotune.process.stopwatch import Stopwatch
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
+from autotune.tuning.budget import Budget, Reserve, TimeLimit
 from autotune.tuning.events import WarningRaised, WinnerConfirmed
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.resume import Checkpoint
-from autotune.tuning.run_plan import Budget, Reserve
-from autotune.tuning.time_limit import TimeLimit
 
 
 @pytest.fixture
@@ -301,8 +300,8 @@ def test_a_call_without_time_to_propose_again_knows_what_was_measured(bench: Ben
 def test_winners_on_which_most_time_is_spent_are_confirmed_first(bench: Bench) -> None:
     bench.tasks = 3
     tuner = bench.tuner(48)
-    weights = dict(zip((spec.name for spec in tuner.tasks), (1.0, 1e6, 1e3), strict=True))
-    tasks = [attrs.evolve(spec, weight=weights[spec.name]) for spec in tuner.tasks]
-    attrs.evolve(tuner, tasks=tasks).run()
+    weights = dict(zip((it.name for it in tuner.plan.tasks), (1.0, 1e6, 1e3), strict=True))
+    tasks = [attrs.evolve(it, weight=weights[it.name]) for it in tuner.plan.tasks]
+    with_plan(tuner, tasks=tasks).run()
     order = [it.task for it in bench.seen(WinnerConfirmed) if isinstance(it, WinnerConfirmed)]
     assert order == sorted(weights, key=lambda name: -weights[name])

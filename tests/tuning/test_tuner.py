@@ -23,7 +23,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.testing.toy_space import ToySpace
-from autotune.tuning import session
+from autotune.tuning import tuner
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BaselineMeasured,
@@ -310,7 +310,7 @@ def test_measurers_that_cost_processes_or_much_memory_are_not_all_kept(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, shares: bool, most_bytes: int, open_at_once: int
 ) -> None:
     monkeypatch.setattr(InProcessMeasurer, "shares_workers", shares)
-    monkeypatch.setattr(session, "MOST_KEPT_BYTES", most_bytes)
+    monkeypatch.setattr(tuner, "MOST_KEPT_BYTES", most_bytes)
     bench.tasks, counts = 3, list[int]()
     bench.step = lambda: counts.append(sum(it.is_open for it in bench.measurers))
     results = bench.tuner(48).run()

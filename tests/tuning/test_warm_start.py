@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from toy_parts import REFERENCE_BACKEND, valid_outcome
-from tuner_bench import Bench, SteppingDatabase
+from tuner_bench import Bench, SteppingDatabase, with_plan
 
 import autotune
 from autotune.errors import AutotuneError
@@ -21,8 +21,7 @@ from autotune.store.database import Database
 from autotune.store.records import Outcome, WarmSource
 from autotune.store.sqlite import open_database
 from autotune.testing.toy_space import ToySpace
-from autotune.tuning.event_json import event_from_json, event_to_json
-from autotune.tuning.events import WarmStarted
+from autotune.tuning.events import WarmStarted, event_from_json, event_to_json
 from autotune.tuning.result import Result
 from autotune.tuning.warm_start import seed_limit
 
@@ -113,9 +112,9 @@ def test_it_can_be_left_out(off: str) -> None:
         bench = Bench(database)
         tuner = bench.tuner(12, fresh=off == "fresh")
         if off == "warm_start":
-            options = evolve(tuner.spec.options, warm_start=False)
-            tuner = evolve(tuner, spec=evolve(tuner.spec, options=options))
-            assert tuner.spec.identity != bench.tuner(12).spec.identity
+            options = evolve(tuner.plan.options, warm_start=False)
+            tuner = with_plan(tuner, spec=evolve(tuner.plan.spec, options=options))
+            assert tuner.plan.spec.identity != bench.tuner(12).plan.spec.identity
         (result,) = tuner.run()
     assert result.warm_start == () and bench.measured == cold.measured
 
@@ -125,9 +124,10 @@ def test_other_machines_say_nothing(tmp_path: Path, conditions: dict[str, Any]) 
     with open_database(":memory:") as database:
         Bench(database, seed=1).run(16)
         other = Bench(database, seed=2).tuner(8)
-        key = evolve(other.spec.key, **conditions)
-        tasks = [evolve(task, key=key) for task in other.tasks]
-        (result,) = evolve(other, tasks=tasks, spec=evolve(other.spec, key=key)).run()
+        key = evolve(other.plan.spec.key, **conditions)
+        tasks = [evolve(task, key=key) for task in other.plan.tasks]
+        spec = evolve(other.plan.spec, key=key)
+        (result,) = with_plan(other, tasks=tasks, spec=spec).run()
         assert result.warm_start == ()
 
 
@@ -136,9 +136,10 @@ def test_another_compiler_gives_seeds_that_are_timed_again() -> None:
         first = Bench(database, seed=1).run(16)
         bench = Bench(database, seed=2)
         tuner = bench.tuner(8)
-        key = evolve(tuner.spec.key, compiler_version="2")
-        tasks = [evolve(task, key=key) for task in tuner.tasks]
-        (result,) = evolve(tuner, tasks=tasks, spec=evolve(tuner.spec, key=key)).run()
+        key = evolve(tuner.plan.spec.key, compiler_version="2")
+        tasks = [evolve(task, key=key) for task in tuner.plan.tasks]
+        spec = evolve(tuner.plan.spec, key=key)
+        (result,) = with_plan(tuner, tasks=tasks, spec=spec).run()
         (source,) = result.warm_start
         assert first.best is not None and source.used_as == ("seed",)
         assert bench.measured[0] == source.candidate == first.best.candidate.digest

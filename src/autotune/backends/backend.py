@@ -65,12 +65,12 @@ class ImportedProgram:
 
     Attributes:
         workload: Its meaning.
-        program: Its text form.
+        program: Its text form; None where it is made of the workload alone.
         least_untuned: As of :meth:`Backend.least_untuned`, of the program as it is.
     """
 
     workload: Workload
-    program: str
+    program: str | None
     least_untuned: float = 0.0
 
 

@@ -19,11 +19,11 @@ from autotune.errors import AutotuneError, InvalidValueError
 if TYPE_CHECKING:
     from autotune.evaluation.compare import (
         Budget,
+        ComparedRuns,
         ComparedWorkload,
         Contender,
         Plan,
         Progress,
-        Study,
     )
     from autotune.tuning.options import TuneOptions
 
@@ -384,7 +384,7 @@ def _plan(
     return plan
 
 
-def _plotter() -> Callable[[Study, bool], str]:
+def _plotter() -> Callable[[ComparedRuns, bool], str]:
     """Load the library that draws the curves, before anything is measured."""
     try:
         from autotune.evaluation.compare.plot import compare_plot

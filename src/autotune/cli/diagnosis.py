@@ -24,8 +24,8 @@ from autotune.plugins.manager import manager
 from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
 from autotune.targets import Target, detect_cpu, measure_core_rates, repeat_times
-from autotune.tuning.default_backend import compiling_backends
 from autotune.tuning.options import usable_cpus
+from autotune.tuning.programs import compiling_backends
 
 __all__ = ["Diagnosis", "dependency_findings", "diagnose"]
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from autotune.cli.output import warn
 from autotune.errors import InvalidValueError
 from autotune.sketches import Sketch
-from autotune.tuning.event_json import event_to_json
-from autotune.tuning.events import Event, EventListener
+from autotune.tuning.events import Event, EventListener, event_to_json
 
 __all__ = ["LineFile", "EventLog", "event_log"]
 

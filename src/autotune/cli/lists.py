@@ -84,7 +84,7 @@ def fleet(options: TuneOptions, json_path: str | None) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, warn
     from autotune.report import fleet_table
-    from autotune.tuning.fleet import look_at_fleet
+    from autotune.tuning.machines import look_at_fleet
 
     fleet = look_at_fleet(options)
     output = Output(json_path)

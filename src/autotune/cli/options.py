@@ -243,7 +243,7 @@ def _is_given(name: str, value: object) -> bool:
 
 def _part_flags(kind: str, usual: str | None) -> Callable[[Command], Command]:
     """The flags that choose a part, where ``usual`` is the default, and give it options."""
-    from autotune.tuning.choices import KINDS
+    from autotune.tuning.options import KINDS
 
     flag = _part_flag(kind)
 
@@ -273,7 +273,7 @@ def _part_flags(kind: str, usual: str | None) -> Callable[[Command], Command]:
 
 def _refuse_unasked(options: TuneOptions, parts: Mapping[str, object]) -> None:
     """Raise where a part is named that the strategy of the run never asks."""
-    from autotune.tuning.choices import NONE, unused_by
+    from autotune.tuning.options import NONE, unused_by
 
     strategy = options.chosen["strategy"].name
     for kind in unused_by(strategy):

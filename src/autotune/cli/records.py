@@ -165,7 +165,7 @@ def _writers(backend: Backend, name: str) -> dict[str, str]:
     A sketch is the same whichever backend timed it.
     """
     from autotune.plugins.guarded_parts import create_held_part
-    from autotune.tuning.default_backend import compiling_backends
+    from autotune.tuning.programs import compiling_backends
 
     found = dict.fromkeys(backend.export_formats(), name)
     for other in compiling_backends():

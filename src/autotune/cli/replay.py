@@ -15,7 +15,7 @@ from autotune.cli.options import json_option, read_options
 from autotune.errors import AutotuneError, InvalidValueError
 
 if TYPE_CHECKING:
-    from autotune.evaluation.replay import Contestant, Run, Study, Summary
+    from autotune.evaluation.replay import Contestant, Replay, Study, Summary
     from autotune.evaluation.replay.study import LeftOut, Piece, Source
     from autotune.evaluation.replay.summary import Difference
 
@@ -196,7 +196,7 @@ def _made(
     results_path: str | None,
     quiet: bool,
     left_out: list[LeftOut],
-) -> Iterator[Run]:
+) -> Iterator[Replay]:
     """Each run once it is there, and in the file of results; failures are noted."""
     from autotune.evaluation.replay import LeftOut, run_study
     from autotune.evaluation.replay.study import append_run
@@ -264,7 +264,7 @@ def _units(texts: Sequence[str]) -> dict[str, str]:
     return {name: str(unit) for name, unit in read_options(texts, "--unit").items()}
 
 
-def _known_runs(path: str | None, pieces: Sequence[Piece], study: Study) -> Mapping[Piece, Run]:
+def _known_runs(path: str | None, pieces: Sequence[Piece], study: Study) -> Mapping[Piece, Replay]:
     from autotune.evaluation.replay.study import matching, read_runs
 
     if path is None:

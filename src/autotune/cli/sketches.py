@@ -131,8 +131,8 @@ def asked_space(
     from autotune.errors import InvalidValueError
     from autotune.plugins.guarded_parts import create_held_part
     from autotune.spaces import SpaceContext
-    from autotune.tuning.default_backend import default_backend
     from autotune.tuning.options import described_target
+    from autotune.tuning.programs import default_backend
 
     program = asked_program(workload, shape, dtype, mlir_path, function)
     if program is not None:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from autotune.report import Table
     from autotune.store.records import Record
     from autotune.targets import Target
+    from autotune.tuning.api import RecordedTask
     from autotune.tuning.events import EventListener
     from autotune.tuning.options import TuneOptions
-    from autotune.tuning.recording import RecordedTask
 
 __all__ = ["command"]
 
@@ -92,7 +92,7 @@ def record(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.models.training import TaskList
-    from autotune.tuning.recording import record_tasks
+    from autotune.tuning.api import record_tasks
 
     listed = TaskList.read(task_list).only(only)
     listed.workloads()

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, one_line
 from autotune.external.program import ExternalProgram, Read, Validation
 from autotune.external.worker import call_function, saved_outputs
-from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.jobs import Reply
+from autotune.measure.jobs import Dispatcher, Reply
 from autotune.measure.trial import Trial
 from autotune.process import THREAD_VARIABLES
 from autotune.process.channel import Message

@@ -26,10 +26,10 @@ from autotune.measure import (
     TimeIsOver,
     WorkerStartFailed,
 )
-from autotune.measure.batch import Batch
-from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.jobs import Dispatcher
 from autotune.measure.pool import WorkerPool
 from autotune.measure.racing import Race
+from autotune.measure.trial import Batch
 from autotune.plugins.options import NoOptions, read_options
 from autotune.process.ending import ending_with
 from autotune.process.interrupts import unless_done

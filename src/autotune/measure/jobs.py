@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from attrs import field, frozen
+from attrs import define, evolve, field, frozen
 
 from autotune.process.channel import Message
 
-__all__ = ["NOWHERE", "REPLY_KINDS", "Job", "Place", "Position", "Reply"]
+__all__ = [
+    "NOWHERE",
+    "REPLY_KINDS",
+    "Dispatcher",
+    "Job",
+    "JobPool",
+    "OnReply",
+    "Place",
+    "Position",
+    "Reply",
+]
 
 Position = int | str
 """Number of a worker in its pool, or name of a machine of an engine."""
@@ -69,3 +80,253 @@ class Reply:
     body: Message = field(factory=dict)
     message: str = ""
     number: int = 0
+
+
+OnReply = Callable[[Reply], None]
+
+
+class JobPool(ABC):
+    """Does jobs, and answers each once.
+
+    :class:`~autotune.measure.pool.WorkerPool` has processes of this machine;
+    :class:`~autotune.measure.engines.EnginePool` has the machines of an engine.
+    """
+
+    @property
+    @abstractmethod
+    def versions(self) -> Message:
+        """``backend_version`` and ``compiler_version``, once something is ready."""
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """True if no job is being done or waits, and every reply has been given."""
+
+    @property
+    @abstractmethod
+    def is_quiet(self) -> bool:
+        """True if those that are reserved for timing have nothing to do."""
+
+    @property
+    def device_place(self) -> Place | None:
+        """The process that owns a device, as it is now; None where there is none."""
+        return None
+
+    @property
+    def lanes(self) -> list[Position]:
+        """Positions that time at the same time, as they are of different, equal machines.
+
+        Baselines and winners take turns on the first. Empty where all positions are of one
+        machine.
+        """
+        return []
+
+    def place_at(self, position: Position) -> Place | None:
+        """The place of one of :attr:`lanes` as it is now; None where the machine is gone."""
+        return None
+
+    def try_lease(self, position: Position) -> bool:
+        """Reserve one of :attr:`lanes` for timing, and no other; whether that is possible now."""
+        return False
+
+    def end_lease(self, position: Position) -> None:
+        """Let one of :attr:`lanes` do other things."""
+        return None
+
+    @abstractmethod
+    def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
+        """Tell all of them, now and later, something that jobs of a task refer to."""
+
+    @abstractmethod
+    def release(self, task: str) -> None:
+        """Have all of them forget a task."""
+
+    @abstractmethod
+    def wait_ready(self) -> None:
+        """Wait until they are ready for jobs, or busy with some.
+
+        Raises:
+            WorkerStartFailed: they cannot be brought up; says why.
+            TimeIsOver: there is no time left to wait.
+        """
+
+    @abstractmethod
+    def holds(self, place: Place) -> bool:
+        """Return whether what was held in memory at a place is there still."""
+
+    @abstractmethod
+    def pids(self) -> Mapping[int, int]:
+        """Process ids of those that run on this machine, by position."""
+
+    @abstractmethod
+    def reserve(self, timing: Collection[Position], later: Collection[Position] = ()) -> None:
+        """Give those at these positions, and no others, only jobs that are for them."""
+
+    @abstractmethod
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Have jobs done."""
+
+    @abstractmethod
+    def poll(self, seconds: float = ...) -> list[Reply]:
+        """Hand out jobs, and return the replies that have come.
+
+        Raises:
+            TimeIsOver: there is no time left to wait.
+        """
+
+    @abstractmethod
+    def forget_queue(self) -> list[int]:
+        """Forget the jobs that have not begun; returns their numbers."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Forget every job."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all that was started."""
+
+
+@define
+class _Shared:
+    """State that the dispatchers of all tasks share.
+
+    Attributes:
+        pool: The workers.
+        observers: Names of what observes candidates.
+        observing: Whether anything is observed.
+        last: Number of the last job.
+        waiting: Who waits for which job, and whether that is observed.
+        warnings: What a person should know, and whether that was taken.
+    """
+
+    pool: JobPool
+    observers: Sequence[str]
+    observing: bool
+    last: int = 0
+    waiting: dict[int, tuple[OnReply, bool]] = field(factory=dict)
+    warnings: dict[str, bool] = field(factory=dict)
+
+
+class Dispatcher:
+    """Numbers the jobs of a pool, and keeps observers from doing harm.
+
+    A worker that ends while it asks observers takes candidates with it that are not to blame:
+    their jobs are answered with ``again``, and nothing is observed from then on.
+
+    Args:
+        pool: The workers.
+        observers: Names of what observes candidates.
+
+    Attributes:
+        task: Whose jobs these are, where the workers serve several tasks.
+    """
+
+    def __init__(self, pool: JobPool, observers: Sequence[str] = ()) -> None:
+        self._shared = _Shared(pool, observers, bool(observers))
+        self.task = ""
+
+    def of_task(self, task: str) -> Dispatcher:
+        """A dispatcher of the same workers, whose jobs are those of a task."""
+        other = Dispatcher(self.pool)
+        other._shared, other.task = self._shared, task
+        return other
+
+    def release(self) -> None:
+        """Have the workers forget the task of this dispatcher."""
+        self.pool.release(self.task)
+
+    @property
+    def pool(self) -> JobPool:
+        """The workers."""
+        return self._shared.pool
+
+    def post(
+        self,
+        message: Message,
+        deadlines: Mapping[str, float],
+        on_reply: OnReply,
+        place: Place | None = None,
+    ) -> None:
+        """Have a job done; ``on_reply`` is called from :meth:`pump` or :meth:`ask`."""
+        shared = self._shared
+        shared.last += 1
+        shared.waiting[shared.last] = on_reply, shared.observing
+        asked = {**message, "task": self.task, "observe": shared.observing}
+        self.pool.add([Job(asked, deadlines, place, number=shared.last)])
+
+    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
+        """Have a job done by the worker at ``place``, and wait for its reply."""
+        replies: list[Reply] = []
+        self.post(message, deadlines, replies.append, place)
+        while not replies:
+            self.pump()
+        return replies[0]
+
+    def pump(self, seconds: float | None = None) -> None:
+        """Hand out jobs and deliver replies, of all tasks, once.
+
+        Args:
+            seconds: How long to wait for replies; by default until something may have happened.
+        """
+        replies = self.pool.poll() if seconds is None else self.pool.poll(seconds)
+        for reply in replies:
+            self._deliver(reply)
+
+    def _deliver(self, reply: Reply) -> None:
+        shared = self._shared
+        on_reply, observed = shared.waiting.pop(reply.number, (None, False))
+        for warning in reply.body.get("warnings", ()):
+            shared.warnings.setdefault(warning, False)
+        if reply.phase == "observe" and reply.kind in ("died", "timeout"):
+            self._stop_observing(reply)
+            reply = evolve(reply, kind="lost")
+        if reply.kind == "lost" and observed and not shared.observing:
+            reply = evolve(reply, kind="again")
+        if on_reply is not None:
+            on_reply(reply)
+
+    def settle_down(self) -> None:
+        """Wait until the workers that time have nothing else to do, and new ones are up."""
+        while not self.pool.is_quiet:
+            self.pump()
+        # A worker that was replaced imports its compiler first: that would disturb.
+        self.pool.wait_ready()
+
+    def drain(self) -> None:
+        """Drop the jobs that have not begun, and wait for the others."""
+        for number in self.pool.forget_queue():
+            self._deliver(_again(number))
+        while not self.pool.idle:
+            self.pump()
+
+    def cancel(self) -> None:
+        """Forget every job; workers that were at one are replaced.
+
+        What waits for one, of whichever task, gets the reply that it has to be done again.
+        """
+        self.pool.cancel()
+        for number in list(self._shared.waiting):
+            self._deliver(_again(number))
+
+    def take_warnings(self) -> list[str]:
+        """Return what a person should know; each message only once, whichever task asks."""
+        warnings = self._shared.warnings
+        new = [warning for warning, taken in warnings.items() if not taken]
+        warnings.update(dict.fromkeys(new, True))
+        return new
+
+    def _stop_observing(self, reply: Reply) -> None:
+        # Other workers may already observe: their answers add nothing.
+        if self._shared.observing:
+            self._shared.observing = False
+            names = ", ".join(self._shared.observers)
+            self._shared.warnings[
+                f"a worker was lost while it asked observers ({names}): {reply.message}; "
+                "nothing is observed from here on"
+            ] = False
+
+
+def _again(number: int) -> Reply:
+    """The reply to a job that nobody does any more."""
+    return Reply("again", number=number)

@@ -14,8 +14,6 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.measure.batch import Batch
-from autotune.measure.building import Span
 from autotune.measure.measurer import (
     Collecting,
     LoadedProgram,
@@ -27,9 +25,9 @@ from autotune.measure.measurer import (
 from autotune.measure.pinning import confined
 from autotune.measure.pool import MOST_AHEAD
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.task_client import TaskClient, TaskInputs
+from autotune.measure.task_client import Span, TaskClient, TaskInputs
 from autotune.measure.timing_session import OnComparison, TimingSession
-from autotune.measure.trial import Leader, Trial, held_together, mark_duplicates
+from autotune.measure.trial import Batch, Leader, Trial, held_together, mark_duplicates
 from autotune.measure.workers import (
     MeasureWorkers,
     SharedWorkers,

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.measure.building import Span
+from autotune.measure.task_client import Span
 from autotune.measure.timing_session import OnComparison
 from autotune.measure.trial import Leader
 from autotune.measure.workers import SharedWorkers, WorkerSetup

@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from attrs import define, field
 
 from autotune.measure.devices.shared import held_bytes
-from autotune.measure.dispatcher import JobPool
-from autotune.measure.jobs import NOWHERE, Job, Place, Position, Reply
+from autotune.measure.jobs import NOWHERE, Job, JobPool, Place, Position, Reply
 from autotune.plugins.parts import import_string
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed

@@ -10,8 +10,7 @@ from typing import Protocol
 import numpy as np
 from attrs import evolve
 
-from autotune.measure.dispatcher import JobPool
-from autotune.measure.jobs import Place, Reply
+from autotune.measure.jobs import JobPool, Place, Reply
 from autotune.measure.plausibility import Plausibility
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.racing import (

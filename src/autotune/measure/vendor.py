@@ -82,10 +82,15 @@ def vendor_latency(
         "seed": seed,
     }
     seconds = sum(protocol.deadlines.values())
+    return _ask("the vendor's library", "autotune.measure.vendor", question, threads, seconds)
+
+
+def _ask(who: str, module: str, question: Message, threads: int, seconds: float) -> Outcome:
+    """The outcome that a process of its own gives, or that of its end."""
     try:
-        answer = ask_once("autotune.measure.vendor", question, threads, seconds)
+        answer = ask_once(module, question, threads, seconds)
     except TimeoutError:
-        return Outcome("timeout", message=f"the vendor's library took more than {seconds:g} s")
+        return Outcome("timeout", message=f"{who} took more than {seconds:g} s")
     except WorkerDied as error:
         return Outcome("crash", message=str(error))
     if "failed" in answer:
@@ -266,12 +271,4 @@ def ask_torch(
     seconds = sum(protocol.deadlines.values()) + (_COMPILING_SECONDS if compiled else 0.0)
     # Nothing else is measured meanwhile, and the reference of a large product takes a while.
     threads = len(os.sched_getaffinity(0)) if target.kind == "cuda" else target.cores
-    try:
-        answer = ask_once(module, question, threads, seconds)
-    except TimeoutError:
-        return Outcome("timeout", message=f"torch took more than {seconds:g} s")
-    except WorkerDied as error:
-        return Outcome("crash", message=str(error))
-    if "failed" in answer:
-        return Outcome("crash", message=answer["failed"])
-    return Outcome.from_json(answer["done"])
+    return _ask("torch", module, question, threads, seconds)

@@ -5,30 +5,50 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from autotune.backends import Backend
 from autotune.ir.workloads import Workload
-from autotune.measure.dispatcher import Dispatcher, JobPool
+from autotune.measure.engines.artefacts import ArtefactStore
+from autotune.measure.engines.fingerprint import Fingerprint, same_speed
+from autotune.measure.engines.interface import (
+    Lease,
+    Machine,
+    MeasureEngine,
+    builders_of,
+    choose_fingerprint,
+    equal_machines,
+)
+from autotune.measure.jobs import NOWHERE, Dispatcher, Job, JobPool, Place, Position, Reply
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
-from autotune.measure.plausibility import Plausibility, measure_rates
+from autotune.measure.plausibility import SHORTEST_CALL, Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.validation import ReferenceFiles
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.process.channel import Message
 from autotune.process.ending import ending_with
-from autotune.process.errors import WorkerStartFailed
+from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.process.timing_lock import TimingLock
 from autotune.targets import Target
 
-__all__ = ["MakeWorkers", "MeasureWorkers", "Running", "SharedWorkers", "WorkerSetup", "Workers"]
+__all__ = [
+    "EnginePool",
+    "EngineWorkers",
+    "MakeWorkers",
+    "MeasureWorkers",
+    "Running",
+    "SharedWorkers",
+    "WorkerSetup",
+    "Workers",
+]
 
 # What a worker with a compiler, its programs and their arrays may occupy.
 _WORKER_BYTES = 1 << 30
@@ -291,3 +311,455 @@ class SharedWorkers:
         """End all of them. Who needs them later starts them again."""
         for workers in self._workers:
             workers.close()
+
+
+_POLL_SECONDS = 0.05
+# A lease is renewed by each job under it, and has to outlast the longest.
+_LEASE_MARGIN = 10.0
+# Between two timings of the reference program on a machine.
+_DRIFT_SECONDS = 30.0
+_DAMAGED = "DamagedArtefact"
+
+
+@frozen
+class _Built:
+    """A program that was built.
+
+    Attributes:
+        body: The builder's answer.
+        candidate: What it was built from, in JSON form.
+    """
+
+    body: Message = field(repr=False)
+    candidate: Message | None = field(repr=False)
+
+    @property
+    def artefact(self) -> str:
+        digest: str = self.body["artefact"]
+        return digest
+
+
+class EnginePool(JobPool):
+    """See :class:`~autotune.measure.jobs.JobPool`; places are machines that time.
+
+    Candidates are built on any machine, and timed on those of one fingerprint. The host chooses
+    which of these; without its choice it is the first, so that baselines and winners, which are
+    compared with each other, take turns on one machine.
+
+    Args:
+        engine: Has been started.
+        store: The host's artefacts.
+        deadlines: Of the measuring protocol: ``start`` is how long to wait for a machine.
+        clock: Monotonic seconds.
+        is_late: Whether to wait no longer.
+    """
+
+    def __init__(
+        self,
+        engine: MeasureEngine,
+        store: ArtefactStore,
+        deadlines: Mapping[str, float],
+        *,
+        clock: Clock = time.monotonic,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._start_seconds = deadlines["start"]
+        self._lease_seconds = sum(deadlines.values()) + _LEASE_MARGIN
+        # That of most machines, once one has joined.
+        self._fingerprint: Fingerprint | None = None
+        self._clock = clock
+        self._is_late = is_late
+        self._racers: list[Machine] = []
+        self._built: dict[tuple[str, int], _Built] = {}
+        self._in_flight: dict[int, Job] = {}
+        self._arrived: list[tuple[int, Reply]] = []
+        self._undelivered: list[Reply] = []
+        self._leases: dict[Position, Lease] = {}
+        self._checked: dict[Position, float] = {}
+        self._warnings: dict[str, bool] = {}
+        self._lacking_since: float | None = None
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """That of the machines which time; None before one has joined."""
+        return self._fingerprint
+
+    @property
+    def versions(self) -> Message:
+        return dict(self._engine.versions)
+
+    @property
+    def builders(self) -> int:
+        """Number of simultaneous builds, 1 at least."""
+        return max(1, builders_of(self._engine.machines()))
+
+    @property
+    def lanes(self) -> list[Position]:
+        """Names of the machines that time."""
+        return [machine.name for machine in self._racers]
+
+    @property
+    def idle(self) -> bool:
+        return not (self._in_flight or self._arrived or self._undelivered)
+
+    @property
+    def is_quiet(self) -> bool:
+        return not any(
+            job.place is not None and job.place[0] in self._leases
+            for job in self._in_flight.values()
+        )
+
+    def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
+        artefacts = [*message["inputs"], *message["outputs"]] if message.get("stored") else []
+        self._engine.tell(task, message, artefacts, replace=replace)
+        if replace:
+            # Programs that run on other inputs are checked again, hence loaded again.
+            self._forget_task(task)
+
+    def release(self, task: str) -> None:
+        self._engine.release(task)
+        self._forget_task(task)
+
+    def _forget_task(self, task: str) -> None:
+        for key in [key for key in self._built if key[0] == task]:
+            self._forget(key)
+
+    def _forget(self, key: tuple[str, int]) -> None:
+        built = self._built.pop(key, None)
+        if built is not None and all(it.artefact != built.artefact for it in self._built.values()):
+            self._store.remove(built.artefact)
+
+    def wait_ready(self) -> None:
+        begin = self._clock()
+        while True:
+            self._look_around()
+            machines = self._engine.machines()
+            if self._racers and builders_of(machines):
+                return
+            if self._clock() - begin > self._start_seconds:
+                raise WorkerStartFailed(self._what_is_missing(machines))
+            self._step(_POLL_SECONDS)
+
+    def _what_is_missing(self, machines: Sequence[Machine]) -> str:
+        what = "that builds" if self._racers else "that times"
+        wanted = self._fingerprint
+        if not self._racers and wanted is not None:
+            what = f"of fingerprint {wanted.digest} ({wanted.device})"
+        there = ", ".join(machine.name for machine in machines) or "none"
+        return "; ".join(
+            (
+                f"runner {self._engine.name!r} has no machine {what} after "
+                f"{self._start_seconds:g} s",
+                f"machines: {there}",
+                *self._engine.take_warnings(),
+            )
+        )
+
+    def holds(self, place: Place) -> bool:
+        return any(machine.place == place for machine in self._racers)
+
+    def pids(self) -> Mapping[int, int]:
+        # What shares a machine with a timing is the engine's business.
+        return {}
+
+    def reserve(self, timing: Collection[Position], later: Collection[Position] = ()) -> None:
+        for name in [name for name in self._leases if name not in timing]:
+            self._leases.pop(name).release()
+        for name in sorted(map(str, timing)):
+            lease = self._leases.get(name)
+            if lease is None or not lease.is_valid:
+                self._lease(name)
+
+    def _lease(self, name: str) -> None:
+        """Wait for the right to time on a machine, unless the machine goes."""
+        while any(machine.name == name for machine in self._racers):
+            lease = self._engine.lease(name, self._lease_seconds)
+            if lease is not None:
+                self._leases[name] = lease
+                self._check_drift(name)
+                return
+            self._step(_POLL_SECONDS)
+
+    def _check_drift(self, name: str) -> None:
+        """Time the reference program, if that was long ago."""
+        now = self._clock()
+        if self._engine.simulates or now - self._checked.get(name, now) < _DRIFT_SECONDS:
+            self._checked.setdefault(name, now)
+            return
+        self._checked[name] = now
+        seconds, wanted = self._engine.check_speed(name), self._fingerprint
+        if seconds is None or wanted is None:
+            return
+        if not same_speed(seconds, wanted.reference_seconds):
+            share = seconds / wanted.reference_seconds - 1
+            self._warn(
+                f"machine {name!r} takes {share:+.0%} for the reference program, compared with "
+                "the beginning of the run: latencies are compared in turns, and what is recorded "
+                "is known less well"
+            )
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._add(job)
+
+    def _add(self, job: Job) -> None:
+        message = job.message
+        key = (message.get("task", ""), message.get("number", -1))
+        if message["op"] == "forget":
+            for number in message["numbers"]:
+                self._forget((key[0], number))
+        built = self._built.get(key)
+        if message["op"] == "build":
+            if built is not None and built.candidate == message["candidate"]:
+                now = self._clock()
+                body = {**built.body, "span": [now, now]}
+                self._in_flight[job.number] = job
+                self._arrived.append((job.number, Reply("done", body=body)))
+                return
+            return self._submit(job, evolve(job, message={**message, "export": True}))
+        if job.place is None or not self.holds(job.place):
+            self._undelivered.append(Reply("again", job.place or NOWHERE, number=job.number))
+            return
+        artefacts: tuple[str, ...] = ()
+        if message["op"] == "run" and built is not None:
+            message = {
+                **message,
+                "artefact": built.artefact,
+                "candidate": built.candidate,
+                "timings": built.body["timings"],
+            }
+            artefacts = (built.artefact,)
+        return self._submit(job, evolve(job, message=message, artefacts=artefacts))
+
+    def _submit(self, job: Job, asked: Job) -> None:
+        self._in_flight[job.number] = job
+        future = self._engine.submit(asked)
+        future.add_done_callback(lambda done: self._arrived.append((job.number, done.result())))
+
+    def poll(self, seconds: float = _POLL_SECONDS) -> list[Reply]:
+        ready = self._undelivered or (self._arrived and self._racers)
+        self._step(0.0 if ready else seconds)
+        replies, self._undelivered = self._undelivered, []
+        return replies
+
+    def _step(self, seconds: float) -> None:
+        """Let the engine work, and take in what it says."""
+        if self._is_late():
+            raise TimeIsOver("the time is over, and the machines are at something")
+        self._engine.poll(seconds)
+        self._look_around()
+        self._take_in()
+        if self._in_flight:
+            self._check_machines()
+
+    def _check_machines(self) -> None:
+        """Raise where jobs have waited for long for a machine that is not there.
+
+        Raises:
+            WorkerStartFailed: says what is missing.
+        """
+        machines = self._engine.machines()
+        if self._racers and builders_of(machines):
+            self._lacking_since = None
+            return
+        if self._lacking_since is None:
+            self._lacking_since = self._clock()
+        if self._clock() - self._lacking_since > self._start_seconds:
+            raise WorkerStartFailed(self._what_is_missing(machines))
+
+    def _take_in(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        for number, reply in arrived:
+            job = self._in_flight.get(number)
+            if job is None:
+                continue
+            if not self._racers and "artefact" in reply.body:
+                # Built, and no machine is there that could time it: it waits for one.
+                self._arrived.append((number, reply))
+                continue
+            del self._in_flight[number]
+            self._undelivered.append(self._understood(job, reply))
+
+    def _understood(self, job: Job, reply: Reply) -> Reply:
+        """A reply as those of the workers of one machine are."""
+        message = job.message
+        key = (message.get("task", ""), message.get("number", -1))
+        place = job.place or NOWHERE
+        if message["op"] == "build" and reply.kind == "done" and "artefact" in reply.body:
+            self._built[key] = _Built(reply.body, message["candidate"])
+            place = self._first_place
+        if reply.kind == "failed" and reply.message.startswith(_DAMAGED):
+            # Nobody's fault but that of the way; built again, a limited number of times.
+            self._warn(f"machine {str(reply.place[0])!r} got a damaged program: {reply.message}")
+            self._forget(key)
+            reply = evolve(reply, kind="lost")
+        return evolve(reply, number=job.number, place=place)
+
+    @property
+    def _first_place(self) -> Place:
+        """Machine that times what is built, unless the host chooses; one not held if none is."""
+        return self._racers[0].place if self._racers else NOWHERE
+
+    def place_at(self, position: Position) -> Place | None:
+        return next((it.place for it in self._racers if it.name == position), None)
+
+    def try_lease(self, position: Position) -> bool:
+        lease = self._leases.get(position)
+        if lease is not None and lease.is_valid:
+            return True
+        lease = self._engine.lease(str(position), self._lease_seconds)
+        if lease is None:
+            return False
+        self._leases[position] = lease
+        self._check_drift(str(position))
+        return True
+
+    def end_lease(self, position: Position) -> None:
+        lease = self._leases.pop(position, None)
+        if lease is not None:
+            lease.release()
+
+    def _look_around(self) -> None:
+        """See which machines time now; the first stays the first as long as it is there."""
+        machines = self._engine.machines()
+        if self._fingerprint is None:
+            self._fingerprint = choose_fingerprint(machines)
+        if self._fingerprint is None:
+            return
+        first = self._racers[0].name if self._racers else ""
+        found = equal_machines(self._fingerprint, machines)
+        alike = next((it for it in machines if it.name == first and it.fingerprint), None)
+        if alike is not None and alike not in found:
+            # Another of its group comes before it now; what it holds would be lost.
+            group = alike.lease_group or alike.name
+            found = [it for it in found if (it.lease_group or it.name) != group] + [alike]
+        self._racers = sorted(found, key=lambda it: it.name != first)
+        for machine in machines:
+            mine = machine.fingerprint
+            if mine is not None and not mine.equals(self._fingerprint):
+                self._warn(
+                    f"machine {machine.name!r} times nothing in this run, whose machines differ: "
+                    + "; ".join(mine.differences(self._fingerprint))
+                )
+
+    def forget_queue(self) -> list[int]:
+        # All has been handed to the engine; what has not begun there takes its time.
+        return []
+
+    def cancel(self) -> None:
+        self.reserve(())
+        self._engine.cancel()
+        self._in_flight.clear()
+        self._arrived.clear()
+        self._undelivered.clear()
+        self._built.clear()
+
+    def close(self) -> None:
+        self.reserve(())
+        self._engine.close()
+
+    def take_warnings(self) -> list[str]:
+        """Return what a person should know; each message only once."""
+        for message in self._engine.take_warnings():
+            self._warn(message)
+        new = [message for message, taken in self._warnings.items() if not taken]
+        self._warnings.update(dict.fromkeys(new, True))
+        return new
+
+    def _warn(self, message: str) -> None:
+        self._warnings.setdefault(message, False)
+
+
+class EngineWorkers(MeasureWorkers[EnginePool]):
+    """The machines of an engine, each of which chooses its own CPUs.
+
+    Args:
+        engine: What carries jobs to machines; closed with this.
+        setup: What they build and time for.
+        clock: Monotonic seconds.
+        is_late: Whether to wait no longer.
+    """
+
+    overlaps = True
+
+    def __init__(
+        self,
+        engine: MeasureEngine,
+        setup: WorkerSetup,
+        clock: Clock = time.monotonic,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(setup, clock, is_late)
+        self._engine = engine
+        self._store: ArtefactStore | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of simultaneous builds."""
+        return self._started.pool.builders if self._running else 1
+
+    @property
+    def simulates(self) -> bool:
+        """True if times are simulated."""
+        return self._engine.simulates
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """That of the machines that time; waits for the first of them.
+
+        Raises:
+            WorkerStartFailed: none has come; says what is missing.
+        """
+        self.start()
+        pool = self.pool
+        pool.wait_ready()
+        if pool.fingerprint is None:
+            raise WorkerStartFailed(f"runner {self._engine.name!r} has no machine that times")
+        return pool.fingerprint
+
+    def start(self) -> None:
+        """Start the engine, and return at once. Again, it does nothing."""
+        if self._running is not None:
+            return
+        folder = make_private_folder()
+        artefacts = Path(folder.path) / "artefacts"
+        artefacts.mkdir()
+        store = self._store = ArtefactStore(artefacts)
+        pool = EnginePool(
+            self._engine,
+            store,
+            self.setup.protocol.deadlines,
+            clock=self._clock,
+            is_late=self._is_late,
+        )
+        end = ending_with(self, pool.close, folder.remove)
+        dispatcher = Dispatcher(pool, self.setup.observers)
+        self._running = Running(pool, dispatcher, end)
+        self._engine.start(store)
+
+    def publish(self, files: ReferenceFiles) -> Message:
+        """Inputs and outputs as machines find them: by the digests of artefacts."""
+        store = self._store
+        if store is None:
+            raise WorkerStartFailed("the workers have not been started, or were closed")
+        # They are named by their content.
+        files.fill()
+
+        def kept(paths: tuple[str, ...]) -> list[str]:
+            return [store.add_bytes(Path(path).read_bytes()) for path in paths]
+
+        return {"inputs": kept(files.inputs), "outputs": kept(files.outputs), "stored": True}
+
+    def plausibility(self, workload: Workload) -> Plausibility | None:
+        """Rates that latencies are held to: those of this machine say nothing about others."""
+        if self.simulates:
+            return None
+        if self._engine.on_this_machine:
+            return Plausibility.of(workload, self.setup.target, self.setup.threads)
+        return Plausibility(SHORTEST_CALL, "no call of a function takes less")
+
+    def take_warnings(self) -> list[str]:
+        """Return what a person should know of machines; each message only once."""
+        return self._running.pool.take_warnings() if self._running else []

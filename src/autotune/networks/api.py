@@ -41,13 +41,12 @@ from autotune.process.stopwatch import Clock
 from autotune.store.best_record import best_of_backends
 from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks
-from autotune.tuning.default_backend import backend_of_parts
+from autotune.tuning.budget import Reserve
 from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.programs import Task, tasks_on_backends, usable_backends
+from autotune.tuning.programs import Task, backend_of_parts, tasks_on_backends, usable_backends
+from autotune.tuning.resolve import RunProcesses, is_probably_answered
 from autotune.tuning.result import Result
-from autotune.tuning.run_plan import Reserve
-from autotune.tuning.run_processes import RunProcesses, is_probably_answered
 
 __all__ = [
     "Coverage",

@@ -25,7 +25,7 @@ from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections
 from autotune.store.trial_log import describe_counts
-from autotune.tuning.fleet import Fleet
+from autotune.tuning.machines import Fleet
 from autotune.tuning.result import Result, Rival
 
 __all__ = [

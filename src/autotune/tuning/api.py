@@ -6,29 +6,35 @@ import functools
 import inspect
 import threading
 import time
+import time as clocks
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Concatenate, ParamSpec, TypeVar
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from autotune.errors import AutotuneError, InvalidValueError
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.models.host import ModelHost
+from autotune.models.training.task_list import ListedTask
 from autotune.process.call_watch import CallWatch
 from autotune.process.interrupts import InterruptGuard
 from autotune.process.stopwatch import Clock
 from autotune.store.sqlite import open_database
-from autotune.tuning.default_backend import backend_for
+from autotune.tuning.budget import TIME_OVER, Reserve
 from autotune.tuning.events import EventListener, WarningRaised
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.programs import Task
-from autotune.tuning.resolve import resolve_run
+from autotune.tuning.programs import Task, backend_for
+from autotune.tuning.resolve import RunProcesses, resolve_run
 from autotune.tuning.result import Result
-from autotune.tuning.run_plan import Budget, Reserve
-from autotune.tuning.run_processes import RunProcesses
 from autotune.tuning.tuner import Tuner
 
-__all__ = ["run_tasks", "tune", "tune_tasks"]
+__all__ = [
+    "RecordedTask",
+    "record_tasks",
+    "run_tasks",
+    "tune",
+    "tune_tasks",
+]
 
 _P = ParamSpec("_P")
 _Given = TypeVar("_Given")
@@ -149,28 +155,21 @@ def run_tasks(
             stack.enter_context(CallWatch())
         shared = processes or stack.enter_context(RunProcesses(options))
         models = shared.models
-        parts = resolve_run(given, options, models, refused, fallen, shared.workers)
+        plan = resolve_run(given, options, models, refused, fallen, shared.workers)
         _warn_of_tasks(options.listeners, given, refused or {}, fallen or {})
-        if parts is None:
+        if plan is None:
             return []
-        stack.callback(parts.workers.close)
-        warn = _warn_all(options.listeners, [task.name for task in parts.tasks])
+        stack.callback(plan.workers.close)
+        warn = _warn_all(options.listeners, [task.name for task in plan.tasks])
         for model in models.values():
             model.on_warning = warn
-        for message in parts.warnings:
+        for message in plan.warnings:
             warn(message)
         tuner = Tuner(
-            tasks=parts.tasks,
-            spec=parts.spec,
-            scheduler=parts.scheduler,
+            plan=plan,
             database=stack.enter_context(open_database(options.database, warn=warn)),
-            budget=Budget.of(options, parts.programs),
-            fresh=options.fresh,
-            listeners=options.listeners,
             guard=guard,
-            protocol=options.protocol,
-            workers=parts.workers,
-            prepared=lambda: _prepared(meanwhile, [models[name] for name in parts.models]),
+            prepared=lambda: _prepared(meanwhile, [models[name] for name in plan.models]),
             clock=clock,
             began=began,
             network=network,
@@ -209,3 +208,107 @@ def _warn_all(listeners: Sequence[EventListener], tasks: Sequence[str]) -> Calla
             listener(WarningRaised(", ".join(tasks), message))
 
     return warn
+
+
+Watching = Callable[[ListedTask], AbstractContextManager[Sequence[EventListener]]]
+
+DEFAULT_PROGRAMS = 300
+DEFAULT_RANDOM_SHARE = 0.5
+
+
+@frozen(eq=False)
+class RecordedTask:
+    """Progress of the recording of a task.
+
+    Attributes:
+        task: The task.
+        result: Its run so far; None where the backend has no schedules for it.
+        programs: How many candidates were asked for.
+        failure: Why there is no result; "" where there is one.
+    """
+
+    task: ListedTask
+    result: Result | None
+    programs: int
+    failure: str = ""
+
+    @property
+    def trials(self) -> int:
+        """Candidates that have an outcome."""
+        return 0 if self.result is None else self.result.trials
+
+    @property
+    def is_complete(self) -> bool:
+        """True if nothing is left to record: all programs, or all that there are."""
+        result = self.result
+        return result is None or result.trials >= self.programs or result.reason != TIME_OVER
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; the latency is in seconds."""
+        best = None if self.result is None else self.result.best
+        return {
+            "task": self.task.name,
+            "programs": self.trials,
+            "complete": self.is_complete,
+            "outcomes": {} if self.result is None else dict(self.result.outcomes),
+            "best": None if best is None else best.latency,
+            "run": None if self.result is None else self.result.run_id,
+            "failure": self.failure,
+        }
+
+
+def record_tasks(
+    tasks: Iterable[ListedTask],
+    options: TuneOptions,
+    *,
+    programs: int = DEFAULT_PROGRAMS,
+    random_share: float = DEFAULT_RANDOM_SHARE,
+    watching: Watching = lambda task: nullcontext(()),
+    clock: Clock = clocks.monotonic,
+) -> list[RecordedTask]:
+    """Measure schedules of every task, one run each; nothing is measured twice.
+
+    Half of the schedules are random and half are evolved, so that the data shows both what the
+    space is like and what is found by a search. The same call continues what was interrupted, at
+    any point, and continues with the remaining tasks.
+
+    Args:
+        tasks: What to record.
+        options: How to tune; strategy and trials are those of the recording, and the time is that
+            of all tasks.
+        programs: Candidates of each task, failures included.
+        random_share: Share of the candidates that is random.
+        watching: Entered for each task while it is recorded; gives its listeners.
+        clock: Monotonic seconds.
+
+    Returns:
+        One item for each task that was begun, in order.
+
+    Raises:
+        AutotuneError: as :func:`autotune.tune`; a task that the backend has no schedules for is
+            no error, but an item with a failure.
+    """
+    began, limit = clock(), options.time
+    strategy = ("evolutionary", {"epsilon": random_share})
+    options = evolve(
+        options,
+        trials=programs,
+        time=None,
+        parts={**options.parts, "strategy": strategy},
+        # What is recorded shows the space, not what was found in others.
+        warm_start=False,
+    )
+    done: list[RecordedTask] = []
+    for task in tasks:
+        left = None if limit is None else limit - (clock() - began)
+        if left is not None and left <= 0:
+            break
+        try:
+            with watching(task) as listeners:
+                own = evolve(options, session_time=left, listeners=tuple(listeners))
+                (result,) = run_tasks([task.make()], own)
+        except UnsupportedWorkload as error:
+            done.append(RecordedTask(task, None, programs, str(error)))
+        else:
+            done.append(RecordedTask(task, result, programs))
+    return done

@@ -12,14 +12,14 @@ from autotune.measure.racing import Race, compare
 from autotune.process.stopwatch import Stopwatch
 from autotune.store.records import Contest
 from autotune.store.trial_log import TrialLog
+from autotune.tuning.programs import TaskRun
 from autotune.tuning.result import Result, Rival
 from autotune.tuning.task import TaskSession
-from autotune.tuning.task_spec import TaskSpec
 
 __all__ = ["finalists", "compare_backends", "needs_comparison", "joined_results", "rivals"]
 
 
-def rivals(tasks: Sequence[TaskSpec]) -> dict[str, list[int]]:
+def rivals(tasks: Sequence[TaskRun]) -> dict[str, list[int]]:
     """Positions of the tasks that compete for each program, by the program's name."""
     found: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
@@ -28,12 +28,12 @@ def rivals(tasks: Sequence[TaskSpec]) -> dict[str, list[int]]:
     return found
 
 
-def finalists(tasks: Iterable[tuple[TaskSpec, TrialLog]]) -> dict[str, str]:
+def finalists(tasks: Iterable[tuple[TaskRun, TrialLog]]) -> dict[str, str]:
     """Digest of each backend's best candidate, by name of the backend."""
-    return {spec.key.backend: log.best.digest for spec, log in tasks if log.best is not None}
+    return {task.key.backend: log.best.digest for task, log in tasks if log.best is not None}
 
 
-def needs_comparison(tasks: Iterable[tuple[TaskSpec, TrialLog]], earlier: Contest | None) -> bool:
+def needs_comparison(tasks: Iterable[tuple[TaskRun, TrialLog]], earlier: Contest | None) -> bool:
     """Return whether there is something to compare that has not been compared.
 
     Args:
@@ -64,8 +64,8 @@ def compare_backends(
         (session for session in sessions if session.log.best is not None),
         key=lambda session: session.log.best_latency or 0.0,
     )
-    names = [session.spec.key.backend for session in able]
-    found = finalists((session.spec, session.log) for session in sessions)
+    names = [session.run.key.backend for session in able]
+    found = finalists((session.run, session.log) for session in sessions)
     held = [session.hold_winner() for session in able]
     with watch.timing("confirm"):
         times = _race(held, protocol, rng)
@@ -101,7 +101,7 @@ def _is_over(race: Race) -> bool:
 
 
 def joined_results(
-    tasks: Sequence[TaskSpec], results: Sequence[Result], contests: Mapping[str, Contest]
+    tasks: Sequence[TaskRun], results: Sequence[Result], contests: Mapping[str, Contest]
 ) -> list[Result]:
     """Join results to one for each program: the winner's, with the other backends' beside it.
 

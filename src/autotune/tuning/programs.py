@@ -1,36 +1,131 @@
-"""Which programs are tuned on which backends: what each backend makes of what a user gives."""
+"""Programs that a user gives, and the backends on which each is tuned."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from attrs import evolve, field, frozen
 
 from autotune.backends import Backend, ImportedProgram, ProgramFile
-from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
+from autotune.errors import (
+    AutotuneError,
+    DatabaseError,
+    InvalidValueError,
+    UnsupportedTarget,
+    UnsupportedWorkload,
+)
 from autotune.ir.workloads import Workload, structure_of
 from autotune.plugins.guarded_parts import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
+from autotune.sketches import UNTUNED
 from autotune.spaces import EmptySpace, SearchSpace, SpaceContext
 from autotune.spaces.problems import ContradictoryConstraints
+from autotune.store.database import RecordFilter
 from autotune.store.records import MeasureKey
-from autotune.tuning.choices import Choice
-from autotune.tuning.default_backend import compiling_backends
+from autotune.store.sqlite import open_database
+from autotune.targets import Target
 from autotune.tuning.foreign_programs import import_file
-from autotune.tuning.options import TuneOptions
+from autotune.tuning.options import Choice, TuneOptions, spec_of
 
 __all__ = [
     "Task",
-    "TaskOnBackend",
+    "TaskRun",
+    "backend_for",
+    "backend_of_parts",
+    "compiling_backends",
+    "default_backend",
     "import_on_each",
     "no_backend_error",
     "tasks_on_backends",
     "usable_backends",
 ]
+
+# The default: the first of these that is installed and compiles for the target. The core has the
+# first one, which compiles for x86-64.
+_USUAL_BACKENDS = ("native", "tvm", "cuda", "mlir")
+
+
+def compiling_backends() -> tuple[str, ...]:
+    """Names of the installed backends that make programs of workloads."""
+    known = manager()
+    return tuple(it for it in known.names("backend") if known.get("backend", it).compiles)
+
+
+def default_backend(target: Target) -> str:
+    """The backend that is used for a target where none is named.
+
+    The first of ``native``, ``tvm``, ``cuda`` and ``mlir`` that is installed and compiles for it.
+    """
+    usual = [name for name in _USUAL_BACKENDS if name in compiling_backends()]
+    for name in usual:
+        backend: Backend = create_held_part("backend", name)
+        try:
+            backend.check_target(target)
+        except UnsupportedTarget:
+            continue
+        return name
+    return usual[0]
+
+
+def backend_for(programs: Sequence[object], options: TuneOptions) -> str:
+    """The backend of a run that names none.
+
+    That which its search space or runner works with; or which imports its programs; or which all
+    of its workloads have been tuned with by now; or the default one of its target.
+    """
+    if of_parts := backend_of_parts(options):
+        return of_parts[0]
+    workloads = [program for program in programs if isinstance(program, Workload)]
+    if len(workloads) < len(programs):
+        imported = [program for program in programs if not isinstance(program, Workload)]
+        for name in dict.fromkeys((*_USUAL_BACKENDS, *manager().names("backend"))):
+            if name in manager().names("backend"):
+                backend: Backend = create_held_part("backend", name)
+                if all(backend.imports(program) for program in imported):
+                    return name
+    return _backend_of_records(workloads, options) or default_backend(options.machine)
+
+
+def backend_of_parts(options: TuneOptions) -> tuple[str, ...]:
+    """The backend that the search space or the runner of a run works with; () for any."""
+    for kind in ("search_space", "runner"):
+        spec = spec_of(kind, options.chosen[kind].name)
+        if spec is not None and spec.backend:
+            return (spec.backend,)
+    return ()
+
+
+def _backend_of_records(workloads: Sequence[Workload], options: TuneOptions) -> str | None:
+    """The installed backend of the fastest program of each workload, where it is one for all.
+
+    What was tuned is not searched again because the default has changed.
+    """
+    path = Path(options.database)
+    if options.fresh or not path.is_file():
+        return None
+    machine, found = options.machine, set()
+    try:
+        with open_database(path, read_only=True) as database:
+            for workload in workloads:
+                record = database.best(
+                    RecordFilter(
+                        workload=workload.digest,
+                        target=machine.fingerprint,
+                        threads=machine.cores,
+                        status="ok",
+                        imported=False,
+                    )
+                )
+                found.add("" if record is None else record.key.backend)
+    except DatabaseError:
+        return None
+    name = found.pop() if len(found) == 1 else ""
+    return name if name in compiling_backends() else None
 
 
 @frozen(eq=False)
@@ -51,43 +146,49 @@ class Task:
     imported: Mapping[str, ImportedProgram] = field(factory=dict)
 
 
-@frozen(eq=False)
-class TaskOnBackend:
-    """A program on a backend.
+@frozen(eq=False, kw_only=True)
+class TaskRun:
+    """A program on a backend, as a run has it: all but the outcomes of its candidates.
 
     Attributes:
-        position: Of the program among those that were given.
         title: What a person calls the program.
-        weight: How often it occurs.
-        backend: The backend.
-        backend_name: Its name.
         workload: What the backend takes the program to compute.
-        program: The imported program's text, if the backend has imported it.
+        target: What to tune for.
         space: The candidates.
-        competes: Whether there are others for the same program.
+        key: What measurements depend on.
+        program: The imported program's text, if the backend has imported it.
+        weight: How often it occurs.
+        position: Of the program among those that were given.
+        competes: Whether there are other backends for the same program.
         refusal: Why the search space of the run refuses it, where ``space`` is the one that the
             backend falls back to; "" otherwise.
-        least_untuned: As of :meth:`autotune.backends.Backend.least_untuned`.
-        machines: Names the machines that measure, where they are those of an engine.
+        default_schedule: What the backend's default schedule is called; "" where it has none.
+        least_untuned: Seconds that one call of the untuned program takes at least; 0.0 where that
+            is not known, or it is timed however long that takes.
+        cuts_off: Whether a baseline is cut off once it cannot win.
     """
 
-    position: int
     title: str
-    weight: float
-    backend: Backend
-    backend_name: str
     workload: Workload
-    program: str | None
+    target: Target
     space: SearchSpace
+    key: MeasureKey
+    program: str | None = None
+    weight: float = 1.0
+    position: int = 0
     competes: bool = False
     refusal: str = ""
+    default_schedule: str = ""
     least_untuned: float = 0.0
-    machines: str = ""
+    cuts_off: bool = True
 
     @property
     def name(self) -> str:
         """Name for a person: the program, and the backend where there are several."""
-        return f"{self.title} on {_short(self.backend_name)}" if self.competes else self.title
+        if not self.competes:
+            return self.title
+        # A part that was given by import string is called without its module.
+        return f"{self.title} on {self.key.backend.rpartition(':')[2]}"
 
     @property
     def contest(self) -> str:
@@ -95,35 +196,20 @@ class TaskOnBackend:
         return self.title if self.competes else ""
 
     @property
+    def baseline_names(self) -> tuple[str, ...]:
+        """Names of the programs without tuning: the default schedule, and the untuned program."""
+        return (*filter(None, [self.default_schedule]), UNTUNED)
+
+    @property
     def info(self) -> TaskInfo:
         """The input of a task scheduler."""
         group, structure = similarity_group(self.workload), structure_of(self.workload)
         if self.competes:
             # The latency on one backend is no bound for another.
-            group = group and f"{group} on {self.backend_name}"
-            structure = structure and f"{structure} on {self.backend_name}"
+            group = group and f"{group} on {self.key.backend}"
+            structure = structure and f"{structure} on {self.key.backend}"
         flop = float(self.workload.flop)
         return TaskInfo(self.weight, flop, group, self.contest, self.title, structure)
-
-    def key(self, options: TuneOptions) -> MeasureKey:
-        """Key that its measurements depend on."""
-        return MeasureKey(
-            target=options.machine.fingerprint,
-            backend=self.backend_name,
-            backend_version=self.backend.version,
-            compiler_version=self.backend.compiler_version_for(options.machine),
-            threads=options.machine.cores,
-            protocol=options.measuring + self.machines,
-        )
-
-
-@frozen
-class _Imported:
-    """A program as one backend takes it."""
-
-    workload: Workload
-    program: str | None
-    least_untuned: float
 
 
 def tasks_on_backends(
@@ -133,7 +219,7 @@ def tasks_on_backends(
     fallen: MutableMapping[int, str] | None = None,
     *,
     measures: bool = True,
-) -> tuple[list[TaskOnBackend], list[str]]:
+) -> tuple[list[TaskRun], list[str]]:
     """Every program on every backend that can take part, and what a person should know.
 
     With several backends, one that cannot is left out with a warning, as long as there is another.
@@ -160,7 +246,7 @@ def tasks_on_backends(
     backends = usable_backends(options, unusable, measures=measures)
     warnings = [_left_out(name, error) for name, error in unusable.items()]
     titles: list[str] = []
-    tasks: list[TaskOnBackend] = []
+    tasks: list[TaskRun] = []
     for number, task in enumerate(given):
         notes: list[str] = []
         try:
@@ -202,13 +288,13 @@ def _on_each_backend(
     unusable: Mapping[str, AutotuneError],
     warnings: list[str],
     falls_back: bool,
-) -> list[TaskOnBackend]:
+) -> list[TaskRun]:
     """A program, which comes after those of ``titles``, on every backend that can take it.
 
     Or, if backends fall back, on the first that need not, or else on the first that can.
     """
     failures: dict[str, AutotuneError] = {}
-    found: list[TaskOnBackend] = []
+    found: list[TaskRun] = []
     title = ""
     found_by = import_on_each(task.program, backends, failures, warnings, task.imported)
     attempts = [(name, False) for name in found_by]
@@ -224,17 +310,20 @@ def _on_each_backend(
             failures[name] = error
             continue
         warnings += _loosened(title, space)
-        taken = TaskOnBackend(
-            position=len(titles),
+        is_said = options.machine.kind == "cpu" and not options.time_untuned
+        taken = TaskRun(
             title=title,
-            weight=float(task.weight),
-            backend=backend,
-            backend_name=name,
             workload=it.workload,
-            program=it.program,
+            target=options.machine,
             space=space,
+            key=_key(name, backend, options),
+            program=it.program,
+            weight=float(task.weight),
+            position=len(titles),
             refusal=refusal,
-            least_untuned=it.least_untuned,
+            default_schedule=backend.default_schedule,
+            least_untuned=it.least_untuned if is_said else 0.0,
+            cuts_off=not options.time_untuned,
         )
         found.append(taken)
         if falls_back:
@@ -244,6 +333,19 @@ def _on_each_backend(
         raise no_backend_error(last)
     warnings += [_left_out(name, error, title) for name, error in failures.items()]
     return [evolve(one, competes=len(found) > 1) for one in found]
+
+
+def _key(name: str, backend: Backend, options: TuneOptions) -> MeasureKey:
+    """The measure key of a run on a backend of this name, on this machine."""
+    machine = options.machine
+    return MeasureKey(
+        target=machine.fingerprint,
+        backend=name,
+        backend_version=backend.version,
+        compiler_version=backend.compiler_version_for(machine),
+        threads=machine.cores,
+        protocol=options.measuring,
+    )
 
 
 def _check_weight(weight: object) -> None:
@@ -282,7 +384,7 @@ def _loosened(title: str, space: SearchSpace) -> list[str]:
     ]
 
 
-def _notes(tasks: Sequence[TaskOnBackend]) -> list[str]:
+def _notes(tasks: Sequence[TaskRun]) -> list[str]:
     """Notes of search spaces, each once, with the programs that it is about."""
     titles: dict[str, dict[str, None]] = {}
     for task in tasks:
@@ -291,7 +393,7 @@ def _notes(tasks: Sequence[TaskOnBackend]) -> list[str]:
     return [f"{', '.join(about)}: {note}" for note, about in titles.items()]
 
 
-def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str]:
+def _too_small(tasks: Sequence[TaskRun], options: TuneOptions) -> list[str]:
     """Tasks get a round at a time, so that the last of them may get none."""
     if options.trials is None or len(tasks) <= 1:
         return []
@@ -370,7 +472,7 @@ def _title(task: Task, workload: Workload, titles: Sequence[str]) -> str:
 
 
 def _space_of(
-    imported: _Imported, name: str, backend: Backend, options: TuneOptions, falls_back: bool
+    imported: ImportedProgram, name: str, backend: Backend, options: TuneOptions, falls_back: bool
 ) -> tuple[SearchSpace, str]:
     """The space of a program, and why it is the one that the backend falls back to; else ""."""
     chosen = options.chosen["search_space"]
@@ -387,7 +489,7 @@ def _space_of(
 
 
 def _make_space(
-    imported: _Imported, name: str, backend: Backend, options: TuneOptions, chosen: Choice
+    imported: ImportedProgram, name: str, backend: Backend, options: TuneOptions, chosen: Choice
 ) -> SearchSpace:
     context = SpaceContext(
         workload=imported.workload,
@@ -407,7 +509,7 @@ def import_on_each(
     failures: dict[str, AutotuneError],
     warnings: list[str],
     known: Mapping[str, ImportedProgram] = MappingProxyType({}),
-) -> dict[str, _Imported]:
+) -> dict[str, ImportedProgram]:
     """The program as each backend imports it; errors are added to ``failures``.
 
     A backend that does not import programs of this kind makes one of its own, from what another
@@ -417,10 +519,10 @@ def import_on_each(
     if isinstance(program, Workload):
         return {name: _made_from(program, backend) for name, backend in backends.items()}
     if known:
-        reading = _read(next(iter(known.values())))
+        reading = next(iter(known.values()))
         # Others do without its text, but it tells other tools what records are of.
         return {
-            name: _read(known[name])
+            name: known[name]
             if name in known
             else evolve(reading, least_untuned=backend.least_untuned(reading.workload))
             for name, backend in backends.items()
@@ -428,15 +530,15 @@ def import_on_each(
     importers = [name for name, backend in backends.items() if backend.imports(program)]
     if not importers:
         raise _not_imported(program, backends)
-    imported: dict[str, _Imported] = {}
+    imported: dict[str, ImportedProgram] = {}
     for name in importers:
         try:
             read = _import(program, name, backends[name])
         except AutotuneError as error:
             failures[name] = error
         else:
-            imported[name] = _read(read)
-    result: dict[str, _Imported] = {}
+            imported[name] = read
+    result: dict[str, ImportedProgram] = {}
     for name in backends:
         if name in imported:
             result[name] = imported[name]
@@ -450,12 +552,8 @@ def import_on_each(
     return result
 
 
-def _read(imported: ImportedProgram) -> _Imported:
-    return _Imported(imported.workload, imported.program, imported.least_untuned)
-
-
-def _made_from(workload: Workload, backend: Backend) -> _Imported:
-    return _Imported(workload, None, backend.least_untuned(workload))
+def _made_from(workload: Workload, backend: Backend) -> ImportedProgram:
+    return ImportedProgram(workload, None, backend.least_untuned(workload))
 
 
 def _import(program: object, name: str, backend: Backend) -> ImportedProgram:
@@ -477,11 +575,6 @@ def no_backend_error(failures: Mapping[str, AutotuneError]) -> AutotuneError:
 def _left_out(name: str, error: AutotuneError, program: str = "") -> str:
     what = f" for {program}" if program else ""
     return f"backend {name!r} does not take part{what}: {error}"
-
-
-def _short(name: str) -> str:
-    """A part's name without the module, where it was given by import string."""
-    return name.rpartition(":")[2]
 
 
 def _type_name(value: object) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, DatabaseError
 from autotune.measure import Measurer, MeasurerContext, SharedWorkers
 from autotune.measure.workers import WorkerSetup
 from autotune.models import ModelContext
@@ -22,37 +24,75 @@ from autotune.search.schedulers import SchedulerContext, TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.strategies import Strategy, StrategyContext
 from autotune.spaces import SearchSpace
-from autotune.tuning.choices import KINDS, Choice, unused_by
+from autotune.store.records import MeasureKey, Run
+from autotune.store.sqlite import open_database
+from autotune.tuning.budget import Budget
 from autotune.tuning.machines import machines_tag
-from autotune.tuning.options import TuneOptions
-from autotune.tuning.programs import Task, TaskOnBackend, tasks_on_backends
-from autotune.tuning.resume import RunSpec
-from autotune.tuning.task_spec import TaskSpec
+from autotune.tuning.options import KINDS, Choice, TuneOptions, unused_by
+from autotune.tuning.programs import Task, TaskRun, tasks_on_backends
+from autotune.tuning.resume import Checkpoint, RunSpec, decided
 
-__all__ = ["RunParts", "model_hosts", "resolve_run"]
+__all__ = [
+    "RunPlan",
+    "RunProcesses",
+    "is_probably_answered",
+    "model_hosts",
+    "resolve_run",
+]
 
 
-@frozen(eq=False)
-class RunParts:
-    """The resolved parts of a run, as the tuner takes them.
+@frozen(eq=False, kw_only=True)
+class RunPlan:
+    """Tasks that are tuned together, and the parts that decide.
 
     Attributes:
-        tasks: One for each program and backend.
         spec: What decides the proposals of the run.
-        scheduler: Chooses among the tasks.
-        programs: How many programs there are, each on one backend or on several.
-        warnings: What a person should know, such as that a backend cannot take part.
-        workers: Those that the measurers of the tasks share.
+        tasks: One for each program and backend.
+        strategies: The strategy of each task.
+        cost_models: The cost model of each, which tasks may share.
+        scheduler: Chooses the task of each round.
+        make_measurer: Makes the measurer of a task, not started.
+        workers: Those that the measurers of the tasks share; closed with the run.
         models: Names of the backends whose models the tasks ask.
+        warnings: What a person should know, such as that a backend cannot take part.
     """
 
-    tasks: tuple[TaskSpec, ...]
     spec: RunSpec
+    tasks: Sequence[TaskRun]
+    strategies: Sequence[Strategy]
+    cost_models: Sequence[CostModel]
     scheduler: TaskScheduler
-    programs: int
-    warnings: tuple[str, ...]
-    workers: SharedWorkers
-    models: tuple[str, ...]
+    make_measurer: Callable[[TaskRun], Measurer]
+    workers: SharedWorkers = field(factory=SharedWorkers)
+    models: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> TuneOptions:
+        """Options that the user gave."""
+        return self.spec.options
+
+    @property
+    def programs(self) -> int:
+        """Number of programs, each on one backend or on several."""
+        return self.tasks[-1].position + 1
+
+    @property
+    def times_candidates_first(self) -> bool:
+        """True if a task has a candidate before what it has without tuning is timed.
+
+        Where tasks share the time, none is to spend it on an untuned program that takes seconds.
+        """
+        return len(self.tasks) > 1 and not any(task.contest for task in self.tasks)
+
+    @property
+    def first_round(self) -> int | None:
+        """Candidates in a task's first round; None for whole rounds.
+
+        A single task's are measured in any case, and of backends that compete, none is to lose by
+        one candidate.
+        """
+        return self.options.first_round if self.times_candidates_first else None
 
 
 def resolve_run(
@@ -62,8 +102,8 @@ def resolve_run(
     refused: MutableMapping[int, AutotuneError] | None = None,
     fallen: MutableMapping[int, str] | None = None,
     workers: SharedWorkers | None = None,
-) -> RunParts | None:
-    """Make the parts of a run.
+) -> RunPlan | None:
+    """Make what a run is made of.
 
     Args:
         given: The programs.
@@ -76,7 +116,7 @@ def resolve_run(
         workers: What measurers take their workers from; by default there are none yet.
 
     Returns:
-        The parts; None where every program was refused.
+        The plan; None where every program was refused.
 
     Raises:
         AutotuneError: no backend can take part for a program; names the reason of each.
@@ -85,35 +125,44 @@ def resolve_run(
     if not tasks:
         return None
     workers = workers or SharedWorkers()
-    tags = {name: machines_tag(options, name, workers) for name in _backends_of(tasks)}
-    tasks = [evolve(task, machines=tags[task.backend_name]) for task in tasks]
-    programs = tasks[-1].position + 1
-    model_seed, scheduler_seed, input_seed, *task_seeds = _seeds(options, programs)
-    cost_models = {
-        name: _cost_model(models.get(name), model_seed, options) for name in options.backend
-    }
+    names = dict.fromkeys(task.key.backend for task in tasks)
+    tags = {name: machines_tag(options, name, workers) for name in names}
+    tasks = [evolve(task, key=_tagged(task.key, tags)) for task in tasks]
+    model_seed, scheduler_seed, input_seed, *task_seeds = _seeds(options, tasks[-1].position + 1)
+    own = {name: _cost_model(models.get(name), model_seed, options) for name in options.backend}
     no_model = RandomCostModel(ModelContext(seed=_integer(model_seed)))
-    specs = [
-        _task_spec(
-            task,
-            options,
-            no_model if task.refusal else cost_models[task.backend_name],
-            None if task.refusal else models.get(task.backend_name),
-            # Backends that compete begin with the same proposals.
-            task_seeds[task.position],
-            _integer(input_seed),
-            workers,
-        )
-        for task in tasks
-    ]
-    scheduler = _scheduler(tasks, options, _integer(scheduler_seed))
+    cost_models = [no_model if task.refusal else own[task.key.backend] for task in tasks]
     warnings = [*_untrained(options), *warnings]
     if options.preset is not None:
         warnings = [*options.preset.caveats, *warnings]
-    spec = _run_spec(tasks, options)
-    asked = tuple(dict.fromkeys(it.backend_name for it in tasks if not it.refusal))
-    asked = tuple(name for name in asked if name in models)
-    return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings), workers, asked)
+    return RunPlan(
+        spec=_run_spec(tasks, options),
+        tasks=tuple(tasks),
+        strategies=[
+            # Backends that compete begin with the same proposals.
+            _strategy(task, options, cost_model, models, task_seeds[task.position])
+            for task, cost_model in zip(tasks, cost_models, strict=True)
+        ],
+        cost_models=cost_models,
+        scheduler=_scheduler(tasks, options, _integer(scheduler_seed)),
+        make_measurer=partial(
+            _make_measurer, options=options, seed=_integer(input_seed), workers=workers
+        ),
+        workers=workers,
+        models=tuple(
+            dict.fromkeys(
+                task.key.backend
+                for task in tasks
+                if not task.refusal and task.key.backend in models
+            )
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def _tagged(key: MeasureKey, tags: Mapping[str, str]) -> MeasureKey:
+    """The key of what is measured on machines that are named so, by backend."""
+    return evolve(key, protocol=key.protocol + tags[key.backend])
 
 
 def _untrained(options: TuneOptions) -> list[str]:
@@ -130,10 +179,6 @@ def _untrained(options: TuneOptions) -> list[str]:
                 f"model (--load-cost-model; installed: {known}) or a file of autotune train fit"
             ]
     return []
-
-
-def _backends_of(tasks: Sequence[TaskOnBackend]) -> list[str]:
-    return list(dict.fromkeys(task.backend_name for task in tasks))
 
 
 def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
@@ -171,7 +216,7 @@ def _cost_model(
     return HostedCostModel(models)
 
 
-def _scheduler(tasks: Sequence[TaskOnBackend], options: TuneOptions, seed: int) -> TaskScheduler:
+def _scheduler(tasks: Sequence[TaskRun], options: TuneOptions, seed: int) -> TaskScheduler:
     """The chosen scheduler, or a trivial one for a single task.
 
     With a single task the chosen one is created only where it has options, to check them: its
@@ -189,19 +234,18 @@ def _scheduler(tasks: Sequence[TaskOnBackend], options: TuneOptions, seed: int) 
     return RoundRobin(context) if len(tasks) == 1 else scheduler
 
 
-def _task_spec(
-    task: TaskOnBackend,
+def _strategy(
+    task: TaskRun,
     options: TuneOptions,
     cost_model: CostModel,
-    models: ModelHost | None,
+    models: Mapping[str, ModelHost],
     seed: np.random.SeedSequence,
-    input_seed: int,
-    workers: SharedWorkers,
-) -> TaskSpec:
+) -> Strategy:
     chosen = _strategy_for(task, options)
+    host = None if task.refusal else models.get(task.key.backend)
     pruning_model: PruningModel | None = None
-    if models is not None and not options.chosen["pruning_model"].is_none:
-        pruning_model = HostedPruningModel(models)
+    if host is not None and not options.chosen["pruning_model"].is_none:
+        pruning_model = HostedPruningModel(host)
     context = StrategyContext(
         space=task.space,
         rng=np.random.default_rng(seed),
@@ -210,31 +254,10 @@ def _task_spec(
         options=chosen.options,
     )
     strategy: Strategy = create_part("strategy", chosen.name, context)
-    return TaskSpec(
-        name=task.name,
-        workload=task.workload,
-        target=options.machine,
-        space=task.space,
-        strategy=strategy,
-        cost_model=cost_model,
-        key=task.key(options),
-        make_measurer=_measurer_factory(task, options, input_seed, workers),
-        program=task.program,
-        default_schedule=task.backend.default_schedule,
-        least_untuned=_least_untuned(task, options),
-        cuts_off=not options.time_untuned,
-        weight=task.weight,
-        contest=task.contest,
-    )
+    return strategy
 
 
-def _least_untuned(task: TaskOnBackend, options: TuneOptions) -> float:
-    """Least latency of the untuned program; 0.0 where it is timed however long that takes."""
-    is_said = options.machine.kind == "cpu" and not options.time_untuned
-    return task.least_untuned if is_said else 0.0
-
-
-def _strategy_for(task: TaskOnBackend, options: TuneOptions) -> Choice:
+def _strategy_for(task: TaskRun, options: TuneOptions) -> Choice:
     """The strategy of a task: the usual one where its space is not the one that was chosen.
 
     Unless the chosen one asks no models, and so works in every space.
@@ -246,32 +269,31 @@ def _strategy_for(task: TaskOnBackend, options: TuneOptions) -> Choice:
     return Choice(KINDS["strategy"])
 
 
-def _measurer_factory(
-    task: TaskOnBackend, options: TuneOptions, seed: int, workers: SharedWorkers
-) -> Callable[[], Measurer]:
+def _make_measurer(
+    task: TaskRun, *, options: TuneOptions, seed: int, workers: SharedWorkers
+) -> Measurer:
     chosen = options.chosen["measurer"]
-    machine = options.machine
     context = MeasurerContext(
-        setup=WorkerSetup(
-            task.backend_name, machine, machine.cores, options.protocol, options.observers
-        ),
+        setup=_setup(options, task.key.backend),
         workload=task.workload,
         program=task.program,
         workers=workers,
         seed=seed,
         options=chosen.options,
     )
-
-    def make() -> Measurer:
-        measurer: Measurer = create_held_part("measurer", chosen.name, context)
-        return measurer
-
-    return make
+    measurer: Measurer = create_held_part("measurer", chosen.name, context)
+    return measurer
 
 
-def _run_spec(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> RunSpec:
+def _setup(options: TuneOptions, backend: str) -> WorkerSetup:
+    """The workers that the usual measurer takes for a backend."""
+    machine = options.machine
+    return WorkerSetup(backend, machine, machine.cores, options.protocol, options.observers)
+
+
+def _run_spec(tasks: Sequence[TaskRun], options: TuneOptions) -> RunSpec:
     spaces = [task.space for task in sorted(tasks, key=lambda task: bool(task.refusal))]
-    keys = tuple(task.key(options) for task in tasks)
+    keys = tuple(task.key for task in tasks)
     return RunSpec(
         workloads=tuple(task.workload.spelling for task in tasks),
         weights=tuple(task.weight for task in tasks),
@@ -303,3 +325,95 @@ def _seeds(options: TuneOptions, tasks: int) -> list[np.random.SeedSequence]:
 
 def _integer(seed: np.random.SeedSequence) -> int:
     return int(seed.generate_state(1, np.uint32)[0])
+
+
+@define(eq=False)
+class RunProcesses:
+    """Workers and models of a run; a context manager, which ends them.
+
+    Models get ready in the background from entering it on, unless they are started late.
+
+    Attributes:
+        options: Of the run, with its backends.
+        starts_late: Whether models and workers are started only once they are needed.
+        prefers_first: Whether those of the first backend only get ready: it probably takes all
+            programs.
+        models: What holds the models for each backend.
+        workers: Those that measurers share.
+    """
+
+    options: TuneOptions
+    starts_late: bool = field(default=False, kw_only=True)
+    prefers_first: bool = field(default=False, kw_only=True)
+    models: Mapping[str, ModelHost] = field(init=False)
+    workers: SharedWorkers = field(factory=SharedWorkers, init=False)
+    _ending: ExitStack = field(factory=ExitStack, init=False)
+
+    def __enter__(self) -> RunProcesses:
+        self.models = model_hosts(self.options)
+        with ExitStack() as stack:
+            stack.callback(self.workers.close)
+            for backend, host in self.models.items():
+                stack.callback(host.close)
+                if not self.starts_late and backend in self._early:
+                    host.start()
+            self._ending = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ending.close()
+
+    def start_workers(self) -> None:
+        """Start those that the usual measurer takes, where they are processes of this machine.
+
+        A device is left alone: until a run begins, other processes may need its memory. Where
+        they are started late, a measurer starts them.
+        """
+        if self.starts_late:
+            return
+        options = self.options
+        is_usual = options.chosen["measurer"].name == KINDS["measurer"]
+        if not is_usual or options.uses_engine or options.machine.kind != "cpu":
+            return
+        for backend in self._early:
+            self.workers.get(_setup(options, backend)).start()
+
+    @property
+    def _early(self) -> tuple[str, ...]:
+        return self.options.backend[:1] if self.prefers_first else self.options.backend
+
+
+def is_probably_answered(options: TuneOptions, network: str) -> bool:
+    """Return whether a network need not be measured, as far as can be told before it is read.
+
+    The database has a finished run of the same options, whose network has the same key. It is
+    another network, or another version of a part, that makes this wrong: a run starts its workers
+    when it needs them then.
+
+    Args:
+        options: Of the run, with its backends.
+        network: As :attr:`Run.network`.
+    """
+    if options.fresh:
+        return False
+    try:
+        with open_database(options.database, read_only=True) as database:
+            return any(_answers(run, options) for run in database.runs_of_network(network))
+    except DatabaseError:
+        return False
+
+
+def _answers(run: Run, options: TuneOptions) -> bool:
+    asked = run.status, run.key.backend, run.key.target, run.key.threads
+    machine = options.machine
+    wanted = "finished", options.backend[0], machine.fingerprint, machine.cores
+    if asked != wanted or run.checkpoint is None or run.seed != options.seed:
+        return False
+    own = decided(run)
+    tasks = len(own.pop("tasks", [run.workload]))
+    # What the network decides, which is not read yet.
+    own = {name: value for name, value in own.items() if name not in ("weights", "programs")}
+    if own != options.decisions(tasks) or run.strategy != options.chosen["strategy"].name:
+        return False
+    progress = Checkpoint.from_json(run.checkpoint, tasks).progress
+    return Budget.of(options, tasks).is_used_up(progress)

@@ -26,8 +26,7 @@ from autotune.store.records import (
     run_identity,
 )
 from autotune.store.trial_log import TrialLog
-from autotune.tuning.choices import unused_by
-from autotune.tuning.options import TuneOptions
+from autotune.tuning.options import TuneOptions, unused_by
 
 if TYPE_CHECKING:
     from cattrs import Converter

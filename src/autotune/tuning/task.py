@@ -6,43 +6,151 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from autotune.errors import DatabaseError
-from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
-from autotune.measure.rematch import challenger, distinct_programs, judge, places
+from autotune.ir.workloads import Workload
+from autotune.measure import (
+    Collecting,
+    Leader,
+    LoadedProgram,
+    Measurer,
+    OnOutcome,
+    TimeIsOver,
+)
+from autotune.measure.racing import challenger, distinct_programs, judge, places
 from autotune.models.cost import Observation
-from autotune.sketches import UNTUNED, Candidate, baseline_label
+from autotune.process.interrupts import InterruptGuard
+from autotune.process.stopwatch import Clock, Stopwatch
+from autotune.sketches import UNTUNED, Candidate, baseline_candidate, baseline_label
 from autotune.store.best_record import find_record
-from autotune.store.database import RecordFilter
+from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
     Baseline,
     Comparison,
     Confirmation,
+    MeasureKey,
     Outcome,
     Record,
     best_baseline,
     standing,
 )
 from autotune.store.trial_log import LogEntry, TrialLog
-from autotune.tuning.baselines import (
-    after_turns,
-    current,
-    fastest_first,
-    known_here,
-    program_named,
-)
 from autotune.tuning.events import (
     BaselineMeasured,
+    EventListener,
     LeadersCompared,
     TrialFinished,
     WarningRaised,
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.tuning.task_spec import RunContext, TaskSpec
+from autotune.tuning.programs import TaskRun
 
-__all__ = ["TaskSession"]
+__all__ = [
+    "RunContext",
+    "TaskSession",
+    "after_turns",
+    "current",
+    "fastest_first",
+    "known_here",
+    "program_named",
+]
+
+
+@frozen(eq=False)
+class RunContext:
+    """State that the tasks of a run share.
+
+    Attributes:
+        run_id: The run.
+        database: Where outcomes are recorded.
+        space: Name and version of the search space.
+        fresh: Whether records of other runs are ignored.
+        watch: Time of the run.
+        guard: Delays interrupts while something is written.
+        emit: Receives every event.
+        now: Unix time in seconds.
+        make_measurer: Makes the measurer of a task, not started.
+        own: Records of this run.
+        ready: Backends whose shared workers have been ready once.
+    """
+
+    run_id: str
+    database: Database
+    space: str
+    fresh: bool
+    watch: Stopwatch
+    guard: InterruptGuard
+    emit: EventListener
+    now: Clock
+    make_measurer: Callable[[TaskRun], Measurer]
+    own: dict[tuple[MeasureKey, str], Record] = field(factory=dict)
+    ready: set[str] = field(factory=set)
+
+
+def known_here(
+    database: Database, workload: str, key: MeasureKey, run_id: str | None
+) -> list[Baseline]:
+    """Latency that was timed here, and is no imported claim.
+
+    Args:
+        database: Where to look.
+        workload: Digest of the workload.
+        key: What the measurements depend on.
+        run_id: The only run that counts; None where all do.
+    """
+    found = database.baselines(RecordFilter(workload=workload, key=key, run_id=run_id))
+    return [baseline for baseline in found if not baseline.outcome.imported]
+
+
+def current(
+    database: Database, workload: str, key: MeasureKey, run_id: str, untuned: Outcome | None
+) -> tuple[Baseline, ...]:
+    """The baselines of a task as the database has them by now, the fastest first.
+
+    Args:
+        database: Other runs may have compared them with faster candidates.
+        workload: Digest of the workload.
+        key: What the measurements depend on.
+        run_id: The run.
+        untuned: What it found of the untuned program; one that took too long is not looked up.
+    """
+    recorded = known_here(database, workload, key, None)
+    if untuned is None:
+        return fastest_first(recorded)
+    return fastest_first([Baseline(run_id, workload, key, untuned, 0.0), *recorded])
+
+
+def fastest_first(baselines: Sequence[Baseline]) -> tuple[Baseline, ...]:
+    """Baselines, the last one of each name, ordered by latency; those without come last."""
+    left = list({baseline.name: baseline for baseline in baselines}.values())
+    ordered = []
+    while (fastest := best_baseline(left)) is not None:
+        left.remove(fastest)
+        ordered.append(fastest)
+    return (*ordered, *left)
+
+
+def after_turns(baseline: Baseline, over: Comparison, latency: float, created: float) -> Baseline:
+    """Latency of a baseline after it has taken turns with the fastest candidate.
+
+    Where that one is not faster beyond the noise, the baseline counts as no slower.
+
+    Args:
+        baseline: The baseline.
+        over: The candidate against it.
+        latency: Recorded latency of the candidate in seconds.
+        created: Unix time in seconds.
+    """
+    ratio = over.ratio if over.faster else min(over.ratio, 1.0)
+    return evolve(baseline, counts_as=latency * ratio, created=created)
+
+
+def program_named(workload: Workload, name: str) -> Candidate | None:
+    """Program that a measurer builds for the baseline of this name; None is the untuned one."""
+    return None if name == UNTUNED else baseline_candidate(workload, name)
+
 
 # Trials that are looked at for programs to compare: many may be duplicates of each other.
 _LOOKED_AT = 32
@@ -58,19 +166,19 @@ class TaskSession:
 
     def __init__(
         self,
-        spec: TaskSpec,
+        task: TaskRun,
         context: RunContext,
         log: TrialLog,
         untuned: Outcome | None,
         confirmation: Confirmation | None = None,
     ) -> None:
-        self.spec = spec
+        self.run = task
         self.log = log
-        self.without_tuning = TaskBaselines(spec, context, untuned, self._measure_baselines)
+        self.without_tuning = TaskBaselines(task, context, untuned, self._measure_baselines)
         self.confirmation = confirmation
         self.given_up = False
         self._context = context
-        self._records = TaskRecords(spec, context)
+        self._records = TaskRecords(task, context)
         self._measurer: Measurer | None = None
         self._ready = False
         self._submitted: deque[Submitted] = deque()
@@ -93,7 +201,7 @@ class TaskSession:
 
     def _made(self) -> Measurer:
         if self._measurer is None:
-            self._measurer = self.spec.make_measurer()
+            self._measurer = self._context.make_measurer(self.run)
         return self._measurer
 
     def close(self) -> None:
@@ -136,14 +244,7 @@ class TaskSession:
 
         self._log_known(current)
         if current.missing:
-            collecting = Collecting(
-                on_outcome,
-                self._on_comparison,
-                self._on_leader_timed,
-                self._leader(),
-                self._records.recall,
-                enough,
-            )
+            collecting = self._collecting(enough, on_outcome)
             # Without the rest, whatever was known in time is recorded.
             with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
                 measurer.collect(collecting)
@@ -201,21 +302,26 @@ class TaskSession:
         for candidate, known in sorted(answered, key=lambda found: recorded_at(found[0])):
             log(candidate, *known)
         if places and len(taken) < count:
-            collecting = Collecting(
-                None,
-                self._on_comparison,
-                self._on_leader_timed,
-                self._leader(),
-                self._records.recall,
-                enough,
-            )
             before = len(taken)
+            collecting = self._collecting(enough)
             with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
                 measurer.collect_known(collecting, count - before, on_known)
             self._note_timed({it.digest: outcome for it, outcome in taken[before:]})
         while self._submitted and not self._submitted[0].unlogged:
             self._submitted.popleft()
         return taken
+
+    def _collecting(
+        self, enough: Callable[[], bool], on_outcome: OnOutcome | None = None
+    ) -> Collecting:
+        return Collecting(
+            on_outcome,
+            self._on_comparison,
+            self._on_leader_timed,
+            self._leader(),
+            self._records.recall,
+            enough,
+        )
 
     def _note_timed(self, outcomes: Mapping[str, Outcome]) -> None:
         """Remember which candidates, by digest, or their equals, were timed in this session."""
@@ -273,7 +379,7 @@ class TaskSession:
             if baseline is not None:
                 self._note_turns(baseline, confirmation, outcomes[-1])
             self.confirmation = confirmation
-            self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
+            self._context.emit(WinnerConfirmed(self.run.name, confirmation))
             return
         self.confirmation = None
 
@@ -315,7 +421,7 @@ class TaskSession:
         """
         programs: list[Candidate | None] = [self._records.of(entry).candidate for entry in leaders]
         if baseline is not None:
-            programs.append(program_named(self.spec.workload, baseline.name))
+            programs.append(program_named(self.run.workload, baseline.name))
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             outcomes = measurer.rematch(programs)
         failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
@@ -328,7 +434,7 @@ class TaskSession:
         """Build the program to use again, to be timed in turns with those of other backends."""
         entry = self.log.best
         if entry is None:
-            raise RuntimeError(f"{self.spec.name} has no valid candidate to hold")
+            raise RuntimeError(f"{self.run.name} has no valid candidate to hold")
         chosen = standing(self._records.of(entry), self.without_tuning.recorded)
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             return measurer.hold(chosen.scheduled)
@@ -359,10 +465,10 @@ class TaskSession:
             with watch.timing("startup"):
                 measurer.wait_ready()
             self._ready = True
-            backend, ready = self.spec.key.backend, self._context.ready
+            backend, ready = self.run.key.backend, self._context.ready
             if not measurer.shares_workers or backend not in ready:
                 ready.add(backend)
-                self._context.emit(WorkersReady(self.spec.name, watch.session))
+                self._context.emit(WorkersReady(self.run.name, watch.session))
         return measurer
 
     @contextmanager
@@ -392,7 +498,7 @@ class TaskSession:
             if not builds_go_on:
                 watch.credit_builds(measurer.take_build_spans())
             for message in measurer.take_warnings():
-                self._context.emit(WarningRaised(self.spec.name, message))
+                self._context.emit(WarningRaised(self.run.name, message))
 
     def _leader(self) -> Leader | None:
         best = self.log.best
@@ -428,7 +534,7 @@ class TaskSession:
     def _on_comparison(
         self, leader: str, challenger: str, comparison: Comparison, replaced: bool
     ) -> None:
-        event = LeadersCompared(self.spec.name, leader, challenger, comparison, replaced)
+        event = LeadersCompared(self.run.name, leader, challenger, comparison, replaced)
         self._context.emit(event)
 
     def _log_known(self, current: Submitted) -> None:
@@ -450,7 +556,7 @@ class TaskSession:
             self._best = candidate
         self._context.emit(
             TrialFinished(
-                task=self.spec.name,
+                task=self.run.name,
                 trial=len(self.log) - 1,
                 candidate=candidate,
                 outcome=outcome,
@@ -508,7 +614,7 @@ class TaskBaselines:
     """The baselines of a task: what a user has without tuning.
 
     Args:
-        spec: The task.
+        task: The task.
         context: What the tasks of its run share.
         untuned: What earlier sessions found of the untuned program.
         measure: Outcomes of programs, of which each is timed only as long as it can still win
@@ -520,13 +626,13 @@ class TaskBaselines:
 
     def __init__(
         self,
-        spec: TaskSpec,
+        task: TaskRun,
         context: RunContext,
         untuned: Outcome | None,
         measure: Callable[[Sequence[Candidate | None], float | None], list[Outcome]],
     ) -> None:
         self.untuned = untuned
-        self._spec = spec
+        self._task = task
         self._context = context
         self._measure = measure
         self._are_found = False
@@ -534,9 +640,9 @@ class TaskBaselines:
     @property
     def recorded(self) -> tuple[Baseline, ...]:
         """Baselines that are known by now, the fastest first."""
-        context, spec = self._context, self._spec
-        digest = spec.workload.digest
-        return current(context.database, digest, spec.key, context.run_id, self.untuned)
+        context, task = self._context, self._task
+        digest = task.workload.digest
+        return current(context.database, digest, task.key, context.run_id, self.untuned)
 
     def find(self, best: float | None) -> None:
         """Find or measure what there is without tuning; does so once.
@@ -550,18 +656,18 @@ class TaskBaselines:
         is_put_off = self.untuned is not None and self.untuned.message == _UNTIMED
         if self._are_found or (is_put_off and best is None):
             return
-        context, spec = self._context, self._spec
+        context, task = self._context, self._task
         own_only = context.run_id if context.fresh else None
-        recorded = known_here(context.database, spec.workload.digest, spec.key, own_only)
+        recorded = known_here(context.database, task.workload.digest, task.key, own_only)
         known = {baseline.name: baseline for baseline in recorded}
         if self.untuned is not None and not is_put_off:
             known.setdefault(UNTUNED, self.made_of(UNTUNED, self.untuned))
-        postponed = {UNTUNED} if spec.least_untuned > _SLOW_UNTUNED else set()
-        wanted = [name for name in spec.baseline_names if name not in postponed]
+        postponed = {UNTUNED} if task.least_untuned > _SLOW_UNTUNED else set()
+        wanted = [name for name in task.baseline_names if name not in postponed]
         if not known.keys() >= set(wanted):
             known = self._timed(wanted, best)
         self._are_found = True
-        self._tell(known[name] for name in spec.baseline_names if name in known)
+        self._tell(known[name] for name in task.baseline_names if name in known)
 
     def find_what_could_win(self, best: float | None) -> None:
         """Time the untuned program after all, where the best candidate may be slower.
@@ -569,7 +675,7 @@ class TaskBaselines:
         Args:
             best: Latency of the best candidate, where there is one.
         """
-        least = self._spec.least_untuned
+        least = self._task.least_untuned
         if least <= _SLOW_UNTUNED or best is None or best <= least:
             return
         if UNTUNED not in {baseline.name for baseline in self.recorded}:
@@ -583,8 +689,8 @@ class TaskBaselines:
 
     def made_of(self, name: str, outcome: Outcome) -> Baseline:
         """A baseline of this run."""
-        context, workload = self._context, self._spec.workload.digest
-        return Baseline(context.run_id, workload, self._spec.key, outcome, context.now(), name)
+        context, workload = self._context, self._task.workload.digest
+        return Baseline(context.run_id, workload, self._task.key, outcome, context.now(), name)
 
     def record(self, baselines: Iterable[Baseline]) -> None:
         """Write what they are by now."""
@@ -593,10 +699,10 @@ class TaskBaselines:
                 self._context.database.append_baseline(baseline)
 
     def _timed(self, names: Sequence[str], best: float | None) -> dict[str, Baseline]:
-        spec = self._spec
-        programs = [program_named(spec.workload, name) for name in names]
+        task = self._task
+        programs = [program_named(task.workload, name) for name in names]
         try:
-            outcomes = self._measure(programs, best if spec.cuts_off else None)
+            outcomes = self._measure(programs, best if task.cuts_off else None)
         except TimeIsOver:
             # The next session is not to spend its time on it again: candidates come first.
             self.untuned = Outcome("timeout", message=_UNTIMED)
@@ -612,55 +718,55 @@ class TaskBaselines:
                 self.untuned = baseline.outcome
             # Without a word where the backend has no schedule for this program.
             if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
-                label = baseline_label(self._spec.workload, baseline.name)
-                event = BaselineMeasured(self._spec.name, baseline.outcome, label)
+                label = baseline_label(self._task.workload, baseline.name)
+                event = BaselineMeasured(self._task.name, baseline.outcome, label)
                 self._context.emit(event)
             if baseline.name == UNTUNED and baseline.outcome.status == "wrong_result":
                 self._warn_of(baseline.outcome)
 
     def _warn_of(self, outcome: Outcome) -> None:
         """Say that a program does something else than what was read of it."""
-        if self._spec.program is not None:
+        if self._task.program is not None:
             message = (
                 "the imported program computes something else than what was read of it, by which "
                 f"candidates are checked: {outcome.message}"
             )
-            self._context.emit(WarningRaised(self._spec.name, message))
+            self._context.emit(WarningRaised(self._task.name, message))
 
 
 class TaskRecords:
     """Records of a task in the run's database, those of other runs included.
 
     Args:
-        spec: The task.
+        task: The task.
         context: What the tasks of its run share.
     """
 
-    def __init__(self, spec: TaskSpec, context: RunContext) -> None:
-        self._spec = spec
+    def __init__(self, task: TaskRun, context: RunContext) -> None:
+        self._task = task
         self._context = context
 
     def known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
         """The recorded outcome of a candidate, and the run that recorded it."""
-        own = self._context.own.get((self._spec.key, candidate.digest))
+        own = self._context.own.get((self._task.key, candidate.digest))
         if own is not None:
             return own.outcome, own.run_id
         if self._context.fresh:
             return None
-        record = self._context.database.lookup(candidate.digest, self._spec.key)
+        record = self._context.database.lookup(candidate.digest, self._task.key)
         return None if record is None else (record.outcome.as_cached(), record.run_id)
 
     def trial_of(self, candidate: Candidate) -> int:
         """The trial as which this run has recorded a candidate; -1 if it has not."""
-        record = self._context.own.get((self._spec.key, candidate.digest))
+        record = self._context.own.get((self._task.key, candidate.digest))
         return -1 if record is None else record.trial
 
     def recall(self, program: str) -> Outcome | None:
         """The recorded outcome of another candidate with the same program, by its digest."""
-        context, spec = self._context, self._spec
+        context, task = self._context, self._task
         if context.fresh:
             return None
-        record = context.database.lookup_program(program, spec.workload.digest, spec.key)
+        record = context.database.lookup_program(program, task.workload.digest, task.key)
         if record is None:
             return None
         return evolve(record.outcome, duplicate_of=record.candidate.digest)
@@ -679,7 +785,7 @@ class TaskRecords:
         best = self._fastest(imported=False)
         if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
             return None
-        return claim.candidate.on(self._spec.workload)
+        return claim.candidate.on(self._task.workload)
 
     def of(self, entry: LogEntry) -> Record:
         """The record of a trial.
@@ -687,14 +793,14 @@ class TaskRecords:
         Raises:
             DatabaseError: it was removed.
         """
-        context, spec = self._context, self._spec
-        record = find_record(context.database, entry, spec.key, context.own)
+        context, task = self._context, self._task
+        record = find_record(context.database, entry, task.key, context.own)
         if record is None:
             raise DatabaseError(
                 f"database {context.database.location!r}: the record of candidate "
                 f"{entry.digest} of run {entry.source} is gone"
             )
-        return record.on(spec.workload, spec.program)
+        return record.on(task.workload, task.program)
 
     def append(self, candidate: Candidate, outcome: Outcome, trial: int) -> None:
         """Record what was measured in this run.
@@ -704,31 +810,31 @@ class TaskRecords:
             outcome: What came of it.
             trial: Position in the run.
         """
-        context, spec = self._context, self._spec
+        context, task = self._context, self._task
         record = Record(
             run_id=context.run_id,
             trial=trial,
             candidate=candidate,
-            key=spec.key,
-            target=spec.target.to_json(),
+            key=task.key,
+            target=task.target.to_json(),
             space=context.space,
             outcome=outcome,
             created=context.now(),
             elapsed=context.watch.elapsed,
-            program=spec.program,
+            program=task.program,
         )
         context.database.append_record(record)
-        context.own[spec.key, candidate.digest] = record
+        context.own[task.key, candidate.digest] = record
 
     def amend(self, entry: LogEntry, outcome: Outcome) -> None:
         """Record what was found out later about the candidate of a trial."""
-        context, own = self._context, (self._spec.key, entry.digest)
-        context.database.amend(entry.source, entry.digest, outcome, self._spec.key)
+        context, own = self._context, (self._task.key, entry.digest)
+        context.database.amend(entry.source, entry.digest, outcome, self._task.key)
         if own in context.own:
             context.own[own] = evolve(context.own[own], outcome=outcome)
 
     def _fastest(self, *, imported: bool) -> Record | None:
         """The fastest candidate of those measured here, or elsewhere, if there is any."""
-        workload, key = self._spec.workload.digest, self._spec.key
+        workload, key = self._task.workload.digest, self._task.key
         where = RecordFilter(workload=workload, key=key, imported=imported)
         return next(iter(self._context.database.fastest_of_each(where)), None)

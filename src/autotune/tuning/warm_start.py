@@ -14,7 +14,7 @@ from autotune.spaces import SearchSpace
 from autotune.spaces.transfer import moved_candidate
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Record, WarmSource
-from autotune.tuning.task_spec import TaskSpec
+from autotune.tuning.programs import TaskRun
 
 __all__ = ["WarmStart", "find_warm_starts", "seed_limit"]
 
@@ -52,7 +52,7 @@ def seed_limit(trials: int | None, tasks: int) -> int:
 
 
 def find_warm_starts(
-    database: Database, tasks: Sequence[TaskSpec], trials: int | None, *, learns: bool
+    database: Database, tasks: Sequence[TaskRun], trials: int | None, *, learns: bool
 ) -> list[WarmStart]:
     """Find the warm starts of a run's tasks; nothing is written.
 
@@ -93,7 +93,7 @@ _Lessons = dict[tuple[MeasureKey, str], list[Observation]]
 """What there is to learn, by the conditions and the workload."""
 
 
-def _seeds(task: TaskSpec, nearest: Sequence[Neighbour], most: int) -> dict[Neighbour, Candidate]:
+def _seeds(task: TaskRun, nearest: Sequence[Neighbour], most: int) -> dict[Neighbour, Candidate]:
     """A candidate of the task for each of the nearest that has one; each candidate once."""
     found: dict[Neighbour, Candidate] = {}
     digests: set[str] = set()
@@ -107,7 +107,7 @@ def _seeds(task: TaskSpec, nearest: Sequence[Neighbour], most: int) -> dict[Neig
     return found
 
 
-def _seed(task: TaskSpec, neighbour: Neighbour) -> Candidate | None:
+def _seed(task: TaskRun, neighbour: Neighbour) -> Candidate | None:
     candidate = neighbour.best.candidate
     if neighbour.is_equal:
         return _as_in_space(candidate.on(task.workload), task.space)
@@ -121,7 +121,7 @@ def _as_in_space(candidate: Candidate, space: SearchSpace) -> Candidate:
 
 
 def _lessons(
-    database: Database, tasks: Sequence[TaskSpec], nearest: Sequence[Sequence[Neighbour]]
+    database: Database, tasks: Sequence[TaskRun], nearest: Sequence[Sequence[Neighbour]]
 ) -> _Lessons:
     """Outcomes under the conditions of a task, of the workloads that are nearest to one."""
     wanted: dict[tuple[MeasureKey, str], Neighbour] = {}

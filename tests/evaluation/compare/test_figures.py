@@ -14,9 +14,9 @@ import pytest
 from compared_lines import plan_of, run_line, turns_line
 
 from autotune.evaluation.compare import (
+    ComparedRuns,
+    Course,
     Piece,
-    Run,
-    Study,
     cell_of,
     compare_json,
     compare_tables,
@@ -58,7 +58,7 @@ def lines() -> list[Any]:
     return found
 
 
-def study() -> Study:
+def study() -> ComparedRuns:
     return read_study(PLAN, lines())
 
 
@@ -114,11 +114,11 @@ def _swapped(ours: Any, theirs: Any, rng: Any, **options: Any) -> Any:
     [
         (figures, "paired_difference", _swapped),
         (figures, "paired_difference", _unpaired),
-        (Run, "calibrated", lambda run, latency: run),
-        (Run, "after_trials", lambda run, trials: run.latency),
-        (Run, "reached", lambda run, target: run.points[0]),
+        (Course, "calibrated", lambda run, latency: run),
+        (Course, "after_trials", lambda run, trials: run.latency),
+        (Course, "reached", lambda run, target: run.points[0]),
         (figures, "true_latencies", lambda turns: {it: max(s) for it, s in turns.items()}),
-        (Study, "best_known", lambda study, workload: 1e-9),
+        (ComparedRuns, "best_known", lambda study, workload: 1e-9),
     ],
     ids=[
         "inverted ratio",

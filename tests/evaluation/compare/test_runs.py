@@ -15,8 +15,8 @@ from autotune import Record, RecordFilter, open_database
 from autotune.errors import AutotuneError, UnknownNameError
 from autotune.evaluation.compare import (
     Arena,
+    Course,
     Point,
-    Run,
     geometric_mean,
     improvements,
     read_run,
@@ -28,10 +28,10 @@ from autotune.evaluation.compare import (
 from autotune.ir.workloads import gemm
 
 
-def run(*points: tuple[int, float, float], seconds: float = 100.0) -> Run:
+def run(*points: tuple[int, float, float], seconds: float = 100.0) -> Course:
     """A run of 200 trials with these (trials, seconds, latency)."""
     found = tuple(Point(*point) for point in points)
-    return Run("gmm", "some", 0, 200, seconds, found)
+    return Course("gmm", "some", 0, 200, seconds, found)
 
 
 def test_points_are_where_it_became_better() -> None:

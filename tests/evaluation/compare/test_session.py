@@ -26,7 +26,7 @@ from autotune.evaluation.compare import (
     read_study,
 )
 from autotune.ir.workloads import gemm
-from autotune.tuning.choices import Choice
+from autotune.tuning.options import Choice
 
 ARENA = Arena(backend=REFERENCE_BACKEND, measurer=Choice("command_lines:ScriptedMeasurer"))
 

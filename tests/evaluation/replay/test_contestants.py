@@ -9,7 +9,7 @@ import pytest
 from recorded_spaces import FIRST_ONES, small_space, small_table
 
 from autotune.errors import AutotuneError
-from autotune.evaluation.replay import Budget, Contestant, OutcomeTable, Run
+from autotune.evaluation.replay import Budget, Contestant, OutcomeTable, Replay
 from autotune.evaluation.replay.contestants import make_strategy, refusal, replay, strategy_names
 from autotune.evaluation.replay.recorded import table_of
 from autotune.sketches import Candidate
@@ -20,7 +20,7 @@ def table() -> OutcomeTable:
     return small_table()
 
 
-def replayed(table: OutcomeTable, name: str, budget: Budget, seed: int = 0) -> Run:
+def replayed(table: OutcomeTable, name: str, budget: Budget, seed: int = 0) -> Replay:
     ticks = itertools.count()
     return replay(Contestant(name), table, seed, budget, lambda: float(next(ticks)))
 

@@ -12,7 +12,7 @@ from attrs import evolve
 from recorded_spaces import small_table
 
 from autotune.errors import AutotuneError
-from autotune.evaluation.replay import Budget, OutcomeTable, Run, kernel_tuner
+from autotune.evaluation.replay import Budget, OutcomeTable, Replay, kernel_tuner
 
 needs_package = pytest.mark.needs("kernel_tuner")
 
@@ -22,7 +22,7 @@ def table() -> OutcomeTable:
     return small_table()
 
 
-def replayed(table: OutcomeTable, name: str, budget: Budget, seed: int = 0) -> Run:
+def replayed(table: OutcomeTable, name: str, budget: Budget, seed: int = 0) -> Replay:
     return kernel_tuner.replay(f"kernel-tuner:{name}", {}, table, seed, budget, time.process_time)
 
 

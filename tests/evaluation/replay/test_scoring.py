@@ -17,7 +17,7 @@ from recorded_spaces import made_run, permuted_run, small_table
 from autotune.errors import InvalidValueError
 from autotune.evaluation.replay.runs import (
     POINTS,
-    Run,
+    Replay,
     RunScore,
     Yardstick,
     expected_best,
@@ -74,30 +74,30 @@ def test_what_a_run_finds_before_its_first_success_is_the_worst() -> None:
 
 
 # What a scorer is: seconds of a space and a run give a score.
-Judge = Callable[[NDArray[np.float64], Run], RunScore]
+Judge = Callable[[NDArray[np.float64], Replay], RunScore]
 
 
-def judge(seconds: NDArray[np.float64], run: Run) -> RunScore:
+def judge(seconds: NDArray[np.float64], run: Replay) -> RunScore:
     return score_run(run, yardstick(seconds, BUDGET))
 
 
-def shifted_optimum(seconds: NDArray[np.float64], run: Run) -> RunScore:
+def shifted_optimum(seconds: NDArray[np.float64], run: Replay) -> RunScore:
     by = yardstick(seconds, BUDGET)
     return score_run(run, evolve(by, optimum=0.95 * by.optimum))
 
 
-def leaked_future(seconds: NDArray[np.float64], run: Run) -> RunScore:
+def leaked_future(seconds: NDArray[np.float64], run: Replay) -> RunScore:
     earlier = tuple(evolve(it, evaluation=max(1, it.evaluation - 2)) for it in run.steps)
     last = {it.evaluation: it for it in earlier}
     return score_run(evolve(run, steps=tuple(last.values())), yardstick(seconds, BUDGET))
 
 
-def fast_failures(seconds: NDArray[np.float64], run: Run) -> RunScore:
+def fast_failures(seconds: NDArray[np.float64], run: Replay) -> RunScore:
     fastest = seconds.min()
     return score_run(run, yardstick(np.where(np.isfinite(seconds), seconds, fastest), BUDGET))
 
 
-def failures_left_out(seconds: NDArray[np.float64], run: Run) -> RunScore:
+def failures_left_out(seconds: NDArray[np.float64], run: Replay) -> RunScore:
     return score_run(run, yardstick(seconds[np.isfinite(seconds)], BUDGET))
 
 

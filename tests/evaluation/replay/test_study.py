@@ -16,7 +16,7 @@ from autotune.evaluation.replay import (
     Budget,
     Contestant,
     LeftOut,
-    Run,
+    Replay,
     Study,
     compare,
     run_study,
@@ -41,12 +41,12 @@ def study() -> Study:
 
 
 @pytest.fixture(scope="module")
-def runs(study: Study) -> list[Run]:
+def runs(study: Study) -> list[Replay]:
     made = run_study(study.wanted(study.left_out()), study.tables, (), 1)
-    return [it for it in made if isinstance(it, Run)]
+    return [it for it in made if isinstance(it, Replay)]
 
 
-def test_every_contestant_meets_every_space_and_seed(study: Study, runs: list[Run]) -> None:
+def test_every_contestant_meets_every_space_and_seed(study: Study, runs: list[Replay]) -> None:
     assert study.size == 18 and len(runs) == 12
     assert {(it.strategy, it.space) for it in study.left_out()} == {
         ("felix", "one-a"),
@@ -56,7 +56,7 @@ def test_every_contestant_meets_every_space_and_seed(study: Study, runs: list[Ru
     assert len(made) == 12 and {run.strategy for run in runs} == {"random", "grid"}
 
 
-def test_runs_survive_a_file(tmp_path: Path, study: Study, runs: list[Run]) -> None:
+def test_runs_survive_a_file(tmp_path: Path, study: Study, runs: list[Replay]) -> None:
     path = str(tmp_path / "runs.jsonl")
     assert read_runs(path) == []
     for run in runs[:7]:
@@ -94,7 +94,7 @@ def test_a_line_that_is_no_run_is_named(tmp_path: Path, line: str) -> None:
         read_runs(str(path))
 
 
-def test_a_run_that_contradicts_itself_is_refused(runs: list[Run]) -> None:
+def test_a_run_that_contradicts_itself_is_refused(runs: list[Replay]) -> None:
     data = runs[0].to_json()
     for steps in (
         [[2, 1.0, 1.0], [1, 2.0, 0.5]],
@@ -102,7 +102,7 @@ def test_a_run_that_contradicts_itself_is_refused(runs: list[Run]) -> None:
         [[21, 1.0, 1.0]],
     ):
         with pytest.raises(AutotuneError):
-            Run.from_json({**data, "steps": steps})
+            Replay.from_json({**data, "steps": steps})
 
 
 def test_a_strategy_that_fails_is_left_out(study: Study) -> None:
@@ -113,7 +113,7 @@ def test_a_strategy_that_fails_is_left_out(study: Study) -> None:
     assert "RuntimeError" in found.reason and "\n" not in found.reason
 
 
-def test_a_summary_shows_everything(study: Study, runs: list[Run]) -> None:
+def test_a_summary_shows_everything(study: Study, runs: list[Replay]) -> None:
     summary = summarize(study.tables, runs, study.budget, study.left_out())
     assert [it.strategy for it in summary.strategies][0] == "random"
     for it in summary.strategies:
@@ -134,10 +134,10 @@ def test_a_summary_shows_everything(study: Study, runs: list[Run]) -> None:
         assert text in shown, shown
 
 
-def test_processes_make_the_same_runs(study: Study, runs: list[Run]) -> None:
+def test_processes_make_the_same_runs(study: Study, runs: list[Replay]) -> None:
     sources = [partial(small_table, table.name) for table in study.tables]
     wanted = [it for it in study.wanted(study.left_out()) if it.contestant.name == "grid"]
-    made = [it for it in run_study(wanted, study.tables, sources, 2) if isinstance(it, Run)]
+    made = [it for it in run_study(wanted, study.tables, sources, 2) if isinstance(it, Replay)]
     key = {(it.space, it.strategy, it.seed): it.steps for it in made}
     assert len(key) == 6
     for run in runs:

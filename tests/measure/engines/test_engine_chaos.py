@@ -18,8 +18,8 @@ from thread_cluster import ThreadCluster, ThreadHandle
 
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore
-from autotune.measure.engines.engine_workers import EnginePool
 from autotune.measure.engines.supervised import Node, SupervisedEngine
+from autotune.measure.workers import EnginePool
 from autotune.testing.engine_suite import EngineHost, engine_context
 
 # What is said of each. A worker's end is an outcome, or of no effect where it was at nothing.

@@ -21,10 +21,9 @@ from autotune.measure import (
     WorkerStartFailed,
 )
 from autotune.measure.engines import NOWHERE, Job, Machine, Reply
-from autotune.measure.engines.engine_workers import EngineWorkers
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader
-from autotune.measure.workers import WorkerSetup
+from autotune.measure.workers import EngineWorkers, WorkerSetup
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
@@ -383,7 +382,7 @@ def test_faults_on_several_machines_at_once(make: Make, candidates: list[Candida
 
 
 def test_drift_is_told_once(make: Make, candidates: list[Candidate], monkeypatch: Any) -> None:
-    monkeypatch.setattr("autotune.measure.engines.engine_workers._DRIFT_SECONDS", 0.0)
+    monkeypatch.setattr("autotune.measure.workers._DRIFT_SECONDS", 0.0)
     engine = ScriptedEngine([machine("a")], latency, simulates=False)
     engine.speeds["a"] = 1.05e-3
     measurer = make(engine)

@@ -1,4 +1,4 @@
-"""This machine behind the contract of engines."""
+"""This machine behind the contract of engines: a cluster of one node, in this process."""
 
 from __future__ import annotations
 
@@ -38,21 +38,14 @@ class TestLocalEngine(EngineSuite):
         assert isinstance(engine, LocalEngine)
         with host.leased(machine):
             assert host.reply(host.run(artefact, machine)).kind == "done"
-            os.kill(engine.pids["time"], signal.SIGSTOP)
+            _, timer = engine.pids[machine.name]
+            os.kill(timer, signal.SIGSTOP)
             waiting = host.sample(machine)
-            os.kill(engine.pids["time"], signal.SIGKILL)
+            os.kill(timer, signal.SIGKILL)
             assert host.reply(waiting).kind in ("died", "lost")
             host.wait(lambda: host.timer().incarnation > machine.incarnation)
             assert host.reply(host.sample(machine)).kind == "again"
             assert host.reply(host.run(artefact, host.timer())).kind == "done"
-
-    def test_nothing_is_built_while_there_is_a_lease(self, host: EngineHost) -> None:
-        machine = host.timer()
-        with host.leased(machine):
-            waiting = host.build()
-            host.engine.poll(0.3)
-            assert not waiting.done() and host.timer().load == 1
-        assert host.reply(waiting).kind == "done"
 
 
 def test_wrong_options_are_named() -> None:

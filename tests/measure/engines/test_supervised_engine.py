@@ -16,7 +16,6 @@ from thread_cluster import ThreadCluster, unchanged
 from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
 from autotune.measure.engines import ArtefactStore, MeasureEngine, RunnerContext
-from autotune.measure.engines.engine_workers import EnginePool
 from autotune.measure.engines.supervised import (
     Node,
     OnEvent,
@@ -24,6 +23,7 @@ from autotune.measure.engines.supervised import (
     SupervisedEngine,
 )
 from autotune.measure.engines.supervisor import Supervisor, SupervisorSetup, decoded
+from autotune.measure.workers import EnginePool
 from autotune.process.channel import encode
 from autotune.process.errors import WorkerStartFailed
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context

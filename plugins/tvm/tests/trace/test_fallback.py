@@ -90,7 +90,7 @@ def test_the_first_backend_that_need_not_fall_back_takes_a_program() -> None:
     ]
     options = evolve(OPTIONS, backend=("native", "tvm"))
     tasks, warnings = tasks_on_backends(given, options, {}, fallen)
-    assert [(task.title, task.backend_name, task.space.name) for task in tasks] == [
+    assert [(task.title, task.key.backend, task.space.name) for task in tasks] == [
         ("product", "native", "sketch"),
         ("gram", "tvm", "trace"),
     ]
@@ -113,6 +113,6 @@ def test_it_is_searched_without_models(strategy: str, kind: type[Any]) -> None:
     options = evolve(OPTIONS, parts={"strategy": strategy})
     parts = resolve_run(GIVEN[:2], options, model_hosts(options), {}, {})
     assert parts is not None and parts.spec.space.startswith("sketch+trace-")
-    task = parts.tasks[1]
-    assert isinstance(task.strategy, kind) and isinstance(task.cost_model, RandomCostModel)
-    assert parts.tasks[0].strategy.name == strategy
+    assert isinstance(parts.strategies[1], kind)
+    assert isinstance(parts.cost_models[1], RandomCostModel)
+    assert parts.strategies[0].name == strategy

@@ -12,7 +12,7 @@ from tvm import te
 
 from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate
-from autotune.tuning.choices import NONE, chosen_parts
+from autotune.tuning.options import NONE, chosen_parts
 
 TRACE = {"search_space": "trace"}
 

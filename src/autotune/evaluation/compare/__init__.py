@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.evaluation.compare.figures import (
     NEAR,
     Cell,
+    ComparedRuns,
     Pair,
-    Study,
     cell_of,
     curve_of,
     pairs_of,
@@ -28,8 +28,8 @@ from autotune.evaluation.compare.plan import (
 )
 from autotune.evaluation.compare.runs import (
     Arena,
+    Course,
     Point,
-    Run,
     geometric_mean,
     improvements,
     long_protocol,
@@ -65,9 +65,9 @@ __all__ = [
     "Plan",
     "Point",
     "Progress",
-    "Run",
+    "Course",
     "RunFailed",
-    "Study",
+    "ComparedRuns",
     "append_piece",
     "cell_of",
     "check_same_study",

@@ -16,7 +16,7 @@ import numpy as np
 from attrs import asdict, frozen
 
 from autotune.evaluation.compare.plan import BASELINE, Piece, Plan
-from autotune.evaluation.compare.runs import Run, read_run, true_latencies
+from autotune.evaluation.compare.runs import Course, read_run, true_latencies
 from autotune.evaluation.compare.session import done_runs
 from autotune.report.bootstrap import (
     ConfidenceInterval,
@@ -29,7 +29,7 @@ __all__ = [
     "NEAR",
     "Cell",
     "Pair",
-    "Study",
+    "ComparedRuns",
     "cell_of",
     "curve_of",
     "pairs_of",
@@ -46,7 +46,7 @@ _FEWEST = 2
 
 
 @frozen
-class Study:
+class ComparedRuns:
     """The runs of a comparison.
 
     Attributes:
@@ -60,10 +60,10 @@ class Study:
     workloads: tuple[str, ...]
     contenders: tuple[str, ...]
     seeds: int
-    runs: Mapping[tuple[str, str], tuple[Run, ...]]
+    runs: Mapping[tuple[str, str], tuple[Course, ...]]
     failures: Mapping[Piece, str]
 
-    def of(self, workload: str, contender: str) -> tuple[Run, ...]:
+    def of(self, workload: str, contender: str) -> tuple[Course, ...]:
         """The runs of a contender on a workload, by seed."""
         return self.runs.get((workload, contender), ())
 
@@ -73,7 +73,7 @@ class Study:
         return min(found, default=math.inf)
 
 
-def read_study(plan: Plan, lines: Sequence[Mapping[str, Any]]) -> Study:
+def read_study(plan: Plan, lines: Sequence[Mapping[str, Any]]) -> ComparedRuns:
     """Read the part of a results file that belongs to a plan.
 
     A winner that could not be timed in turns with the others is a failure: what its run measured
@@ -86,7 +86,7 @@ def read_study(plan: Plan, lines: Sequence[Mapping[str, Any]]) -> Study:
             turns[line["workload"]] = true_latencies(line["turns"]) if line["turns"] else {}
             errors[line["workload"]] = line["errors"]
     done = done_runs(lines)
-    runs: dict[tuple[str, str], list[Run]] = {}
+    runs: dict[tuple[str, str], list[Course]] = {}
     failures: dict[Piece, str] = {}
     for piece in sorted(plan.pieces(), key=lambda it: it.seed):
         told = done.get(piece)
@@ -107,7 +107,7 @@ def read_study(plan: Plan, lines: Sequence[Mapping[str, Any]]) -> Study:
             else:
                 calibrated = run.calibrated(latency)
                 runs.setdefault((piece.workload, piece.contender), []).append(calibrated)
-    return Study(
+    return ComparedRuns(
         tuple(it.label for it in plan.workloads),
         tuple(it.name for it in plan.contenders),
         plan.seeds,
@@ -150,7 +150,7 @@ class Cell:
         return finite
 
 
-def cell_of(study: Study, workload: str, contender: str) -> Cell:
+def cell_of(study: ComparedRuns, workload: str, contender: str) -> Cell:
     """The figures of a contender on a workload."""
     runs = study.of(workload, contender)
     target = study.best_known(workload) * (1 + NEAR)
@@ -171,7 +171,7 @@ def cell_of(study: Study, workload: str, contender: str) -> Cell:
 
 
 def speedup_over(
-    study: Study, contender: str, other: str, workloads: Sequence[str]
+    study: ComparedRuns, contender: str, other: str, workloads: Sequence[str]
 ) -> PairedDifference | None:
     """Speed of a contender's programs relative to another's: 2 is twice as fast.
 
@@ -217,7 +217,7 @@ class Pair:
         return asdict(self)
 
 
-def pairs_of(study: Study) -> list[Pair]:
+def pairs_of(study: ComparedRuns) -> list[Pair]:
     """Every contender beside every other one."""
     return [
         Pair(one, other, speedup_over(study, one, other, study.workloads))
@@ -225,7 +225,7 @@ def pairs_of(study: Study) -> list[Pair]:
     ]
 
 
-def verdict(study: Study, contender: str) -> str:
+def verdict(study: ComparedRuns, contender: str) -> str:
     """Verdict on a contender beside the baseline, over all workloads, in words."""
     found = speedup_over(study, contender, BASELINE, study.workloads)
     if found is None:
@@ -241,7 +241,9 @@ def verdict(study: Study, contender: str) -> str:
     return f"{contender} does not beat {BASELINE}: {at}"
 
 
-def curve_of(runs: Sequence[Run], latency: Callable[[Run], float]) -> ConfidenceInterval | None:
+def curve_of(
+    runs: Sequence[Course], latency: Callable[[Course], float]
+) -> ConfidenceInterval | None:
     """Median over seeds of a latency, with its interval; None while any run has none.
 
     Args:

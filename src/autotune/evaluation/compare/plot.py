@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from autotune.evaluation.compare.figures import Study, curve_of
-from autotune.evaluation.compare.runs import Run
+from autotune.evaluation.compare.figures import ComparedRuns, curve_of
+from autotune.evaluation.compare.runs import Course
 from autotune.report.pages.plots import Band, Plot, bands_plot
 
 __all__ = ["compare_plot"]
@@ -16,7 +16,7 @@ __all__ = ["compare_plot"]
 _MARKS = 120
 
 
-def compare_plot(study: Study, by_time: bool) -> Plot:
+def compare_plot(study: ComparedRuns, by_time: bool) -> Plot:
     """The best latency so far of each contender on each workload: median over seeds, interval.
 
     Args:
@@ -40,14 +40,14 @@ def compare_plot(study: Study, by_time: bool) -> Plot:
     )
 
 
-def _band(name: str, runs: Sequence[Run], by_time: bool) -> Band | None:
+def _band(name: str, runs: Sequence[Course], by_time: bool) -> Band | None:
     """The curve of a contender from where all its runs have found something."""
     points = [run.points for run in runs]
     if not points or not all(points):
         return None
     at, found = [], []
     for mark in _marks(runs, by_time):
-        after: Callable[[Run], float] = partial(_after, mark=mark, by_time=by_time)
+        after: Callable[[Course], float] = partial(_after, mark=mark, by_time=by_time)
         interval = curve_of(runs, after)
         if interval is not None:
             at.append(mark)
@@ -61,7 +61,7 @@ def _band(name: str, runs: Sequence[Run], by_time: bool) -> Band | None:
     )
 
 
-def _marks(runs: Sequence[Run], by_time: bool) -> list[float]:
+def _marks(runs: Sequence[Course], by_time: bool) -> list[float]:
     """Places at which the curves are drawn: at their falls, or evenly, if these are many."""
     end = min(run.seconds if by_time else float(run.budget) for run in runs)
     falls = {
@@ -71,5 +71,5 @@ def _marks(runs: Sequence[Run], by_time: bool) -> list[float]:
     return marks if len(marks) <= _MARKS else np.linspace(marks[0], end, _MARKS).tolist()
 
 
-def _after(run: Run, mark: float, by_time: bool) -> float:
+def _after(run: Course, mark: float, by_time: bool) -> float:
     return run.after_seconds(mark) if by_time else run.after_trials(mark)

@@ -1,7 +1,7 @@
 """Best latencies over a tuning run: pure functions of its results.
 
 Latencies of different runs compare only after their winners took turns on one machine: see
-:func:`true_latencies` and :meth:`Run.calibrated`.
+:func:`true_latencies` and :meth:`Course.calibrated`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from autotune.measure.workers import WorkerSetup
 from autotune.plugins.parts import check_recorded, create_part
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune.tuning.choices import KINDS, Choice
+from autotune.tuning.options import KINDS, Choice
 
 __all__ = [
     "AFTER_A_RUN",
     "Arena",
     "MISSED",
     "Point",
-    "Run",
+    "Course",
     "geometric_mean",
     "improvements",
     "long_protocol",
@@ -51,7 +51,7 @@ class Point:
 
 
 @frozen
-class Run:
+class Course:
     """Improvements of a tuning run, with the trial and time of each.
 
     Attributes:
@@ -97,7 +97,7 @@ class Run:
         """Best latency after these wall seconds, in seconds."""
         return _last([p.latency for p in self.points if p.seconds <= seconds])
 
-    def calibrated(self, latency: float) -> Run:
+    def calibrated(self, latency: float) -> Course:
         """The run as it were if its winner's latency had been this.
 
         The machine may have been faster or slower for the whole of a run; what a run says of its
@@ -108,7 +108,7 @@ class Run:
         return evolve(self, points=points)
 
 
-def read_run(line: Mapping[str, Any]) -> Run:
+def read_run(line: Mapping[str, Any]) -> Course:
     """A run as :func:`autotune.evaluation.compare.session.tune_once` told it.
 
     Its seconds count from the start of the command.
@@ -125,7 +125,7 @@ def read_run(line: Mapping[str, Any]) -> Run:
     else:
         points = improvements(line["history"], before)
     budget = len(line["history"]) if line["trials"] is None else line["trials"]
-    return Run(line["workload"], line["contender"], line["seed"], budget, line["wall"], points)
+    return Course(line["workload"], line["contender"], line["seed"], budget, line["wall"], points)
 
 
 def improvements(

@@ -12,7 +12,7 @@ from attrs import asdict
 from autotune.evaluation.compare.figures import (
     NEAR,
     Cell,
-    Study,
+    ComparedRuns,
     cell_of,
     pairs_of,
     speedup_over,
@@ -29,7 +29,7 @@ _ENOUGH_SEEDS = 5
 _MOST_FAILURES = 10
 
 
-def compare_tables(study: Study) -> list[Table]:
+def compare_tables(study: ComparedRuns) -> list[Table]:
     """Build a table for each workload, one over all of them, and one of pairs."""
     tables = [_workload_table(study, workload) for workload in study.workloads]
     tables.append(_total_table(study))
@@ -38,7 +38,7 @@ def compare_tables(study: Study) -> list[Table]:
     return tables
 
 
-def compare_json(plan: Plan, study: Study) -> dict[str, Any]:
+def compare_json(plan: Plan, study: ComparedRuns) -> dict[str, Any]:
     """Everything as a JSON object; latencies in seconds, unknown figures null."""
     over_all = {
         name: speedup_over(study, name, BASELINE, study.workloads) for name in study.contenders
@@ -80,7 +80,7 @@ def compare_json(plan: Plan, study: Study) -> dict[str, Any]:
     }
 
 
-def csv_text(study: Study) -> str:
+def csv_text(study: ComparedRuns) -> str:
     """Write a line for each contender on each workload, with a head."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -99,7 +99,7 @@ def csv_text(study: Study) -> str:
     return text.getvalue()
 
 
-def _workload_table(study: Study, workload: str) -> Table:
+def _workload_table(study: ComparedRuns, workload: str) -> Table:
     rows = tuple(_row(cell_of(study, workload, name), study) for name in study.contenders)
     heads = (
         *("contender", "runs>", "median latency>", f"over {BASELINE}>"),
@@ -114,7 +114,7 @@ def _workload_table(study: Study, workload: str) -> Table:
     return Table(workload, heads, rows, tuple(notes))
 
 
-def _row(cell: Cell, study: Study) -> tuple[str, ...]:
+def _row(cell: Cell, study: ComparedRuns) -> tuple[str, ...]:
     many = cell.runs > 1
     return (
         cell.contender,
@@ -127,7 +127,7 @@ def _row(cell: Cell, study: Study) -> tuple[str, ...]:
     )
 
 
-def _total_table(study: Study) -> Table:
+def _total_table(study: ComparedRuns) -> Table:
     many = study.seeds > 1
     rows = []
     for name in study.contenders:
@@ -140,7 +140,7 @@ def _total_table(study: Study) -> Table:
     return Table(title, ("contender", f"over {BASELINE}>"), tuple(rows), tuple(notes))
 
 
-def _caveats(study: Study) -> list[str]:
+def _caveats(study: ComparedRuns) -> list[str]:
     notes = []
     if study.seeds == 1:
         notes.append("one seed: there are no intervals, and any difference may be chance")
@@ -151,7 +151,7 @@ def _caveats(study: Study) -> list[str]:
     return notes
 
 
-def _pair_table(study: Study) -> Table:
+def _pair_table(study: ComparedRuns) -> Table:
     many = study.seeds > 1
     rows = []
     for pair in pairs_of(study):

@@ -12,7 +12,7 @@ from autotune.evaluation.replay.recorded import (
 )
 from autotune.evaluation.replay.runs import (
     Budget,
-    Run,
+    Replay,
     RunScore,
     Step,
     Yardstick,
@@ -29,7 +29,7 @@ __all__ = [
     "LeftOut",
     "OutcomeTable",
     "RecordedSpace",
-    "Run",
+    "Replay",
     "RunScore",
     "Step",
     "Study",

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from autotune.errors import AutotuneError
 from autotune.evaluation.replay.recorded import OutcomeTable
-from autotune.evaluation.replay.runs import Budget, Ledger, Run
+from autotune.evaluation.replay.runs import Budget, Ledger, Replay
 from autotune.models import ModelContext
 from autotune.models.cost import CostModel
 from autotune.models.pruning import PruningModel
@@ -19,7 +19,7 @@ from autotune.plugins.parts import check_part, create_part
 from autotune.plugins.spec import PluginSpec
 from autotune.search.guarded_calls import asked_of, calling
 from autotune.search.strategies import Strategy, StrategyContext
-from autotune.tuning.choices import KINDS, unused_by
+from autotune.tuning.options import KINDS, unused_by
 
 __all__ = ["Contestant", "refusal", "replay", "strategy_names"]
 
@@ -91,7 +91,7 @@ def make_strategy(
 
 def replay(
     contestant: Contestant, table: OutcomeTable, seed: int, budget: Budget, clock: Clock
-) -> Run:
+) -> Replay:
     """Run a strategy of the library against a space, on a virtual clock.
 
     Args:

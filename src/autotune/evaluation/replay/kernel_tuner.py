@@ -20,7 +20,7 @@ import numpy as np
 
 from autotune.errors import AutotuneError, InvalidValueError, PluginError, UnknownNameError
 from autotune.evaluation.replay.recorded import OutcomeTable, RecordedSpace
-from autotune.evaluation.replay.runs import Budget, Ledger, Run
+from autotune.evaluation.replay.runs import Budget, Ledger, Replay
 
 __all__ = ["COMPARED", "PREFIX", "kernel_tuner_names", "refusal", "replay"]
 
@@ -87,7 +87,7 @@ def replay(
     seed: int,
     budget: Budget,
     clock: Callable[[], float],
-) -> Run:
+) -> Replay:
     """Run a strategy of Kernel Tuner against a space.
 
     Args:

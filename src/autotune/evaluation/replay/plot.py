@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.evaluation.replay.runs import Run, score_curve
+from autotune.evaluation.replay.runs import Replay, score_curve
 from autotune.evaluation.replay.summary import SEED, Summary
 from autotune.report.pages.plots import Plot, drawing, plain_label
 
@@ -34,7 +34,7 @@ def space_plot(number: int, space: str, summary: Summary) -> Plot:
     return _plot(f"space-{number}", caption, summary, runs)
 
 
-def _plot(name: str, caption: str, summary: Summary, runs: Sequence[Run]) -> Plot:
+def _plot(name: str, caption: str, summary: Summary, runs: Sequence[Replay]) -> Plot:
     with drawing(4.2) as figure:
         axes = figure.subplots()
         axes.axhline(0.0, color="grey", linewidth=0.8)
@@ -54,9 +54,9 @@ def _plot(name: str, caption: str, summary: Summary, runs: Sequence[Run]) -> Plo
         return Plot(name, caption, figure)
 
 
-def _curves(runs: Sequence[Run], summary: Summary) -> list[NDArray[np.float64]]:
+def _curves(runs: Sequence[Replay], summary: Summary) -> list[NDArray[np.float64]]:
     """Score curves of each space, [seeds, evaluations]; 0 where nothing is to be gained."""
-    by_space: dict[str, list[Run]] = {}
+    by_space: dict[str, list[Replay]] = {}
     for run in runs:
         by_space.setdefault(run.space, []).append(run)
     found = []

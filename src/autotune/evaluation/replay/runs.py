@@ -20,7 +20,7 @@ __all__ = [
     "Budget",
     "Ledger",
     "POINTS",
-    "Run",
+    "Replay",
     "RunScore",
     "Step",
     "Yardstick",
@@ -71,7 +71,7 @@ class Step:
 
 
 @frozen
-class Run(JsonForm):
+class Replay(JsonForm):
     """A strategy on a space with a seed.
 
     Attributes:
@@ -181,20 +181,20 @@ class Ledger:
         strategy_seconds: float,
         harness_seconds: float,
         ended: str,
-    ) -> Run:
+    ) -> Replay:
         """The run that was counted.
 
         Args:
             named: Name and digest of the space, the strategy, and the seed.
-            strategy_seconds: As of :class:`Run`.
-            harness_seconds: As of :class:`Run`.
+            strategy_seconds: As of :class:`Replay`.
+            harness_seconds: As of :class:`Replay`.
             ended: Why, if the budget was not used up.
         """
         if self.out_of_time:
             ended = "time"
         elif self.left <= 0:
             ended = "budget"
-        return Run(
+        return Replay(
             *named,
             self.budget,
             tuple(self.steps),
@@ -328,7 +328,7 @@ def mean_score(curve: NDArray[np.float64], end: int) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
-def score_run(run: Run, by: Yardstick) -> RunScore:
+def score_run(run: Replay, by: Yardstick) -> RunScore:
     """Score a run.
 
     Args:

@@ -22,7 +22,7 @@ from autotune.evaluation.replay import contestants, kernel_tuner
 from autotune.evaluation.replay.contestants import Contestant
 from autotune.evaluation.replay.formats import read_spaces
 from autotune.evaluation.replay.recorded import OutcomeTable, check_units, table_of
-from autotune.evaluation.replay.runs import Budget, Run
+from autotune.evaluation.replay.runs import Budget, Replay
 from autotune.plugins.workload_names import task_name
 from autotune.process.blas_threads import one_blas_thread
 from autotune.sketches import Sketch
@@ -135,7 +135,7 @@ def refusal(contestant: Contestant, table: OutcomeTable) -> str:
     return contestants.refusal(contestant, table)
 
 
-def replay(piece: Piece, table: OutcomeTable) -> Run | LeftOut:
+def replay(piece: Piece, table: OutcomeTable) -> Replay | LeftOut:
     """Make one run; a strategy that fails is left out."""
     contestant, clock = piece.contestant, time.process_time
     try:
@@ -154,7 +154,7 @@ def run_study(
     tables: Sequence[OutcomeTable],
     sources: Sequence[Source],
     jobs: int = 1,
-) -> Iterator[Run | LeftOut]:
+) -> Iterator[Replay | LeftOut]:
     """Make runs, here or in several processes; gives each when it is there.
 
     Args:
@@ -174,7 +174,7 @@ def run_study(
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, _begin, (tuple(sources),)) as pool:
-        futures: list[Future[Run | LeftOut]] = [pool.submit(_run, piece) for piece in pieces]
+        futures: list[Future[Replay | LeftOut]] = [pool.submit(_run, piece) for piece in pieces]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -193,7 +193,7 @@ def _begin(sources: tuple[Source, ...]) -> None:
     _SOURCES[:] = sources
 
 
-def _run(piece: Piece) -> Run | LeftOut:
+def _run(piece: Piece) -> Replay | LeftOut:
     if piece.table not in _TABLES:
         _TABLES.clear()
         _TABLES[piece.table] = _SOURCES[piece.table]()
@@ -201,8 +201,8 @@ def _run(piece: Piece) -> Run | LeftOut:
 
 
 def matching(
-    runs: Sequence[Run], pieces: Sequence[Piece], tables: Sequence[OutcomeTable]
-) -> dict[Piece, Run]:
+    runs: Sequence[Replay], pieces: Sequence[Piece], tables: Sequence[OutcomeTable]
+) -> dict[Piece, Replay]:
     """The runs that pieces would make again, by piece; the last one counts."""
     known = {(run.space, run.digest, run.strategy, run.seed, run.budget): run for run in runs}
     found = {}
@@ -214,7 +214,7 @@ def matching(
     return found
 
 
-def read_runs(path: str) -> list[Run]:
+def read_runs(path: str) -> list[Replay]:
     """The runs of a file that :func:`append_run` wrote; none where there is no file.
 
     What follows the last end of a line was cut off and does not count.
@@ -231,7 +231,7 @@ def read_runs(path: str) -> list[Run]:
     runs = []
     for number, line in enumerate(text.rpartition("\n")[0].splitlines(), 1):
         try:
-            runs.append(Run.from_json(_object(line)))
+            runs.append(Replay.from_json(_object(line)))
         except (AutotuneError, ValueError) as error:
             raise InvalidValueError(f"{path!r}: line {number} is no run: {error}") from error
     return runs
@@ -244,7 +244,7 @@ def _object(line: str) -> Mapping[str, Any]:
     return data
 
 
-def append_run(path: str, run: Run) -> None:
+def append_run(path: str, run: Replay) -> None:
     """Append a run to a file, in the place of one that was cut off.
 
     Raises:

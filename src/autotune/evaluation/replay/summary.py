@@ -11,7 +11,14 @@ from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.evaluation.replay.recorded import OutcomeTable
-from autotune.evaluation.replay.runs import Budget, Run, RunScore, Yardstick, score_run, yardstick
+from autotune.evaluation.replay.runs import (
+    Budget,
+    Replay,
+    RunScore,
+    Yardstick,
+    score_run,
+    yardstick,
+)
 from autotune.evaluation.replay.study import LeftOut
 from autotune.ir.converter import to_json
 from autotune.report.bootstrap import ConfidenceInterval, PairedDifference, paired_difference
@@ -119,7 +126,7 @@ class Summary:
     strategies: tuple[StrategySummary, ...]
     left_out: tuple[LeftOut, ...]
     yardsticks: Mapping[str, Yardstick]
-    runs: tuple[Run, ...]
+    runs: tuple[Replay, ...]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with all but the runs and the yardsticks."""
@@ -133,7 +140,7 @@ class Summary:
 
 def summarize(
     tables: Sequence[OutcomeTable],
-    runs: Sequence[Run],
+    runs: Sequence[Replay],
     budget: Budget,
     left_out: Sequence[LeftOut] = (),
 ) -> Summary:
@@ -146,7 +153,7 @@ def summarize(
         left_out: What was not replayed, and why.
     """
     yardsticks = {table.name: yardstick(table.seconds, budget.evaluations) for table in tables}
-    by_strategy: dict[str, list[Run]] = {}
+    by_strategy: dict[str, list[Replay]] = {}
     for run in runs:
         by_strategy.setdefault(run.strategy, []).append(run)
     order = {table.name: number for number, table in enumerate(tables)}
@@ -204,7 +211,7 @@ def compare(
 
 
 def _strategy_summary(
-    name: str, runs: Sequence[Run], yardsticks: Mapping[str, Yardstick]
+    name: str, runs: Sequence[Replay], yardsticks: Mapping[str, Yardstick]
 ) -> StrategySummary:
     scores = [score_run(run, yardsticks[run.space]) for run in runs]
     spaces = [run.space for run in runs]

@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import define, field
 
-from autotune.measure.engines.ray_actor import RayActor
+from autotune.measure.engines.supervisor import RayActor
 from autotune.process.channel import ATTACHMENTS, Message
 from autotune.process.child import Connection, connect
 

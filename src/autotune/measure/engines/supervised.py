@@ -374,6 +374,7 @@ class SupervisedEngine(QueuedEngine[Member]):
             and not it.setup.times
             and len(it.jobs) < _AHEAD * it.setup.workers
             and not self._is_quiet(it.status["group"])
+            and not self._roster.is_joining(it.node)
         ]
         if not free:
             return False
@@ -535,6 +536,11 @@ class Roster:
         """Builders on a host."""
         mine = (it for it in self.members if not it.setup.times)
         return [it for it in mine if it.is_ready and it.status["group"] == host]
+
+    def is_joining(self, node: Node) -> bool:
+        """Tell if it is being found out how fast a node is."""
+        timers = (it for it in self._members.values() if it.setup.times and it.node == node)
+        return any(it.status.get("asked") and not it.is_ready for it in timers)
 
     def gone(self, nodes: Sequence[Node]) -> list[Member]:
         """Supervisors whose node takes part no more."""

@@ -20,8 +20,8 @@ from tuner_processes import TUNE_FOR_REAL, Stored, finish, start, stop, wait_for
 
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore
-from autotune.measure.engines.engine_workers import EnginePool
 from autotune.measure.engines.supervised import SupervisedEngine
+from autotune.measure.workers import EnginePool
 from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineHost, engine_context
 from autotune.testing.reference_backend import SCRIPTED_NATIVE

@@ -1,14 +1,37 @@
-"""Time limit of a call, and the share that is kept for what comes after the search."""
+"""Budget of a run, why it ends, and the share of its time that is kept for after the search."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 
-from autotune.process.stopwatch import Stopwatch
-from autotune.tuning.run_plan import Budget, Reserve
+from attrs import frozen
 
-__all__ = ["TimeLimit"]
+from autotune.process.stopwatch import Stopwatch
+from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
+from autotune.tuning.resume import Progress
+
+__all__ = [
+    "ALL_FAILED",
+    "CONVERGED",
+    "EXHAUSTED",
+    "GIVE_UP_AFTER",
+    "TIME_OVER",
+    "TRIALS_USED",
+    "Budget",
+    "Reserve",
+    "TimeLimit",
+]
+
+GIVE_UP_AFTER = 32
+
+TRIALS_USED = "the trial budget is used up"
+TIME_OVER = "the time is over"
+EXHAUSTED = "the space is exhausted"
+CONVERGED = "no program has gained from its last trials"
+ALL_FAILED = f"the first {GIVE_UP_AFTER} candidates all failed"
+
 
 # Building the leaders of a task and timing them takes about as long as so many trials, or as all
 # that it has had, until a winner of the session has been confirmed.
@@ -27,6 +50,69 @@ _MOST_KEPT = 0.15
 # far as one second after the last may begin; a candidate that is being timed has one second.
 _LAST_BEGIN, _LAST_END = 3.0, 4.0
 _SEARCH_GRACE = 1.0
+
+
+@frozen
+class Reserve:
+    """Time that is kept for what the caller does after a run.
+
+    Attributes:
+        seconds: How long that takes, apart from the programs.
+        programs: Programs that the caller builds; each takes about as long as a trial's build.
+        untuned_build: Seconds that one takes without a schedule; None where that is not known.
+    """
+
+    seconds: float = 0.0
+    programs: int = 0
+    untuned_build: float | None = None
+
+    @property
+    def least(self) -> float:
+        """Seconds for all of it where nothing is tuned."""
+        return self.seconds + self.programs * (self.untuned_build or 0.0)
+
+
+@frozen
+class Budget:
+    """Limits of a run, over all its sessions and all its tasks together.
+
+    Attributes:
+        trials: Candidates, those answered from records included; None for as many as the time
+            allows.
+        seconds: Wall seconds, or None.
+        session_seconds: Wall seconds of one session, whatever came before it; or None.
+    """
+
+    trials: int | None
+    seconds: float | None = None
+    session_seconds: float | None = None
+
+    @classmethod
+    def of(cls, options: TuneOptions, programs: int) -> Budget:
+        """Budget of a run of so many programs: where only its time is given, all of that."""
+        trials = options.trials
+        if trials is None and options.time is None:
+            trials = DEFAULT_TRIALS * programs
+        return cls(trials, options.time, options.session_time)
+
+    @property
+    def recorded_trials(self) -> int:
+        """The trials as a :class:`Run` has them."""
+        return self.trials or 0
+
+    def left(self, done: int) -> int:
+        """Candidates that may follow ``done`` of them; more than there can be without a limit."""
+        return sys.maxsize if self.trials is None else self.trials - done
+
+    def is_used_up(self, progress: Progress) -> bool:
+        """Tell if a finished run did as much as this allows, or all that there was to do."""
+        if self.left(progress.trials) <= 0 or progress.reason in (EXHAUSTED, CONVERGED):
+            return True
+        # As for a time limit: a session that only started up has done nothing that was asked for.
+        spent = max(
+            sum(progress.seconds.values()) - progress.seconds.get("startup", 0.0), progress.used_up
+        )
+        return self.seconds is not None and spent >= self.seconds
 
 
 class TimeLimit:
