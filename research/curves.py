@@ -20,7 +20,7 @@ from strategies import TRIALS
 from support.search_quality import curve_at, shared_seconds
 from support.strategy_report import METASCHEDULE, Study
 
-from autotune.evaluation.compare import Run, read_pieces
+from autotune.evaluation.compare import Course, read_pieces
 
 MARKS = 60
 
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def draw(
-    workload: str, runs: Mapping[str, Sequence[Run]], ends_only: Collection[str], path: Path
+    workload: str, runs: Mapping[str, Sequence[Course]], ends_only: Collection[str], path: Path
 ) -> None:
     """Latency over trials and over wall time, with intervals, as a figure in a file.
 
@@ -62,11 +62,13 @@ def draw(
             _cross(by_seconds, found, lambda run: run.seconds, contender, colour)
             continue
         marks = [1 + (budget - 1) * step / MARKS for step in range(MARKS + 1)]
-        _band(by_trials, found, Run.after_trials, [int(mark) for mark in marks], contender, colour)
+        _band(
+            by_trials, found, Course.after_trials, [int(mark) for mark in marks], contender, colour
+        )
         last = shared_seconds(found)
         # Evenly on a logarithmic axis, from a second on.
         seconds = [last ** (step / MARKS) for step in range(MARKS + 1)]
-        _band(by_seconds, found, Run.after_seconds, seconds, contender, colour)
+        _band(by_seconds, found, Course.after_seconds, seconds, contender, colour)
     for axes, label in ((by_trials, "trials"), (by_seconds, "wall time, s")):
         axes.set_xlabel(label)
         axes.set_yscale("log")
@@ -79,7 +81,7 @@ def draw(
 
 
 def _cross(
-    axes: Any, runs: Sequence[Run], place: Callable[[Run], float], label: str, colour: str
+    axes: Any, runs: Sequence[Course], place: Callable[[Course], float], label: str, colour: str
 ) -> None:
     axes.plot(
         [place(run) for run in runs],
@@ -92,8 +94,8 @@ def _cross(
 
 def _band(
     axes: Any,
-    runs: Sequence[Run],
-    latency: Callable[[Run, Any], float],
+    runs: Sequence[Course],
+    latency: Callable[[Course, Any], float],
     marks: Sequence[float],
     label: str,
     colour: str,

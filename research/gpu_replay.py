@@ -26,7 +26,7 @@ from cuda_candidates import TUNED, add_candidates, read_cases, read_tuned, recor
 from numpy.typing import NDArray
 from support.common import Bar, basic_parser, finish_with, machine
 
-from autotune.evaluation.replay import Budget, Contestant, LeftOut, Run, Study, load, run_study
+from autotune.evaluation.replay import Budget, Contestant, LeftOut, Replay, Study, load, run_study
 from autotune.evaluation.replay.study import append_run, matching, read_runs
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database
@@ -83,7 +83,7 @@ def options_of() -> argparse.Namespace:
 
 def replayed(
     options: argparse.Namespace, database: str
-) -> tuple[list[Run], dict[str, float], int]:
+) -> tuple[list[Replay], dict[str, float], int]:
     """The runs, the latency of the fastest of each space, and how many runs were asked for."""
     tables, sources = load((), database)
     contestants = tuple(map(Contestant, options.strategies.split(",")))
@@ -103,7 +103,9 @@ def replayed(
     return runs, optima, spaces * seeds * len(contestants)
 
 
-def regrets_of(runs: Sequence[Run], optima: Mapping[str, float]) -> dict[str, NDArray[np.float64]]:
+def regrets_of(
+    runs: Sequence[Replay], optima: Mapping[str, float]
+) -> dict[str, NDArray[np.float64]]:
     """ln(best / optimum) by strategy, ``[spaces, seeds, AFTER]``; of seeds that are whole."""
     by_run: dict[str, dict[tuple[str, int], list[float]]] = {}
     for run in runs:
