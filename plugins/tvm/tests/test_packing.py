@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.printed import PrintedFunctions, print_functions
+from autotune_tvm.printed import PrintedFunctions, print_functions, printed_functions
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
@@ -23,6 +23,7 @@ from autotune.ir.workloads import (
 )
 from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate, Prepack, Tensorize, prepacked_operands
+from autotune.spaces import SketchSpace
 from autotune.targets import Target, preset
 from autotune.testing.programs import check_program, sample_candidates
 
@@ -37,6 +38,20 @@ WORKLOADS = {
 def packing(candidates: list[Candidate]) -> list[Candidate]:
     """Select candidates whose programs are given packed operands."""
     return [candidate for candidate in candidates if prepacked_operands(candidate)]
+
+
+def test_weights_and_their_sums_are_packed_by_one_program(backend: TVMBackend) -> None:
+    """Of a processor with VNNI, whatever this one has: what is lowered need not run."""
+    workload, target = WORKLOADS["int8"], preset("cascadelake")
+    space = SketchSpace(workload, target, backend.limits(target))
+    drawn = space.sample(4 * len(space.sketches()), np.random.default_rng(0))
+    counts = set()
+    for candidate in packing(drawn):
+        request = BuildRequest(workload, None, candidate, target, 2)
+        _, packed = printed_functions(request).module()
+        counts.update(len(operand.arrays) for operand in packed)
+        backend.lower(request)
+    assert max(counts) == 2
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

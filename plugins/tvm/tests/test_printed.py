@@ -108,10 +108,13 @@ def test_values_that_use_each_other_twice_are_built_at_once() -> None:
         assert "values_float32" in script, candidate.sketch.name
 
 
-@pytest.mark.parametrize(("number", "dtype"), [(-128, "int8"), (-3, "int32"), (100, "int64")])
-def test_sums_of_integers_wrap_around(number: int, dtype: str, target: Target) -> None:
+@pytest.mark.parametrize(
+    ("op", "number", "dtype"),
+    [("add", -128, "int8"), ("add", -3, "int32"), ("sub", 0, "int32"), ("add", 100, "int64")],
+)
+def test_sums_of_integers_wrap_around(op: str, number: int, dtype: str, target: Target) -> None:
     """As numpy's do; and constants may be negative."""
-    added = Binary("add", Load("X", (var("i"),)), Constant(number, dtype))
+    added = Binary(op, Constant(number, dtype), Load("X", (var("i"),)))
     stage = Stage(Tensor("Y", (40,), dtype), (Axis("i", 40),), added)
     workload = Workload("moved", (Tensor("X", (40,), dtype),), (stage,), ("Y",))
     limits = np.iinfo(dtype)

@@ -155,7 +155,9 @@ def print_functions(
         argument = arguments[at]
         first = (argument.name, argument.shape, argument.dtype)
         results = [(place.name, place.shape, place.dtype) for _, place in parts]
-        packers[at] = _function(emitter, [entries[name] for name, _ in parts], [first, *results])
+        # One entry may pack several, such as weights and their sums.
+        own_entries = [entries[name] for name in dict.fromkeys(name for name, _ in parts)]
+        packers[at] = _function(emitter, own_entries, [first, *results])
     return PrintedFunctions(kernel, packers)
 
 

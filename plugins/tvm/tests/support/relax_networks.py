@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import tvm
+from autotune_tvm.compiler import tvm_target
 from numpy.typing import NDArray
 from tvm import relax
+
+from autotune.targets import detect_cpu
 
 Array = NDArray[Any]
 op = relax.op
@@ -52,7 +55,9 @@ def two_layers() -> Any:
 def run(module: Any, *inputs: Array) -> list[Array]:
     """Run a module with TVM alone."""
     # Passes on networks are compared, none of the programs that LLVM optimises: half the time.
-    built = relax.build(module, tvm.target.Target({"kind": "llvm", "opt-level": 0}))
+    here = {**tvm_target(detect_cpu(), 1), "opt-level": 0}
+    del here["num-cores"]
+    built = relax.build(module, tvm.target.Target(here))
     found = relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs))
     found = [found] if hasattr(found, "numpy") else list(found)
     return [np.asarray(tensor.numpy()) for tensor in found]
