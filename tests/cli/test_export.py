@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import refused
+from command_lines import IN_PROCESS, TUNE, refused
 
+from autotune.cli.app import run
 from autotune.cli.export import FORMATS as CLI_FORMATS
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the records of a processor that has neither few registers nor many."""
+    folder = tmp_path_factory.mktemp("tuned")
+    files = ("--database", str(folder / "autotune.db"), "--target", "haswell")
+    assert run((*TUNE, *IN_PROCESS, "--trials", "20", "--quiet", *files)) == 0
+    return folder
 
 
 def test_formats_are_those_that_are_made() -> None:
