@@ -40,10 +40,10 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
-from autotune.sketches import is_indexed, lane_splits
+from autotune.sketches import PadExtent, is_indexed, lane_splits
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
-from autotune.targets import detect_cpu
+from autotune.targets import detect_cpu, preset
 from autotune.testing.programs import check_executable
 from autotune.testing.sample_records import candidate_records
 
@@ -218,8 +218,24 @@ def loops(text: str) -> list[str]:
     return re.findall(r"\b(scf\.for\w*|linalg\.\w+|arith\.mulf|vector\.\w*fma)\b", text)
 
 
+def is_padded(record: Record) -> bool:
+    """Tell whether a schedule goes on beyond the extent of an axis."""
+    assert record.candidate is not None
+    return any(isinstance(step, PadExtent) for step in record.candidate.sketch.steps)
+
+
+def test_tiles_that_are_margin_alone_are_named(backend: MLIRBackend, tmp_path: Path) -> None:
+    target = preset("skylake-avx512-1core")
+    drawn = candidate_records(WORKLOADS["gemm"], target, backend, 2, 1, None)
+    padded = [it for it in drawn if is_padded(it)]
+    report = backend.export_records(padded, "transform-library", tmp_path / "a")
+    assert 0 < len(report.refused) < len(padded) == report.exported + len(report.refused)
+    assert all("which adds whole tiles of" in why for _, why in report.refused)
+
+
 def test_what_cannot_be_exported_is_named(backend: MLIRBackend, tmp_path: Path) -> None:
-    good, failed, elsewhere = records_of(WORKLOADS["gemm"], backend, 1, 1)[:3]
+    drawn = records_of(WORKLOADS["gemm"], backend, 3, 1)
+    good, failed, elsewhere = [it for it in drawn if not is_padded(it)][:3]
     failed = evolve(failed, outcome=Outcome("crash"))
     foreign = {**elsewhere.target, "features": ["sse2", "no-such-feature"]}
     elsewhere = evolve(elsewhere, target=foreign)

@@ -57,9 +57,11 @@ def pad_stage_extents(
         operands: Tensors that the stage's operation reads, in the order of its operands.
 
     Raises:
-        InvalidSchedule: an operand that depends on a padded axis is not packed.
+        InvalidSchedule: an operand that depends on a padded axis is not packed, or a tile lies
+            in the margin as a whole, for which what is clipped has no loop.
     """
     stage = own.stage
+    _check_margins(own)
     axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
     values = padding_values(workload, stage, operands)
     target = script.match(tag("stage", stage.name))
@@ -99,6 +101,20 @@ def pad_stage_extents(
         script.add(f"{again} = transform.cast {fill} : {_FILL} to {_ANY}")
         start = again
     script.annotate(start, "init", stage.name)
+
+
+def _check_margins(own: StagePlan) -> None:
+    at = own.accumulated_at
+    outside = own.order if at is None else own.order[: own.order.index(at) + 1]
+    for axis, padded in own.padded.items():
+        extent = own.stage.axis(axis).extent
+        loops = [it for it in outside if own.axis_of(it) == axis]
+        tile = min(map(own.tile_inside, loops), default=padded)
+        if padded - extent >= tile:
+            raise InvalidSchedule(
+                f"{own.stage.name}.{axis} goes on from {extent} to {padded}, which adds whole "
+                f"tiles of {tile}"
+            )
 
 
 def clipped_tags(own: StagePlan) -> list[str]:
