@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import click
 from attrs import frozen
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
 
@@ -16,6 +17,7 @@ __all__ = [
     "Command",
     "Done",
     "ScriptedMeasurer",
+    "commands",
     "refused",
     "tune_square",
 ]
@@ -57,3 +59,15 @@ def refused(done: Done) -> str:
     assert done.status == 2 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     return str(line)
+
+
+def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    """The commands of a group and of those within it, with their names."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command
