@@ -42,6 +42,13 @@ def test_what_is_absent_is_said_once(cli: Any) -> None:
     assert done.stderr.count("no meter was ever built") == 1, done.stderr
 
 
+def test_an_unknown_observer(cli: Any) -> None:
+    done = cli.tune("--observe", "pref")
+    assert done.status == 2 and cli.files() == set()
+    assert done.stderr.startswith("autotune: error: unknown observer 'pref'; available: ")
+    assert "Did you mean 'perf'?" in done.stderr
+
+
 def test_observers_are_listed(cli: Any) -> None:
     listed = json.loads(cli("plugins", "--json", "-").stdout)
     found = {part["name"] for part in listed if part["kind"] == "observer"}

@@ -139,7 +139,6 @@ REFUSED: Mapping[tuple[str, ...], Sequence[Row]] = {
         (["--quiet", "--progress", "plain"], "--quiet contradicts --progress plain"),
         (["--progress", "live"], "--progress live needs a terminal"),
         (["--progress", "loud"], "'loud' is not one of 'auto', 'live', 'plain', 'quiet'"),
-        (["--observe", "pref"], "unknown observer 'pref'; available: .* Did you mean 'perf'?"),
     ],
     SHOW: [
         (["gemm", "--shape", "m=8,n=32,k=8", "--sketch", "dircet"], "'direct'"),
