@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from attack_cases import sampled
-from command_lines import IN_PROCESS, TUNE
+from command_lines import IN_PROCESS, TUNE, commands
 from model_lines import BENCH_MODEL, BUILD_MODEL, MODEL_TASKS, TUNE_MODEL
 
 from autotune.cli.app import command_group
@@ -193,18 +193,6 @@ SPACE = {
         for size in (1, 2, 4)
     ],
 }
-
-
-def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    """The commands of a group and of those within it, with their names."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{prefix}{name} ")
-        else:
-            yield prefix + name, command
 
 
 def calls() -> dict[str, tuple[str, ...]]:

@@ -9,19 +9,10 @@ from pathlib import Path
 
 import pytest
 from attrs import frozen
-from command_lines import IN_PROCESS, TUNE
+from command_lines import IN_PROCESS, TUNE, Done
 from python_processes import start_python
 
 from autotune.cli.app import run
-
-
-@frozen
-class Done:
-    """Outcome of a command."""
-
-    status: int
-    stdout: str
-    stderr: str
 
 
 @frozen

@@ -124,55 +124,6 @@ def test_a_budget_of_time_reaches_the_runs(cli: Any, monkeypatch: pytest.MonkeyP
         assert given in " ".join(arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Missing argument 'WORKLOAD'"),
-        (["gemm:m=8,n=8,k=8"], "nothing to compare: name --strategies, --presets"),
-        (["gem:m=8", "--strategies", "random"], "unknown workload 'gem'.*Did you mean 'gemm'"),
-        (["gemm:m=8,n=8", "--strategies", "grid"], "the shape lacks k"),
-        (["gemm:", "--strategies", "grid"], "'gemm:': its shape is missing"),
-        (["gemm:m=8,n=8,k=8", "--shape", "m=8", "--strategies", "grid"], "without a shape"),
-        (["gemm", "softmax", "--shape", "m=8", "--strategies", "grid"], "for one WORKLOAD"),
-        (["none.mlir", "--strategies", "grid"], "none.mlir|backend imports mlir files"),
-        (["gemm:m=8,n=8,k=8", "gemm:k=8,n=8,m=8", "--strategies", "grid"], "two workloads are"),
-        (["G", "--strategies", "evolutionry"], "unknown strategy.*Did you mean 'evolutionary'"),
-        (["G", "--presets", "prunr"], "unknown preset 'prunr'; available: "),
-        (["G", "--strategies", "grid,grid"], "two contenders are called 'grid': rename one"),
-        (["G", "--contender", "random=--strategy grid"], "two contenders are called 'random'"),
-        (["G", "--contender", "--strategy grid"], "is not of the form NAME=OPTIONS"),
-        (["G", "--contender", "mine"], "is not of the form NAME=OPTIONS"),
-        (["G", "--contender", "mine=grid"], "'grid' is no option; for a strategy, write"),
-        (["G", "--contender", "mine=--strategy 'grid"], "contender 'mine': no closing quotation"),
-        (["G", "--contender", "mine=--stratgy grid"], "contender 'mine': No such option.*--strat"),
-        (["G", "--contender", "mine=--seed 3"], "'mine': --seed is no choice of a contender"),
-        (["G", "--contender", "mine=--database x"], "--database is no choice of a contender"),
-        (["G", "--contender", "mine=--help"], "contender 'mine': No such option.*--help"),
-        (["G", "--strategies", "grid", "--trials", "8"], "8 is less than one round of 'random'"),
-        (["G", "--strategies", "grid", "--trials", "0"], "trials must be a whole number"),
-        (["G", "--strategies", "grid", "--seeds", "0"], "0 is not in the range"),
-        (["G", "--strategies", "grid", "--backend", "tvm,mlir"], "a comparison has one backend"),
-        (["G", "--strategies", "grid", "--results", "-"], "--results '-' is standard output"),
-        (["G", "--strategies", "grid", "--csv", "x", "--json", "x"], "both name 'x'"),
-        (["G", "--strategies", "grid", "--results", "other.jsonl"], "no file of results"),
-        (["G", "other.jsonl", "--plot", "other.jsonl", "--force"], "would replace it"),
-        (["G", "--strategies", "grid", "--results", "study.jsonl"], "results of another study"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: list[str], message: str, cli: Any) -> None:
-    (cli.folder / "other.jsonl").write_text('{"event": "run_started"}\n')
-    head = {"kind": "study", "schema": "autotune.compare", "version": 1}
-    study = {**head, "budget": {"trials": 7, "seconds": None}, "common": []}
-    (cli.folder / "study.jsonl").write_text(json.dumps(study) + "\n")
-    before = {path: path.read_bytes() for path in cli.folder.iterdir()}
-    done = cli("compare", *("gemm:m=8,n=8,k=8" if it == "G" else it for it in arguments))
-    assert (done.status, done.stdout) == (2, "")
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
-    assert re.search(message, lines[0]), lines[0]
-    assert {path: path.read_bytes() for path in cli.folder.iterdir()} == before
-
-
 def test_a_plot_needs_matplotlib(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in [it for it in sys.modules if it.endswith(("compare.plot", "pages.plots"))]:

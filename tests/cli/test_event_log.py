@@ -96,27 +96,6 @@ def test_a_log_on_standard_output_has_it_for_itself(cli: Any) -> None:
     assert "naive loop nest" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--log", "nowhere/run.jsonl"], "--log 'nowhere/run.jsonl' cannot be written: No such"),
-        (["--log", "."], "--log '.' cannot be written: Is a directory"),
-        (["--log", "/dev/full"], "--log '/dev/full' cannot be written: No space left"),
-        (["--log", "out", "--json", "out"], "--log and --json both name 'out'"),
-        (["--log", "./out", "--json", "out"], "--log and --json both name './out'"),
-        (["--log", "-", "--json", "-"], "--log and --json both name '-'"),
-        (["--log", "run.jsonl", "--trials", "0"], "trials must be a whole number"),
-    ],
-)
-def test_a_bad_log_is_refused_before_anything_is_done(
-    arguments: list[str], message: str, cli: Any
-) -> None:
-    done = cli.tune(*arguments)
-    assert done.status == 2
-    assert message in done.stderr and len(done.stderr.splitlines()) == 1
-    assert cli.files() == set()
-
-
 def test_a_reader_that_goes_away_ends_no_run(spawn: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     process = spawn(*TUNE, *IN_PROCESS, "--trials", "8", "--log", "pipe", "--quiet")

@@ -42,34 +42,6 @@ def test_help_lists_the_commands(cli: Any) -> None:
     assert cli("--version").stdout.startswith("autotune ")
 
 
-def test_unknown_commands_are_named(cli: Any) -> None:
-    done = cli("tuen")
-    assert done.status == 2
-    assert "unknown command 'tuen'" in done.stderr and "Did you mean 'tune'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("--db", "'--database'"),
-        ("--trial", "'--trials'"),
-        ("--thr", "'--threads'"),
-        ("--stragety", "'--strategy'"),
-        ("--time-limit", "'--time'"),
-    ],
-)
-def test_unknown_options_name_the_nearest(cli: Any, given: str, meant: str) -> None:
-    done = cli("tune", "gemm", given, "1")
-    assert done.status == 2
-    assert f"No such option '{given}'. Did you mean {meant}" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_an_option_like_no_other_is_named_alone(cli: Any) -> None:
-    assert cli("tune", "gemm", "--qqq").stderr.rstrip().endswith("No such option '--qqq'.")
-
-
 def _seconds_of_children() -> float:
     """Processor seconds of ended children, which a busy machine hardly changes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -126,24 +98,6 @@ def test_a_query_without_an_answer_is_status_1(tuned_cli: Any) -> None:
         done = tuned_cli(command, "gem")
         assert done.status == 1
         assert "matches; workloads with one: gemm. Did you mean 'gemm'?" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["best", "--database", "none.db"], "none.db"),
-        (["show", "--database", "none.db"], "none.db"),
-        (["best", "--shape", "m=1"], "--shape needs a workload"),
-        (["best", "gemm", "--shape", "z=1"], "unknown shape parameter of gemm 'z'"),
-        (["best", "gemm", "--shape", "m=x"], "m must be a whole number"),
-        (["best", "--target", "haswel"], "Did you mean 'haswell'"),
-    ],
-)
-def test_bad_queries_are_one_line(arguments: list[str], message: str, cli: Any) -> None:
-    done = cli(*arguments)
-    assert done.status == 2 and message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert cli.files() == set()
 
 
 def test_show_explains_a_schedule(tuned_cli: Any) -> None:
@@ -245,26 +199,6 @@ def test_show_prints_the_constraints_of_a_sketch(cli: Any) -> None:
     (line,) = [x for x in data["constraints"].splitlines() if "C.i.0 * C.i.1 * C.i.2" in x]
     assert line.split("  ")[0] == "8 = C.i.0 * C.i.1 * C.i.2"
     assert line.endswith("hard  workload, tile C i")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["gemm", "--shape", "m=8,n=32,k=8", "--sketch", "dircet"], "'direct'"),
-        (["gemm", "--shape", "m=8,n=32", "--sketch", "direct"], "the shape lacks k"),
-        (["--sketch", "direct"], "--sketch needs a workload"),
-        (["--record", "a/1", "--sketch", "direct"], "exclude each other"),
-        (["--part", "script", "--sketch", "direct"], "--part script needs a record"),
-        (["gemm", "--space", "sketch"], "--space goes with --sketch"),
-        (["gemm", "--sketches", "--sketch", "direct"], "--sketches and --sketch exclude"),
-        (["gemm", "--sketches", "--tape"], "--sketches and --part tape exclude"),
-        (["--record", "a/1", "--sketches"], "--record and --sketches exclude"),
-    ],
-)
-def test_what_cannot_be_shown_of_a_sketch(cli: Any, arguments: list[str], message: str) -> None:
-    target = ("--target", "skylake-avx512-2core")
-    done = cli("show", *arguments, "--backend", REFERENCE_BACKEND, *target)
-    assert done.status == 2 and message in done.stderr, done.stderr
 
 
 GAPS = ("--backend", "backend_with_gaps:BackendWithGaps", "--target", "skylake-avx512-2core")

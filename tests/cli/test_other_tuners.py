@@ -22,21 +22,3 @@ def test_an_option_of_another_tuner_leads_to_ours(cli: Any, option: str) -> None
     assert ours in options_of("tune") and option not in options_of("tune")
     line = refused(cli(*TUNE, option, "7"))
     assert line == f"autotune: error: No such option: {option}. Here it is {OTHER_TUNERS[option]}."
-
-
-def test_an_option_that_the_command_lacks_is_not_named(cli: Any) -> None:
-    assert "--tasks" not in refused(cli("best", "-c", "file.json"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--cost-model", "xgb"], "XGBoost's trees are 'gbdt' here."),
-        (["--cost-model", "mlp"], "TenSet's network is 'tenset-mlp' here."),
-        (["--cost-model", "pam"], "all of it is the preset 'pruner-published'."),
-        (["--strategy", "gridsearch"], "AutoTVM's tuner is 'grid' here."),
-        (["--target", "cuda -model=a10"], "unknown model of GPU 'a10'"),
-    ],
-)
-def test_a_name_of_another_tuner_leads_to_ours(cli: Any, arguments: list[str], words: str) -> None:
-    assert words in refused(cli(*TUNE, *arguments))

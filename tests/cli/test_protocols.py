@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import click
 import pytest
-from command_lines import refused
 
 from autotune.cli.app import command_group
 from autotune.cli.protocols import read_protocol, settings
@@ -92,16 +91,3 @@ def test_what_decides_the_numbers_is_part_of_the_records(cli: Any) -> None:
         records = json.loads(cli("best", "--database", "records.db", "--json", "-").stdout)
         found |= {record["key"]["protocol"].rpartition("+")[0] for record in records}
     assert found == {read_protocol(["max_samples=4"]).identity, MeasureProtocol().identity}
-
-
-def test_external_programs_take_turns_and_no_deadlines(cli: Any) -> None:
-    line = refused(cli("tune-external", "spec.toml", "--protocol", "deadlines.run=1"))
-    allowed = "available: max_rounds, min_rounds, resolution"
-    assert f"unknown setting of --protocol 'deadlines.run'; {allowed}" in line
-
-
-def test_contenders_share_the_protocol_of_the_comparison(cli: Any) -> None:
-    shape = "gemm:m=8,n=8,k=8"
-    line = refused(cli("compare", shape, "--contender", "a=--protocol quick"))
-    assert "--protocol is no choice of a contender" in line
-    assert "Did you mean 'quick'" in refused(cli("compare", shape, "--protocol", "quik"))

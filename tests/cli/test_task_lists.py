@@ -115,24 +115,6 @@ def test_a_mistake_in_any_task_is_named_before_the_first_starts(
     assert not (cli.folder / "autotune.db").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["gemm", "--tasks", "list.json"], "--tasks and workload exclude each other"),
-        (["--tasks", "list.json", "--shape", "m=8"], "--tasks and --shape exclude each other"),
-        (["--tasks", "list.json", "--vendor"], "--tasks and --vendor exclude each other"),
-        (["--tasks", "list.json", "--only", "squar-4"], "Did you mean 'square-4'"),
-        (["--tasks", "gone.json"], "task list 'gone.json' cannot be read"),
-        (["--tasks", "cpu60"], "unknown task list 'cpu60'; .* Did you mean 'cpu-60'"),
-        (["gemm", "--only", "square-4"], "--only needs the list that the task is of"),
-    ],
-)
-def test_mistakes_of_the_command(cli: Any, arguments: list[str], words: str) -> None:
-    write(cli.folder, task(4))
-    line = refused(cli("tune", *arguments))
-    assert re.search(words, line), line
-
-
 def test_a_task_that_cannot_be_tuned_does_not_stop_the_others(cli: Any) -> None:
     write(cli.folder, task(4, options={"backend": "backend_with_gaps:NoBackend"}), task(8))
     done = cli("tune", "--tasks", "list.json", "--json", "out.json")

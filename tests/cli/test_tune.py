@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sqlite3
 import subprocess
@@ -82,69 +81,6 @@ def test_options_of_the_cost_model_are_its_own(cli: Any) -> None:
     done = cli.tune("--cost-model-option", "x=1", "--json", "out.json")
     assert done.status == 2 and not (cli.folder / "out.json").exists()
     assert "cost model 'random' has no option 'x'; allowed: none" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["gem", "--shape", "m=1"], "unknown workload 'gem'; .*Did you mean 'gemm'"),
-        (["gone.mlir"], "'gone.mlir' is no name of a workload; .* is given by --mlir gone.mlir,"),
-        (["gemm", "--shape", "m=8,n=8"], "gemm: the shape lacks k; it takes m, n, k"),
-        (["gemm"], "the shape lacks m, n, k"),
-        (
-            [*TUNE[1:], "--strategy", "random"],
-            "strategy 'random' asks no cost model: leave out --cost-model random, or choose",
-        ),
-        (
-            ["gemm", "--shape", "m=8,n=8,k=8", "--strategy", "grid", "--pruning-model", "psa"],
-            "strategy 'grid' asks no pruning model: leave out --pruning-model psa, or choose",
-        ),
-        ([*TUNE[1:], "--pruning-model-option", "figures"], "is not of the form name=value"),
-        (["gemm", "--shape", "m=8,n=8,k=8,q=2"], "unknown shape parameter of gemm 'q'.*k, m, n"),
-        (["gemm", "--shape", "m=8,n=0,k=8"], "n must be a positive integer, not 0"),
-        (["gemm", "--shape", "m=8,n=-3,k=8"], "n must be a positive integer, not -3"),
-        (["gemm", "--shape", "m=8,n=2.5,k=8"], "n must be a whole number, not '2.5'"),
-        (["gemm", "--shape", "m=8,n=x,k=8"], "n must be a whole number, not 'x'"),
-        (["gemm", "--shape", "m=8,n,k=8"], "--shape 'n' is not of the form name=value"),
-        (["gemm", "--shape", "m=8,m=9"], "--shape names 'm' twice"),
-        (
-            [*TUNE[1:], "--dtype", "float31"],
-            r"unknown dtype 'float31'; allowed: .*float32.*\. Did you mean 'float32'",
-        ),
-        ([*TUNE[1:], "--strategy", "evolutionry"], "Did you mean 'evolutionary'"),
-        ([*TUNE[1:], "--backend", "refrence"], "unknown backend 'refrence'"),
-        ([*TUNE[1:], "--space", "sketh"], "Did you mean 'sketch'"),
-        ([*TUNE[1:], "--cost-model", "gdbt"], "Did you mean 'gbdt'"),
-        ([*TUNE[1:], "--target", "haswel"], "Did you mean 'haswell'"),
-        ([*TUNE[1:], "--target", "nowhere.json"], "cannot read the target file 'nowhere.json'"),
-        ([*TUNE[1:], "--trials", "0"], "trials must be a whole number of at least 1, not 0"),
-        ([*TUNE[1:], "--trials", "many"], "'many' is not a valid integer"),
-        ([*TUNE[1:], "--time", "0"], "time must be a positive number"),
-        ([*TUNE[1:], "--threads", "0"], "threads must be"),
-        ([*TUNE[1:], "--warm-start", "--fresh"], "fresh .--fresh. ignores it: leave out one of"),
-        ([*TUNE[1:], "--strategy-option", "epsilon"], "is not of the form name=value"),
-        ([*TUNE[1:], "--strategy-option", "epsilom=1"], "Did you mean 'epsilon'"),
-        ([*TUNE[1:], "--strategy-option", "epsilon=7"], "epsilon"),
-        ([*TUNE[1:], "--cost-model-option", "x"], "is not of the form name=value"),
-        ([*TUNE[1:], "--json", "nowhere/out.json"], "there is no directory 'nowhere'"),
-        ([*TUNE[1:], "--database", "nowhere/records.db"], "nowhere"),
-        ([*TUNE[1:], "--trils", "3"], "No such option.*--trils"),
-        ([*TUNE[1:], "more"], "unexpected extra argument"),
-        ([], "Missing argument 'WORKLOAD', a file, --mlir FILE, or a list, --tasks LIST"),
-        (["--function", "f"], "--function needs the file that it is in: --mlir FILE"),
-        (["gemm", "--mlir", "a.mlir"], "--mlir and WORKLOAD exclude each other"),
-    ],
-)
-def test_bad_input_is_one_line_and_writes_nothing(
-    arguments: list[str], message: str, cli: Any
-) -> None:
-    done = cli("tune", *arguments)
-    assert done.status == 2
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
-    assert re.search(message, lines[0]), lines[0]
-    assert cli.files() == set()
 
 
 def test_no_valid_candidate_is_status_1(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import attrs
-import click
 import pytest
+from command_lines import commands
 
 from autotune.cli.app import command_group
 from autotune.ir.workloads import builders
@@ -184,19 +183,7 @@ def test_phases_and_outcomes() -> None:
 
 
 def test_the_json_of_every_command_is_shown() -> None:
-    assert set(first_names("cli.md", "command")) == set(commands(command_group, ""))
-
-
-def commands(group: click.Command, prefix: str) -> Iterator[str]:
-    """Names of the commands of a group, with those of groups in it."""
-    if not isinstance(group, click.Group):
-        yield prefix.strip()
-        return
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        yield from commands(command, f"{prefix}{name} ")
+    assert set(first_names("cli.md", "command")) == set(dict(commands(command_group)))
 
 
 def test_workloads() -> None:

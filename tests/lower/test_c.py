@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from c_programs import compiled
 from indexed_workloads import chosen_elements
+from written import written
 
 from autotune.backends.backend import Array
 from autotune.backends.native import NativeBackend
 from autotune.backends.native.exports import machine_of
-from autotune.ir.expressions import Cast, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -81,9 +78,7 @@ def test_every_builder_computes_what_the_reference_does(compiler: str, tmp_path:
 
 def cast(source: str, dtype: str, count: int) -> Candidate:
     """The workload that converts numbers."""
-    body = Cast(dtype, Load("X", (var("i"),)))
-    stage = Stage(Tensor("Y", (count,), dtype), (Axis("i", count),), body)
-    workload = Workload("cast", (Tensor("X", (count,), source),), (stage,), ("Y",))
+    workload = written(f"X[i]: {source}", f"Y[i]: {dtype} = {dtype}(X[i])", i=count)
     return drawn(workload, 0)
 
 

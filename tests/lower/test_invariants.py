@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from row_loops import innermost_loops, rows_over_roots
+from written import written
 
 from autotune.backends.arrays import aligned_copy, aligned_empty
 from autotune.backends.native import NativeBackend
-from autotune.ir.expressions import Binary, Constant, Load, const, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, softmax
+from autotune.ir.expressions import const
+from autotune.ir.workloads import Workload, softmax
 from autotune.sketches import BoundLoop, Candidate, Sketch, Tile
 from autotune.targets import detect_cpu
 from autotune.testing.programs import request_for, sample_candidates
@@ -34,13 +35,8 @@ def test_no_loop_along_a_row_divides_or_takes_roots(workload: Workload) -> None:
 
 
 def test_nothing_is_computed_before_a_loop_that_may_not_run() -> None:
-    i, k = Axis("i", 4), Axis("k", 4, "reduce")
-    share = Binary("div", Load("X", (var("k"),)), Load("D", (var("i"),)))
-    whole = Binary("div", Constant(100, "int32"), Load("D", (var("i"),)))
-    body = Binary("add", share, whole)
-    tensors = tuple(Tensor(name, (4,), "int32") for name in "XD")
-    stage = Stage(Tensor("Y", (4,), "int32"), (i, k), body, "add")
-    workload = Workload("shares", tensors, (stage,), ("Y",))
+    body = "Y[i:4; k:4]: int32 += X[k] / D[i] + 100 / D[i]"
+    workload = written("X[4]: int32, D[4]: int32", body)
     tile = Tile("Y", "k", (const(4), const(1)))
     bound = BoundLoop("Y", "k.0", "i", const(-1), 1)
     sketch = Sketch("bounded", workload, (), (), (tile, bound))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from row_loops import innermost_loops
+from written import written
 
 from autotune.backends.native import NativeBackend
-from autotune.ir.expressions import Binary, Cast, Constant, IndexValue, Load, Select, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Workload
 from autotune.targets import preset
 from autotune.testing.programs import request_for, sample_candidates
 
@@ -17,15 +17,9 @@ ROWS, COLUMNS = 8, 512
 
 def first_positive() -> Workload:
     """The place of the first positive number of each row."""
-    i, k = Axis("i", ROWS), Axis("k", COLUMNS, "reduce")
-    read = Load("X", (var("i"), var("k")))
-    chosen = Select(
-        Binary("gt", read, Constant(0.0, "float32")),
-        Cast("int32", IndexValue(var("k"))),
-        Constant(COLUMNS, "int32"),
-    )
-    stage = Stage(Tensor("Y", (ROWS,), "int32"), (i, k), chosen, "min")
-    return Workload("first", (Tensor("X", (ROWS, COLUMNS), "float32"),), (stage,), ("Y",))
+    place = "int32(k) if X[i, k] > float32(0.0) else columns"
+    stage = f"Y[i; k]: int32 min= {place}"
+    return written("X[i, k]", stage, name="first", i=ROWS, k=COLUMNS, columns=COLUMNS)
 
 
 def test_numbers_of_few_iterations_are_constants() -> None:

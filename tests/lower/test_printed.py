@@ -10,16 +10,11 @@ import pytest
 from attrs import evolve
 from divided_reductions import grouped_convolution, shared_factor
 from emulated_instructions import assembly
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from printed_workloads import BUILDERS, TARGETS, drawn, examples
+from printed_workloads import ParallelSuite, PrintedSuite, drawn
+from written import written
 
 from autotune.backends.native import NativeBackend
-from autotune.ir.expressions import Binary, IntExpr, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     conv2d,
@@ -41,16 +36,12 @@ from autotune.testing.programs import check_candidate, sample_candidates
 BACKEND = NativeBackend()
 
 
-@pytest.mark.parametrize("name", BUILDERS)
-def test_every_sketch_computes_what_the_reference_does(name: str) -> None:
-    @settings(max_examples=examples(15))
-    @given(BUILDERS[name], st.sampled_from(TARGETS), st.integers(0, 2**16))
-    def check(workload: Workload, machine: str, seed: int) -> None:
-        candidates = drawn(BACKEND, workload, preset(machine), seed)
-        for candidate in {it.sketch.digest: it for it in candidates}.values():
-            check_candidate(BACKEND, candidate, detect_cpu())
+class TestPrinted(PrintedSuite, ParallelSuite):
+    threads = (2, 3)
 
-    check()
+    @pytest.fixture
+    def backend(self) -> NativeBackend:
+        return BACKEND
 
 
 @pytest.mark.parametrize(
@@ -68,21 +59,13 @@ def test_programs_agree_with_the_interpreter_of_the_nest(workload: Workload) -> 
         check_candidate(BACKEND, candidate, detect_cpu(), inputs)
 
 
-ROW, SUM = var("i"), var("k")
-
-
 @pytest.mark.parametrize(
-    "indices",
-    [(ROW + 3, SUM), (ROW, SUM + 5), (15 - ROW, SUM), (ROW, 11 - SUM), (17 - ROW, 13 - SUM)],
-    ids=["rows", "columns", "rows down", "columns down", "both down"],
+    "indices", ["i + 3, k", "i, k + 5", "15 - i, k", "i, 11 - k", "17 - i, 13 - k"]
 )
-def test_copies_of_parts_begin_where_they_are_read(indices: tuple[IntExpr, IntExpr]) -> None:
+def test_copies_of_parts_begin_where_they_are_read(indices: str) -> None:
     """Not where the loops do: a window of an operand, or one that is read backwards."""
-    axes = (Axis("i", 16), Axis("j", 24), Axis("k", 12, "reduce"))
-    product = Binary("mul", Load("A", indices), Load("B", (SUM, var("j"))))
-    given = (Tensor("A", (19, 17), "float32"), Tensor("B", (12, 24), "float32"))
-    stage = Stage(Tensor("C", (16, 24), "float32"), axes, product, "add")
-    workload = Workload("window", given, (stage,), ("C",))
+    product = f"C[i:16, j:24; k:12] += A[{indices}] * B[k, j]"
+    workload = written("A[19, 17], B[12, 24]", product)
     inputs = random_inputs(workload, np.random.default_rng(0))
     wanted = reference_outputs(workload, inputs)["C"]
     for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=2):
@@ -92,11 +75,8 @@ def test_copies_of_parts_begin_where_they_are_read(indices: tuple[IntExpr, IntEx
 
 def test_axes_of_a_stage_may_have_any_names() -> None:
     """Readers of other languages number them, as copies number the dimensions that they copy."""
-    axes = (Axis("d0", 16), Axis("d1", 32), Axis("d2", 12, "reduce"))
-    left, right = Load("A", (var("d0"), var("d2"))), Load("B", (var("d2"), var("d1")))
-    given = (Tensor("A", (16, 12), "float32"), Tensor("B", (12, 32), "float32"))
-    stage = Stage(Tensor("C", (16, 32), "float32"), axes, Binary("mul", left, right), "add")
-    workload = Workload("numbered", given, (stage,), ("C",))
+    product = "C[d0:16, d1:32; d2:12] += A[d0, d2] * B[d2, d1]"
+    workload = written("A[16, 12], B[12, 32]", product)
     for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=2):
         check_candidate(BACKEND, candidate, detect_cpu())
 
@@ -106,14 +86,6 @@ def test_quotients_of_expanded_loops_are_told_apart(workload: Workload) -> None:
     """Values loaded for one copy of a statement are not taken for those that another one reads."""
     for candidate in drawn(BACKEND, workload, preset("haswell-2core"), 0, each=4):
         check_candidate(BACKEND, candidate, detect_cpu())
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_parallel_loops_run_as_tasks(threads: int) -> None:
-    target = detect_cpu()
-    for workload in (gemm(m=32, n=48, k=16), softmax(m=16, n=33)):
-        for candidate in sample_candidates(BACKEND, workload, target, each=2):
-            check_candidate(BACKEND, candidate, target, threads=threads)
 
 
 def test_bounded_loops_of_one_iteration() -> None:
@@ -126,11 +98,6 @@ def test_bounded_loops_of_one_iteration() -> None:
 
 def text_of(candidate: Candidate, width: int = 8) -> str:
     return str(print_candidate(candidate, LLVMEmitter(), width).text)
-
-
-def test_the_same_candidate_gives_the_same_text() -> None:
-    candidate = drawn(BACKEND, gemm(m=8, n=16, k=8), preset("haswell-2core"), 3)[0]
-    assert text_of(candidate) == text_of(candidate)
 
 
 def count(text: str, wanted: Callable[[str], bool]) -> int:
@@ -168,11 +135,11 @@ def test_tasks_that_write_past_the_caches_end_with_a_fence() -> None:
         name: [str(print_candidate(it, made(), 8).text) for it in candidates]
         for name, made in (("llvm", LLVMEmitter), ("c", lambda: CEmitter("kernel", 8)))
     }
-    for name, written, fence in (
+    for name, streamed, fence in (
         ("llvm", "!nontemporal", "fence seq_cst"),
         ("c", "  STREAM(", "__atomic_thread_fence"),
     ):
-        streaming = [text for text in texts[name] if written in text and "task0" in text]
+        streaming = [text for text in texts[name] if streamed in text and "task0" in text]
         assert streaming
         assert all((fence in text) == (text in streaming) for text in texts[name])
 
@@ -190,15 +157,9 @@ def test_exponentials_of_rows_that_vectors_do_not_divide_are_of_vectors() -> Non
 
 def channels_first(width: int, dtype: str) -> Workload:
     """A convolution whose rows, of ``width`` sums, lie side by side: they are its vectors."""
-    axes = (
-        *(Axis("c", 2), Axis("h", 2), Axis("w", width)),
-        *(Axis("ci", 3, "reduce"), Axis("kw", 3, "reduce")),
-    )
-    image = Load("X", (var("ci"), var("h"), var("w") + var("kw")))
-    product = Binary("mul", image, Load("W", (var("c"), var("ci"), var("kw"))))
-    given = (Tensor("X", (3, 2, width + 2), dtype), Tensor("W", (2, 3, 3), dtype))
-    stage = Stage(Tensor("Y", (2, 2, width), dtype), axes, product, "add")
-    return Workload("channels_first", given, (stage,), ("Y",))
+    given = f"X[3, 2, w + 2]: {dtype}, W[2, 3, 3]: {dtype}"
+    product = "X[ci, h, w + kw] * W[c, ci, kw]"
+    return written(given, f"Y[c:2, h:2, w; ci:3, kw:3]: {dtype} += {product}", w=width)
 
 
 @pytest.mark.parametrize(

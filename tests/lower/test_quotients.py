@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from written import written
 
 from autotune.backends import Executable
 from autotune.backends.native import NativeBackend
-from autotune.ir.expressions import Binary, Load, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Workload
 from autotune.targets import detect_cpu
 from autotune.testing.programs import request_for, run_executable, sample_candidates
 
@@ -23,11 +23,8 @@ EXTREMES = [0.0, -0.0, 1e-45, -1e-40, 1.2e-38, 3e38, -1e20, 1e-20, np.inf, -np.i
 
 
 def rows_over_numbers(dtype: str) -> Workload:
-    i, j = Axis("i", ROWS), Axis("j", COLUMNS)
-    quotient = Binary("div", Load("X", (var("i"), var("j"))), Load("S", (var("i"),)))
-    stage = Stage(Tensor("Y", (ROWS, COLUMNS), dtype), (i, j), quotient)
-    inputs = (Tensor("X", (ROWS, COLUMNS), dtype), Tensor("S", (ROWS,), dtype))
-    return Workload("quotients", inputs, (stage,), ("Y",))
+    inputs = f"X[i, j]: {dtype}, S[i]: {dtype}"
+    return written(inputs, f"Y[i, j]: {dtype} = X[i, j] / S[i]", i=ROWS, j=COLUMNS)
 
 
 @cache

@@ -12,25 +12,14 @@ from made_workloads import REDUCED_FIRST, VARIED_WORKLOADS, gram, two_products
 from split_reductions import SPLIT_REDUCTIONS
 from thinning import thinned
 from transposes import transpose, transposed_pair
+from written import written
 
 from autotune.backends.native import NativeBackend
 from autotune.ir.expressions import (
-    Binary,
-    Cast,
-    Constant,
-    IndexValue,
     IntExpr,
-    Load,
-    ScalarExpr,
-    Select,
-    Unary,
     const,
-    var,
 )
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -63,13 +52,6 @@ from autotune.testing.step_suite import StepSuite
 BACKEND = NativeBackend()
 HERE = detect_cpu()
 
-i, j, k, a = var("i"), var("j"), var("k"), var("a")
-ZERO = Constant(0.0, "float32")
-A, B = Load("A", (i, k)), Load("B", (k, j))
-X = Load("X", (i, j))
-COLUMN_AT_MOST_ROW = Binary("le", IndexValue(j), IndexValue(i))
-NOT_FIRST = Binary("ge", IndexValue(j), IndexValue(const(1)))
-
 
 def check_sketches(workload: Workload, target: Target = HERE, *, threads: int = 1) -> None:
     """Check one candidate of each sketch, if not more, between guarded pages."""
@@ -79,51 +61,36 @@ def check_sketches(workload: Workload, target: Target = HERE, *, threads: int = 
         check_candidate(BACKEND, candidate, target, threads=threads)
 
 
-def product(left: ScalarExpr, right: ScalarExpr, *reduced: Axis) -> Workload:
+def product(body: str, reduced: str = "k:64") -> Workload:
     """A sum of products of ``A`` [40, 64] and ``B`` [64, 48], into ``C`` [32, 48]."""
-    inputs = (Tensor("A", (40, 64), "float32"), Tensor("B", (64, 48), "float32"))
-    axes = (Axis("i", 32), Axis("j", 48), *reduced, Axis("k", 64, "reduce"))
-    stage = Stage(Tensor("C", (32, 48), "float32"), axes, Binary("mul", left, right), "add")
-    return Workload("product", inputs, (stage,), ("C",))
+    return written("A[40, 64], B[64, 48]", f"C[i:32, j:48; {reduced}] += {body}", name="product")
 
 
-def pointwise(body: ScalarExpr) -> Workload:
+def pointwise(body: str) -> Workload:
     """``Y[i, j]`` of shape [48, 64] from ``X`` of shape [64, 64]."""
-    axes = (Axis("i", 48), Axis("j", 64))
-    stage = Stage(Tensor("Y", (48, 64), "float32"), axes, body)
-    return Workload("pointwise", (Tensor("X", (64, 64), "float32"),), (stage,), ("Y",))
+    return written("X[64, 64]", f"Y[i:48, j:64] = {body}", name="pointwise")
 
 
 def pooling(combiner: str) -> Workload:
     """Over windows of 3 by 3 with stride 2, per channel."""
-    axes = tuple(map(Axis, ("n", "h", "w", "c"), (1, 8, 8, 32)))
-    windows = (Axis("a", 3, "reduce"), Axis("b", 3, "reduce"))
-    read = Load("X", (var("n"), var("h") * 2 + a, var("w") * 2 + var("b"), var("c")))
-    stage = Stage(Tensor("Y", (1, 8, 8, 32), "float32"), (*axes, *windows), read, combiner)
-    return Workload("pooling", (Tensor("X", (1, 18, 17, 32), "float32"),), (stage,), ("Y",))
+    read = f"{combiner}= X[n, h * 2 + a, w * 2 + b, c]"
+    return written("X[1, 18, 17, 32]", f"Y[n:1, h:8, w:8, c:32; a:3, b:3] {read}", name="pooling")
 
 
-def mean() -> Workload:
-    """A single number, which is computed with."""
-    axes = (Axis("i", 16, "reduce"), Axis("j", 32, "reduce"))
-    total = Stage(Tensor("S", (), "float32"), axes, X, "add")
-    divided = Binary("div", Load("S", ()), Constant(512, "float32"))
-    inputs = (Tensor("X", (16, 32), "float32"),)
-    stages = (total, Stage(Tensor("M", (), "float32"), (), divided))
-    return Workload("mean", inputs, stages, ("M",))
-
+MEAN = written("X[16, 32]", "S[; i:16, j:32] += X[i, j]", "M[] = S[()] / 512", name="mean")
+"""A single number, which is computed with."""
 
 UNUSUAL = {
-    "part-of-an-operand": product(Load("A", (i + 3, k)), B),
-    "window-of-one-operand": product(Load("A", (i + a, k)), B, Axis("a", 3, "reduce")),
-    "conditional-operand": product(A, Select(COLUMN_AT_MOST_ROW, B, ZERO)),
+    "part-of-an-operand": product("A[i + 3, k] * B[k, j]"),
+    "window-of-one-operand": product("A[i + a, k] * B[k, j]", "a:3, k:64"),
+    "conditional-operand": product("A[i, k] * (B[k, j] if j <= i else 0.0)"),
     "pooling": pooling("max"),
-    "average": pooling("add"),
-    "causal-mask": pointwise(Select(COLUMN_AT_MOST_ROW, X, Constant(-1e9, "float32"))),
-    "neighbours": pointwise(Binary("add", X, Select(NOT_FIRST, Load("X", (i, j - 1)), ZERO))),
-    "reversed": pointwise(Load("X", (i, const(63) - j))),
-    "gelu": pointwise(Binary("mul", X, Unary("erf", X))),
-    "diagonal": pointwise(Load("X", (i, i))),
+    "average": pooling("+"),
+    "causal-mask": pointwise("X[i, j] if j <= i else -1e9"),
+    "neighbours": pointwise("X[i, j] + (X[i, j - 1] if j >= 1 else 0.0)"),
+    "reversed": pointwise("X[i, 63 - j]"),
+    "gelu": pointwise("X[i, j] * erf(X[i, j])"),
+    "diagonal": pointwise("X[i, i]"),
 }
 
 
@@ -144,7 +111,7 @@ def test_workloads_of_many_kinds_on_two_threads(workload: Workload) -> None:
 
 @pytest.mark.parametrize("cores", [1, 64])
 @pytest.mark.parametrize(
-    "workload", thinned((mean(), *SPLIT_REDUCTIONS, transpose(64, 48), transposed_pair(40, 32)), 2)
+    "workload", thinned((MEAN, *SPLIT_REDUCTIONS, transpose(64, 48), transposed_pair(40, 32)), 2)
 )
 def test_reductions_in_parts_and_transposes(workload: Workload, cores: int) -> None:
     check_sketches(workload, HERE.with_cores(cores))
@@ -198,20 +165,13 @@ def test_tiles_of_an_attention(causal: int, dtype: str) -> None:
     ],
 )
 def test_products_of_narrow_factors_in_any_order(indices: str, dtype: str) -> None:
-    extents = {"a": 3, "b": 2, "n": 16, "k": 4, "q": 2}
     total = "int32" if dtype == "int8" else "float32"
     left, right, result = re.split(",|->", indices)
-    factors = {"X": left, "W": right}
-    body = [Cast(total, Load(name, tuple(map(var, of)))) for name, of in factors.items()]
     reduced = [name for name in dict.fromkeys(left + right) if name not in result]
-    axes = [Axis(name, extents[name]) for name in result]
-    axes += [Axis(name, extents[name], "reduce") for name in reduced]
-    output = Tensor("Y", tuple(extents[name] for name in result), total)
-    inputs = tuple(
-        Tensor(name, tuple(extents[axis] for axis in of), dtype) for name, of in factors.items()
-    )
-    stage = Stage(output, tuple(axes), Binary("mul", *body), "add")
-    check_sketches(Workload("product", inputs, (stage,), ("Y",)))
+    x, w, y, k = (", ".join(axes) for axes in (left, right, result, reduced))
+    inputs = f"X[{x}]: {dtype}, W[{w}]: {dtype}"
+    product = f"Y[{y}; {k}]: {total} += {total}(X[{x}]) * {total}(W[{w}])"
+    check_sketches(written(inputs, product, a=3, b=2, n=16, k=4, q=2))
 
 
 def test_two_stages_may_pack_one_operand() -> None:
@@ -225,23 +185,11 @@ def test_two_stages_may_pack_one_operand() -> None:
 
 
 def test_a_product_may_pack_the_result_of_one_that_is_padded() -> None:
-    axes = (Axis("i", 7), Axis("j", 16), Axis("k", 16, "reduce"))
-
-    def multiplied(name: str, left: str, right: str) -> Stage:
-        factors = Load(left, (i, k)), Load(right, (k, j))
-        return Stage(Tensor(name, (7, 16), "float32"), axes, Binary("mul", *factors), "add")
-
-    inputs = (
-        Tensor("A", (7, 16), "float32"),
-        Tensor("B", (16, 16), "float32"),
-        Tensor("E", (16, 16), "float32"),
-    )
-    stages = (multiplied("C", "A", "B"), multiplied("D", "C", "E"))
+    first, second = (f"[i:7, j:16; k:16] += {it}[k, j]" for it in ("A[i, k] * B", "C[i, k] * E"))
+    workload = written("A[7, 16], B[16, 16], E[16, 16]", f"C{first}", f"D{second}")
     padded = [
         candidate
-        for candidate in sample_candidates(
-            BACKEND, Workload("two", inputs, stages, ("D",)), HERE, each=10
-        )
+        for candidate in sample_candidates(BACKEND, workload, HERE, each=10)
         if (candidate.config.get("C.i.extent"), candidate.config.get("D.i.extent")) == (8, 7)
     ]
     assert padded
@@ -330,8 +278,5 @@ def test_padding_a_product(extents: dict[str, int]) -> None:
 
 
 def test_a_reduction_without_an_order_keeps_its_own() -> None:
-    body = Binary("add", Load("X", (i, k)), Constant(1.0, "float32"))
-    axes = (Axis("i", 6), Axis("k", 5, "reduce"))
-    stage = Stage(Tensor("Y", (6,), "float32"), axes, body, "max")
-    rows = Workload("rows", (Tensor("X", (6, 5), "float32"),), (stage,), ("Y",))
+    rows = written("X[6, 5]", "Y[i:6; k:5] max= X[i, k] + 1.0")
     check_steps(Parallel("Y", ("i.0",)), workload=rows)

@@ -4,12 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from written import written
 
-from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -31,19 +28,9 @@ EXTENTS = {"b": 3, "i": 5, "j": 7, "k": 11}
 
 def product(left: str, right: str, output: str = "ij", reduce: str = "k") -> Workload:
     """A sum of products with one-letter axes, such as ``product("ik", "kj")``."""
-
-    def shape(axes: str) -> tuple[int, ...]:
-        return tuple(EXTENTS[axis] for axis in axes)
-
-    axes = [Axis(axis, EXTENTS[axis]) for axis in output]
-    axes += [Axis(axis, EXTENTS[axis], "reduce") for axis in reduce]
-    loads = [
-        Load(name, tuple(var(axis) for axis in operand))
-        for name, operand in (("A", left), ("B", right))
-    ]
-    stage = Stage(Tensor("C", shape(output), "float32"), tuple(axes), Binary("mul", *loads), "add")
-    inputs = (Tensor("A", shape(left), "float32"), Tensor("B", shape(right), "float32"))
-    return Workload("product", inputs, (stage,), ("C",))
+    a, b, c, k = (", ".join(axes) for axes in (left, right, output, reduce))
+    text = f"C[{c}; {k}] += A[{a}] * B[{b}]"
+    return written(f"A[{a}], B[{b}]", text, name="product", **EXTENTS)
 
 
 @pytest.mark.parametrize(

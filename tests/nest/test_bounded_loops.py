@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written import written
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import IndexValue, const, var
+from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, cumsum
+from autotune.ir.workloads import Workload, cumsum
 from autotune.nest import derive_nest, describe
 from autotune.sketches import (
     BoundLoop,
@@ -32,9 +33,7 @@ BOUND = BoundLoop("Y", "j.0", "i", const(0), 1)
 
 def sums(rows: int, columns: int) -> Workload:
     """The sum of the columns' numbers in each row."""
-    axes = (Axis("i", rows), Axis("j", columns, "reduce"))
-    stage = Stage(Tensor("Y", (rows,), "int32"), axes, IndexValue(var("j")), "add")
-    return Workload("sums", (), (stage,), ("Y",))
+    return written("", "Y[i; j]: int32 += j", name="sums", i=rows, j=columns)
 
 
 def tiled(rows: tuple[int, int], columns: tuple[int, int], *more: Any) -> Sketch:

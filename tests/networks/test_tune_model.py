@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from written import written
 
 import autotune
 from autotune.backends import ImportedProgram
 from autotune.cli.models import timed_and_saved
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
-from autotune.ir.expressions import Binary, Cast, Constant, Gather, IndexValue, Load, Unary, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.builders import gemm
 from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import Workers
@@ -54,15 +54,8 @@ OPTIONS: dict[str, Any] = {
 
 def gathered_sums(n: int) -> Workload:
     """A product whose factor is read where numbers of floats say."""
-    half = Unary(
-        "floor", Binary("mul", Cast("float32", IndexValue(var("k"))), Constant(0.5, "float32"))
-    )
-    read = Gather("X", (IndexValue(var("i")), Cast("int32", half)))
-    body = Binary("mul", read, Load("W", (var("k"), var("j"))))
-    axes = (Axis("i", n), Axis("j", n), Axis("k", n, "reduce"))
-    stage = Stage(Tensor("Y", (n, n), "float32"), axes, body, "add")
-    inputs = tuple(Tensor(name, (n, n), "float32") for name in "XW")
-    return Workload("gathered", inputs, (stage,), ("Y",))
+    product = "X[i, int32(floor(float32(k) * 0.5))] * W[k, j]"
+    return written("X[n, n], W[n, n]", f"Y[i:n, j:n; k:n] += {product}", name="gathered", n=n)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,13 +7,10 @@ import pytest
 from convolutions import convolution
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from written import written
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, IntExpr, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     conv2d,
     depthwise_conv2d,
@@ -36,21 +33,18 @@ from autotune.sketches import (
 SMALL = st.integers(1, 3)
 
 
-def product_of(rows: str, index: IntExpr) -> Workload:
+def product_of(rows: str, index: str) -> Workload:
     """Sums of products of ``X`` at an index of rows and terms, and of weights."""
-    axes = (Axis(rows, 4), Axis("j", 8), Axis("k", 4, "reduce"))
-    body = Binary("mul", Load("X", (index,)), Load("W", (var("j"), var("k"))))
-    inputs = (Tensor("X", (8,), "float32"), Tensor("W", (8, 4), "float32"))
-    stage = Stage(Tensor("Y", (4, 8), "float32"), axes, body, "add")
-    return Workload("product", inputs, (stage,), ("Y",))
+    product = f"Y[{rows}:4, j:8; k:4] += X[{index}] * W[j, k]"
+    return written("X[8], W[8, 4]", product, name="product")
 
 
 def strided_back() -> Workload:
-    return product_of("i", (var("i") + var("k")) // 2)
+    return product_of("i", "(i + k) // 2")
 
 
 def named_rows() -> Workload:
-    return product_of("rows", var("rows") + var("k"))
+    return product_of("rows", "rows + k")
 
 
 @given(

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
 
+import click
+from attrs import frozen
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
 
 from autotune.measure import MeasurerContext
 
-__all__ = ["IN_PROCESS", "PARTS", "TUNE", "ScriptedMeasurer", "refused", "tune_square"]
+__all__ = [
+    "IN_PROCESS",
+    "PARTS",
+    "TUNE",
+    "Command",
+    "Done",
+    "ScriptedMeasurer",
+    "commands",
+    "refused",
+    "tune_square",
+]
 
 PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
 IN_PROCESS = ("--measurer", "command_lines:ScriptedMeasurer")
 """Candidates are neither built nor run: their latencies are those of the reference backend."""
+
+
+@frozen
+class Done:
+    """Outcome of a command."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Done]
 
 
 class ScriptedMeasurer(InProcessMeasurer):
@@ -30,8 +54,20 @@ def tune_square(size: int) -> tuple[str, ...]:
 TUNE = tune_square(8)
 
 
-def refused(done: Any) -> str:
+def refused(done: Done) -> str:
     """The one line of a command that did not begin."""
     assert done.status == 2 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     return str(line)
+
+
+def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
+    """The commands of a group and of those within it, with their names."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name, command

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from attrs import evolve
+from written import written
 
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import (
-    Binary,
-    Cast,
-    Constant,
-    IndexValue,
-    Load,
-    ScalarExpr,
-    Select,
-    const,
-    var,
-)
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Workload
 
 __all__ = ["convolution"]
-
-_Each = TypeVar("_Each")
 
 
 def convolution(
@@ -43,57 +31,32 @@ def convolution(
     Sums are of float32 or int32. A bias is followed by relu.
     """
     parameters = dict(locals())
-    total = "float32" if element_type(dtype).is_float else "int32"
-    size = [(extent + 2 * pad - kernel) // stride + 1 for extent in (h, w)]
-    data = Tensor("X", _placed(last, n, ci, h, w), dtype)
-    apart = ci // groups
-    weights = (kernel, kernel, apart, co) if last else (co, apart, kernel, kernel)
-    inputs = [data, Tensor("W", weights, dtype)]
-    stages = [_padded(data, pad, last)] if pad else []
-    axes = _placed(last, Axis("n", n), Axis("co", co), Axis("ho", size[0]), Axis("wo", size[1]))
-    kh, kw = (Axis(name, kernel, "reduce") for name in ("kh", "kw"))
-    summed = Axis("ci", apart, "reduce")
-    reduced = (kh, kw, summed) if last else (summed, kh, kw)
-    channel = var("ci") if groups == 1 else var("co") // (co // groups) * apart + var("ci")
-    window = [var(f"{key}o") * stride + var(f"k{key}") for key in "hw"]
-    factors = [
-        Load("P" if pad else "X", _placed(last, var("n"), channel, *window)),
-        Load("W", tuple(map(var, ("kh", "kw", "ci", "co") if last else ("co", "ci", "kh", "kw")))),
-    ]
-    wide = [load if dtype == total else Cast(total, load) for load in factors]
-    shape = tuple(axis.extent for axis in axes)
-    body = Binary("mul", *wide)
-    stages.append(Stage(Tensor("Y", shape, total), (*axes, *reduced), body, "add"))
+    is_float = element_type(dtype).is_float
+    total, zero = ("float32", "0.0") if is_float else ("int32", "0")
+    placed = "{0}, {2}, {3}, {1}" if last else "{0}, {1}, {2}, {3}"
+    weights, reduced = (
+        ("kh, kw, ci, co", "kh, kw, ci") if last else ("co, ci, kh, kw", "ci, kh, kw")
+    )
+    channel = "ci" if groups == 1 else "co // share * ci_of_group + ci"
+    window = placed.format("n", channel, "ho * stride + kh", "wo * stride + kw")
+    factors = [f"{'P' if pad else 'X'}[{window}]", f"W[{weights}]"]
+    if dtype != total:
+        factors = [f"{total}({factor})" for factor in factors]
+    result = placed.format("n", "co", "ho", "wo")
+    inputs = f"X[{placed.format('n', 'channels', 'h', 'w')}]: {dtype}, W[{weights}]: {dtype}"
+    stages = [f"Y[{result}; {reduced}]: {total} += {factors[0]} * {factors[1]}"]
+    if pad:
+        axes = placed.format("np:n", "cp:channels", "hp:h + 2 * pad", "wp:w + 2 * pad")
+        inner = f"X[{placed.format('np', 'cp', 'hp - pad', 'wp - pad')}]"
+        for name, extent in (("hp", "h"), ("wp", "w")):
+            inner = f"({inner} if {name} >= pad and {name} < pad + {extent} else {zero})"
+        stages.insert(0, f"P[{axes}]: {dtype} = {inner}")
     if bias:
-        inputs.append(Tensor("B", (co,), total))
-        place = tuple(var(axis.name) for axis in axes)
-        value = Binary("add", Load("Y", place), Load("B", (var("co"),)))
-        relu = Binary("max", value, Constant(0.0 if total == "float32" else 0, total))
-        stages.append(Stage(Tensor("R", shape, total), axes, relu))
-    outputs = (stages[-1].name,)
-    return Workload("convolution", tuple(inputs), tuple(stages), outputs, parameters)
-
-
-def _placed(
-    last: int, batch: _Each, channel: _Each, height: _Each, width: _Each
-) -> tuple[_Each, ...]:
-    image = (height, width)
-    return (batch, *image, channel) if last else (batch, channel, *image)
-
-
-def _padded(data: Tensor, pad: int, last: int) -> Stage:
-    """Images with margins of zeros."""
-    names = _placed(last, "np", "cp", "hp", "wp")
-    margins = _placed(last, 0, 0, pad, pad)
-    grown = tuple(extent + 2 * margin for extent, margin in zip(data.shape, margins, strict=True))
-    zero = Constant(0.0 if data.element.is_float else 0, data.dtype)
-    place = tuple(var(name) - margin for name, margin in zip(names, margins, strict=True))
-    body: ScalarExpr = Load(data.name, place)
-    for name, margin, extent in zip(names, margins, data.shape, strict=True):
-        if margin:
-            own = IndexValue(var(name))
-            above = Binary("ge", own, IndexValue(const(margin)))
-            below = Binary("lt", own, IndexValue(const(margin + extent)))
-            body = Select(Binary("and", above, below), body, zero)
-    axes = tuple(map(Axis, names, grown))
-    return Stage(Tensor("P", grown, data.dtype), axes, body)
+        inputs += f", B[co]: {total}"
+        stages.append(f"R[{result}]: {total} = max(Y[{result}] + B[co], {zero})")
+    size = [(extent + 2 * pad - kernel) // stride + 1 for extent in (h, w)]
+    values = {"n": n, "h": h, "w": w, "channels": ci, "ci": ci // groups, "co": co}
+    values |= {"ci_of_group": ci // groups, "share": co // groups, "stride": stride, "pad": pad}
+    values |= {"kh": kernel, "kw": kernel, "ho": size[0], "wo": size[1]}
+    made = written(inputs, *stages, name="convolution", **values)
+    return evolve(made, parameters=parameters)

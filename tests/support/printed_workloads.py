@@ -1,10 +1,11 @@
-"""Workloads of every builder, at random lengths, and candidates of all their sketches."""
+"""Workloads of every builder, at random lengths, and the suite of backends that print loops."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from attrs import evolve
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.backends import Backend
@@ -26,9 +27,18 @@ from autotune.networks import graph as ops
 from autotune.networks.passes.fuse import fuse
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
+from autotune.targets import Target, detect_cpu, preset
+from autotune.testing.programs import check_candidate, sample_candidates
 
-__all__ = ["BUILDERS", "TARGETS", "channels_first", "drawn", "examples"]
+__all__ = [
+    "BUILDERS",
+    "TARGETS",
+    "ParallelSuite",
+    "PrintedSuite",
+    "channels_first",
+    "drawn",
+    "examples",
+]
 
 
 def channels_first(channels: int, image: int, taps: int, stride: int, pad: int) -> Workload:
@@ -105,3 +115,36 @@ def drawn(
     space = SketchSpace(workload, target, evolve(limits, steps=limits.steps - {"tensorize"}))
     count = each * len(space.sketches())
     return list(space.sample(count, np.random.default_rng(seed)))
+
+
+class PrintedSuite:
+    """Programs that are printed compute the reference; classes give the fixture ``backend``."""
+
+    @pytest.mark.parametrize("name", BUILDERS)
+    def test_every_sketch_computes_what_the_reference_does(
+        self, backend: Backend, name: str
+    ) -> None:
+        @settings(max_examples=examples(15))
+        @given(BUILDERS[name], st.sampled_from(TARGETS), st.integers(0, 2**16))
+        def check(workload: Workload, machine: str, seed: int) -> None:
+            candidates = drawn(backend, workload, preset(machine), seed)
+            for candidate in {it.sketch.digest: it for it in candidates}.values():
+                check_candidate(backend, candidate, detect_cpu())
+
+        check()
+
+
+class ParallelSuite:
+    """Threads share parallel loops, and each has memory of its own."""
+
+    threads: tuple[int, ...] = (2,)
+
+    @pytest.mark.parametrize(
+        "workload",
+        [gemm(m=32, n=48, k=16), softmax(m=16, n=33), attention(h=2, n=16, d=8, causal=1)],
+    )
+    def test_parallel_loops_are_shared(self, backend: Backend, workload: Workload) -> None:
+        target = detect_cpu()
+        for candidate in sample_candidates(backend, workload, target):
+            for threads in self.threads:
+                check_candidate(backend, candidate, target, threads=threads)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from written import written
 
-from autotune.ir.expressions import Binary, Load, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, cumsum
+from autotune.ir.workloads import Workload, cumsum
 
 __all__ = ["ACCUMULATED", "SCANS", "scan", "scanned_between"]
 
@@ -33,31 +33,21 @@ def scan(
     shape: tuple[int, ...], along: int, combiner: str = "add", dtype: str = "float32"
 ) -> Workload:
     """A tensor ``X`` of any number of dimensions, accumulated along one of them."""
-    x = Tensor("X", shape, dtype)
-    stage = Stage(Tensor("Y", shape, dtype), _axes(shape, along), _at_own_point(shape), combiner)
-    return Workload("scan", (x,), (stage,), ("Y",))
+    at, axes, extents = _axes(shape, along)
+    combine = {"add": "+", "mul": "*"}.get(combiner, combiner)
+    stage = f"Y[{axes}]: {dtype} {combine}= X[{at}]"
+    return written(f"X[{at}]: {dtype}", stage, name="scan", **extents)
 
 
 def scanned_between(shape: tuple[int, ...], along: int) -> Workload:
     """Running sums of the squares of a tensor, of which each is doubled."""
-    square = Binary("mul", _at_own_point(shape), _at_own_point(shape))
-    doubled = Binary("add", _at_own_point(shape, "Y"), _at_own_point(shape, "Y"))
-    tensors = {name: Tensor(name, shape, "float32") for name in "XPYZ"}
-    plain = _axes(shape, None)
-    stages = (
-        Stage(tensors["P"], plain, square),
-        Stage(tensors["Y"], _axes(shape, along), _at_own_point(shape, "P"), "add"),
-        Stage(tensors["Z"], plain, doubled),
-    )
-    return Workload("between", (tensors["X"],), stages, ("Z",))
+    at, axes, extents = _axes(shape, along)
+    square, doubled = f"P[{at}] = X[{at}] * X[{at}]", f"Z[{at}] = Y[{at}] + Y[{at}]"
+    return written(f"X[{at}]", square, f"Y[{axes}] += P[{at}]", doubled, name="between", **extents)
 
 
-def _axes(shape: tuple[int, ...], along: int | None) -> tuple[Axis, ...]:
-    return tuple(
-        Axis(f"a{place}", extent, "scan" if place == along else "spatial")
-        for place, extent in enumerate(shape)
-    )
-
-
-def _at_own_point(shape: tuple[int, ...], tensor: str = "X") -> Load:
-    return Load(tensor, tuple(var(f"a{place}") for place in range(len(shape))))
+def _axes(shape: tuple[int, ...], along: int) -> tuple[str, str, dict[str, int]]:
+    """Indices of a point, axes of which one is scanned, and their extents."""
+    extents = {f"a{place}": extent for place, extent in enumerate(shape)}
+    marked = (f"~{name}" if place == along else name for place, name in enumerate(extents))
+    return ", ".join(extents), ", ".join(marked), extents

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from written import written
 
-from autotune.ir.expressions import Binary, Load, Unary, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -37,27 +33,19 @@ def reduction(
         first: A function of one argument that a stage of its own applies to the input before.
         last: One that a stage of its own applies to the result.
     """
-    dims = tuple(
-        Axis(f"d{dim}", extent, "reduce" if dim in over else "spatial")
-        for dim, extent in enumerate(shape)
-    )
-    spatial = tuple(axis for axis in dims if axis.kind == "spatial")
-    axes = (*spatial, *(axis for axis in dims if axis.kind == "reduce"))
-    kept, stages, read = tuple(axis.extent for axis in spatial), [], "X"
+    extents = {f"d{dim}": extent for dim, extent in enumerate(shape)}
+    every = ", ".join(extents)
+    kept = ", ".join(name for dim, name in enumerate(extents) if dim not in over)
+    reduced = ", ".join(name for dim, name in enumerate(extents) if dim in over)
+    body = f"{'X' if first is None else 'P'}[{every}]"
+    squared = f"{body} * {body}" if combiner == "add" else body
+    combine = {"add": "+", "mul": "*"}.get(combiner, combiner)
+    stages = [f"C[{kept}; {reduced}]: {dtype} {combine}= {squared}"]
     if first is not None:
-        every = tuple(Axis(axis.name, axis.extent) for axis in dims)
-        stages.append(Stage(Tensor("P", shape, dtype), every, Unary(first, _load("X", every))))
-        read = "P"
-    body = _load(read, dims)
-    squared = Binary("mul", body, body) if combiner == "add" else body
-    stages.append(Stage(Tensor("C", kept, dtype), axes, squared, combiner))
+        stages.insert(0, f"P[{every}]: {dtype} = {first}(X[{every}])")
     if last is not None:
-        stages.append(Stage(Tensor("D", kept, dtype), spatial, Unary(last, _load("C", spatial))))
-    return Workload("reduction", (Tensor("X", shape, dtype),), tuple(stages), (stages[-1].name,))
-
-
-def _load(tensor: str, axes: tuple[Axis, ...]) -> Load:
-    return Load(tensor, tuple(var(axis.name) for axis in axes))
+        stages.append(f"D[{kept}]: {dtype} = {last}(C[{kept or '()'}])")
+    return written(f"X[{every}]: {dtype}", *stages, name="reduction", **extents)
 
 
 def weighted_sums(rows: int, columns: int, by: str = "k") -> Workload:

@@ -20,7 +20,7 @@ from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces import SpaceContext
 from autotune.store.records import Outcome
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
-from autotune.testing.toy_space import ToySpace, toy_features
+from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies
 
 __all__ = [
     "REFERENCE_BACKEND",
@@ -28,6 +28,7 @@ __all__ = [
     "TOY_SPACE",
     "TOY_TREES",
     "InProcessMeasurer",
+    "KnowingDraft",
     "ToyDraft",
     "toy_space",
     "toy_trees",
@@ -64,6 +65,16 @@ class ToyDraft(PruningModel):
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n]."""
         return np.asarray(self._sign * toy_features(batch)[:, :5].sum(axis=1))
+
+
+class KnowingDraft(PruningModel):
+    """A pruning model that knows the answer."""
+
+    name = "knowing draft"
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n]."""
+        return 1.0 / toy_latencies(batch)
 
 
 def toy_trees(context: ModelContext) -> GradientBoostedTrees:

@@ -50,8 +50,8 @@ def written(
     Args:
         inputs: Tensors with their extents and, but for float32, their types: ``X[8, n]: int8``.
         stages: ``NAME[axes; reduced axes]: type = body``. In place of ``=`` stands ``+=``,
-            ``*=``, ``max=`` or ``min=`` where axes are reduced. The extent of an axis is the
-            value of its name, or is given as in ``i:16``. Bodies are expressions of Python:
+            ``*=``, ``max=`` or ``min=`` where axes are reduced, or one is scanned, ``~i``. The
+            extent of an axis is the value of its name, or as in ``i:16``. Bodies are of Python:
             ``a if condition else b``, functions by their names in workloads, casts as
             ``int32(x)``. Numbers have the type of the stage.
         name: Of the workload.
@@ -97,15 +97,16 @@ def _stage(text: str, values: Mapping[str, float]) -> Stage:
         for part in listed.split(",")
         if part.strip()
     ]
-    shape = tuple(axis.extent for axis in axes if axis.kind == "spatial")
+    shape = tuple(axis.extent for axis in axes if axis.kind != "reduce")
     reader = _Body({axis.name: axis.extent for axis in axes}, values, dtype or "float32")
     read = reader.scalar(_parsed(body))
     return Stage(Tensor(name, shape, reader.dtype), tuple(axes), read, _COMBINERS[combiner])
 
 
 def _axis(text: str, kind: str, values: Mapping[str, float]) -> Axis:
-    name, _, extent = text.strip().partition(":")
-    return Axis(name.strip(), _extent(extent or name, values), kind)
+    name, _, extent = text.strip().removeprefix("~").partition(":")
+    along = "scan" if text.strip().startswith("~") else kind
+    return Axis(name.strip(), _extent(extent or name, values), along)
 
 
 @frozen

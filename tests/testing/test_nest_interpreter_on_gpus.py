@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from split_reductions import SPLIT_ACROSS_BLOCKS
+from written import written
 
 from autotune.ir.expressions import const
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -95,13 +93,7 @@ def test_reductions_across_blocks(workload: Workload) -> None:
 
 
 def test_a_reduction_without_axes() -> None:
-    total = Stage(
-        Tensor("S", (1,), "float32"),
-        (Axis("i", 1), Axis("k", 77, "reduce")),
-        attrs.evolve(gemm(m=1, n=1, k=1).stages[0].body.left, tensor="X"),
-        "add",
-    )
-    workload = Workload("sum", (Tensor("X", (1, 77), "float32"),), (total,), ("S",))
+    workload = written("X[1, 77]", "S[i:1; k:77] += X[i, k]")
     check(SketchSpace(workload, TARGET, LIMITS), workload, 0, 3)
 
 

@@ -17,11 +17,11 @@ from autotune_heron.strategies import (
     importances,
 )
 from numpy.typing import NDArray
+from toy_parts import KnowingDraft
 
 from autotune.errors import InvalidValueError
 from autotune.models import ModelContext
 from autotune.models.cost import RandomCostModel
-from autotune.models.pruning import PruningModel
 from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.spaces import FeasibleSet
@@ -41,15 +41,6 @@ class Oracle(RandomCostModel):
     """A cost model that knows the answer."""
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
-        return 1.0 / toy_latencies(batch)
-
-
-class OracleDraft(PruningModel):
-    """A pruning model that knows the answer."""
-
-    name = "oracle"
-
-    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         return 1.0 / toy_latencies(batch)
 
 
@@ -97,7 +88,7 @@ def test_a_space_that_does_not_say_what_is_feasible_is_refused(cls: Any) -> None
 def test_the_pruning_model_chooses_the_first_round_of_ours_only() -> None:
     def first(variant: str) -> float:
         options = {"variant": variant}
-        strategy = HeronStrategy(context(pruning_model=OracleDraft(), options=options))
+        strategy = HeronStrategy(context(pruning_model=KnowingDraft(), options=options))
         return float(np.median(toy_latencies(CandidateBatch.of(strategy.ask(10)))))
 
     assert first("ours") < 0.8 * first("paper")

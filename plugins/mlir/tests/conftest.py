@@ -13,7 +13,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.importing import importer
 from autotune_mlir.importing.import_worker import HANDLERS
 from autotune_mlir.networks import reader
-from mlir_commands import Command, Done
+from command_lines import Command, Done
 
 from autotune.cli.app import run
 from autotune.process import Message

@@ -10,6 +10,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import iterator_axes, operand_names, payload
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import SMALL_WORKLOADS
+from written import written
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
@@ -19,10 +20,7 @@ from autotune.ir.expressions import (
     Constant,
     IndexValue,
     Load,
-    ScalarExpr,
-    Select,
     Unary,
-    const,
     var,
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, cumsum, gemm
@@ -59,34 +57,21 @@ def test_reads_outside_give_the_nearest_element() -> None:
     check(stages(bodies, shapes={"windows": (3, 4), "clamped": (6, 9)}))
 
 
-def inside(name: str, low: int, high: int) -> ScalarExpr:
-    """``low <= name < high``."""
-    index = IndexValue(var(name))
-    return Binary(
-        "and",
-        Binary("ge", index, IndexValue(const(low))),
-        Binary("lt", index, IndexValue(const(high))),
-    )
+def inside(name: str, low: int, high: int) -> str:
+    return f"({name} >= {low} and {name} < {high})"
 
 
-def padded(condition: ScalarExpr, shift: int, value: float = 0.0) -> Workload:
+def padded(condition: str, shift: int = 2, value: float = 0.0) -> Workload:
     """``Y[i, j]`` of shape [9, 12] is ``X[i - shift, j - shift]`` where a condition holds."""
-    read = Load("X", (i - shift, j - shift))
-    return one_stage(Select(condition, read, Constant(value, "float32")), shape=(9, 12))
+    body = f"X[i - {shift}, j - {shift}] if {condition} else {value}"
+    return written("X[5, 7], Z[5, 7]", f"Y[i:9, j:12] = {body}")
 
 
 PADDED = {
-    "all": padded(Binary("and", inside("i", 2, 7), inside("j", 2, 9)), 2),
-    "a-part": padded(Binary("and", inside("i", 3, 6), inside("j", 4, 9)), 2),
-    "of-one": padded(Binary("and", inside("i", 2, 7), inside("j", 2, 9)), 2, 1.5),
-    "mirrored": padded(
-        Binary(
-            "and",
-            Binary("and", inside("i", 0, 5), Binary("gt", IndexValue(const(7)), IndexValue(j))),
-            Binary("le", IndexValue(const(-1) - i), Constant(0, "int32")),
-        ),
-        0,
-    ),
+    "all": padded(f"{inside('i', 2, 7)} and {inside('j', 2, 9)}"),
+    "a-part": padded(f"{inside('i', 3, 6)} and {inside('j', 4, 9)}"),
+    "of-one": padded(f"{inside('i', 2, 7)} and {inside('j', 2, 9)}", value=1.5),
+    "mirrored": padded(f"{inside('i', 0, 5)} and 7 > j and -1 - i <= int32(0)", 0),
 }
 
 
@@ -99,17 +84,16 @@ def test_padding_is_one_operation(workload: Workload) -> None:
 
 
 NOT_PADDED = {
-    "either": padded(Binary("or", inside("i", 2, 7), inside("j", 2, 9)), 2),
-    "corner": padded(Binary("lt", IndexValue(i + j), IndexValue(const(7))), 0),
-    "outside": padded(Binary("and", inside("i", 1, 7), inside("j", 2, 9)), 2),
-    "data": padded(Binary("lt", load("Z"), Constant(0.0, "float32")), 0),
-    "computed": one_stage(
-        Select(inside("i", 1, 4), Unary("neg", load("X")), Constant(0.0, "float32"))
+    "either": padded(f"{inside('i', 2, 7)} or {inside('j', 2, 9)}"),
+    "corner": padded("i + j < 7", 0),
+    "outside": padded(f"{inside('i', 1, 7)} and {inside('j', 2, 9)}"),
+    "data": padded("Z[i, j] < 0.0", 0),
+    "computed": written("X[5, 7]", f"Y[i:5, j:7] = -X[i, j] if {inside('i', 1, 4)} else 0.0"),
+    "another-type": written(
+        "X[5, 7]",
+        f"Y[i:5, j:7]: float64 = X[i, j] if {inside('i', 1, 4)} else float32(0.0)",
     ),
-    "another-type": one_stage(
-        Select(inside("i", 1, 4), load("X"), Constant(0.0, "float32")), "float64"
-    ),
-    "nowhere": padded(Binary("and", inside("i", 7, 2), inside("j", 2, 9)), 2),
+    "nowhere": padded(f"{inside('i', 7, 2)} and {inside('j', 2, 9)}"),
 }
 
 
@@ -135,10 +119,7 @@ def test_a_split_reduction(lanes: int) -> None:
 
 
 def test_names_of_operands_are_those_of_the_operations() -> None:
-    axes = (Axis("i", 4), Axis("k", 3, "reduce"))
-    window = Binary("add", Load("X", (i * 2 + var("k"),)), Load("X", (i % 3,)))
-    stage = Stage(Tensor("Y", (4,), "float32"), axes, window, "max")
-    pool = Workload("pool", (Tensor("X", (9,), "float32"),), (stage,), ("Y",))
+    pool = written("X[9]", "Y[i:4; k:3] max= X[i * 2 + k] + X[i % 3]")
     assert operand_names(pool) == {"Y": ("X", "")}
     twice = Binary("mul", Load("X", (i, j)), Binary("add", Load("X", (j, i)), Load("X", (i, j))))
     assert operand_names(one_stage(twice, shape=(5, 5)))["Y"] == ("X", "X")

@@ -10,16 +10,12 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.rewrite import as_bits
 from autotune_mlir.scalar_emit import literal
+from written import written
 
 from autotune.backends import BuildRequest, ProgramFile
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.bfloat16 import bfloat16_bits
-from autotune.ir.expressions import Cast, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
     conv2d,
     dense,
     elementwise,
@@ -55,14 +51,9 @@ def test_programs_without_a_schedule_are_right(build: Any, dtype: str) -> None:
     check_program(BACKEND, BuildRequest(build(dtype), None, None, HERE, 1))
 
 
-def converts(given: str, result: str, size: int) -> Workload:
-    body = Cast(result, Load("X", (var("i"),)))
-    stage = Stage(Tensor("Y", (size,), result), (Axis("i", size),), body)
-    return Workload("convert", (Tensor("X", (size,), given),), (stage,), ("Y",))
-
-
 def converted(given: str, result: str, array: Any) -> Any:
-    workload = converts(given, result, array.size)
+    stage = f"Y[i]: {result} = {result}(X[i])"
+    workload = written(f"X[i]: {given}", stage, i=array.size)
     executable = BACKEND.build(BuildRequest(workload, None, None, HERE, 1))
     (made,) = run_executable(executable, workload, {"X": array})
     return made

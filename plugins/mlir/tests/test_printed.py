@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.printer import lower_printed, print_request
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from printed_workloads import BUILDERS, TARGETS, drawn, examples
-from thinning import thinned
+from printed_workloads import ParallelSuite, PrintedSuite, drawn
 
 from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload, attention, gemm
+from autotune.ir.workloads import gemm
 from autotune.sketches import Candidate, Tensorize
 from autotune.targets import Target, preset
-from autotune.testing.programs import check_candidate, request_for, sample_candidates
+from autotune.testing.programs import request_for, sample_candidates
 
 BACKEND = MLIRBackend()
 PRODUCT = gemm(m=24, n=64, k=64)
@@ -22,34 +19,21 @@ PRODUCT = gemm(m=24, n=64, k=64)
 needs_openmp = pytest.mark.needs("openmp")
 
 
-def runnable(workload: Workload, target: Target, seed: int) -> list[Candidate]:
-    """A candidate of each sketch that calls no instruction, which this machine may lack."""
-    by_sketch = {it.sketch.digest: it for it in drawn(BACKEND, workload, target, seed)}
-    return [
-        candidate
-        for candidate in by_sketch.values()
-        if not any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
-    ]
-
-
-@pytest.mark.parametrize("name", BUILDERS)
-def test_every_sketch_computes_what_the_reference_does(target: Target, name: str) -> None:
-    @settings(max_examples=examples(15))
-    @given(BUILDERS[name], st.sampled_from(TARGETS), st.integers(0, 2**16))
-    def check(workload: Workload, machine: str, seed: int) -> None:
-        for candidate in runnable(workload, preset(machine), seed):
-            check_candidate(BACKEND, candidate, target)
-
-    check()
+class TestPrinted(PrintedSuite):
+    @pytest.fixture
+    def backend(self) -> MLIRBackend:
+        return BACKEND
 
 
 @needs_openmp
-@pytest.mark.parametrize("threads", thinned([2, 3], 2))
-def test_threads_share_parallel_loops(target: Target, threads: int) -> None:
+class TestParallel(ParallelSuite):
     """Loops of which some iterations do more than others are shared in turns."""
-    for workload in (gemm(m=32, n=48, k=16), attention(h=2, n=16, d=8, causal=1)):
-        for candidate in sample_candidates(BACKEND, workload, target):
-            check_candidate(BACKEND, candidate, target, threads=threads)
+
+    threads = (2, 3)
+
+    @pytest.fixture
+    def backend(self) -> MLIRBackend:
+        return BACKEND
 
 
 def printed_text(candidate: Candidate, threads: int = 1) -> str:
@@ -57,13 +41,8 @@ def printed_text(candidate: Candidate, threads: int = 1) -> str:
     return print_request(request).text
 
 
-def test_the_same_candidate_gives_the_same_text() -> None:
-    candidate = runnable(PRODUCT, preset("haswell-2core"), 3)[0]
-    assert printed_text(candidate) == printed_text(candidate)
-
-
 def test_threads_are_in_the_text_where_a_loop_is_parallel() -> None:
-    for candidate in runnable(PRODUCT, preset("haswell-2core"), 3):
+    for candidate in drawn(BACKEND, PRODUCT, preset("haswell-2core"), 3):
         one, two = (printed_text(candidate, threads) for threads in (1, 2))
         assert ("omp.parallel" in two) == (one != two)
         assert "omp." not in one

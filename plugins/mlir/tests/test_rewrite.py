@@ -12,10 +12,9 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.rewrite import FUNCTIONS
 from numpy.typing import NDArray
 from single_precision import ARGUMENTS, SPECIAL, check_errors
+from written import written
 
 from autotune.backends import BuildRequest
-from autotune.ir.expressions import Load, Unary, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.lower.elementary import MAX_ERRORS
 from autotune.targets import Target
 from autotune.testing.programs import run_executable
@@ -91,10 +90,7 @@ def test_double_precision_stays_a_call() -> None:
 
 def test_sigmoid_is_right_over_all_arguments(backend: MLIRBackend, target: Target) -> None:
     """MLIR has none: it is made of an exponential, which overflows where the result does not."""
-    (count,) = ARGUMENTS.shape
-    body = Unary("sigmoid", Load("X", (var("i"),)))
-    stage = Stage(Tensor("Y", (count,), "float32"), (Axis("i", count),), body)
-    workload = Workload("sigmoid", (Tensor("X", (count,), "float32"),), (stage,), ("Y",))
+    workload = written("X[i]", "Y[i] = sigmoid(X[i])", i=ARGUMENTS.size)
     executable = backend.build(BuildRequest(workload, None, None, target, 1))
     (results,) = run_executable(executable, workload, {"X": ARGUMENTS})
     check_errors("sigmoid", ARGUMENTS, results)

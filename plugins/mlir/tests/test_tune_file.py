@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from autotune_mlir import bindings
-from mlir_commands import Command
+from command_lines import Command
 from mlir_programs import PROGRAMS, function
 from other_names import check_answers_from_records
 from renamed_workloads import respelled

@@ -9,21 +9,12 @@ import pytest
 from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
 from numpy.typing import NDArray
 from thinning import thinned
+from toy_parts import KnowingDraft
 
 from autotune.models.pruning import PruningModel
 from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
 from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
-from autotune.testing.toy_space import toy_latencies
-
-
-class ToyDraft(PruningModel):
-    """A pruning model that knows the answer."""
-
-    name = "toy"
-
-    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
-        return 1.0 / toy_latencies(batch)
 
 
 class Illegal(PruningModel):
@@ -60,7 +51,7 @@ class TestPruner(StrategySuite):
         return options
 
 
-CASES = [(draft, way) for draft in (ToyDraft(), Illegal()) for way in ("ours", "published")]
+CASES = [(draft, way) for draft in (KnowingDraft(), Illegal()) for way in ("ours", "published")]
 
 
 class TestPrunerWithDraft(StrategySuite):

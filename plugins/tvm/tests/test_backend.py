@@ -13,7 +13,7 @@ from autotune_tvm import compiler, plugin, runtime
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import brief, tvm_target
 from autotune_tvm.emit import module_for
-from thread_programs import COUNT_THREADS, in_fresh_process, with_program
+from thread_programs import COUNT_THREADS, with_program
 from tvm_programs import machine_code, samples
 
 import autotune
@@ -42,24 +42,6 @@ def test_registered_lazily() -> None:
     assert spec.problem() is None
     assert plugin.AUTOTUNE_API_VERSION == API_VERSION
     assert spec.resolve() is TVMBackend
-
-
-def test_importing_the_backend_does_not_import_tvm(target: Target) -> None:
-    printed = in_fresh_process(
-        """
-        import sys
-        from autotune.targets import detect_cpu
-        from autotune_tvm.backend import TVMBackend
-        backend = TVMBackend()
-        backend.check_target(detect_cpu())
-        backend.limits(detect_cpu())
-        backend.worker_environment(2)
-        backend.compiler_version()
-        backend.imports(3)
-        print(sorted(name for name in sys.modules if name.split(".")[0] in ("tvm", "tvm_ffi")))
-        """
-    )
-    assert printed == "[]"
 
 
 def test_versions(backend: TVMBackend) -> None:

@@ -9,21 +9,19 @@ import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from made_workloads import SMALL_WORKLOADS
+from written import written
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import (
     Binary,
-    Cast,
     Constant,
     IndexValue,
     Load,
     Select,
     const,
-    maximum,
-    minimum,
     var,
 )
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm
+from autotune.ir.workloads import Workload, conv2d, gemm
 from autotune.testing.expression_suite import ExpressionSuite, load, one_stage
 
 
@@ -49,13 +47,8 @@ def test_select_becomes_a_conditional_only_where_a_load_leaves_its_tensor() -> N
 
 def test_indices_that_are_clamped_stay_inside(check: Callable[..., Any]) -> None:
     """TVM drops clamps that a condition implies: all elements of a vector were read beyond."""
-    i, j = var("i"), var("j")
-    left, right = Load("A", (minimum(i, 2), j)), Load("B", (maximum(i - 3, 0), j))
-    second = Binary("ge", IndexValue(i), IndexValue(const(3)))
-    axes = (Axis("i", 5), Axis("j", 16))
-    joined = Stage(Tensor("Y", (5, 16), "float32"), axes, Select(second, right, left))
-    inputs = (Tensor("A", (3, 16), "float32"), Tensor("B", (2, 16), "float32"))
-    workload = Workload("concat", inputs, (joined,), ("Y",))
+    joined = "Y[i:5, j:16] = B[max(i - 3, 0), j] if i >= 3 else A[min(i, 2), j]"
+    workload = written("A[3, 16], B[2, 16]", joined)
     assert "T.Select" not in module_for(workload).script()
     check(workload)
 
@@ -70,19 +63,14 @@ def test_names_and_order_of_parameters() -> None:
 
 
 def test_a_stage_that_nothing_needs_is_refused() -> None:
-    axes = (Axis("i", 5),)
-    stages = tuple(
-        Stage(Tensor(name, (5,), "float32"), axes, Load("X", (var("i"),))) for name in "YZ"
-    )
-    workload = Workload("dead", (Tensor("X", (5,), "float32"),), stages, ("Y",))
+    workload = written("X[5]", "Y[i:5] = X[i]", "Z[i:5] = X[i]", name="dead", outputs="Y")
     with pytest.raises(UnsupportedWorkload, match="'Z' of workload 'dead' is neither read nor"):
         module_for(workload)
 
 
 def test_indices_have_as_many_bits_as_their_values_need(check: Callable[..., None]) -> None:
-    place = IndexValue((var("i") * 3_000_000_000) % 7_000_000_000)
-    stage = Stage(Tensor("Y", (9,), "int64"), (Axis("i", 9),), Cast("int64", place))
-    workload = Workload("far", (), (stage,), ("Y",))
+    place = "(i * 3_000_000_000) % 7_000_000_000"
+    workload = written("", f"Y[i:9]: int64 = int64({place})")
     assert "T.int64(3000000000)" in module_for(workload).script()
     assert "int64" not in module_for(gemm(m=3, n=4, k=5)).script()
     check(workload)

@@ -11,10 +11,10 @@ from autotune_tvm.importer import import_module, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx, topi
+from written import written
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Load, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, reference_outputs
+from autotune.ir.workloads import reference_outputs
 from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import (
     check_candidate,
@@ -105,9 +105,7 @@ def test_names_that_a_program_has_are_not_given_again() -> None:
 
 def test_truth_values_in_vectors_are_combined(backend: TVMBackend) -> None:
     """TVM loses the type of a tile that is only read and written in whole vectors."""
-    axes = (Axis("i", 4), Axis("k", 2, "reduce"))
-    stage = Stage(Tensor("Y", (4,), "bool"), axes, Load("X", (var("i"), var("k"))), "min")
-    workload = Workload("all", (Tensor("X", (4, 2), "bool"),), (stage,), ("Y",))
+    workload = written("X[4, 2]: bool", "Y[i:4; k:2]: bool min= X[i, k]")
     here = detect_cpu()
     candidates = sample_candidates(backend, workload, here)
     (direct,) = (it for it in candidates if it.sketch.name == "direct")

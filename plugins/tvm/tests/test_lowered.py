@@ -23,12 +23,10 @@ from split_reductions import SPLIT_ACROSS_BLOCKS
 from thinning import thinned
 from tvm import s_tir, tirx
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
+from written import written
 
-from autotune.ir.expressions import IntExpr, Load, const, var
+from autotune.ir.expressions import IntExpr, const
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     dense,
     gemm,
@@ -102,11 +100,8 @@ def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
     return [(scope, (math.prod(shape),) if scope == "local" else shape) for scope, shape in shapes]
 
 
-def one_total() -> Workload:
-    """The sum of a whole matrix: nothing for blocks to share."""
-    axes = (Axis("one", 1), Axis("i", 30, "reduce"), Axis("j", 200, "reduce"))
-    stage = Stage(Tensor("S", (1,), "float32"), axes, Load("X", (var("i"), var("j"))), "add")
-    return Workload("total", (Tensor("X", (30, 200), "float32"),), (stage,), ("S",))
+ONE_TOTAL = written("X[30, 200]", "S[one:1; i:30, j:200] += X[i, j]", name="total")
+"""The sum of a whole matrix: nothing for blocks to share."""
 
 
 GPU_WORKLOADS = (
@@ -116,7 +111,7 @@ GPU_WORKLOADS = (
     gemm(m=4, n=6, k=300),
     dense(m=3, n=5, k=256),
     softmax(m=3, n=20000),
-    one_total(),
+    ONE_TOTAL,
     scaled_rows(3, 4, 40),
     *SPLIT_ACROSS_BLOCKS,
     *SCANS,

@@ -11,7 +11,7 @@ import pytest
 import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import compile_module, described_target
+from autotune_tvm.compiler import described_target
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.emit import ENTRY, module_for
 from autotune_tvm.importer import blocks_of, callable_module, module_from_text
@@ -22,13 +22,13 @@ from relax_programs import relax_convolution, relax_module
 from thinning import thinned
 from tvm import relax, te, topi
 from tvm.s_tir import meta_schedule
+from tvm_programs import check_module
 
 from autotune import compile_record
 from autotune.backends import BuildRequest
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const
 from autotune.ir.workloads import (
-    Workload,
     batch_matmul,
     conv2d,
     cumsum,
@@ -71,17 +71,6 @@ def replayed(record: Record, target: Target) -> Any:
     module = unscheduled(record)
     blocks = {} if record.program is None else blocks_of(module)
     return schedule_on(module, candidate, workload, blocks).mod
-
-
-def numbers_are_right(module: Any, workload: Workload, target: Target) -> None:
-    """Compiles ``main``, whose arguments are in the workload's order, and runs it."""
-    arrays = random_inputs(workload, np.random.default_rng(0))
-    expected = reference_outputs(workload, arrays)
-    inputs = [tvm.runtime.tensor(arrays[tensor.name]) for tensor in workload.inputs]
-    outputs = [tvm.runtime.tensor(np.full_like(expected[name], -7)) for name in workload.outputs]
-    compile_module(module, target, 1)["main"](*inputs, *outputs)
-    for name, output in zip(workload.outputs, outputs, strict=True):
-        np.testing.assert_allclose(output.numpy(), expected[name], rtol=2e-5, atol=2e-5)
 
 
 def opened(folder: Path) -> Any:
@@ -144,7 +133,7 @@ def test_tvm_finds_the_best_schedule_of_a_function(
     )
     assert schedule is not None
     tvm.ir.assert_structural_equal(schedule.mod, best)
-    numbers_are_right(schedule.mod, workload, target)
+    check_module(schedule.mod, workload, target)
     other = gemm(m=3, n=3, k=3)
     assert not opened(tmp_path).has_workload(module_for(other))
 
@@ -167,7 +156,7 @@ def check_applied(function: Any, record: Record, target: Target) -> None:
     plain = tvm.tirx.PrimFunc(function.params, function.body, function.ret_type)
     theirs = tvm.IRModule({"main": plain.with_attrs(dict(ours["main"].attrs))})
     tvm.ir.assert_structural_equal(theirs, ours)
-    numbers_are_right(theirs, record.candidate.sketch.workload, target)
+    check_module(theirs, record.candidate.sketch.workload, target)
 
 
 def unscheduled(record: Record) -> Any:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import tvm
-from autotune_tvm.compiler import compile_module
 from autotune_tvm.emit import module_for
 from autotune_tvm.schedule_state import PaddedBlock, pad_block
 from tvm import s_tir
+from tvm_programs import check_module
 
 from autotune.ir.workloads import (
     Workload,
@@ -19,8 +18,6 @@ from autotune.ir.workloads import (
     dense,
     depthwise_conv2d,
     gemm,
-    random_inputs,
-    reference_outputs,
 )
 from autotune.targets import Target
 
@@ -32,17 +29,6 @@ def padded(
     sch = s_tir.Schedule(module_for(workload))
     main = sch.get_sblock(block or stage)
     return sch, main, pad_block(sch, main, workload.stage(stage), extents, {})
-
-
-def check(module: Any, workload: Workload, target: Target) -> None:
-    """The module computes the workload."""
-    arrays = random_inputs(workload, np.random.default_rng(0))
-    expected = reference_outputs(workload, arrays)
-    inputs = [tvm.runtime.tensor(arrays[tensor.name]) for tensor in workload.inputs]
-    outputs = [tvm.runtime.tensor(np.full_like(expected[name], -77)) for name in workload.outputs]
-    compile_module(module, target, 1)["main"](*inputs, *outputs)
-    for name, output in zip(workload.outputs, outputs, strict=True):
-        np.testing.assert_allclose(output.numpy(), expected[name], rtol=2e-5, atol=2e-5)
 
 
 def shape(sch: Any, block: Any) -> tuple[int, ...]:
@@ -93,7 +79,7 @@ def test_padding_changes_the_extents_and_not_the_result(
             own = workload.tensors[load.tensor].shape
             expected = tuple(max(a, b) for a, b in zip(own, reach, strict=True))
             assert shape(sch, added.copies[load.tensor]) == expected
-    check(sch.mod, workload, target)
+    check_module(sch.mod, workload, target)
 
 
 @pytest.mark.parametrize(
@@ -144,4 +130,4 @@ def test_a_buffer_under_another_name(target: Target) -> None:
     sch = s_tir.Schedule(tvm.ir.load_json(text))
     extents = {"i": 6, "j": 8}
     pad_block(sch, sch.get_sblock("C"), workload.stage("C"), extents, {"A": "left"})
-    check(sch.mod, workload, target)
+    check_module(sch.mod, workload, target)

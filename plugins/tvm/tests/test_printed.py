@@ -8,15 +8,13 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import PRINTED
 from autotune_tvm.emit import module_for
 from autotune_tvm.printed import printed_functions
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from printed_workloads import BUILDERS, TARGETS, drawn, examples
+from printed_workloads import TARGETS, ParallelSuite, PrintedSuite, drawn
 from tvm import tirx
+from written import written
 
 from autotune.backends import BuildRequest
-from autotune.ir.expressions import Binary, Constant, Load, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention, gemm, softmax
-from autotune.sketches import Candidate, Tensorize, prepacked_operands
+from autotune.ir.workloads import gemm, softmax
+from autotune.sketches import prepacked_operands
 from autotune.targets import Target, detect_cpu, preset
 from autotune.testing.programs import (
     check_candidate,
@@ -28,35 +26,10 @@ from autotune.testing.programs import (
 BACKEND = TVMBackend()
 
 
-def runnable(candidates: list[Candidate]) -> list[Candidate]:
-    """A candidate of each sketch that calls no instruction which this machine may not have."""
-    found = {candidate.sketch.digest: candidate for candidate in candidates}
-    return [it for it in found.values() if not calls(it)]
-
-
-def calls(candidate: Candidate) -> bool:
-    """Tell whether a candidate calls instructions."""
-    return any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
-
-
-@pytest.mark.parametrize("name", BUILDERS)
-def test_every_sketch_computes_what_the_reference_does(name: str) -> None:
-    @settings(max_examples=examples(15))
-    @given(BUILDERS[name], st.sampled_from(TARGETS), st.integers(0, 2**16))
-    def check(workload: Workload, machine: str, seed: int) -> None:
-        for candidate in runnable(drawn(BACKEND, workload, preset(machine), seed)):
-            check_candidate(BACKEND, candidate, detect_cpu())
-
-    check()
-
-
-@pytest.mark.parametrize(
-    "workload", [gemm(m=18, n=48, k=16), softmax(m=16, n=33), attention(h=2, n=16, d=8, causal=1)]
-)
-def test_parallel_loops_have_memory_of_their_own_threads(workload: Workload) -> None:
-    target = detect_cpu()
-    for candidate in sample_candidates(BACKEND, workload, target):
-        check_candidate(BACKEND, candidate, target, threads=2)
+class TestPrinted(PrintedSuite, ParallelSuite):
+    @pytest.fixture
+    def backend(self) -> TVMBackend:
+        return BACKEND
 
 
 def test_an_imported_function_keeps_its_parameters(target: Target) -> None:
@@ -109,28 +82,18 @@ def test_values_that_use_each_other_twice_are_built_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "number", "dtype"),
-    [("add", -128, "int8"), ("add", -3, "int32"), ("sub", 0, "int32"), ("add", 100, "int64")],
+    ("sign", "number", "dtype"),
+    [("+", -128, "int8"), ("+", -3, "int32"), ("-", 0, "int32"), ("+", 100, "int64")],
 )
-def test_sums_of_integers_wrap_around(op: str, number: int, dtype: str, target: Target) -> None:
+def test_sums_of_integers_wrap_around(sign: str, number: int, dtype: str, target: Target) -> None:
     """As numpy's do; and constants may be negative."""
-    added = Binary(op, Constant(number, dtype), Load("X", (var("i"),)))
-    stage = Stage(Tensor("Y", (40,), dtype), (Axis("i", 40),), added)
-    workload = Workload("moved", (Tensor("X", (40,), dtype),), (stage,), ("Y",))
+    text = f"n {sign} X[i]"
+    workload = written(f"X[40]: {dtype}", f"Y[i:40]: {dtype} = {text}", n=number)
     limits = np.iinfo(dtype)
     inputs = {"X": np.resize(np.array([limits.min, limits.max, 0, 1, -1], dtype), 40)}
     for candidate in sample_candidates(BACKEND, workload, target):
         with np.errstate(over="ignore"):
             check_candidate(BACKEND, candidate, target, inputs)
-
-
-def test_digests_are_of_what_is_printed(target: Target) -> None:
-    (one, other, *_) = sample_candidates(BACKEND, gemm(m=24, n=48, k=16), target)
-
-    def digest(candidate: Candidate) -> str:
-        return BACKEND.lower(request_for(candidate, target)).digest
-
-    assert digest(one) == digest(one) != digest(other)
 
 
 def test_default_programs_go_through_tvms_own_passes(target: Target) -> None:

@@ -190,11 +190,13 @@ class BackendSuite(PackingSuite):
         assert backend.compiler_version()
         assert isinstance(backend.compiler_version(), str)
 
-    def test_is_cheap_to_import(self, backend: Backend) -> None:
-        cls = type(backend)
+    def test_is_cheap_to_import(self, backend: Backend, target: Target) -> None:
+        cls, machine = type(backend), json.dumps(target.to_json())
         check = (
-            f"import sys; from {cls.__module__} import {cls.__qualname__} as B; b = B(); "
-            f"b.version, b.compiler_version(), b.worker_environment(1); "
+            f"import json, sys; from {cls.__module__} import {cls.__qualname__} as B; b = B(); "
+            f"from autotune.targets import Target; t = Target.from_json(json.loads({machine!r})); "
+            "b.version, b.compiler_version(), b.worker_environment(1), b.imports(3); "
+            "b.check_target(t), b.limits(t); "
             f"sys.exit(' '.join(set({list(self.heavy_modules)!r}) & set(sys.modules)) or 0)"
         )
         process = subprocess.run(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from tile_machine import has_tiles
+from written import written
 
 from autotune.backends import (
     BuildFailed,
@@ -22,11 +23,7 @@ from autotune.backends import (
 from autotune.backends.backend import Array, Executable
 from autotune.backends.native import NativeBackend
 from autotune.errors import UnsupportedTarget, UnsupportedWorkload
-from autotune.ir.expressions import Binary, Constant, Load, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     gemm,
     random_inputs,
@@ -66,13 +63,8 @@ def right(inputs: dict[str, Array]) -> Array:
 @pytest.mark.parametrize("op", ["max", "min"])
 def test_nan_and_infinities_are_those_of_the_reference(op: str) -> None:
     """Also as the first or the last of what is reduced, and beside a bound."""
-    i, k = Axis("i", 8), Axis("k", 8, "reduce")
-    clamped = Binary(op, Load("X", (var("i"), var("k"))), Constant(0.5, "float32"))
-    made = (
-        Stage(Tensor("R", (8,), "float32"), (i, k), Load("X", (var("i"), var("k"))), op),
-        Stage(Tensor("C", (8, 8), "float32"), (i, Axis("k", 8)), clamped),
-    )
-    workload = Workload("special", (Tensor("X", (8, 8), "float32"),), made, ("R", "C"))
+    texts = f"R[i:8; k:8] {op}= X[i, k]", f"C[i:8, k:8] = {op}(X[i, k], 0.5)"
+    workload = written("X[8, 8]", *texts, outputs="R C")
     inputs = {"X": np.stack([np.roll(SPECIAL, shift) for shift in range(8)])}
     with np.errstate(all="ignore"):
         wanted = reference_outputs(workload, inputs)

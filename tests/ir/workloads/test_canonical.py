@@ -8,16 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_workloads import SMALL_WORKLOADS, VARIED_WORKLOADS, two_products
 from renamed_workloads import reordered, respelled
+from written import written
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import (
     Binary,
-    Constant,
     Gather,
     IndexValue,
     Load,
     ScalarExpr,
-    Select,
     Unary,
     var,
 )
@@ -139,56 +138,38 @@ def test_stages_that_nobody_needs_may_stand_anywhere() -> None:
 
 def changed() -> list[Workload]:
     """A small network, and that network with one thing changed, each another one."""
-    a, b, j, k = (var(name) for name in ("a", "b", "j", "k"))
-    axes = (Axis("a", 4), Axis("b", 6))
 
     def network(
-        body: ScalarExpr | None = None,
-        read: str = "X",
-        shift: int = 0,
+        body: str = "X[a, b] * float32(2.0)",
         dtype: str = "float32",
         extent: int = 5,
-        combiner: str = "add",
-        outputs: tuple[str, ...] = ("S", "P"),
-        transposed: bool = False,
+        combine: str = "+",
+        outputs: str = "S P",
+        weights: str = "k, j",
         unread: int = 0,
     ) -> Workload:
-        point = Load(read, (a, b + shift) if read == "X" else (b, a))
-        body = body or Binary("mul", point, Constant(2.0, "float32"))
-        load = Load("P", (var("i"), k))
-        first = Stage(Tensor("P", (4, 6), dtype), axes, body)
-        second = Stage(
-            Tensor("S", (4, extent), dtype),
-            (Axis("i", 4), Axis("j", extent), Axis("k", 6, "reduce")),
-            Binary("mul", load, Load("W", (k, j) if not transposed else (j, k))),
-            combiner,
-        )
-        weights = (6, extent) if not transposed else (extent, 6)
-        inputs = (
-            Tensor("X", (4, 8), dtype),
-            Tensor("Z", (6, 4), dtype),
-            Tensor("W", weights, dtype),
-            *(Tensor(f"U{number}", (1,), dtype) for number in range(unread)),
-        )
-        return Workload("net", inputs, (first, second), outputs)
+        shapes = ("X[4, 8]", "Z[6, 4]", f"W[{weights}]", *(f"U{n}[1]" for n in range(unread)))
+        inputs = ", ".join(f"{shape}: {dtype}" for shape in shapes)
+        product = f"S[i:4, j; k]: {dtype} {combine}= P[i, k] * W[{weights}]"
+        stages = f"P[a:4, b:6]: {dtype} = {body}", product
+        return written(inputs, *stages, name="net", outputs=outputs, j=extent, k=6)
 
-    load = Load("X", (a, b))
     return [
         network(),
-        network(body=Binary("add", load, Constant(2.0, "float32"))),
-        network(body=Binary("mul", Constant(2.0, "float32"), load)),
-        network(body=Binary("mul", load, Constant(3.0, "float32"))),
-        network(body=Binary("mul", load, Constant(2.0, "float64"))),
-        network(body=Select(Binary("lt", load, Constant(0.0, "float32")), load, load)),
-        network(body=Unary("exp", load)),
-        network(read="Z"),
-        network(shift=1),
+        network("X[a, b] + float32(2.0)"),
+        network("float32(2.0) * X[a, b]"),
+        network("X[a, b] * float32(3.0)"),
+        network("X[a, b] * float64(2.0)"),
+        network("X[a, b] if X[a, b] < float32(0.0) else X[a, b]"),
+        network("exp(X[a, b])"),
+        network("Z[b, a] * float32(2.0)"),
+        network("X[a, b + 1] * float32(2.0)"),
         network(dtype="float64"),
         network(extent=6),
-        network(combiner="max"),
-        network(outputs=("S",)),
-        network(outputs=("P", "S")),
-        network(transposed=True),
+        network(combine="max"),
+        network(outputs="S"),
+        network(outputs="P S"),
+        network(weights="j, k"),
         network(unread=1),
         network(unread=2),
     ]

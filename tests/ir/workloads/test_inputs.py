@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from indexed_workloads import INDEXED_WORKLOADS
+from written import written
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.expressions import (
@@ -37,8 +38,7 @@ GIVEN = Load("I", (var("i"),))
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "bool"])
 def test_random_inputs(dtype: str) -> None:
-    stage = Stage(Tensor("Y", (400,), dtype), (Axis("i", 400),), X)
-    workload = Workload("copy", (Tensor("X", (400,), dtype),), (stage,), ("Y",))
+    workload = written(f"X[400]: {dtype}", f"Y[i:400]: {dtype} = X[i]")
     array = random_inputs(workload, np.random.default_rng(3))["X"]
     again = random_inputs(workload, np.random.default_rng(3))["X"]
     assert str(array.dtype) == dtype and array.flags.c_contiguous

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from written import written
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
-    Gather,
     IndexValue,
     Load,
     ScalarExpr,
@@ -176,20 +176,9 @@ def test_attention(causal: int) -> None:
 
 def test_products_of_products() -> None:
     """The inner one is computed as a matrix that lies transposed in memory."""
-    b, i, j, k = (Axis("b", 3), Axis("i", 2), Axis("j", 4), Axis("k", 5, "reduce"))
-    inner = Binary(
-        "mul", Load("A", (var("b"), var("i"), var("k"))), Load("W", (var("j"), var("k")))
-    )
-    made = Stage(Tensor("T", (3, 2, 4), "float32"), (b, i, j, k), inner, "add")
-    outer = Binary("mul", Load("T", (var("b"), var("i"), var("j"))), Load("V", (var("j"),)))
-    summed = Axis("j", 4, "reduce")
-    total = Stage(Tensor("Y", (3, 2), "float32"), (b, i, summed), outer, "add")
-    inputs = (
-        Tensor("A", (3, 2, 5), "float32"),
-        Tensor("W", (4, 5), "float32"),
-        Tensor("V", (4,), "float32"),
-    )
-    check = Workload("products", inputs, (made, total), ("Y",))
+    inner, outer = "A[b, i, k] * W[j, k]", "T[b, i, j] * V[j]"
+    stages = f"T[b:3, i:2, j:4; k:5] += {inner}", f"Y[b:3, i:2; j:4] += {outer}"
+    check = written("A[3, 2, 5], W[4, 5], V[4]", *stages)
     arrays = random_inputs(check, np.random.default_rng(0))
     (found,) = reference_outputs(check, arrays).values()
     wanted = (arrays["A"] @ arrays["W"].T) @ arrays["V"]
@@ -323,19 +312,15 @@ def test_an_index_is_a_number() -> None:
 
 
 def test_a_cast_inside_a_contraction_rounds() -> None:
-    axes = (Axis("i", 1), Axis("k", 3, "reduce"))
-    body = Binary("mul", Cast("int32", Load("X", (at_i, at_k))), Load("Z", (at_k,)))
-    stage = Stage(Tensor("Y", (1,), "float64"), axes, body, "add")
-    inputs = (Tensor("X", (1, 3), "float64"), Tensor("Z", (3,), "float64"))
-    workload = Workload("rounded", inputs, (stage,), ("Y",))
+    inputs = "X[1, 3]: float64, Z[3]: float64"
+    workload = written(inputs, "Y[i:1; k:3]: float64 += int32(X[i, k]) * Z[k]")
     arrays = {"X": np.array([[1.9, 2.5, -1.5]]), "Z": np.array([1.0, 10.0, 100.0])}
     assert reference_outputs(workload, arrays)["Y"].tolist() == [1 + 20 - 100]
 
 
 def test_several_outputs_come_in_order() -> None:
-    double = Stage(Tensor("D", (8,), "float32"), (Axis("i", 8),), Binary("add", X, X))
-    square = Stage(Tensor("S", (8,), "float32"), (Axis("i", 8),), Binary("mul", X, X))
-    workload = Workload("two", (Tensor("X", (8,), "float32"),), (double, square), ("S", "D"))
+    texts = "D[i:8] = X[i] + X[i]", "S[i:8] = X[i] * X[i]"
+    workload = written("X[8]", *texts, outputs="S D")
     x = np.arange(8, dtype=np.float32)
     outputs = reference_outputs(workload, {"X": x})
     assert list(outputs) == ["S", "D"]
@@ -401,20 +386,8 @@ def test_requantised_sums() -> None:
 
 
 def test_quotients_remainders_and_data_as_indices() -> None:
-    i, j = var("i"), var("j")
-    axes = (Axis("i", 5), Axis("j", 12))
-    rows = Gather("T", (Load("I", (i,)), IndexValue(j // 3)))
-    merged = Load("X", (j // 3, i, j % 3))
-    stages = tuple(
-        Stage(Tensor(name, (5, 12), "float32"), axes, body)
-        for name, body in (("rows", rows), ("merged", merged))
-    )
-    inputs = (
-        Tensor("T", (9, 4), "float32"),
-        Tensor("I", (5,), "int64"),
-        Tensor("X", (4, 5, 3), "float32"),
-    )
-    workload = Workload("reads", inputs, stages, ("rows", "merged"))
+    texts = "rows[i:5, j:12] = T[I[i], j // 3]", "merged[i:5, j:12] = X[j // 3, i, j % 3]"
+    workload = written("T[9, 4], I[5]: int64, X[4, 5, 3]", *texts, outputs="rows merged")
     arrays = random_inputs(workload, np.random.default_rng(0))
     found = reference_outputs(workload, arrays)
     taken = np.repeat(arrays["T"][arrays["I"]], 3, axis=1)
@@ -428,10 +401,8 @@ def test_quotients_remainders_and_data_as_indices() -> None:
 @pytest.mark.parametrize(("op", "wanted"), [("div", -128 / 3), ("mul", -384.0), ("sub", -131.0)])
 def test_integers_that_are_cast_to_floats_are_floats(op: str, wanted: float) -> None:
     """Bytes would overflow, and divisions of integers drop what is behind the point."""
-    left, right = (Cast("float32", Load(name, (var("i"),))) for name in "XZ")
-    inputs = (Tensor("X", (1,), "int8"), Tensor("Z", (1,), "int8"))
-    stage = Stage(Tensor("Y", (1,), "float32"), (Axis("i", 1),), Binary(op, left, right))
-    workload = Workload("cast", inputs, (stage,), ("Y",))
+    stage = f"Y[i:1] = {op}(float32(X[i]), float32(Z[i]))"
+    workload = written("X[1]: int8, Z[1]: int8", stage)
     arrays = {"X": np.asarray([-128], np.int8), "Z": np.asarray([3], np.int8)}
     np.testing.assert_allclose(reference_outputs(workload, arrays)["Y"], [wanted], rtol=1e-6)
 
@@ -477,14 +448,7 @@ def test_what_is_moved_keeps_its_bits(dtype: str) -> None:
 
 def test_parts_of_a_long_axis_are_evaluated_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads along the axis that is cut, and reads of all of it."""
-    body = Binary(
-        "add",
-        Binary("mul", Load("x", (at_i + 1, at_k)), Load("y", (at_k,))),
-        Load("x", (const(0), at_k)),
-    )
-    stage = Stage(Tensor("z", (7, 3), "float32"), (Axis("i", 7), Axis("k", 3)), body)
-    inputs = (Tensor("x", (8, 3), "float32"), Tensor("y", (3,), "float32"))
-    workload = Workload("w", inputs, (stage,), ("z",))
+    workload = written("x[8, 3], y[3]", "z[i:7, k:3] = x[i + 1, k] * y[k] + x[0, k]")
     arrays, whole = run(workload)
     monkeypatch.setattr(reference_module, "_CHUNK_POINTS", 6)
     _, cut = run(workload)

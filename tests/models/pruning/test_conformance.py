@@ -3,30 +3,21 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from toy_parts import KnowingDraft
 
 from autotune.errors import UnsupportedTarget
 from autotune.models import ModelContext
-from autotune.models.pruning import PruningModel, Roofline
+from autotune.models.pruning import Roofline
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.targets import Target, preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
-from autotune.testing.toy_space import ToySpace, toy_latencies
-
-
-class ToyModel(PruningModel):
-    """The smallest pruning model."""
-
-    name = "toy"
-
-    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
-        return -toy_latencies(batch)
+from autotune.testing.toy_space import ToySpace
 
 
 class TestToyModel(PruningModelSuite):
     @pytest.fixture
     def pruning_model_factory(self) -> PruningModelFactory:
-        return ToyModel
+        return KnowingDraft
 
 
 TARGET = preset("skylake-avx512").with_cores(4)

@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from oracles.psa import corrected_milliseconds, published_milliseconds, score
 from oracles.psa_gemm import corrected_gemm_symbols, published_gemm_symbols
 from oracles.tape import evaluate_row
+from written import written
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
-from autotune.ir.expressions import Binary, Cast, Constant, Load, ScalarExpr, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -67,12 +64,9 @@ def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
 @pytest.mark.parametrize(("dtype", "vectors"), [("bool", False), ("int8", True)])
 def test_truth_values_are_written_one_by_one(dtype: str, vectors: bool) -> None:
     """CUDA has no vectors of them: neighbours are then best written by neighbouring threads."""
-    i, j = var("i"), var("j")
-    body: ScalarExpr = Binary("gt", Load("X", (i, j)), Constant(0.0, "float32"))
-    body = body if dtype == "bool" else Cast(dtype, body)
-    positive = Stage(Tensor("Y", (1024, 1024), dtype), (Axis("i", 1024), Axis("j", 1024)), body)
-    inputs = (Tensor("X", (1024, 1024), "float32"),)
-    workload = Workload("positive", inputs, (positive,), ("Y",))
+    positive = "X[i, j] > float32(0.0)"
+    body = positive if dtype == "bool" else f"{dtype}({positive})"
+    workload = written("X[1024, 1024]", f"Y[i:1024, j:1024]: {dtype} = {body}")
     space = SketchSpace(workload, A100_40, LIMITS)
     (sketch,) = space.sketches()
     rows = space.feasible_set(sketch).uniform(500, 0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from random_graphs import MACHINE, check_equal, labels, weights
+from written import written
 
-from autotune.ir.expressions import Binary, Load, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.reference import reference_outputs
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Value, Window, constant, input_value
@@ -103,13 +102,7 @@ def test_a_constant_index_is_a_slice() -> None:
 
 def test_two_inputs_are_read_before_their_reshapes_one_after_the_other() -> None:
     """Axes of the second change have names that the first one's do not have."""
-    sums = Stage(
-        Tensor("C", (6, 4), "float32"),
-        (Axis("i", 6), Axis("j", 4)),
-        Binary("add", Load("A", (var("i"),)), Load("B", (var("j"),))),
-    )
-    inputs = Tensor("A", (6,), "float32"), Tensor("B", (4,), "float32")
-    workload = Workload("sums", inputs, (sums,), ("C",))
+    workload = written("A[6], B[4]", "C[i:6, j:4] = A[i] + B[j]")
     first = on_other_axes(workload, "A", (2, 3), axis_groups((2, 3), (6,)))
     assert first is not None
     second = on_other_axes(first.workload, "B", (2, 2), axis_groups((2, 2), (4,)))

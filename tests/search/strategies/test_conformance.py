@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from python_processes import run_python
 from thinning import thinned
+from toy_parts import KnowingDraft
 
-from autotune.models.pruning import PruningModel
 from autotune.search.strategies import (
     AnnealingStrategy,
     AutoStrategy,
@@ -21,10 +19,9 @@ from autotune.search.strategies import (
     StrategyContext,
     sampling,
 )
-from autotune.sketches import CandidateBatch
 from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
 from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
-from autotune.testing.toy_space import ToySpace, toy_latencies
+from autotune.testing.toy_space import ToySpace
 
 
 class TestRandom(StrategySuite):
@@ -98,20 +95,11 @@ class TestAutoBeyondEnumeration(StrategySuite):
         return {"pool": 64}
 
 
-class ToyDraft(PruningModel):
-    """A pruning model that knows the answer."""
-
-    name = "toy"
-
-    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
-        return -toy_latencies(batch)
-
-
 class TestEvolutionaryWithPruning(StrategySuite):
     @pytest.fixture
     def strategy_factory(self) -> StrategyFactory:
         def create(context: StrategyContext) -> EvolutionaryStrategy:
-            return EvolutionaryStrategy(attrs.evolve(context, pruning_model=ToyDraft()))
+            return EvolutionaryStrategy(attrs.evolve(context, pruning_model=KnowingDraft()))
 
         return create
 

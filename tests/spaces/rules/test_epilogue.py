@@ -19,8 +19,9 @@ from rule_sketches import (
     sketches,
     steps_of,
 )
+from written import written
 
-from autotune.ir.expressions import Binary, Constant
+from autotune.ir.expressions import Binary
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, dense
 from autotune.sketches import Accumulate, FuseConsumer, Inline
 
@@ -65,12 +66,8 @@ def test_no_epilogue_when_the_reduction_is_read_twice() -> None:
 
 
 def test_no_epilogue_across_a_transposition() -> None:
-    turned = Stage(
-        matrix("R", COLUMNS, ROWS),
-        (Axis("j", COLUMNS), Axis("i", ROWS)),
-        Binary("max", load("C", "i", "j"), Constant(0.0, "float32")),
-    )
-    assert fused_consumers(chain(product(), turned, inputs=(A, B))) == set()
+    texts = "C[i:32, j:48; k:20] += A[i, k] * B[k, j]", "R[j:48, i:32] = max(C[i, j], 0.0)"
+    assert fused_consumers(written("A[32, 20], B[20, 48]", *texts)) == set()
 
 
 def test_no_epilogue_through_an_expensive_stage() -> None:

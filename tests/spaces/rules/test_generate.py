@@ -11,16 +11,12 @@ from rule_sketches import (
     NOT_BLOCKED,
     ROW_FUSIONS,
     TARGET,
-    X,
     sketches,
 )
+from written import written
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Constant, Load, Unary, var
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -65,19 +61,13 @@ def test_the_default_sketches(workload: Workload, names: list[str]) -> None:
 
 
 def test_a_reduction_to_a_number_is_split() -> None:
-    axes = (Axis("k", COLUMNS, "reduce"),)
-    total = Stage(
-        Tensor("Y", (), "float32"), axes, Load("X", (var("k") - var("k"), var("k"))), "add"
-    )
-    workload = Workload("total", (X,), (total,), ("Y",))
+    workload = written("X[32, k]", "Y[; k] += X[0, k]", k=COLUMNS)
     found = {sketch.name for sketch in sketches(workload)}
     assert "split-reduction" in found
 
 
 def test_a_sum_that_reads_nothing_stays_as_it_is() -> None:
-    axes = (Axis("i", 4, "reduce"),)
-    total = Stage(Tensor("Y", (), "float32"), axes, Constant(1.0, "float32"), "add")
-    (sketch,) = sketches(Workload("total", (), (total,), ("Y",)))
+    (sketch,) = sketches(written("", "Y[; i:4] += 1.0"))
     assert sketch.name == "serial" and sketch.steps == ()
 
 
@@ -87,8 +77,7 @@ def test_no_rule_at_all() -> None:
 
 
 def test_a_single_number_has_a_schedule_without_steps() -> None:
-    stage = Stage(Tensor("Y", (), "float32"), (), Unary("exp", Load("X", ())))
-    (sketch,) = sketches(Workload("number", (Tensor("X", (), "float32"),), (stage,), ("Y",)))
+    (sketch,) = sketches(written("X[]", "Y[] = exp(X[()])"))
     assert sketch.steps == () and sketch.params == ()
 
 

@@ -7,14 +7,12 @@ import pytest
 from attrs import evolve
 from tensor_products import rows_product
 from workload_names import named
+from written import written
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, Constant, Load, const, var
+from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -41,13 +39,12 @@ TILES = {"i.0": 32, "i.1": 2, "i.2": 1, "j.0": 16, "j.1": 1, "j.2": 32, "k.0": 6
 
 
 def computed_factor() -> Workload:
-    inputs = (Tensor("X", (128, 64), "float16"), Tensor("W", (64, 64), "float16"))
-    doubled = Binary("mul", Load("X", (var("i"), var("k"))), Constant(2.0, "float16"))
-    product = rows_product("float16", 128, 64, 64)
-    (stage,) = product.stages
-    before = Stage(Tensor("A", (128, 64), "float16"), (Axis("i", 128), Axis("k", 64)), doubled)
-    inputs = (inputs[0], product.inputs[1])
-    return Workload("scaled", inputs, (before, stage), ("C",))
+    return written(
+        "X[128, 64]: float16, B[64, 64]: float16",
+        "A[i:128, k:64]: float16 = X[i, k] * 2.0",
+        "C[i:128, j:64; k:64] += float32(A[i, k]) * float32(B[j, k])",
+        name="scaled",
+    )
 
 
 def sketch_of(workload: Workload, label: str = LABEL, target: str = "h100") -> Sketch | None:

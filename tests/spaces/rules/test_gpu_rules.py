@@ -9,14 +9,12 @@ import attrs
 import numpy as np
 import pytest
 from made_workloads import two_products
+from written import written
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, Load, Unary, var
+from autotune.ir.expressions import var
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -298,31 +296,13 @@ def test_what_a_block_cannot_keep_is_computed_again() -> None:
 
 
 def test_a_reduction_without_axes_is_one_block() -> None:
-    total = Stage(
-        Tensor("S", (), "float32"),
-        (Axis("k", 5000, "reduce"),),
-        Load("X", (var("k"),)),
-        "add",
-    )
-    workload = Workload("sum", (Tensor("X", (5000,), "float32"),), (total,), ("S",))
-    (sketch,) = sketches(workload).values()
+    (sketch,) = sketches(written("X[5000]", "S[; k:5000] += X[k]")).values()
     assert [step.role for step in steps_of(sketch, Bind)] == ["thread"]
 
 
 def test_what_is_expensive_to_compute_is_not_computed_by_every_reader() -> None:
-    axes = (Axis("i", 64), Axis("k", 32))
-    exponential = Stage(
-        Tensor("E", (64, 32), "float32"), axes, Unary("exp", Load("X", (var("i"), var("k"))))
-    )
-    body = Binary("mul", Load("E", (var("i"), var("k"))), Load("W", (var("k"), var("j"))))
-    product = Stage(
-        Tensor("C", (64, 64), "float32"),
-        (Axis("i", 64), Axis("j", 64), Axis("k", 32, "reduce")),
-        body,
-        "add",
-    )
-    inputs = (Tensor("X", (64, 32), "float32"), Tensor("W", (32, 64), "float32"))
-    found = sketches(Workload("exp-gemm", inputs, (exponential, product), ("C",)))
+    texts = "E[i:64, k:32] = exp(X[i, k])", "C[i:64, j:64; k:32] += E[i, k] * W[k, j]"
+    found = sketches(written("X[64, 32], W[32, 64]", *texts))
     assert steps_of(found["shared"], Inline) == [Inline("E")]
     assert steps_of(found["direct"], Inline) == []
 

@@ -9,14 +9,12 @@ from convolutions import convolution
 from renamed_workloads import respelled
 from thinning import thinned
 from workload_names import named
+from written import written
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, Cast, Load, const, var
+from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -79,21 +77,9 @@ CONVOLUTIONS = (
 
 def weighted_values() -> Workload:
     """Attention's last product with the heads between rows and columns of its result."""
-    extents = {"b": 2, "s": 20, "h": 3, "d": 24, "t": 32}
-    axes = tuple(
-        Axis(name, extents[name], "reduce" if name == "t" else "spatial") for name in extents
-    )
-    factors = {"P": "bhst", "V": "bthd"}
-    inputs = tuple(
-        Tensor(name, tuple(extents[axis] for axis in own), "float16")
-        for name, own in factors.items()
-    )
-    left, right = (
-        Cast("float32", Load(name, tuple(map(var, own)))) for name, own in factors.items()
-    )
-    shape = tuple(axis.extent for axis in axes[:-1])
-    stage = Stage(Tensor("O", shape, "float32"), axes, Binary("mul", left, right), "add")
-    return Workload("weighted_values", inputs, (stage,), ("O",))
+    factors = "P[2, 3, 20, 32]: float16, V[2, 32, 3, 24]: float16"
+    product = "float32(P[b, h, s, t]) * float32(V[b, t, h, d])"
+    return written(factors, f"O[b:2, s:20, h:3, d:24; t:32] += {product}", name="weighted_values")
 
 
 LONG_CONVOLUTIONS = (
@@ -121,11 +107,8 @@ def candidates(
 
 def squares(dtype: str = "float16") -> Workload:
     """A matrix times itself: one tensor is both factors."""
-    axes = (Axis("i", 32), Axis("j", 32), Axis("k", 32, "reduce"))
-    left, right = Load("A", (var("i"), var("k"))), Load("A", (var("k"), var("j")))
-    body = Binary("mul", Cast("float32", left), Cast("float32", right))
-    stage = Stage(Tensor("C", (32, 32), "float32"), axes, body, "add")
-    return Workload("squares", (Tensor("A", (32, 32), dtype),), (stage,), ("C",))
+    product = "C[i:32, j:32; k:32] += float32(A[i, k]) * float32(A[k, j])"
+    return written(f"A[32, 32]: {dtype}", product, name="squares")
 
 
 @pytest.mark.parametrize("workload", (*MULTIPLIED, *UNEVEN, *CONVOLUTIONS), ids=named)

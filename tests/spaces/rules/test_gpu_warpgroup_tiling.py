@@ -11,13 +11,11 @@ from convolutions import convolution
 from numpy.typing import NDArray
 from thinning import thinned
 from workload_names import named
+from written import written
 
-from autotune.ir.expressions import Binary, Constant, Load, const, var
+from autotune.ir.expressions import const
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     attention,
     batch_matmul,
@@ -197,15 +195,8 @@ def test_floats_are_rounded_where_they_are_fetched() -> None:
 
 
 def test_floats_that_are_computed_on_the_way_are_left_to_warps() -> None:
-    inputs = (Tensor("X", (128, 64), "float32"), Tensor("W", (64, 64), "float32"))
-    doubled = Binary("mul", Load("X", (var("i"), var("k"))), Constant(2.0, "float32"))
-    factors = Load("S", (var("i"), var("k"))), Load("W", (var("j"), var("k")))
-    of_sum = (Axis("i", 128), Axis("j", 64), Axis("k", 64, "reduce"))
-    stages = (
-        Stage(Tensor("S", (128, 64), "float32"), (Axis("i", 128), Axis("k", 64)), doubled),
-        Stage(Tensor("Y", (128, 64), "float32"), of_sum, Binary("mul", *factors), "add"),
-    )
-    workload = Workload("scaled", inputs, stages, ("Y",))
+    doubled, product = "S[i:128, k:64] = X[i, k] * 2.0", "S[i, k] * W[j, k]"
+    workload = written("X[128, 64], W[64, 64]", doubled, f"Y[i:128, j:64; k:64] += {product}")
     names = [it.name for it in space_of(workload, resolve("h100-tf32")).sketches()]
     assert any(name.endswith("tensor-cores") for name in names)
     assert not any(name.endswith(LABEL) for name in names)

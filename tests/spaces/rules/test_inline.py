@@ -19,22 +19,21 @@ from rule_sketches import (
     sketches,
     steps_of,
 )
+from written import written
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import (
     Binary,
     Constant,
-    Gather,
     IndexValue,
     Load,
     ScalarExpr,
     Select,
-    Unary,
     transform,
     var,
 )
 from autotune.ir.expressions.scalar import walk
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, elementwise
+from autotune.ir.workloads import Stage, elementwise
 from autotune.nest import derive_nest
 from autotune.sketches import FuseProducer, Inline, Parallel
 from autotune.spaces.rules.inline import nodes_if_inlined
@@ -115,17 +114,9 @@ def test_stages_that_read_one_another_often_are_kept_now_and_then(before: Stage)
     assert nodes_if_inlined(workload) > 16_000
 
 
-def _network_stage(name: str, shape: tuple[int, ...], body: ScalarExpr) -> Stage:
-    axes = tuple(map(Axis, "ij", shape))
-    return Stage(Tensor(name, shape, "float32"), axes, body)
-
-
 def test_what_is_read_where_data_says_is_computed_before() -> None:
-    i, j = var("i"), var("j")
-    table = _network_stage("U", (9, 16), Unary("neg", Load("T", (i, j))))
-    rows = _network_stage("Y", (5, 16), Gather("U", (Load("I", (i,)), IndexValue(j))))
-    inputs = (Tensor("T", (9, 16), "float32"), Tensor("I", (5,), "int64"))
-    workload = Workload("table", inputs, (table, rows), ("Y",))
+    texts = "U[i:9, j:16] = -T[i, j]", "Y[i:5, j:16] = U[I[i], j]"
+    workload = written("T[9, 16], I[5]: int64", *texts, name="table")
     (sketch,) = sketches(workload)
     assert not any(isinstance(step, (Inline, FuseProducer)) for step in sketch.steps)
     inlined = evolve(sketch, steps=(Inline("U"), *sketch.steps))
@@ -134,21 +125,12 @@ def test_what_is_read_where_data_says_is_computed_before() -> None:
 
 
 def test_what_is_read_at_quotients_is_inlined_but_not_computed_row_by_row() -> None:
-    i, j = var("i"), var("j")
-    product = _network_stage("U", (8, 64), Unary("neg", Load("X", (i, j))))
-    heads = _network_stage("Y", (8, 64), Load("U", (j // 8, i * 8 + j % 8)))
-    inputs = (Tensor("X", (8, 64), "float32"),)
-    (sketch,) = sketches(Workload("heads", inputs, (product, heads), ("Y",)))
+    texts = "U[i:8, j:64] = -X[i, j]", "Y[i:8, j:64] = U[j // 8, i * 8 + j % 8]"
+    (sketch,) = sketches(written("X[8, 64]", *texts))
     assert Inline("U") in sketch.steps
-    total = Stage(
-        Tensor("S", (8,), "float32"),
-        (Axis("i", 8), Axis("j", 64, "reduce")),
-        Load("X", (i, j)),
-        "add",
-    )
-    for index, fused in ((i, True), (i // 2, False)):
-        ratio = _network_stage("Y", (8, 64), Binary("div", Load("X", (i, j)), Load("S", (index,))))
-        made = sketches(Workload("rows", inputs, (total, ratio), ("Y",)))
+    for index, fused in (("i", True), ("i // 2", False)):
+        ratio = f"Y[i:8, j:64] = X[i, j] / S[{index}]"
+        made = sketches(written("X[8, 64]", "S[i:8; j:64] += X[i, j]", ratio))
         steps = [step for sketch in made for step in sketch.steps]
         fusions = {step.consumer for step in steps if isinstance(step, FuseProducer)}
         assert ("Y" in fusions) == fused

@@ -5,23 +5,16 @@ from __future__ import annotations
 import pytest
 from made_workloads import gram
 from rule_sketches import (
-    COLUMNS,
     DEPTH,
     EVERY_PACKING,
     LIMITS,
     ROWS,
     TARGET,
-    A,
-    B,
-    chain,
-    load,
-    matrix,
-    product,
     sketches,
 )
+from written import written
 
-from autotune.ir.expressions import Binary
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, depthwise_conv2d, gemm
+from autotune.ir.workloads import conv2d, depthwise_conv2d, gemm
 from autotune.sketches import (
     STEP_TYPES,
     AtMost,
@@ -75,13 +68,9 @@ def test_the_limits_of_the_backend_are_hard_and_named() -> None:
 
 
 def test_what_is_read_at_several_places_stays_where_it_is() -> None:
-    axes = (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", DEPTH, "reduce"))
-    pair = Binary("add", load("A", "i", "k"), load("A", "j", "k"))
-    stage = Stage(matrix("C"), axes, Binary("mul", load("B", "k", "j"), pair), "add")
-    tall = Tensor("A", (max(ROWS, COLUMNS), DEPTH), "float32")
-    other = Tensor("B", (DEPTH, COLUMNS), "float32")
+    product = "C[i:32, j:48; k:20] += B[k, j] * (A[i, k] + A[j, k])"
     packed = set()
-    for sketch in sketches(Workload("twice", (tall, other), (stage,), ("C",))):
+    for sketch in sketches(written("A[48, 20], B[20, 48]", product)):
         packed |= {step.operand for step in sketch.steps if isinstance(step, Pack)}
         # Both axes are among the indices of A, which no copy of it pads.
         assert not any(isinstance(step, PadExtent) for step in sketch.steps)
@@ -107,14 +96,8 @@ def test_panels_are_copied_in_vectors_that_divide_them(channels: int) -> None:
 
 
 def test_two_tiled_stages_are_packed_alike() -> None:
-    second = Stage(
-        Tensor("D", (ROWS, COLUMNS), "float32"),
-        (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", COLUMNS, "reduce")),
-        Binary("mul", load("C", "i", "k"), load("E", "k", "j")),
-        "add",
-    )
-    inputs = (A, B, Tensor("E", (COLUMNS, COLUMNS), "float32"))
-    made = sketches(chain(product(), second, inputs=inputs))
+    texts = "C[i:32, j:48; k:20] += A[i, k] * B[k, j]", "D[i:32, j:48; k:48] += C[i, k] * E[k, j]"
+    made = sketches(written("A[32, 20], B[20, 48], E[48, 48]", *texts))
     assert 1 < len(made) <= 12
     for sketch in made:
         first, *others = [label for label in sketch.name.split("+") if label in EVERY_PACKING]

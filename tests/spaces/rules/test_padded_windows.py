@@ -11,26 +11,14 @@ from attrs import evolve
 from convolutions import convolution
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_sketches import LIMITS, TARGET, load, sketches, steps_of
+from rule_sketches import LIMITS, TARGET, sketches, steps_of
+from written import written
 
 from autotune.ir.expressions import (
-    Binary,
-    Cast,
-    Constant,
-    IndexValue,
-    IntExpr,
-    Load,
-    ScalarExpr,
-    Select,
-    Unary,
     const,
-    var,
 )
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
     Workload,
     conv1d,
     conv2d,
@@ -48,81 +36,50 @@ from autotune.spaces.rules.multi_level_tiling import PaddedWindow, padded_window
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 
-ROW, PLACE = var("p"), IndexValue(var("p"))
-INSIDE = Binary(
-    "and",
-    Binary("ge", PLACE, IndexValue(const(2))),
-    Binary("lt", PLACE, IndexValue(const(12))),
-)
-X, ZERO = Load("X", (ROW - 2,)), Constant(0.0, "float32")
-PADDED, AT = Select(INSIDE, X, ZERO), var("i") + var("k")
+INSIDE, LOWEST = "p >= 2 and p < 12", -math.inf
+PADDED = f"X[p - 2] if {INSIDE} else 0.0"
 WINDOW = PaddedWindow("k", "i", 1, 1, 2, 11)
 
 
 def windows(
-    padded: ScalarExpr = PADDED,
-    term: ScalarExpr | None = None,
-    combiner: str = "add",
-    at: IntExpr = AT,
+    padded: str = PADDED, term: str = "P[{0}] * W[k]", combiner: str = "+", at: str = "i + k"
 ) -> list[PaddedWindow]:
     """Of a window of 5 over 10 numbers, with two or more of padding on both sides."""
-    taken = Load("P", (at,))
-    body = Binary("mul", taken, load("W", "k")) if term is None else term
-    taps, results = Axis("k", 5, "reduce"), Axis("i", 10)
-    stages = (
-        Stage(Tensor("P", (14,), "float32"), (Axis("p", 14),), padded),
-        Stage(Tensor("Y", (10,), "float32"), (results, taps), body, combiner),
-    )
-    inputs = (Tensor("X", (10,), "float32"), Tensor("W", (5,), "float32"))
-    workload = Workload("made", inputs, stages, ("Y",))
+    stages = f"P[p:14] = {padded}", f"Y[i:10; k:5] {combiner}= {term.format(at)}"
+    workload = written("X[10], W[5]", *stages, lowest=LOWEST)
     return padded_windows(workload, workload.stage("Y"))
-
-
-OUTSIDE = Binary(
-    "or",
-    Binary("gt", IndexValue(const(2)), PLACE),
-    Unary("not", Binary("le", PLACE, IndexValue(const(11)))),
-)
-LOWEST = Constant(-math.inf, "float32")
-READ = Load("P", (AT,))
 
 
 @pytest.mark.parametrize(
     ("found", "wanted"),
     [
         (windows(), [WINDOW]),
-        (windows(Select(Unary("not", INSIDE), ZERO, X)), [WINDOW]),
-        (windows(Select(OUTSIDE, ZERO, X)), [WINDOW]),
-        (windows(Select(INSIDE, Unary("neg", X), ZERO)), [WINDOW]),
-        (windows(term=Unary("neg", READ)), [WINDOW]),
-        (windows(term=Binary("mul", load("W", "k"), Cast("float32", READ))), [WINDOW]),
-        (
-            windows(Select(Binary("ge", PLACE, IndexValue(const(2))), X, ZERO)),
-            [evolve(WINDOW, most=13)],
-        ),
-        (
-            windows(Select(Binary("lt", PLACE, IndexValue(const(12))), X, ZERO)),
-            [evolve(WINDOW, least=None)],
-        ),
+        (windows(f"0.0 if not ({INSIDE}) else X[p - 2]"), [WINDOW]),
+        (windows("0.0 if 2 > p or not p <= 11 else X[p - 2]"), [WINDOW]),
+        (windows(f"-X[p - 2] if {INSIDE} else 0.0"), [WINDOW]),
+        (windows(term="-P[{0}]"), [WINDOW]),
+        (windows(term="W[k] * float32(P[{0}])"), [WINDOW]),
+        (windows("X[p - 2] if p >= 2 else 0.0"), [evolve(WINDOW, most=13)]),
+        (windows("X[p - 2] if p < 12 else 0.0"), [evolve(WINDOW, least=None)]),
         # Another condition hides more: what is outside is still hidden.
-        (windows(Select(Binary("and", INSIDE, Binary("lt", X, ZERO)), X, ZERO)), [WINDOW]),
+        (windows(f"X[p - 2] if ({INSIDE}) and X[p - 2] < 0.0 else 0.0"), [WINDOW]),
         # Where it is nothing but what is outside in both, it is so in either.
-        (windows(Select(Binary("lt", X, ZERO), Select(INSIDE, X, ZERO), ZERO)), [WINDOW]),
-        (windows(at=13 - var("i") - var("k")), [evolve(WINDOW, least=2, most=11)]),
-        (windows(at=var("i") - var("k") + 4), [PaddedWindow("k", "i", 1, -1, -7, 2)]),
+        (windows(f"({PADDED}) if X[p - 2] < 0.0 else 0.0"), [WINDOW]),
+        (windows(at="13 - i - k"), [evolve(WINDOW, least=2, most=11)]),
+        (windows(at="i - k + 4"), [PaddedWindow("k", "i", 1, -1, -7, 2)]),
         # A maximum leaves out what is minus infinity, and nothing else.
-        (windows(Select(INSIDE, X, LOWEST), READ, "max"), [WINDOW]),
-        (windows(PADDED, READ, "add"), [WINDOW]),
-        (windows(PADDED, READ, "max"), []),
-        (windows(Select(INSIDE, X, LOWEST), READ, "add"), []),
-        (windows(Select(INSIDE, X, Constant(1.0, "float32"))), []),
-        (windows(term=Binary("add", READ, load("W", "k"))), []),
-        (windows(term=Unary("exp", READ)), []),
-        (windows(Select(Binary("lt", X, ZERO), X, ZERO)), []),
-        (windows(Select(Binary("or", INSIDE, Binary("lt", X, ZERO)), X, ZERO)), []),
+        (windows(f"X[p - 2] if {INSIDE} else lowest", "P[{0}]", "max"), [WINDOW]),
+        (windows(PADDED, "P[{0}]", "+"), [WINDOW]),
+        (windows(PADDED, "P[{0}]", "max"), []),
+        (windows(f"X[p - 2] if {INSIDE} else lowest", "P[{0}]", "+"), []),
+        (windows(f"X[p - 2] if {INSIDE} else 1.0"), []),
+        (windows(term="P[{0}] + W[k]"), []),
+        (windows(term="exp(P[{0}])"), []),
+        (windows("X[p - 2] if X[p - 2] < 0.0 else 0.0"), []),
+        (windows(f"X[p - 2] if ({INSIDE}) or X[p - 2] < 0.0 else 0.0"), []),
         # Of each row as many are outside.
-        (windows(at=var("k") + 4), []),
-        (windows(at=(var("i") + var("k")) // 2), []),
+        (windows(at="k + 4"), []),
+        (windows(at="(i + k) // 2"), []),
     ],
 )
 def test_windows_that_are_found(found: list[PaddedWindow], wanted: list[PaddedWindow]) -> None:

@@ -25,8 +25,9 @@ from rule_sketches import (
     row_reduction,
     sketches,
 )
+from written import written
 
-from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, var
+from autotune.ir.expressions import Binary
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -107,13 +108,8 @@ def test_a_row_is_reduced_in_partial_results(columns: int, partials: set[int]) -
 
 
 def test_the_place_of_the_largest_element_has_lanes() -> None:
-    i, k = var("i"), var("k")
-    axes = (Axis("i", 64), Axis("k", 256, "reduce"))
-    largest = Stage(Tensor("M", (64,), "float32"), axes, Load("X", (i, k)), "max")
-    is_largest = Binary("eq", Load("X", (i, k)), Load("M", (i,)))
-    at = Select(is_largest, IndexValue(k), Constant(256, "int32"))
-    place = Stage(Tensor("P", (64,), "int32"), axes, at, "min")
-    workload = Workload("argmax", (Tensor("X", (64, 256), "float32"),), (largest, place), ("P",))
+    place = "P[i:64; k:256]: int32 min= k if X[i, k] == M[i] else 256"
+    workload = written("X[64, 256]", "M[i:64; k:256] max= X[i, k]", place)
     found = {name for sketch in sketches(workload) for name in partial_results(sketch)}
     assert found == {"M", "P"}
 
@@ -195,18 +191,10 @@ def test_a_returned_reduction_is_not_fused() -> None:
 
 def spread(rows: int = ROWS, source: str = "X", second: str = "X", axis: int = 1) -> Workload:
     """The largest less the smallest element of each row, or with ``axis`` 0 of each column."""
-
-    def extreme(name: str, tensor: str, combiner: str) -> Stage:
-        axes = (Axis("i", rows), Axis("k", COLUMNS, "reduce"))
-        indices = ("i", "k") if axis else ("k", "i")
-        return Stage(Tensor(name, (rows,), "float32"), axes, load(tensor, *indices), combiner)
-
-    shape = (rows, COLUMNS) if axis else (COLUMNS, rows)
-    inputs = tuple(Tensor(name, shape, "float32") for name in dict.fromkeys((source, second)))
-    difference = Binary("sub", load("M", "i"), load("L", "i"))
-    result = Stage(Tensor("Y", (rows,), "float32"), (Axis("i", rows),), difference)
-    stages = (extreme("M", source, "max"), extreme("L", second, "min"), result)
-    return chain(*stages, inputs=inputs)
+    at = "[i, k]" if axis else "[k, i]"
+    inputs = ", ".join(f"{name}{at}" for name in dict.fromkeys((source, second)))
+    extremes = f"M[i; k] max= {source}{at}", f"L[i; k] min= {second}{at}"
+    return written(inputs, *extremes, "Y[i] = M[i] - L[i]", i=rows, k=COLUMNS)
 
 
 def test_reductions_of_one_row_to_one_number_share_its_loop() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET
 from split_reductions import SPLIT_REDUCTIONS, norm, reduction, weighted_sums
+from written import written
 
-from autotune.ir.expressions import Gather, Load, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, depthwise_conv2d, gemm
+from autotune.ir.workloads import Workload, depthwise_conv2d, gemm
 from autotune.sketches import (
     ChunkReduction,
     Inline,
@@ -79,27 +79,17 @@ def test_what_only_the_reduction_reads_is_computed_inside_it() -> None:
 
 
 def test_what_is_gathered_is_computed_before_it_is_reduced_to_a_single_number() -> None:
-    gathered = Stage(
-        Tensor("G", (64,), "float32"), (Axis("i", 64),), Gather("X", (Load("I", (var("i"),)),))
-    )
-    total = Stage(
-        Tensor("S", (), "float32"), (Axis("k", 64, "reduce"),), Load("G", (var("k"),)), "add"
-    )
-    inputs = (Tensor("X", (10,), "float32"), Tensor("I", (64,), "int64"))
-    found = sketches(Workload("total", inputs, (gathered, total), ("S",)))
+    texts = "G[i:64] = X[I[i]]", "S[; k:64] += G[k]"
+    found = sketches(written("X[10], I[64]: int64", *texts))
     assert found and not any(isinstance(step, Inline) for it in found for step in it.steps)
 
 
 @pytest.mark.parametrize(("inside", "names"), [(True, {"serial"}), (False, {"split-reduction"})])
 def test_a_single_number_of_what_is_read_by_quotients(inside: bool, names: set[str]) -> None:
     """The reduction itself does not divide operands that are read so; later stages do."""
-    x, k = Tensor("X", (8, 7), "float32"), var("k")
-    axes = (Axis("k", 56),)
-    view = Stage(Tensor("V", (56,), "float32"), axes, Load("X", (k // 7, k % 7)))
-    read = view.body if inside else Load("V", (k,))
-    total = Stage(Tensor("S", (), "float32"), (Axis("k", 56, "reduce"),), read, "add")
-    stages = (total,) if inside else (view, total)
-    found = sketches(Workload("total", (x,), stages, ("S",)), cores=1)
+    apart = "V[k:56] = X[k // 7, k % 7]", "S[; k:56] += V[k]"
+    texts = ("S[; k:56] += X[k // 7, k % 7]",) if inside else apart
+    found = sketches(written("X[8, 7]", *texts), cores=1)
     assert {it.name for it in found} == names
 
 

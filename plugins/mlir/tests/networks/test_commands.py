@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from mlir_commands import Command
+from command_lines import Command
 from mlir_modules import LAYERS, MIXED, OTHERS, written
 
 

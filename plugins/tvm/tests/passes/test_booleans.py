@@ -18,37 +18,30 @@ from autotune_tvm.replay import schedule
 from cuda_threads import Program, run_all
 from tvm import te, tirx
 from tvm_lowered import lowered_nest
+from written import written
 
 from autotune.backends import BuildRequest
-from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, Select, Unary, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, random_inputs, reference_outputs
+from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
 TARGET = preset("a100")
-AXES = (Axis("i", 32), Axis("j", 128))
 
 
-def of(name: str) -> Load:
-    return Load(name, (var("i"), var("j")))
+def pointwise(body: str, result: str, **inputs: str) -> Workload:
+    tensors = ", ".join(f"{name}[32, 128]: {dtype}" for name, dtype in inputs.items())
+    return written(tensors, f"Y[i:32, j:128]: {result} = {body}", name="pointwise")
 
 
-def pointwise(body: ScalarExpr, result: str, **inputs: str) -> Workload:
-    tensors = tuple(Tensor(name, (32, 128), dtype) for name, dtype in inputs.items())
-    stage = Stage(Tensor("Y", (32, 128), result), AXES, body)
-    return Workload("pointwise", tensors, (stage,), ("Y",))
-
-
-ZERO = Constant(0.0, "float32")
-LARGER = Binary("gt", of("A"), of("B"))
+A, B = "A[i, j]", "B[i, j]"
 # With the widest vectors that are left of each.
 WORKLOADS = {
-    "copied": (pointwise(of("A"), "bool", A="bool"), 1),
-    "negated": (pointwise(Unary("not", of("A")), "bool", A="bool"), 1),
-    "mask": (pointwise(Select(of("A"), of("B"), ZERO), "float32", A="bool", B="float32"), 1),
-    "stored": (pointwise(LARGER, "bool", A="int32", B="int32"), 1),
-    "compared": (pointwise(Select(LARGER, of("A"), of("B")), "int8", A="int8", B="int8"), 4),
+    "copied": (pointwise(A, "bool", A="bool"), 1),
+    "negated": (pointwise(f"not {A}", "bool", A="bool"), 1),
+    "mask": (pointwise(f"{B} if {A} else 0.0", "float32", A="bool", B="float32"), 1),
+    "stored": (pointwise(f"{A} > {B}", "bool", A="int32", B="int32"), 1),
+    "compared": (pointwise(f"{A} if {A} > {B} else {B}", "int8", A="int8", B="int8"), 4),
 }
 
 
@@ -73,7 +66,7 @@ def test_vectors_are_as_wide_as_cuda_has_them(kind: str) -> None:
 
 
 def test_other_vectors_stay_as_they_are() -> None:
-    largest = pointwise(Binary("max", of("A"), of("B")), "int8", A="int8", B="int8")
+    largest = pointwise(f"max({A}, {B})", "int8", A="int8", B="int8")
     module = schedule(module_for(largest), in_widest_vectors(largest), largest).mod
     assert narrow_boolean_vectors(module).functions == module.functions
 

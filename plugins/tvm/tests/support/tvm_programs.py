@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import tvm
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import generate_code
+from autotune_tvm.compiler import compile_module, generate_code
 from needs import skip_here
 from tile_machine import has_tiles
 
 from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.sketches import Candidate
 from autotune.targets import Target, detect_cpu
 from autotune.targets.processors import missing_features
@@ -79,3 +81,14 @@ def need(target: Target) -> None:
     """Skip a test of programs that this machine cannot run."""
     if not runs_here(target):
         skip_here(f"it cannot run programs for {target.name}")
+
+
+def check_module(module: Any, workload: Workload, target: Target) -> None:
+    """Compile ``main``, whose arguments are in the workload's order, and compare its results."""
+    arrays = random_inputs(workload, np.random.default_rng(0))
+    expected = reference_outputs(workload, arrays)
+    inputs = [tvm.runtime.tensor(arrays[tensor.name]) for tensor in workload.inputs]
+    outputs = [tvm.runtime.tensor(np.full_like(expected[name], -77)) for name in workload.outputs]
+    compile_module(module, target, 1)["main"](*inputs, *outputs)
+    for name, output in zip(workload.outputs, outputs, strict=True):
+        np.testing.assert_allclose(output.numpy(), expected[name], rtol=2e-5, atol=2e-5)
