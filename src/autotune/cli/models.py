@@ -558,8 +558,7 @@ def model_tasks(model: AskedModel, json_path: str | None, options: TuneOptions) 
     from autotune.cli.app import OK
     from autotune.cli.output import Output
     from autotune.cli.progress import ReadingLines
-    from autotune.networks.api import model_tasks
-    from autotune.networks.tables import coverage_table
+    from autotune.networks.api import coverage_table, model_tasks
 
     output = Output(json_path)
     listeners = [ReadingLines(model.verbose)]

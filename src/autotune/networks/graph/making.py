@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
+    Binary,
     Cast,
     Gather,
     IndexValue,
@@ -42,7 +43,6 @@ from autotune.networks.graph.graph import (
     current_name,
     results_of,
 )
-from autotune.networks.graph.scalars import divisors
 
 __all__ = [
     "HALVES",
@@ -141,7 +141,7 @@ def program(
     workload = Workload(name, tuple(tensors.values()), tuple(stages), (output.name,))
     order = [tensor.name for tensor in tensors.values()]
     whole = {tensor.name for tensor in tensors.values() if not tensor.element.is_float}
-    divide = dict.fromkeys(it for stage in stages for it in divisors(stage.body) if it in whole)
+    divide = dict.fromkeys(it for stage in stages for it in _divisors(stage.body) if it in whole)
     checks = [
         evolve(it, operand=order.index(tensors[operands[it.operand].key].name))
         for it in requirements
@@ -168,7 +168,7 @@ def workload(given: Workload, operands: Sequence[Value]) -> tuple[Value, ...]:
         for tensor, value in zip(given.inputs, operands, strict=True)
     )
     order = [tensor.name for tensor in given.inputs]
-    divide = dict.fromkeys(it for stage in given.stages for it in divisors(stage.body))
+    divide = dict.fromkeys(it for stage in given.stages for it in _divisors(stage.body))
     whole = {it.name for it in given.inputs if not it.element.is_float}
     checks = [Requirement(order.index(it), nonzero=True) for it in divide if it in whole]
     checks += index_requirements(given)
@@ -317,3 +317,16 @@ def _requirement(number: int, tensor: Tensor, load: Load, low: int, high: int) -
     lows, highs = ([it] * tensor.shape[-1] for it in (_LEAST, _MOST))
     lows[place], highs[place] = low, high
     return Requirement(number, tuple(lows), tuple(highs))
+
+
+def _divisors(body: ScalarExpr) -> Iterator[str]:
+    """The tensors of which elements divide integers, by how :class:`Scalar` writes that."""
+    for node in walk(body):
+        if isinstance(node, Binary) and node.op in ("div", "mod"):
+            right = node.right
+            while isinstance(right, Select | Cast):
+                if isinstance(right, Cast) and element_type(right.dtype).is_float:
+                    break
+                right = right.operand if isinstance(right, Cast) else right.on_false
+            if isinstance(right, Load):
+                yield right.tensor

@@ -27,13 +27,13 @@ from autotune.networks.graph import (
     transpose,
 )
 from autotune.networks.graph.making import compute
-from autotune.networks.passes.convolutions import Convolution
 from autotune.networks.passes.expected_costs import (
     KeptSpeedups,
     Passes,
     cost_key,
     expected_speedup,
 )
+from autotune.networks.passes.workload_forms import Convolution
 from autotune.targets import Target
 
 __all__ = ["channels_last", "choose_layout", "convolutions", "reshaped_order"]

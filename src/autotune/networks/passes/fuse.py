@@ -23,9 +23,8 @@ from autotune.networks.passes.fusion_forms import (
     reads_in_rows,
     scheduled_as_one,
 )
-from autotune.networks.passes.index_maps import reshaped_indices
 from autotune.networks.passes.views import keeps_rows
-from autotune.networks.passes.workload_forms import is_reshape, with_bodies
+from autotune.networks.passes.workload_forms import is_reshape, reshaped_indices, with_bodies
 from autotune.spaces.rules.inline import nodes_if_inlined
 from autotune.targets import Target
 

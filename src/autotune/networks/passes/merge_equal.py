@@ -11,9 +11,9 @@ from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Cast, Constant, Load, ScalarExpr, transform
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import Graph, HostOperator, Node, Value, rewritten
+from autotune.networks.graph.elementwise import scalar_constant
 from autotune.networks.graph.graph import results_of
 from autotune.networks.graph.making import HALVES, compute
-from autotune.networks.graph.scalars import scalar_constant
 from autotune.networks.passes.workload_forms import with_bodies
 from autotune.targets import Target
 

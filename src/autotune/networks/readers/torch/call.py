@@ -1,16 +1,34 @@
-"""A call of an operator of torch, as the functions of :mod:`.operators` are given it."""
+"""A call of an operator of torch, as the functions of :mod:`.operators` are given it.
+
+Operands are brought to the type in which torch computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.networks.graph import Value
+from autotune.ir.element_types import element_type
+from autotune.networks.graph import Value, cast, constant, elementwise, reshape
 
-__all__ = ["Call", "Item", "Operator", "Result"]
+__all__ = [
+    "Call",
+    "Item",
+    "Operator",
+    "Result",
+    "as_type",
+    "is_float",
+    "number",
+    "operand",
+    "promoted",
+    "scalar_rows",
+    "vector",
+    "wide",
+]
 
 Item = Any
 """A :class:`Value`, a number, None, or a list of these."""
@@ -107,3 +125,99 @@ class Call:
 
 Operator = Callable[[Call], Item]
 """What a call gives: a value, or a list with one for each of its results."""
+
+
+_DEFAULT_FLOAT = "float32"
+
+
+def is_float(dtype: str) -> bool:
+    """Tell if a type is one of floating-point numbers."""
+    return element_type(dtype).is_float
+
+
+def wide(dtype: str) -> str:
+    """The type that sums of this one are of: float32 for halves."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def vector(numbers: object) -> Value:
+    """A constant of int64."""
+    return constant(np.asarray(numbers, np.int64))
+
+
+def promoted(*operands: Any) -> str:
+    """The type of torch's rules for tensors and numbers together.
+
+    Tensors with axes decide unless one without, or a number, is of a higher category: truth,
+    whole numbers, floats.
+    """
+    groups: list[str | None] = [None, None, None]
+    for it in operands:
+        if it is None:
+            continue
+        level = (0 if it.rank else 1) if isinstance(it, Value) else 2
+        dtype = it.dtype if isinstance(it, Value) else _type_of(it)
+        known = groups[level]
+        groups[level] = dtype if known is None else _joined(known, dtype)
+    found = _combined(groups[0], _combined(groups[1], groups[2]))
+    return found or _DEFAULT_FLOAT
+
+
+def _type_of(number: object) -> str:
+    if isinstance(number, bool):
+        return "bool"
+    return "int64" if isinstance(number, int) else _DEFAULT_FLOAT
+
+
+def _combined(higher: str | None, lower: str | None) -> str | None:
+    """Two levels of operands: the higher one decides within a category."""
+    if higher is None or lower is None:
+        return higher or lower
+    return _joined(higher, lower) if _category(lower) > _category(higher) else higher
+
+
+def _category(dtype: str) -> int:
+    return 0 if dtype == "bool" else 2 if is_float(dtype) else 1
+
+
+def _joined(one: str, other: str) -> str:
+    if one == other or other == "bool":
+        return one
+    if one == "bool":
+        return other
+    floats = [it for it in (one, other) if is_float(it)]
+    if len(floats) == 2:
+        sizes = [element_type(it).bytes for it in floats]
+        return "float32" if sizes[0] == sizes[1] else floats[sizes.index(max(sizes))]
+    return floats[0] if floats else np.promote_types(one, other).name
+
+
+def as_type(x: Value, dtype: str) -> Value:
+    """The elements in another type, as torch converts them."""
+    if x.dtype == dtype:
+        return x
+    if dtype == "bool":
+        return elementwise(lambda it: it.differs(0), x, dtype="bool", name="cast")
+    if is_float(x.dtype) and dtype.startswith("uint"):
+        # Of what does not fit, compilers and processors make different numbers.
+        return cast(cast(x, "int64"), dtype)
+    return cast(x, dtype)
+
+
+def number(value: Any, dtype: str) -> Any:
+    """A number of Python in a type: whole numbers wrap around."""
+    if dtype == "bool":
+        return bool(value)
+    if is_float(dtype):
+        return float(value)
+    return int(np.asarray(int(value) if np.isfinite(value) else 0).astype(dtype))
+
+
+def operand(value: Any, dtype: str) -> Any:
+    """A tensor or a number in a type."""
+    return as_type(value, dtype) if isinstance(value, Value) else number(value, dtype)
+
+
+def scalar_rows(value: Value, rank: int, axis: int = 1) -> Value:
+    """A number for each index of an axis, shaped so that it broadcasts to ``rank`` axes."""
+    return reshape(value, (-1, *[1] * (rank - 1 - axis)))

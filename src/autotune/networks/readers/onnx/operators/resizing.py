@@ -32,8 +32,7 @@ from autotune.networks.graph import (
 from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.operators.shapes import vector
 from autotune.networks.readers.onnx.operators.windows import convolution_window
-from autotune.networks.readers.resize_weights import AxisResize, Interpolation
-from autotune.networks.readers.sampling import Image, sampled
+from autotune.networks.readers.resampling import AxisResize, Image, Interpolation, sampled
 
 __all__ = ["RESIZING"]
 

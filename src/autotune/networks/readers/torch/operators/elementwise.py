@@ -21,8 +21,9 @@ from autotune.networks.graph import (
     unary,
     where,
 )
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import (
+from autotune.networks.readers.torch.call import (
+    Call,
+    Operator,
     as_type,
     is_float,
     number,

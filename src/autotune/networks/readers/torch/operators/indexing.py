@@ -34,8 +34,9 @@ from autotune.networks.graph import (
     unsqueeze,
 )
 from autotune.networks.graph.elementwise import common_shape
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import (
+from autotune.networks.readers.torch.call import (
+    Call,
+    Operator,
     as_type,
     is_float,
     number,

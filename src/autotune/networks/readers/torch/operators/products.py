@@ -24,8 +24,7 @@ from autotune.networks.graph import (
     softmax,
     transpose,
 )
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import is_float, number, wide
+from autotune.networks.readers.torch.call import Call, Operator, is_float, number, wide
 
 __all__ = ["PRODUCTS"]
 

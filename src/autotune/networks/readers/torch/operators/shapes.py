@@ -27,8 +27,9 @@ from autotune.networks.graph import (
     tile,
     transpose,
 )
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import (
+from autotune.networks.readers.torch.call import (
+    Call,
+    Operator,
     as_type,
     number,
     vector,
