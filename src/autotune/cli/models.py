@@ -481,7 +481,7 @@ def bench_model(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
     from autotune.networks.bench import BenchOptions, bench_model
-    from autotune.networks.bench.result import bench_table
+    from autotune.networks.bench.bench import bench_table
     from autotune.tuning.options import checked_target
 
     output = Output(json_path)

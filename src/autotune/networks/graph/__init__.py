@@ -27,10 +27,6 @@ from autotune.networks.graph.elementwise import (
     unary,
     where,
 )
-from autotune.networks.graph.evaluator import (
-    evaluate,
-    evaluate_node,
-)
 from autotune.networks.graph.graph import (
     Graph,
     HostOperator,
@@ -44,6 +40,8 @@ from autotune.networks.graph.graph import (
     rewritten,
 )
 from autotune.networks.graph.making import (
+    evaluate,
+    evaluate_node,
     workload,
 )
 from autotune.networks.graph.movement import (

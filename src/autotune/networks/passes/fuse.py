@@ -48,7 +48,7 @@ def fuse(graph: Graph, machine: Target) -> tuple[Graph, str]:
         machine: What it is for.
     """
     before = _count(graph)
-    changed = with_bodies(graph, lambda one: _fused(one, machine))
+    changed, _ = with_bodies(graph, lambda one: _fused(one, machine))
     after = _count(changed)
     return changed, f"{before} programs, {after} left" if after != before else ""
 
@@ -57,7 +57,7 @@ def _count(graph: Graph) -> int:
     return sum(isinstance(node.operation, Workload) for node, _ in graph.runs)
 
 
-def _fused(graph: Graph, machine: Target) -> Graph:
+def _fused(graph: Graph, machine: Target) -> tuple[Graph, int]:
     composer = _Composer(machine)
     groups = _Grouping(graph, composer).groups()
     ends = {id(group[-1]): group for group in groups if len(group) > 1}
@@ -68,7 +68,7 @@ def _fused(graph: Graph, machine: Target) -> Graph:
         group = ends.get(id(node))
         return None if group is None else composer.joined(group, given)
 
-    return rewritten(graph, change, loops=False) if ends else graph
+    return (rewritten(graph, change, loops=False) if ends else graph), len(ends)
 
 
 def _workload_of(node: Node) -> Workload:

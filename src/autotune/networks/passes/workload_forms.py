@@ -41,6 +41,7 @@ __all__ = [
     "has_exponentials",
     "is_elementwise",
     "is_reshape",
+    "permutation",
     "reshaped_indices",
     "scaled_read",
     "uniform_number",
@@ -123,6 +124,25 @@ def _only_casts(stage: Stage, before: Stage) -> bool:
     return [repr(index) for index in body.indices] == [axis.name for axis in stage.axes]
 
 
+def permutation(node: Node) -> tuple[int, ...] | None:
+    """The order of axes that a node permutes to; None where it does something else."""
+    operation = node.operation
+    if not isinstance(operation, Workload) or len(operation.stages) > 1:
+        return None
+    (stage,) = operation.stages
+    if not isinstance(stage.body, Load) or len(stage.body.indices) != len(stage.axes):
+        return None
+    names, places = [axis.name for axis in stage.axes], stage.body.indices
+    moved = {it.args[0]: at for at, it in enumerate(places) if it.op == "var"}
+    shape = node.operands[0].shape
+    if stage.combiner is not None or stage.output.dtype != node.operands[0].dtype:
+        return None
+    whole = {*moved} == {*names} and len(moved) == len(places)
+    if not whole or any(shape[moved[it.name]] != it.extent for it in stage.axes):
+        return None
+    return tuple(moved[name] for name in names)
+
+
 def is_elementwise(workload: Workload) -> bool:
     """Return whether it has one stage, and computes each element of it on its own."""
     return len(workload.stages) == 1 and workload.stages[0].combiner is None
@@ -160,12 +180,14 @@ def _number(body: ScalarExpr, operands: Mapping[str, Value]) -> float | None:
 
 def uniform_number(value: Value) -> float | int | bool | None:
     """The one number that a constant holds everywhere; None for all else, and for NaN."""
-    if value.constant is None or not value.constant.size:
+    array = value.constant
+    if array is None or not array.size:
         return None
-    first = value.constant.reshape(-1)[:1]
-    if not np.all(value.constant == first):
+    first = array[(0,) * array.ndim]
+    # The ends first: most constants differ there, and are not looked at whole.
+    if array[(-1,) * array.ndim] != first or not np.all(array == first):
         return None
-    number: float | int | bool = element_type(value.dtype).numbers(first)[0].item()
+    number: float | int | bool = element_type(value.dtype).numbers(np.asarray(first)).item()
     return number if number == number else None
 
 
@@ -178,25 +200,30 @@ def has_exponentials(node: Node) -> bool:
     return any(isinstance(it, Unary) and it.op == "exp" for it in nodes)
 
 
-def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The changed graph, with changed bodies of its loops.
+def with_bodies(graph: Graph, change: Callable[[Graph], tuple[Graph, int]]) -> tuple[Graph, int]:
+    """The changed graph, with changed bodies of its loops, and the number of all changes.
 
     Args:
         graph: A network.
-        change: From a graph to one of the same inputs and outputs; the same object to keep it.
+        change: From a graph to one of the same inputs and outputs, and the number of changes.
     """
+    count = 0
 
     def changed(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        nonlocal count
         if not isinstance(node.operation, Loop):
             return None
-        body = with_bodies(node.operation.body, change)
-        if body is node.operation.body:
+        body, here = with_bodies(node.operation.body, change)
+        if not here:
             return None
+        count += here
         operation = evolve(node.operation, body=body)
         return results_of(evolve(node, operation=operation, operands=operands))
 
-    has_loops = any(isinstance(node.operation, Loop) for node in graph.nodes)
-    return change(rewritten(graph, changed, loops=False) if has_loops else graph)
+    if any(isinstance(node.operation, Loop) for node in graph.nodes):
+        graph = rewritten(graph, changed, loops=False)
+    found, here = change(graph)
+    return found if here else graph, count + here
 
 
 @frozen
@@ -311,26 +338,14 @@ def _factors(stage: Stage) -> tuple[Load, Load] | None:
     """The two elements whose products a stage adds up."""
     if stage.combiner != "add" or not isinstance(stage.body, Binary) or stage.body.op != "mul":
         return None
-    left, right = _uncast(stage.body.left), _uncast(stage.body.right)
-    if not isinstance(left, Load) or not isinstance(right, Load):
-        return None
-    return left, right
-
-
-def _uncast(body: ScalarExpr) -> ScalarExpr:
-    return body.operand if isinstance(body, Cast) else body
+    left, right = _behind_cast(stage.body.left), _behind_cast(stage.body.right)
+    return None if left is None or right is None else (left, right)
 
 
 def _is_converted(workload: Workload, summed: Stage) -> bool:
     """Tell if nothing but a conversion follows a sum."""
     last = workload.stages[-1]
-    if last is summed:
-        return True
-    body = last.body
-    if not isinstance(body, Cast) or not isinstance(body.operand, Load):
-        return False
-    here = [repr(index) for index in body.operand.indices]
-    return body.operand.tensor == summed.name and here == [axis.name for axis in last.axes]
+    return last is summed or _only_casts(last, summed)
 
 
 def _image(

@@ -28,8 +28,17 @@ from autotune.networks.graph import (
     unary,
     where,
 )
+from autotune.networks.readers.forms import widened
 
-__all__ = ["AxisResize", "COORDINATES", "Image", "Interpolation", "ROUNDINGS", "sampled"]
+__all__ = [
+    "taps_of",
+    "AxisResize",
+    "COORDINATES",
+    "Image",
+    "Interpolation",
+    "ROUNDINGS",
+    "sampled",
+]
 
 Numbers = NDArray[np.float64]
 
@@ -161,6 +170,13 @@ class Interpolation:
         else:
             weights = _triangle(away) if self.mode == "linear" else _lanczos(away)
         return weights / weights.sum(1, keepdims=True), places
+
+
+def taps_of(matrix: Numbers) -> tuple[NDArray[np.int64], Numbers]:
+    """Places ``[to, taps]`` of what is not 0 in the rows of a matrix, and the numbers there."""
+    taps = max(1, int((matrix != 0).sum(1).max(initial=0)))
+    places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :taps]
+    return places, np.take_along_axis(matrix, places, 1)
 
 
 def _triangle(away: Numbers) -> Numbers:
@@ -297,8 +313,7 @@ def sampled(x: Value, grid: Value, mode: str, padding: str, corners: bool) -> Va
         corners: Whether -1 and 1 are the centres of the outermost elements, or their borders.
     """
     rank, shape = x.rank - 2, grid.shape[1:-1]
-    wide = cast(grid, "float32") if grid.dtype in ("float16", "bfloat16") else grid
-    flat = reshape(wide, (grid.shape[0], -1, rank))
+    flat = reshape(widened(grid), (grid.shape[0], -1, rank))
     places = []
     for axis, extent in enumerate(x.shape[2:]):
         at = reshape(slice_axis(flat, 2, rank - 1 - axis, rank - axis), flat.shape[:2])

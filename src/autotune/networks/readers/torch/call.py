@@ -13,21 +13,17 @@ from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.element_types import element_type
-from autotune.networks.graph import Value, cast, constant, elementwise, reshape
+from autotune.networks.graph import Value
+from autotune.networks.readers.forms import as_type, is_float
 
 __all__ = [
     "Call",
     "Item",
     "Operator",
     "Result",
-    "as_type",
-    "is_float",
     "number",
     "operand",
     "promoted",
-    "scalar_rows",
-    "vector",
-    "wide",
 ]
 
 Item = Any
@@ -130,21 +126,6 @@ Operator = Callable[[Call], Item]
 _DEFAULT_FLOAT = "float32"
 
 
-def is_float(dtype: str) -> bool:
-    """Tell if a type is one of floating-point numbers."""
-    return element_type(dtype).is_float
-
-
-def wide(dtype: str) -> str:
-    """The type that sums of this one are of: float32 for halves."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
-
-
-def vector(numbers: object) -> Value:
-    """A constant of int64."""
-    return constant(np.asarray(numbers, np.int64))
-
-
 def promoted(*operands: Any) -> str:
     """The type of torch's rules for tensors and numbers together.
 
@@ -192,18 +173,6 @@ def _joined(one: str, other: str) -> str:
     return floats[0] if floats else np.promote_types(one, other).name
 
 
-def as_type(x: Value, dtype: str) -> Value:
-    """The elements in another type, as torch converts them."""
-    if x.dtype == dtype:
-        return x
-    if dtype == "bool":
-        return elementwise(lambda it: it.differs(0), x, dtype="bool", name="cast")
-    if is_float(x.dtype) and dtype.startswith("uint"):
-        # Of what does not fit, compilers and processors make different numbers.
-        return cast(cast(x, "int64"), dtype)
-    return cast(x, dtype)
-
-
 def number(value: Any, dtype: str) -> Any:
     """A number of Python in a type: whole numbers wrap around."""
     if dtype == "bool":
@@ -216,8 +185,3 @@ def number(value: Any, dtype: str) -> Any:
 def operand(value: Any, dtype: str) -> Any:
     """A tensor or a number in a type."""
     return as_type(value, dtype) if isinstance(value, Value) else number(value, dtype)
-
-
-def scalar_rows(value: Value, rank: int, axis: int = 1) -> Value:
-    """A number for each index of an axis, shaped so that it broadcasts to ``rank`` axes."""
-    return reshape(value, (-1, *[1] * (rank - 1 - axis)))

@@ -37,8 +37,8 @@ from autotune.networks.graph import (
     unary,
 )
 from autotune.networks.graph import reduce as reduced
+from autotune.networks.readers.forms import gelu, gelu_tanh, vector, widened
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.operators.elementwise import gelu, gelu_tanh
 from autotune.networks.readers.onnx.operators.products import dequantised
 from autotune.networks.readers.onnx.operators.quantised import (
     QUANTISED,
@@ -48,7 +48,6 @@ from autotune.networks.readers.onnx.operators.quantised import (
 )
 from autotune.networks.readers.onnx.operators.recurrent import recurrent
 from autotune.networks.readers.onnx.operators.reductions import REDUCTIONS, layer_norm
-from autotune.networks.readers.onnx.operators.shapes import vector
 from autotune.networks.readers.onnx.operators.windows import WINDOWS
 
 __all__ = ["ATTENTION", "CONTRIBUTED", "grouped_query_attention", "heads_of", "rotated"]
@@ -490,7 +489,7 @@ def _check_unread(call: Call, *positions: int) -> None:
 
 
 def _root_mean_square(x: Value, scale: Value, epsilon: float) -> Value:
-    wide = cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+    wide = widened(x)
     square = binary("add", mean(binary("mul", wide, wide), [-1]), epsilon)
     found = binary("mul", wide, unary("rsqrt", square))
     return cast(binary("mul", found, cast(scale, wide.dtype)), x.dtype)

@@ -37,15 +37,11 @@ from autotune.networks.graph import (
     unsqueeze,
     where,
 )
+from autotune.networks.readers.forms import vector
 from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.tensors import dtype_of, sparse_value, tensor_value
 
-__all__ = ["INDEXING", "SHAPES", "vector"]
-
-
-def vector(numbers: object) -> Value:
-    """A constant of int64."""
-    return constant(np.asarray(numbers, np.int64))
+__all__ = ["INDEXING", "SHAPES"]
 
 
 def _shape(call: Call) -> Value:

@@ -38,17 +38,18 @@ from autotune.networks.graph import (
     variance,
     where,
 )
-from autotune.networks.readers.torch.call import (
-    Call,
-    Operator,
+from autotune.networks.readers.forms import (
     as_type,
+    batch_affine,
+    column,
     is_float,
-    operand,
-    promoted,
-    scalar_rows,
+    ordered,
+    scaled,
     vector,
     wide,
+    widened,
 )
+from autotune.networks.readers.torch.call import Call, Operator, operand, promoted
 from autotune.networks.readers.torch.operators.shapes import filled
 
 __all__ = ["NORMALISATION", "REDUCTIONS"]
@@ -83,13 +84,8 @@ def _mean(call: Call) -> Value:
 def _extremum(op: str, call: Call) -> Value:
     """The largest or smallest element, of truths as of whole numbers."""
     x = call.x
-    found = reduce(op, _ordered(x), _axes(call), _keeps(call))
+    found = reduce(op, ordered(x), _axes(call), _keeps(call))
     return _shaped(as_type(found, x.dtype), call)
-
-
-def _ordered(x: Value) -> Value:
-    """Truths as whole numbers, which have an order."""
-    return as_type(x, "uint8") if x.dtype == "bool" else x
 
 
 def _max(call: Call) -> Value | list[Value]:
@@ -235,15 +231,15 @@ def _running_extremum(op: str, call: Call) -> list[Value]:
     axis = call.axis()
     if x.size == 0:
         return [x, vector(np.zeros(x.shape))]
-    ordered = _ordered(x)
-    found = scan(op, ordered, axis)
+    numbers = ordered(x)
+    found = scan(op, numbers, axis)
     steps = vector(np.arange(x.shape[axis]).reshape(-1, *[1] * (x.rank - 1 - axis)))
 
     def met(it: Scalar, best: Scalar) -> Scalar:
         same = it.equals(best)
         return same | it.differs(it) if it.is_float else same
 
-    here = select(elementwise(met, ordered, found, dtype="bool"), broadcast(steps, x.shape), 0)
+    here = select(elementwise(met, numbers, found, dtype="bool"), broadcast(steps, x.shape), 0)
     return [as_type(found, x.dtype), scan("max", here, axis)]
 
 
@@ -274,7 +270,7 @@ def _sorted(call: Call) -> list[Value]:
     if not x.rank:
         return [x, vector(0)]
     axis = call.get("dim", -1) % x.rank
-    values, places = top_k(_ordered(x), x.shape[axis], axis, descending)
+    values, places = top_k(ordered(x), x.shape[axis], axis, descending)
     return [as_type(values, x.dtype), places]
 
 
@@ -286,7 +282,7 @@ def _top_k(call: Call) -> list[Value]:
     x = call.x
     if not x.rank:
         return [_shaped(x, call), _shaped(vector(0), call)]
-    values, places = top_k(_ordered(x), call["k"], call.axis(), bool(call["largest"]))
+    values, places = top_k(ordered(x), call["k"], call.axis(), bool(call["largest"]))
     return [as_type(values, x.dtype), places]
 
 
@@ -295,7 +291,7 @@ def _kth(call: Call) -> list[Value]:
     if not x.rank:
         return [x, vector(0)]
     axis, k = call.axis(), call["k"]
-    values, places = top_k(_ordered(x), k, axis, False)
+    values, places = top_k(ordered(x), k, axis, False)
     found = [slice_axis(it, axis, k - 1, k) for it in (as_type(values, x.dtype), places)]
     return [_shaped(it, call) for it in found]
 
@@ -335,7 +331,7 @@ def _count_nonzero(call: Call) -> Value:
 
 
 def _amin_max(call: Call) -> list[Value]:
-    found = [reduce(op, _ordered(call.x), _axes(call), _keeps(call)) for op in ("min", "max")]
+    found = [reduce(op, ordered(call.x), _axes(call), _keeps(call)) for op in ("min", "max")]
     return [_shaped(as_type(it, call.x.dtype), call) for it in found]
 
 
@@ -381,30 +377,15 @@ REDUCTIONS: Mapping[str, Operator] = {
 }
 
 
-def _widened(x: Value) -> Value:
-    return cast(x, wide(x.dtype))
-
-
 def _affine(
-    x: Value,
-    centre: Value,
-    spread: Value,
-    parameters: Sequence[Value | None],
-    epsilon: float,
+    x: Value, centre: Value, spread: Value, parameters: Sequence[Value | None], epsilon: float
 ) -> Value:
-    """``(x - centre) / sqrt(spread + epsilon) * scale + bias`` as one product and one sum."""
-    kind = wide(x.dtype)
-    centre, spread = (scalar_rows(cast(it, kind), x.rank) for it in (centre, spread))
+    """A batch norm, where a scale is 1 and a bias is 0 that is left out."""
     scale, bias = (
-        filled(spread.shape, default, kind) if it is None else scalar_rows(cast(it, kind), x.rank)
+        filled(spread.shape, default, wide(x.dtype)) if it is None else it
         for it, default in zip(parameters, (1, 0), strict=True)
     )
-    factor = elementwise(lambda s, v: s / (v + epsilon).call("sqrt"), scale, spread)
-    offset = elementwise(lambda b, c, f: b - c * f, bias, centre, factor)
-    found = elementwise(
-        lambda it, by, more: it * by + more, _widened(x), factor, offset, name="batch_norm"
-    )
-    return cast(found, x.dtype)
+    return batch_affine(x, centre, spread, scale, bias, epsilon)
 
 
 def _batch_norm(call: Call) -> Value | list[Value]:
@@ -427,7 +408,7 @@ def _batch_norm(call: Call) -> Value | list[Value]:
         nothing = filled((0,), 0, wide(x.dtype))
         return [found, nothing, nothing, *(it for it in running if it is not None)]
     axes = [0, *range(2, x.rank)]
-    whole = _widened(x)
+    whole = widened(x)
     centre = mean(whole, axes, keepdims=False)
     spread = variance(whole, axes, keepdims=False)
     found = _affine(x, centre, spread, parameters, epsilon)
@@ -452,7 +433,7 @@ def _batch_norm(call: Call) -> Value | list[Value]:
 def _moved(old: Value, new: Value, momentum: float) -> Value:
     """Running statistics after a batch."""
     found = elementwise(
-        lambda a, b: a * (1 - momentum) + b * momentum, _widened(old), cast(new, wide(old.dtype))
+        lambda a, b: a * (1 - momentum) + b * momentum, widened(old), cast(new, wide(old.dtype))
     )
     return cast(found, old.dtype)
 
@@ -467,23 +448,13 @@ def _functional_batch_norm(call: Call) -> list[Value]:
     return found
 
 
-def _scaled(x: Value, scale: Value | None, bias: Value | None, dtype: str) -> Value:
-    if scale is not None:
-        x = binary("mul", x, cast(scale, x.dtype))
-    if bias is not None:
-        x = binary("add", x, cast(bias, x.dtype))
-    return cast(x, dtype)
-
-
 def _layer_norm(call: Call) -> Value | list[Value]:
     x, epsilon = call.x, call["eps"]
     axes = list(range(x.rank - len(call["normalized_shape"]), x.rank))
     if x.size == 0:
         found = x
     else:
-        found = _scaled(
-            normalized(x, axes, epsilon), call.get("weight"), call.get("bias"), x.dtype
-        )
+        found = scaled(normalized(x, axes, epsilon), call.get("weight"), call.get("bias"), x.dtype)
     if call.kind == "layer_norm":
         return found
     return [found, *_statistics(call, x, axes, epsilon)]
@@ -494,7 +465,7 @@ def _statistics(call: Call, x: Value, axes: Sequence[int], epsilon: float) -> li
     wanted = [it for it in call.results[1:] if it is not None]
     if x.size == 0:
         return [filled(it.shape, 0, it.dtype) for it in wanted]
-    whole = _widened(x)
+    whole = widened(x)
     inverse = unary("rsqrt", binary("add", variance(whole, axes), epsilon))
     found = mean(whole, axes), inverse
     return [
@@ -509,10 +480,9 @@ def _group_norm(call: Call) -> Value | list[Value]:
     found = x
     if x.size:
         rows = [
-            None if call.get(it) is None else scalar_rows(call[it], x.rank)
-            for it in ("weight", "bias")
+            None if call.get(it) is None else column(call[it], x.rank) for it in ("weight", "bias")
         ]
-        found = _scaled(
+        found = scaled(
             reshape(normalized(apart, [2], epsilon), x.shape), rows[0], rows[1], x.dtype
         )
     if call.kind == "group_norm":

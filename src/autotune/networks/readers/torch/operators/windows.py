@@ -16,7 +16,6 @@ from autotune.networks.graph import (
     binary,
     cast,
     clamp,
-    constant,
     convolution,
     reduce,
     resample,
@@ -31,15 +30,17 @@ from autotune.networks.graph import (
     window_arg,
     window_reduce,
 )
-from autotune.networks.readers.resampling import AxisResize, Interpolation, sampled
-from autotune.networks.readers.torch.call import (
-    Call,
-    Operator,
+from autotune.networks.readers.forms import (
+    grown,
     is_float,
-    scalar_rows,
+    margins_of_parts,
     vector,
     wide,
+    window_counts,
+    with_bias,
 )
+from autotune.networks.readers.resampling import AxisResize, Interpolation, sampled, taps_of
+from autotune.networks.readers.torch.call import Call, Operator
 from autotune.networks.readers.torch.operators.shapes import filled
 
 __all__ = ["RESAMPLING", "WINDOWS"]
@@ -52,10 +53,6 @@ def _each(value: Any, rank: int, default: int = 1) -> list[int]:
     if isinstance(value, int):
         return [value] * rank
     return list(value) * rank if len(value) == 1 else list(value)
-
-
-def _with_bias(found: Value, bias: Value | None) -> Value:
-    return found if bias is None else binary("add", found, scalar_rows(bias, found.rank))
 
 
 def _convolution(call: Call) -> Value:
@@ -76,7 +73,7 @@ def _convolution(call: Call) -> Value:
         low, high = _margins(padding, kernel, dilations, rank)
         window = Window(kernel, strides, low, high, dilations)
         found = convolution(x, w, window, groups)
-    return reshape(_with_bias(found, bias), call.shape)
+    return reshape(with_bias(found, bias), call.shape)
 
 
 def _margins(
@@ -108,26 +105,14 @@ def _pool_window(call: Call, image: Sequence[int]) -> tuple[Window, tuple[int, .
         strides = kernel
     low = _each(call.get("padding"), rank, 0)
     window = Window(kernel, strides, low, low, _each(call.get("dilation"), rank))
-    more = []
-    for at, extent in enumerate(image):
-        reach = (kernel[at] - 1) * window.dilations[at] + 1
-        room = extent + 2 * low[at] - reach
-        count = -(-room // strides[at]) + 1
-        if (count - 1) * strides[at] >= extent + low[at]:
-            count -= 1
-        more.append(max(0, (count - 1) * strides[at] - room) if call.get("ceil_mode") else 0)
-    return window, tuple(more)
-
-
-def _grown(window: Window, more: Sequence[int]) -> Window:
-    high = [it + extra for it, extra in zip(window.high, more, strict=True)]
-    return Window(window.kernel, window.strides, window.low, high, window.dilations)
+    more = margins_of_parts(window, image) if call.get("ceil_mode") else (0,) * rank
+    return window, more
 
 
 def _max_pool(call: Call) -> Value | list[Value]:
     rank = _pool_rank(call)
     x = _image(call.x, rank)
-    window = _grown(*_pool_window(call, x.shape[2:]))
+    window = grown(*_pool_window(call, x.shape[2:]))
     found = reshape(window_reduce("max", x, window), call.shape)
     if not call.kind.endswith("indices"):
         return found
@@ -138,7 +123,7 @@ def _average_pool(call: Call) -> Value:
     rank = _pool_rank(call)
     x = _image(call.x, rank)
     window, more = _pool_window(call, x.shape[2:])
-    total = window_reduce("add", x, _grown(window, more), wide(x.dtype))
+    total = window_reduce("add", x, grown(window, more), wide(x.dtype))
     count = _counts(call, x, window, more, total.dtype)
     return reshape(cast(binary("div", total, count), x.dtype), call.shape)
 
@@ -148,14 +133,8 @@ def _counts(call: Call, x: Value, window: Window, more: Sequence[int], dtype: st
     divisor = call.get("divisor_override")
     if divisor:
         return divisor
-    if call.get("count_include_pad", True):
-        # What part windows have beyond the margins does not count.
-        image = [sum(it) for it in zip(window.low, x.shape[2:], window.high, strict=True)]
-        none = [0] * len(image)
-        around = Window(window.kernel, window.strides, none, more, window.dilations)
-    else:
-        image, around = list(x.shape[2:]), _grown(window, more)
-    return window_reduce("add", constant(np.ones((1, 1, *image)), dtype), around)
+    margins = bool(call.get("count_include_pad", True))
+    return window_counts(x.shape[2:], window, more, dtype, margins)
 
 
 def _bounds(extent: int, to: int) -> list[tuple[int, int]]:
@@ -278,10 +257,7 @@ def _adaptive_average_backward(call: Call) -> Value:
     for axis, extent in enumerate(x.shape[2:], start=2):
         bounds = _bounds(extent, gradient.shape[axis])
         shares = [[(s <= at < e) / (e - s) for s, e in bounds] for at in range(extent)]
-        matrix = np.array(shares)
-        taps = max(1, int((matrix != 0).sum(1).max()))
-        places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :taps]
-        found = resample(found, axis, places, np.take_along_axis(matrix, places, 1))
+        found = resample(found, axis, *taps_of(np.array(shares)))
     return reshape(cast(found, x.dtype), call.shape)
 
 
@@ -395,9 +371,7 @@ def _interpolated(call: Call) -> Value:
             continue
         ratio = to / extent if scale is None or corners else scale
         matrix, _ = how.weights(AxisResize(extent, to, ratio))
-        taps = max(1, int((matrix != 0).sum(1).max()))
-        places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :taps]
-        found = resample(found, axis + 2, places, np.take_along_axis(matrix, places, 1))
+        found = resample(found, axis + 2, *taps_of(matrix))
     return found if found.dtype == x.dtype else _rounded(found, x.dtype)
 
 
