@@ -543,7 +543,7 @@ def others(
     from attrs import evolve
 
     from autotune.networks.api import ModelOptions
-    from autotune.networks.bench import other_runtimes
+    from autotune.networks.bench import runtimes
 
     if source.example_inputs is None:
         source = evolve(
@@ -553,7 +553,7 @@ def others(
     missing: dict[str, str] = {}
     for name in OTHERS:
         try:
-            run = getattr(other_runtimes, name)(source, options, ModelOptions()).run
+            run = getattr(runtimes, name)(source, options, ModelOptions()).run
             run()
             found[name] = run
         except Exception as error:  # their errors have no class in common

@@ -37,7 +37,7 @@ def chunks() -> dict[str, tuple[str, ...]]:
         "fuzz"
     }
     names = [*(f"tests/{room}" for room in sorted(rooms)), "plugins/felix", "plugins/heron"]
-    names += ["plugins/mlir", "plugins/tvm"]
+    names += ["plugins/mlir", "plugins/perf", "plugins/tvm"]
     return {
         "sanitizers": ("run", "-e", "sanitize"),
         "torch": ("run", "-e", "torch", "--", *EVERYTHING),

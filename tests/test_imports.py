@@ -50,7 +50,6 @@ ASKED_FOR = (
     *(
         (f"networks/readers/torch/{module}.py", "torch")
         for module in (
-            "mutations",
             "program",
             "random_operators",
             "reader",

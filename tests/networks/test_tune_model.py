@@ -14,18 +14,17 @@ from written import written
 import autotune
 from autotune.backends import ImportedProgram
 from autotune.cli.models import timed_and_saved
+from autotune.cli.progress import NetworkTotals
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Stage, Workload
 from autotune.ir.workloads.builders import gemm
 from autotune.measure.pool import WorkerPool
 from autotune.measure.workers import Workers
 from autotune.models.host.model_host import ModelProcess
-from autotune.networks.api import ModelOptions, build_recorded, model_tasks
+from autotune.networks.api import ModelOptions, build_recorded, coverage_table, model_tasks
 from autotune.networks.model_result import OUTSIDE, LatencyGap, ModelResult, largest_gaps
 from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
-from autotune.networks.tables import coverage_table
-from autotune.networks.totals import NetworkTotals
 from autotune.report import formats
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule

@@ -481,7 +481,7 @@ def bench_model(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
     from autotune.networks.bench import BenchOptions, bench_model
-    from autotune.networks.bench.result import bench_table
+    from autotune.networks.bench.bench import bench_table
     from autotune.tuning.options import checked_target
 
     output = Output(json_path)
@@ -558,8 +558,7 @@ def model_tasks(model: AskedModel, json_path: str | None, options: TuneOptions) 
     from autotune.cli.app import OK
     from autotune.cli.output import Output
     from autotune.cli.progress import ReadingLines
-    from autotune.networks.api import model_tasks
-    from autotune.networks.tables import coverage_table
+    from autotune.networks.api import coverage_table, model_tasks
 
     output = Output(json_path)
     listeners = [ReadingLines(model.verbose)]

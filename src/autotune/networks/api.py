@@ -12,13 +12,13 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
 from autotune.ir.workloads import Workload
 from autotune.measure.devices.shared import release_unused
 from autotune.networks.fixed_inputs import AskedInputs
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
 from autotune.networks.loading import ImportLimit, UniqueTask, load_network, unique_tasks
-from autotune.networks.model_result import ModelResult, ModelTask
+from autotune.networks.model_result import ModelResult, ModelTask, percent_text
 from autotune.networks.running import (
     NAIVE_FLOP_PER_SECOND,
     TIMING_SECONDS,
@@ -38,6 +38,7 @@ from autotune.networks.source import (
 )
 from autotune.process.garbage import no_collection
 from autotune.process.stopwatch import Clock
+from autotune.report import Table, formats
 from autotune.store.best_record import best_of_backends
 from autotune.store.sqlite import open_database
 from autotune.tuning.api import run_tasks
@@ -56,6 +57,7 @@ __all__ = [
     "build_model",
     "build_recorded",
     "check_measuring",
+    "coverage_table",
     "model_tasks",
     "run_model",
     "tune_model",
@@ -628,3 +630,53 @@ class EarlyCheck:
         )
         for listener in self.options.listeners:
             listener(WarningRaised(self.network.name, message))
+
+
+_REASON_WIDTH = 72
+_FLOP_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def flop_text(flop: float) -> str:
+    """A number of operations: ``"1.23 GFLOP"``."""
+    scale, unit = next((it for it in _FLOP_UNITS if flop >= it[0]), _FLOP_UNITS[-1])
+    return f"{flop / scale:.3g} {unit}FLOP"
+
+
+def coverage_table(coverage: Coverage) -> Table:
+    """The tasks of a network: which can be tuned, why the others cannot."""
+    rows = [_coverage_row(it, coverage) for it in coverage.tasks]
+    computing = [it for it in coverage.tasks if not it.task.view]
+    tuned = [it for it in computing if it.task.is_tunable and it.space == coverage.space]
+    fallen = [it for it in computing if it.task.is_tunable and it.space != coverage.space]
+    calls = sum(it.task.occurrences for it in computing)
+    tuned_calls = sum(it.task.occurrences for it in tuned)
+    notes = [
+        f"can be tuned: {len(tuned)} of {len(computing)} tasks, {tuned_calls} of {calls} calls, "
+        f"{percent_text(coverage.tunable_flop, coverage.flop)} of the flop"
+    ]
+    if fallen:
+        spaces = ", ".join(sorted({it.space for it in fallen}))
+        notes.append(f"by the fallback to {spaces}: {len(fallen)} tasks")
+    if len(tuned) + len(fallen) < len(computing):
+        notes.append("what is refused is run by the backend's default schedule")
+    title = f"{coverage.network.name}: {flop_text(coverage.flop)} in {calls} calls"
+    columns = ("task", "calls>", "flop>", "share>", "sketches>", "configurations>", "tuned")
+    return Table(title, columns, tuple(rows), tuple(notes))
+
+
+def _coverage_row(it: TaskCoverage, coverage: Coverage) -> tuple[str, ...]:
+    task = it.task
+    how = f"by space {it.space}"
+    if task.view:
+        how = "no: a view, which computes nothing"
+    elif task.refusal:
+        how = f"no: {one_line(task.refusal, _REASON_WIDTH)}"
+    return (
+        formats.shortened(task.name),
+        str(task.occurrences),
+        flop_text(task.flop),
+        percent_text(task.total_flop, coverage.flop),
+        str(it.sketches or "-"),
+        f"{it.configurations:,}" if it.configurations else "-",
+        how,
+    )

@@ -226,9 +226,7 @@ def check_network(name: str) -> None:
         zoo = IN_REPOSITORY["zoo"]["network"]
         # A name that is misspelt leads to the plugin, too.
         meant = name if known else next(iter(near_matches(name, zoo)), zoo[0])
-        raise UnknownNameError(
-            "network", name, known or zoo, manager().where_it_may_be("network", meant)
-        )
+        raise UnknownNameError("network", name, known, manager().where_it_may_be("network", meant))
 
 
 def read_network(name: str, sizes: Mapping[str, int]) -> Source:

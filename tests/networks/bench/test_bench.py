@@ -13,8 +13,7 @@ import pytest
 import autotune
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.networks.bench import RUNTIMES, BenchOptions, BenchResult, BenchRow, bench_model
-from autotune.networks.bench.bench import _compare, _Running
-from autotune.networks.bench.result import bench_table
+from autotune.networks.bench.bench import _compare, _Running, bench_table
 from autotune.testing.reference_frontend import REFERENCE_FRONTEND, three_layers
 
 THREE = "autotune.testing.reference_frontend:three_layers"

@@ -13,7 +13,7 @@ from autotune.backends.native import NativeBackend
 from autotune.ir.workloads import Workload, softmax
 from autotune.networks import graph as ops
 from autotune.networks.graph import Graph, Scalar, Value, Window, evaluate, input_value
-from autotune.networks.graph.scalars import maximum, minimum
+from autotune.networks.graph.elementwise import maximum, minimum
 from autotune.networks.passes.fuse import Flow, fuse
 from autotune.networks.passes.views import views
 from autotune.spaces import SketchSpace

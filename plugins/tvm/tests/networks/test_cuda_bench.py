@@ -16,7 +16,7 @@ import autotune
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure import MeasureProtocol
 from autotune.networks.bench import BenchOptions, bench_model
-from autotune.networks.bench.result import bench_table
+from autotune.networks.bench.bench import bench_table
 
 
 def body(emit: Any, x: Any) -> Any:

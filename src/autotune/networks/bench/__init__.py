@@ -1,7 +1,13 @@
 """A network timed beside other runtimes that run it on this machine."""
 
-from autotune.networks.bench.bench import BenchOptions, bench_model
-from autotune.networks.bench.result import BENCH_SCHEMA, BENCH_VERSION, BenchResult, BenchRow
+from autotune.networks.bench.bench import (
+    BENCH_SCHEMA,
+    BENCH_VERSION,
+    BenchOptions,
+    BenchResult,
+    BenchRow,
+    bench_model,
+)
 from autotune.networks.bench.runtimes import RUNTIMES, Runtime
 
 __all__ = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import select
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
 from autotune.networks.arrays import read_array
-from autotune.networks.bench.result import BenchResult, BenchRow
 from autotune.networks.bench.runtimes import RUNTIMES, TUNED, UNTUNED
 from autotune.networks.frontend import NetworkTensor
 from autotune.networks.running import compare_outputs
@@ -29,10 +29,153 @@ from autotune.process import (
 )
 from autotune.process.error_codec import accepted
 from autotune.process.processes import ready
+from autotune.report import Table, formats
 from autotune.targets import load_driver, matching_device
 from autotune.tuning.options import checked_target, usable_cpus
 
-__all__ = ["BenchOptions", "bench_model"]
+__all__ = [
+    "BENCH_SCHEMA",
+    "BENCH_VERSION",
+    "BenchOptions",
+    "BenchResult",
+    "BenchRow",
+    "bench_model",
+    "bench_table",
+]
+
+BENCH_SCHEMA = "autotune.model_bench"
+BENCH_VERSION = 1
+"""Grows when a field of the JSON form changes its meaning or goes away."""
+
+
+@frozen
+class BenchRow:
+    """Row of a runtime.
+
+    Attributes:
+        runtime: Its name.
+        version: Its version; "" where it did not run.
+        problem: Why it did not run, or that its outputs are wrong; "" where all is well.
+        medians: Median seconds of an inference, of each turn.
+        fastest: Seconds of the fastest inference.
+        ready: Seconds from the source to a network that can be called.
+        first_call: Seconds of the first inference.
+        peak_bytes: The most memory that its process had.
+        error: Largest difference of an output from the reference, over what is allowed.
+        calls: On a device, median seconds of a call by the host until its outputs are there, of
+            each turn; what the device takes of them is the latency.
+    """
+
+    runtime: str
+    version: str = ""
+    problem: str = ""
+    medians: tuple[float, ...] = ()
+    fastest: float | None = None
+    ready: float | None = None
+    first_call: float | None = None
+    peak_bytes: int | None = None
+    error: float | None = None
+    calls: tuple[float, ...] = ()
+
+    @property
+    def call(self) -> float | None:
+        """Median over the turns of what a call takes; None where only latencies were taken."""
+        return statistics.median(self.calls) if self.calls else None
+
+    @property
+    def latency(self) -> float | None:
+        """Median over the turns of their medians; None where it was not timed."""
+        return statistics.median(self.medians) if self.medians else None
+
+
+@frozen
+class BenchResult:
+    """A network on several runtimes.
+
+    Attributes:
+        network: What a person calls it.
+        threads: How many threads each runtime used.
+        reference: The runtime that the others' outputs were compared with.
+        rows: One for each runtime.
+        target: Name of the device, or ``cpu``.
+        precision: What the network was converted to, or None.
+    """
+
+    network: str
+    threads: int
+    reference: str
+    rows: tuple[BenchRow, ...]
+    target: str = "cpu"
+    precision: str | None = None
+
+    def row(self, runtime: str) -> BenchRow | None:
+        """The row of a runtime, if it was asked for."""
+        return next((row for row in self.rows if row.runtime == runtime), None)
+
+    def ratio(self, row: BenchRow) -> float | None:
+        """Speed of the tuned network relative to this runtime, if both were timed."""
+        tuned = self.row(TUNED)
+        if tuned is None or not tuned.latency or not row.latency:
+            return None
+        return row.latency / tuned.latency
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``docs`` describe the schema."""
+        return {
+            "schema": BENCH_SCHEMA,
+            "version": BENCH_VERSION,
+            "network": self.network,
+            "threads": self.threads,
+            "target": self.target,
+            "precision": self.precision,
+            "reference": self.reference,
+            "runtimes": [
+                {
+                    **asdict(row),
+                    "latency": row.latency,
+                    "call": row.call,
+                    "tuned_speedup": self.ratio(row),
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def bench_table(result: BenchResult) -> Table:
+    """The runtimes that ran, the fastest first; below, why the others did not."""
+    ran = sorted(
+        (row for row in result.rows if row.latency is not None), key=lambda row: row.latency or 0.0
+    )
+    has_calls = any(row.call is not None for row in ran)
+    rows = [
+        (
+            row.runtime,
+            formats.seconds(row.latency),
+            *((formats.seconds(row.call) if row.call else "-",) if has_calls else ()),
+            formats.seconds(row.fastest),
+            formats.ratio(result.ratio(row)),
+            formats.seconds(row.ready),
+            formats.seconds(row.first_call),
+            formats.size(row.peak_bytes) if row.peak_bytes else "-",
+            row.version,
+        )
+        for row in ran
+    ]
+    columns = (
+        *("runtime", "latency>", *(("call>",) if has_calls else ())),
+        *("fastest>", "tuned speedup>"),
+        *("ready>", "first call>", "peak memory>", "version"),
+    )
+    where = "1 thread" if result.threads == 1 else f"{result.threads} threads"
+    if result.target != "cpu":
+        where = result.target
+    if result.precision is not None:
+        where = f"{result.precision}, {where}"
+    notes = [f"{row.runtime}: {row.problem}" for row in result.rows if row.problem]
+    if result.reference:
+        notes.insert(0, f"outputs are compared with those of {result.reference}")
+    return Table(f"{result.network}, {where}", columns, tuple(rows), tuple(notes))
+
 
 _MODULE = "autotune.networks.bench.child"
 _POLL_SECONDS = 0.05

@@ -5,8 +5,8 @@ arithmetic on shapes disappears while a graph is built. Numbers of Python take t
 tensor beside them, and axes may be negative. The operations by kind:
 
 - ``elementwise``: functions of elements on shapes that broadcast, written on :class:`Scalar`;
-- ``movement``, ``indexing``: order, shape, parts and margins; elements where data says;
-- ``products``, ``windows``: Einstein's sums, convolutions;
+- ``movement``: order, shape, parts and margins; elements where data says;
+- ``windows``: Einstein's sums, convolutions;
 - ``reductions``: sums and extremes; running sums, and loops of one step, by which recurrences are
   read; sorting, places and boxes, which the host runs.
 
@@ -16,16 +16,16 @@ tensor beside them, and axes may be negative. The operations by kind:
 from __future__ import annotations
 
 from autotune.networks.graph.elementwise import (
+    Scalar,
     binary,
     cast,
     clamp,
     elementwise,
+    maximum,
+    minimum,
     select,
     unary,
-)
-from autotune.networks.graph.evaluator import (
-    evaluate,
-    evaluate_node,
+    where,
 )
 from autotune.networks.graph.graph import (
     Graph,
@@ -39,37 +39,31 @@ from autotune.networks.graph.graph import (
     readers,
     rewritten,
 )
-from autotune.networks.graph.indexing import (
-    gather_nd,
-    one_hot,
-    scatter_along,
-    scatter_nd,
-    take,
-    take_along,
-)
 from autotune.networks.graph.making import (
+    evaluate,
+    evaluate_node,
     workload,
 )
 from autotune.networks.graph.movement import (
     broadcast,
     concat,
     flip,
+    gather_nd,
+    one_hot,
     pad,
     reshape,
+    scatter_along,
+    scatter_nd,
     slice_axes,
     slice_axis,
     split,
     squeeze,
     stack,
+    take,
+    take_along,
     tile,
     transpose,
     unsqueeze,
-)
-from autotune.networks.graph.products import (
-    contract,
-    einsum,
-    matmul,
-    matmul_integer,
 )
 from autotune.networks.graph.reductions import (
     arg,
@@ -89,16 +83,14 @@ from autotune.networks.graph.reductions import (
     unique,
     variance,
 )
-from autotune.networks.graph.scalars import (
-    Scalar,
-    maximum,
-    minimum,
-    where,
-)
 from autotune.networks.graph.windows import (
     Window,
+    contract,
     convolution,
     convolution_integer,
+    einsum,
+    matmul,
+    matmul_integer,
     resample,
     transposed_convolution,
     window_arg,

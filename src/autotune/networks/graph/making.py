@@ -1,4 +1,4 @@
-"""Nodes made, or evaluated at once where all that they read is known.
+"""Nodes made, or evaluated at once where all that they read is known; graphs evaluated.
 
 Which indices a workload may be given that reads where data says, the operation that makes its node
 knows; of a workload that somebody else wrote it is found by trying all indices around the range
@@ -7,7 +7,7 @@ that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
+    Binary,
     Cast,
     Gather,
     IndexValue,
@@ -28,12 +29,13 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.expressions.scalar import children, loads, transform, walk
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, reference_outputs
 from autotune.ir.workloads.composing import computed_where_read
 from autotune.ir.workloads.reference import evaluate_body
-from autotune.networks.graph.evaluator import evaluate_node
 from autotune.networks.graph.graph import (
+    Graph,
     HostOperator,
+    Loop,
     Node,
     Operation,
     Requirement,
@@ -42,12 +44,14 @@ from autotune.networks.graph.graph import (
     current_name,
     results_of,
 )
-from autotune.networks.graph.scalars import divisors
+from autotune.networks.graph.host import run_on_host
 
 __all__ = [
     "HALVES",
     "axis_names",
     "compute",
+    "evaluate",
+    "evaluate_node",
     "host",
     "index_requirements",
     "load",
@@ -59,6 +63,100 @@ __all__ = [
     "widened",
     "workload",
 ]
+
+Array = NDArray[Any]
+
+
+def evaluate_node(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The results of a node.
+
+    Args:
+        node: The node.
+        arrays: Its operands, as programs have them.
+
+    Raises:
+        InvalidValueError: an operand holds what it must not.
+    """
+    node.check(arrays)
+    operation = node.operation
+    if isinstance(operation, HostOperator):
+        return run_on_host(node, arrays)
+    if isinstance(operation, Loop):
+        return _evaluated_loop(operation, arrays)
+    names = (tensor.name for tensor in operation.inputs)
+    with np.errstate(all="ignore"):
+        results = reference_outputs(operation, dict(zip(names, arrays, strict=True)))
+    return tuple(results[name] for name in operation.outputs)
+
+
+def evaluate(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a graph by name.
+
+    Args:
+        graph: The network.
+        inputs: An array for each of its inputs, as programs have it (bfloat16 as ``uint16``).
+
+    Raises:
+        InvalidValueError: an input is missing, has another shape or type, or holds what leads to
+            a division by zero or an index out of range.
+    """
+    _check(graph, inputs)
+    nodes = graph.nodes
+    uses: dict[object, int] = {}
+    for value in (*(it for node in nodes for it in node.operands), *graph.outputs.values()):
+        uses[value.key] = uses.get(value.key, 0) + 1
+    arrays: dict[object, Array] = {it.key: np.asarray(inputs[it.name]) for it in graph.inputs}
+
+    def taken(value: Value) -> Array:
+        """An array for one of its uses; it is let go at the last."""
+        if value.constant is not None:
+            return value.constant
+        uses[value.key] -= 1
+        return arrays[value.key] if uses[value.key] else arrays.pop(value.key)
+
+    for node in nodes:
+        results = evaluate_node(node, [taken(value) for value in node.operands])
+        for position, result in enumerate(results):
+            if (id(node), position) in uses:
+                arrays[id(node), position] = result
+    return {name: taken(value) for name, value in graph.outputs.items()}
+
+
+def _evaluated_loop(loop: Loop, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The results of a loop; as its node has them."""
+    states = list(arrays[: loop.states])
+    slices, fixed = (
+        arrays[loop.states : loop.states + loop.slices],
+        arrays[loop.states + loop.slices :],
+    )
+    names = [value.name for value in loop.body.inputs]
+    kept: list[list[Array]] = []
+    for step in range(loop.trips):
+        places = [loop.trips - 1 - step if backwards else step for backwards in loop.reverse]
+        read = [array[place] for array, place in zip(slices, places, strict=True)]
+        given = dict(zip(names, (*states, *read, *fixed), strict=True))
+        results = [*evaluate(loop.body, given).values()]
+        states = results[: loop.states]
+        kept.append(results[loop.states :])
+    stacked = (
+        np.stack(parts[::-1] if backwards else parts)
+        for parts, backwards in zip(zip(*kept, strict=True), loop.kept_reverse, strict=True)
+    )
+    return (*states, *stacked)
+
+
+def _check(graph: Graph, inputs: Mapping[str, Array]) -> None:
+    names = [value.name for value in graph.inputs]
+    if set(inputs) != set(names):
+        raise InvalidValueError(f"inputs are {names}, and {list(inputs)} are given")
+    for value in graph.inputs:
+        array, dtype = np.asarray(inputs[value.name]), element_type(value.dtype).dtype
+        if array.shape != value.shape or array.dtype != dtype:
+            raise InvalidValueError(
+                f"input {value.name!r} is {value.dtype}{list(value.shape)}, and "
+                f"{array.dtype}{list(array.shape)} is given"
+            )
+
 
 HALVES = ("float16", "bfloat16")
 """Types that are kept in 16 bits and computed in float32."""
@@ -141,7 +239,7 @@ def program(
     workload = Workload(name, tuple(tensors.values()), tuple(stages), (output.name,))
     order = [tensor.name for tensor in tensors.values()]
     whole = {tensor.name for tensor in tensors.values() if not tensor.element.is_float}
-    divide = dict.fromkeys(it for stage in stages for it in divisors(stage.body) if it in whole)
+    divide = dict.fromkeys(it for stage in stages for it in _divisors(stage.body) if it in whole)
     checks = [
         evolve(it, operand=order.index(tensors[operands[it.operand].key].name))
         for it in requirements
@@ -168,7 +266,7 @@ def workload(given: Workload, operands: Sequence[Value]) -> tuple[Value, ...]:
         for tensor, value in zip(given.inputs, operands, strict=True)
     )
     order = [tensor.name for tensor in given.inputs]
-    divide = dict.fromkeys(it for stage in given.stages for it in divisors(stage.body))
+    divide = dict.fromkeys(it for stage in given.stages for it in _divisors(stage.body))
     whole = {it.name for it in given.inputs if not it.element.is_float}
     checks = [Requirement(order.index(it), nonzero=True) for it in divide if it in whole]
     checks += index_requirements(given)
@@ -317,3 +415,16 @@ def _requirement(number: int, tensor: Tensor, load: Load, low: int, high: int) -
     lows, highs = ([it] * tensor.shape[-1] for it in (_LEAST, _MOST))
     lows[place], highs[place] = low, high
     return Requirement(number, tuple(lows), tuple(highs))
+
+
+def _divisors(body: ScalarExpr) -> Iterator[str]:
+    """The tensors of which elements divide integers, by how :class:`Scalar` writes that."""
+    for node in walk(body):
+        if isinstance(node, Binary) and node.op in ("div", "mod"):
+            right = node.right
+            while isinstance(right, Select | Cast):
+                if isinstance(right, Cast) and element_type(right.dtype).is_float:
+                    break
+                right = right.operand if isinstance(right, Cast) else right.on_false
+            if isinstance(right, Load):
+                yield right.tensor

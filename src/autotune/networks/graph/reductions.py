@@ -29,7 +29,15 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.workloads import Axis, Stage, Tensor
-from autotune.networks.graph.elementwise import binary, cast, elementwise, unary
+from autotune.networks.graph.elementwise import (
+    Scalar,
+    binary,
+    cast,
+    elementwise,
+    scalar_constant,
+    unary,
+    where,
+)
 from autotune.networks.graph.graph import Graph, Loop, Value, constant, input_value
 from autotune.networks.graph.making import (
     HALVES,
@@ -43,7 +51,6 @@ from autotune.networks.graph.making import (
     widened,
 )
 from autotune.networks.graph.movement import flip, reshape, slice_axis
-from autotune.networks.graph.scalars import Scalar, scalar_constant, where
 
 __all__ = [
     "LONGEST",

@@ -34,11 +34,11 @@ from autotune.ir.expressions.bounds import simplify_index
 from autotune.ir.expressions.scalar import transform, walk
 from autotune.ir.workloads import Stage, Workload
 from autotune.networks.graph import Node, Value
-from autotune.networks.passes.index_maps import reshaped_indices
 from autotune.networks.passes.workload_forms import (
     Contraction,
     is_elementwise,
     is_reshape,
+    reshaped_indices,
     scaled_read,
     uniform_number,
 )

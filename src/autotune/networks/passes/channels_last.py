@@ -12,7 +12,7 @@ from math import prod
 
 from attrs import define, field, frozen
 
-from autotune.ir.expressions import Binary, Load, ScalarExpr
+from autotune.ir.expressions import Binary, ScalarExpr
 from autotune.ir.expressions.scalar import reads
 from autotune.ir.rewrites.permuted import Order, induced_orders, inverse, is_identity, permuted
 from autotune.ir.workloads import Workload
@@ -27,13 +27,13 @@ from autotune.networks.graph import (
     transpose,
 )
 from autotune.networks.graph.making import compute
-from autotune.networks.passes.convolutions import Convolution
 from autotune.networks.passes.expected_costs import (
     KeptSpeedups,
     Passes,
     cost_key,
     expected_speedup,
 )
+from autotune.networks.passes.workload_forms import Convolution, permutation
 from autotune.targets import Target
 
 __all__ = ["channels_last", "choose_layout", "convolutions", "reshaped_order"]
@@ -95,7 +95,7 @@ class _Converter:
         stay = sum(it.size for it in operands if it.constant is None and it.key not in moved)
         if stay > sum(it.size for it in operands if it.key in moved):
             return None
-        order = _transposition(node.operation)
+        order = permutation(node)
         if order is not None:
             source = self.permuted[operands[0].key]
             return [self._as_model(source.stored, tuple(source.order[at] for at in order))]
@@ -213,18 +213,6 @@ def _multiplies(workload: Workload) -> bool:
 def _variable(body: ScalarExpr, workload: Workload) -> list[str]:
     """Value that it reads and that is no constant."""
     return [it.tensor for it in reads(body) if not workload.tensors[it.tensor].constant]
-
-
-def _transposition(workload: Workload) -> Order | None:
-    """The order of axes, if nothing but that is changed."""
-    stage = workload.stages[-1]
-    if len(workload.stages) > 1 or stage.combiner is not None or not isinstance(stage.body, Load):
-        return None
-    extents = workload.tensors[stage.body.tensor].shape
-    read = [repr(index) for index in stage.body.indices]
-    if dict(zip(read, extents, strict=True)) != stage.extents or len(read) != len(stage.axes):
-        return None
-    return tuple(read.index(axis.name) for axis in stage.axes)
 
 
 def reshaped_order(

@@ -46,15 +46,8 @@ def fold_scales(graph: Graph, machine: Target) -> tuple[Graph, str]:
         graph: A network.
         machine: Not asked.
     """
-    count = 0
-
-    def folded(one: Graph) -> Graph:
-        nonlocal count
-        found, here = _folded(one)
-        count += here
-        return found if here else one
-
-    return with_bodies(graph, folded), f"{count} operations" if count else ""
+    folded, count = with_bodies(graph, _folded)
+    return folded, f"{count} operations" if count else ""
 
 
 @frozen

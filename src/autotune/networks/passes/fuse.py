@@ -23,9 +23,8 @@ from autotune.networks.passes.fusion_forms import (
     reads_in_rows,
     scheduled_as_one,
 )
-from autotune.networks.passes.index_maps import reshaped_indices
 from autotune.networks.passes.views import keeps_rows
-from autotune.networks.passes.workload_forms import is_reshape, with_bodies
+from autotune.networks.passes.workload_forms import is_reshape, reshaped_indices, with_bodies
 from autotune.spaces.rules.inline import nodes_if_inlined
 from autotune.targets import Target
 
@@ -49,7 +48,7 @@ def fuse(graph: Graph, machine: Target) -> tuple[Graph, str]:
         machine: What it is for.
     """
     before = _count(graph)
-    changed = with_bodies(graph, lambda one: _fused(one, machine))
+    changed, _ = with_bodies(graph, lambda one: _fused(one, machine))
     after = _count(changed)
     return changed, f"{before} programs, {after} left" if after != before else ""
 
@@ -58,7 +57,7 @@ def _count(graph: Graph) -> int:
     return sum(isinstance(node.operation, Workload) for node, _ in graph.runs)
 
 
-def _fused(graph: Graph, machine: Target) -> Graph:
+def _fused(graph: Graph, machine: Target) -> tuple[Graph, int]:
     composer = _Composer(machine)
     groups = _Grouping(graph, composer).groups()
     ends = {id(group[-1]): group for group in groups if len(group) > 1}
@@ -69,7 +68,7 @@ def _fused(graph: Graph, machine: Target) -> Graph:
         group = ends.get(id(node))
         return None if group is None else composer.joined(group, given)
 
-    return rewritten(graph, change, loops=False) if ends else graph
+    return (rewritten(graph, change, loops=False) if ends else graph), len(ends)
 
 
 def _workload_of(node: Node) -> Workload:

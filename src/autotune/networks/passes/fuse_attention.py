@@ -49,12 +49,13 @@ from autotune.networks.passes.attention_weights import (
     WeightReader,
     masked_body,
 )
-from autotune.networks.passes.index_maps import flat_index, reshaped_indices
 from autotune.networks.passes.workload_forms import (
     Contraction,
     contraction,
+    flat_index,
     has_exponentials,
     is_reshape,
+    reshaped_indices,
     scaled_read,
 )
 from autotune.sketches import BoundLoop, Sketch

@@ -40,14 +40,12 @@ class Form:
 
     Attributes:
         is_pointwise: Whether every stage computes its elements each on its own.
-        is_movement: Whether it is one stage that only reads an element of another place.
         is_anchor: Whether it is a reduction that others may be fused with.
         is_product: Whether it has a reduction that reads elements several times.
         is_expensive: Whether it is pointwise and costs more than a buffer.
     """
 
     is_pointwise: bool
-    is_movement: bool
     is_anchor: bool
     is_product: bool
     is_expensive: bool
@@ -59,11 +57,9 @@ def form_of(workload: Workload) -> Form:
     reductions = [it for it in stages if not is_pointwise(it)]
     scans = any(it.scan_axis is not None for it in stages)
     products = [it for it in reductions if not is_without_reuse(it)]
-    moves = len(stages) == 1 and isinstance(stages[0].body, Load)
     several = bool(products) and len(reductions) > 1
     return Form(
         not reductions,
-        moves and not reductions,
         bool(reductions) and not scans and not several,
         bool(products),
         not reductions and any(map(is_expensive, stages)),

@@ -7,14 +7,13 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from attrs import evolve
 
-from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Cast, Constant, Load, ScalarExpr, transform
 from autotune.ir.workloads import Workload
 from autotune.networks.graph import Graph, HostOperator, Node, Value, rewritten
+from autotune.networks.graph.elementwise import scalar_constant
 from autotune.networks.graph.graph import results_of
 from autotune.networks.graph.making import HALVES, compute
-from autotune.networks.graph.scalars import scalar_constant
-from autotune.networks.passes.workload_forms import with_bodies
+from autotune.networks.passes.workload_forms import uniform_number, with_bodies
 from autotune.targets import Target
 
 __all__ = ["constant_operands", "merge_equal"]
@@ -31,15 +30,8 @@ def merge_equal(graph: Graph, machine: Target) -> tuple[Graph, str]:
         graph: A network.
         machine: Not asked.
     """
-    count = 0
-
-    def merged(one: Graph) -> Graph:
-        nonlocal count
-        found, here = _merged(one)
-        count += here
-        return found if here else one
-
-    return with_bodies(graph, merged), f"{count} nodes" if count else ""
+    merged, count = with_bodies(graph, _merged)
+    return merged, f"{count} nodes" if count else ""
 
 
 def _merged(graph: Graph) -> tuple[Graph, int]:
@@ -151,15 +143,8 @@ def _numbers(workload: Workload, operands: Sequence[Value]) -> dict[str, Constan
 
 
 def _number(value: Value) -> Constant | None:
-    array = value.constant
-    if array is None or not array.size:
-        return None
-    first = array[(0,) * array.ndim]
-    # The ends first: most constants differ there, and are not looked at whole.
-    if array[(-1,) * array.ndim] != first or not np.all(array == first):
-        return None
-    number = element_type(value.dtype).numbers(np.asarray(first)).item()
-    if number != number:
+    number = uniform_number(value)
+    if number is None:
         return None
     literal = scalar_constant(number, value.dtype).body
     assert isinstance(literal, Constant)

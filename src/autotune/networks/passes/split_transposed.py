@@ -28,7 +28,7 @@ from autotune.networks.graph import (
     transpose,
 )
 from autotune.networks.graph.windows import spread
-from autotune.networks.passes.convolutions import Convolution
+from autotune.networks.passes.workload_forms import Convolution
 from autotune.targets import Target
 
 __all__ = ["split_transposed"]

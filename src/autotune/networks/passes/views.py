@@ -33,7 +33,7 @@ from autotune.networks.graph import (
 from autotune.networks.graph import reshape as reshaped
 from autotune.networks.graph.graph import results_of
 from autotune.networks.passes.fusion_forms import form_of
-from autotune.networks.passes.workload_forms import is_reshape
+from autotune.networks.passes.workload_forms import is_reshape, permutation
 from autotune.targets import Target
 
 __all__ = ["AxisGroup", "axis_groups", "keeps_rows", "on_other_axes", "view", "views"]
@@ -93,9 +93,9 @@ def _merged(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         if _source(operands[0]) is not None:
             return [view(operands[0], shape)]
         return _cut_behind(operands[0], shape)
-    second = _order(node)
+    second = permutation(node)
     inner = operands[0].node if second is not None else None
-    first = None if inner is None else _order(inner)
+    first = None if inner is None else permutation(inner)
     if second is None or inner is None or first is None:
         return None
     return [transpose(inner.operands[0], [first[axis] for axis in second])]
@@ -150,25 +150,6 @@ def _part(node: Node) -> list[tuple[int, int]] | None:
         else:
             return None
     return None if waiting else found
-
-
-def _order(node: Node) -> list[int] | None:
-    """The order of axes that a node permutes to; None where it does something else."""
-    operation = node.operation
-    if not isinstance(operation, Workload) or len(operation.stages) > 1:
-        return None
-    (stage,) = operation.stages
-    if not isinstance(stage.body, Load) or len(stage.body.indices) != len(stage.axes):
-        return None
-    names, places = [axis.name for axis in stage.axes], stage.body.indices
-    moved = {it.args[0]: at for at, it in enumerate(places) if it.op == "var"}
-    shape = node.operands[0].shape
-    if stage.combiner is not None or stage.output.dtype != node.operands[0].dtype:
-        return None
-    whole = {*moved} == {*names} and len(moved) == len(places)
-    if not whole or any(shape[moved[it.name]] != it.extent for it in stage.axes):
-        return None
-    return [moved[name] for name in names]
 
 
 def _sliced(node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:

@@ -33,8 +33,8 @@ from autotune.networks.graph import (
 from autotune.networks.graph.graph import results_of
 from autotune.networks.graph.making import compute, program
 from autotune.networks.graph.movement import padded
-from autotune.networks.passes.convolutions import Convolution
 from autotune.networks.passes.expected_costs import Costs, KeptSpeedups, Passes, cost_key, programs
+from autotune.networks.passes.workload_forms import Convolution
 from autotune.targets import Target
 
 __all__ = [

@@ -1,4 +1,8 @@
-"""Questions about what the workloads of a graph compute, whatever they are called."""
+"""Questions about what the workloads of a graph compute, whatever they are called.
+
+Convolutions are found in whatever order of axes, and indices of elements followed through other
+shapes of the same elements.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,37 @@ import numpy as np
 from attrs import evolve, frozen
 
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import Binary, Cast, Constant, Load, ScalarExpr, Unary
+from autotune.ir.expressions import (
+    AffineForm,
+    Binary,
+    Cast,
+    Constant,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Unary,
+    const,
+)
+from autotune.ir.expressions.bounds import simplify_index
+from autotune.ir.expressions.integer import rebuilt
 from autotune.ir.expressions.scalar import walk
+from autotune.ir.rewrites.permuted import Order, inverse
 from autotune.ir.workloads import Axis, Stage, Workload
+from autotune.ir.workloads.padding import padding_of_stage
 from autotune.networks.graph import Graph, HostOperator, Loop, Node, Value, rewritten
 from autotune.networks.graph.graph import results_of
 
 __all__ = [
     "Contraction",
+    "Convolution",
     "ScaledRead",
     "contraction",
+    "flat_index",
     "has_exponentials",
     "is_elementwise",
     "is_reshape",
+    "permutation",
+    "reshaped_indices",
     "scaled_read",
     "uniform_number",
     "with_bodies",
@@ -102,6 +124,25 @@ def _only_casts(stage: Stage, before: Stage) -> bool:
     return [repr(index) for index in body.indices] == [axis.name for axis in stage.axes]
 
 
+def permutation(node: Node) -> tuple[int, ...] | None:
+    """The order of axes that a node permutes to; None where it does something else."""
+    operation = node.operation
+    if not isinstance(operation, Workload) or len(operation.stages) > 1:
+        return None
+    (stage,) = operation.stages
+    if not isinstance(stage.body, Load) or len(stage.body.indices) != len(stage.axes):
+        return None
+    names, places = [axis.name for axis in stage.axes], stage.body.indices
+    moved = {it.args[0]: at for at, it in enumerate(places) if it.op == "var"}
+    shape = node.operands[0].shape
+    if stage.combiner is not None or stage.output.dtype != node.operands[0].dtype:
+        return None
+    whole = {*moved} == {*names} and len(moved) == len(places)
+    if not whole or any(shape[moved[it.name]] != it.extent for it in stage.axes):
+        return None
+    return tuple(moved[name] for name in names)
+
+
 def is_elementwise(workload: Workload) -> bool:
     """Return whether it has one stage, and computes each element of it on its own."""
     return len(workload.stages) == 1 and workload.stages[0].combiner is None
@@ -139,12 +180,14 @@ def _number(body: ScalarExpr, operands: Mapping[str, Value]) -> float | None:
 
 def uniform_number(value: Value) -> float | int | bool | None:
     """The one number that a constant holds everywhere; None for all else, and for NaN."""
-    if value.constant is None or not value.constant.size:
+    array = value.constant
+    if array is None or not array.size:
         return None
-    first = value.constant.reshape(-1)[:1]
-    if not np.all(value.constant == first):
+    first = array[(0,) * array.ndim]
+    # The ends first: most constants differ there, and are not looked at whole.
+    if array[(-1,) * array.ndim] != first or not np.all(array == first):
         return None
-    number: float | int | bool = element_type(value.dtype).numbers(first)[0].item()
+    number: float | int | bool = element_type(value.dtype).numbers(np.asarray(first)).item()
     return number if number == number else None
 
 
@@ -157,22 +200,282 @@ def has_exponentials(node: Node) -> bool:
     return any(isinstance(it, Unary) and it.op == "exp" for it in nodes)
 
 
-def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The changed graph, with changed bodies of its loops.
+def with_bodies(graph: Graph, change: Callable[[Graph], tuple[Graph, int]]) -> tuple[Graph, int]:
+    """The changed graph, with changed bodies of its loops, and the number of all changes.
 
     Args:
         graph: A network.
-        change: From a graph to one of the same inputs and outputs; the same object to keep it.
+        change: From a graph to one of the same inputs and outputs, and the number of changes.
     """
+    count = 0
 
     def changed(node: Node, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        nonlocal count
         if not isinstance(node.operation, Loop):
             return None
-        body = with_bodies(node.operation.body, change)
-        if body is node.operation.body:
+        body, here = with_bodies(node.operation.body, change)
+        if not here:
             return None
+        count += here
         operation = evolve(node.operation, body=body)
         return results_of(evolve(node, operation=operation, operands=operands))
 
-    has_loops = any(isinstance(node.operation, Loop) for node in graph.nodes)
-    return change(rewritten(graph, changed, loops=False) if has_loops else graph)
+    if any(isinstance(node.operation, Loop) for node in graph.nodes):
+        graph = rewritten(graph, changed, loops=False)
+    found, here = change(graph)
+    return found if here else graph, count + here
+
+
+@frozen
+class _Window:
+    """Dimension of an image: ``stride * place + dilation * tap``.
+
+    Attributes:
+        place: Axis of the places of the window.
+        tap: Axis of the elements of the window.
+        stride: Steps between its places.
+        dilation: Steps between its elements.
+    """
+
+    place: str
+    tap: str
+    stride: int
+    dilation: int
+
+
+_Dimension = str | _Window
+"""Of an image: one of ``batch``, ``group``, ``channel``, or a window."""
+
+
+@frozen(eq=False)
+class Convolution:
+    """A node that sums products of windows of an image with constant weights.
+
+    Attributes:
+        data: The image.
+        image_name: What the workload calls it.
+        weights: What it is multiplied with; a constant.
+        dimensions: What the dimensions of the image are.
+        taken: By axis of ``weights``: the axis of the stage that sums.
+        stage: The stage that sums.
+        low: Widths of the margins of zeros before each dimension of the image.
+        high: Widths of the margins behind it.
+        dtype: Type of the result.
+    """
+
+    data: Value
+    image_name: str
+    weights: Value
+    dimensions: tuple[_Dimension, ...]
+    taken: tuple[str, ...]
+    stage: Stage
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    dtype: str
+
+    @staticmethod
+    def of(node: Node, operands: Sequence[Value]) -> Convolution | None:
+        """Recognise the operation of a node on these operands, if it is one.
+
+        Margins are a stage before the one that sums; a stage behind it may convert its sums.
+        """
+        workload = node.operation
+        if not isinstance(workload, Workload) or len(workload.outputs) > 1:
+            return None
+        sums = [stage for stage in workload.stages if stage.combiner is not None]
+        if len(sums) != 1 or len(workload.stages) > 3:
+            return None
+        (stage,) = sums
+        loads = _factors(stage)
+        given = {it.name: value for it, value in zip(workload.inputs, operands, strict=True)}
+        if loads is None or not _is_converted(workload, stage):
+            return None
+        image, kernel = loads
+        if (
+            kernel.tensor not in given
+            or given[kernel.tensor].constant is None
+            or image.tensor == kernel.tensor
+        ):
+            return None
+        found = _image(workload, image.tensor, stage)
+        dimensions = _dimensions(stage, image, kernel)
+        if found is None or dimensions is None or found[0] not in given:
+            return None
+        source, low, high = found
+        taken = tuple(next(iter(form.axes)) for form in stage.forms(kernel))
+        dtype = workload.stages[-1].output.dtype
+        return Convolution(
+            given[source], source, given[kernel.tensor], dimensions, taken, stage, low, high, dtype
+        )
+
+    @property
+    def windows(self) -> tuple[_Window, ...]:
+        """Of the dimensions of the image, in order."""
+        return tuple(it for it in self.dimensions if isinstance(it, _Window))
+
+    @property
+    def is_grouped(self) -> bool:
+        """Tell if parts of the channels do not mix."""
+        return "group" in self.dimensions
+
+    @property
+    def channels_last(self) -> Order:
+        """Storage order of the image with the channels last."""
+        ranks: Mapping[str, int] = {"batch": 0, "group": 2, "channel": 3}
+        keys = [1 if isinstance(it, _Window) else ranks[it] for it in self.dimensions]
+        return inverse(sorted(range(len(keys)), key=lambda at: keys[at]))
+
+    @property
+    def is_product(self) -> bool:
+        """Tell if every position is multiplied by the same matrix, of channels and features."""
+        extents = self.stage.extents
+        alone = all(extents[it.tap] == 1 and it.stride == 1 for it in self.windows)
+        matrix = len(self.stage.reduce_axes) == len(self.taken) - 1 and not self.is_grouped
+        return alone and matrix and not any((*self.low, *self.high))
+
+
+def _factors(stage: Stage) -> tuple[Load, Load] | None:
+    """The two elements whose products a stage adds up."""
+    if stage.combiner != "add" or not isinstance(stage.body, Binary) or stage.body.op != "mul":
+        return None
+    left, right = _behind_cast(stage.body.left), _behind_cast(stage.body.right)
+    return None if left is None or right is None else (left, right)
+
+
+def _is_converted(workload: Workload, summed: Stage) -> bool:
+    """Tell if nothing but a conversion follows a sum."""
+    last = workload.stages[-1]
+    return last is summed or _only_casts(last, summed)
+
+
+def _image(
+    workload: Workload, name: str, summed: Stage
+) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
+    """Image that is read with its margins: the tensor, and their widths."""
+    before = [stage for stage in workload.stages[:-1] if stage is not summed]
+    if name in {tensor.name for tensor in workload.inputs}:
+        none = (0,) * len(workload.tensors[name].shape)
+        return None if before else (name, none, none)
+    if len(before) != 1 or before[0].name != name:
+        return None
+    padding = padding_of_stage(before[0], workload)
+    if padding is None or padding.value.value or any(padding.offsets):
+        return None
+    if padding.sizes != workload.tensors[padding.tensor].shape:
+        return None
+    return padding.tensor, padding.low, padding.high
+
+
+def _dimensions(stage: Stage, image: Load, kernel: Load) -> tuple[_Dimension, ...] | None:
+    """Kinds of the dimensions of an image, by who else has their axes."""
+    reduced = {axis.name for axis in stage.reduce_axes}
+    weights = stage.forms(kernel)
+    if any(form.constant or list(form.coefficients.values()) != [1] for form in weights):
+        return None
+    taken = [name for form in weights for name in form.axes]
+    found: list[_Dimension] = []
+    for form in stage.forms(image):
+        names = [*form.coefficients]
+        if form.constant or form.terms:
+            return None
+        if len(names) == 2:
+            window = _window(form, reduced, taken)
+            if window is None:
+                return None
+            found.append(window)
+        elif [*form.coefficients.values()] != [1]:
+            return None
+        elif names[0] in reduced:
+            found.append("channel")
+        else:
+            found.append("group" if names[0] in taken else "batch")
+    single = [it for it in found if isinstance(it, str)]
+    is_image = len(single) < len(found) and len({*single}) == len(single)
+    return tuple(found) if is_image and len({*taken}) == len(taken) else None
+
+
+def _window(form: AffineForm, reduced: set[str], taken: Sequence[str]) -> _Window | None:
+    first, second = form.coefficients
+    place, tap = (second, first) if first in reduced else (first, second)
+    if tap not in reduced or place in reduced or tap not in taken or place in taken:
+        return None
+    return _Window(place, tap, form.coefficients[place], form.coefficients[tap])
+
+
+def flat_index(indices: Sequence[IntExpr], shape: Sequence[int]) -> IntExpr:
+    """The number, in row-major order, of the element at ``indices`` of a tensor of ``shape``.
+
+    Digits of one number, next to each other, become that number again: ``h // 6 * 6 + h % 6`` is
+    ``h``.
+    """
+    found = const(0)
+    for index, extent in zip(indices, shape, strict=True):
+        if extent > 1:
+            found = _joined(found, index, extent)
+    return found
+
+
+def _joined(high: IntExpr, low: IntExpr, extent: int) -> IntExpr:
+    if low.op == "mod" and low.args[1].value == extent:
+        whole: IntExpr = low.args[0]
+        if _quotient(whole, extent) == high:
+            return whole
+    return high * extent + low
+
+
+def _quotient(top: IntExpr, divisor: int) -> IntExpr:
+    """The quotient by a number, of a quotient by that of both, of a digit as a higher one."""
+    inner: int | None = top.args[1].value if top.op in ("floordiv", "mod") else None
+    if inner is None:
+        return top // divisor
+    whole: IntExpr = top.args[0]
+    if top.op == "floordiv":
+        return whole // (inner * divisor)
+    return top // divisor if inner % divisor else _quotient(whole, divisor) % (inner // divisor)
+
+
+def _remainder(top: IntExpr, divisor: int) -> IntExpr:
+    """The remainder by a number, of a digit as a lower one."""
+    inner: int | None = top.args[1].value if top.op == "mod" else None
+    is_lower = inner is not None and inner % divisor == 0
+    whole: IntExpr = top.args[0] if is_lower else top
+    return whole % divisor
+
+
+def _digit(index: IntExpr, extents: Mapping[str, int]) -> IntExpr:
+    """A quotient or remainder by a number, as simple as it can be."""
+    found = simplify_index(index, extents)
+    if found.op == "add":
+        return rebuilt("add", [_digit(it, extents) for it in found.args])
+    if found.op not in ("floordiv", "mod") or found.args[1].value is None:
+        return found
+    make = _quotient if found.op == "floordiv" else _remainder
+    return simplify_index(make(found.args[0], found.args[1].value), extents)
+
+
+def reshaped_indices(
+    indices: Sequence[IntExpr],
+    shape: Sequence[int],
+    before: Sequence[int],
+    extents: Mapping[str, int],
+) -> tuple[IntExpr, ...]:
+    """The indices in a tensor of shape ``before`` of an element of the same in ``shape``.
+
+    Args:
+        indices: In the reshaped tensor, over variables.
+        shape: Of the reshaped tensor.
+        before: Of the tensor as it was.
+        extents: How many values each variable has.
+    """
+    rest = simplify_index(flat_index(indices, shape), extents)
+    found: list[IntExpr] = []
+    longer = [at for at, extent in enumerate(before) if extent > 1]
+    for at in reversed(range(len(before))):
+        if before[at] == 1:
+            found.append(const(0))
+        elif at == longer[0]:
+            found.append(rest)
+        else:
+            found.append(_digit(rest % before[at], extents))
+            rest = _digit(_quotient(rest, before[at]), extents)
+    return tuple(reversed(found))

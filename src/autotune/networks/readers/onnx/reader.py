@@ -11,8 +11,14 @@ from attrs import define, field, frozen
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload, one_line
 from autotune.networks.graph import Value
 from autotune.networks.graph.graph import current_name, named_after
-from autotune.networks.readers.onnx.call import Body, Call, Dequantised, Item, ValueNeeded
-from autotune.networks.readers.onnx.counted_rows import RowTracker
+from autotune.networks.readers.onnx.call import (
+    Body,
+    Call,
+    Dequantised,
+    Item,
+    RowTracker,
+    ValueNeeded,
+)
 from autotune.networks.readers.onnx.model_file import ModelFile
 from autotune.networks.readers.onnx.operators import OPERATORS
 from autotune.networks.readers.onnx.tensors import sparse_value, tensor_value, type_number

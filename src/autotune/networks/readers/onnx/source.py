@@ -19,8 +19,7 @@ from autotune.networks.fixed_inputs import AskedInputs, DeclaredInput, FixedInpu
 from autotune.networks.frontend import Rival
 from autotune.networks.graph import Graph, Value, constant, input_value
 from autotune.networks.graph_program import GraphSource, Yardstick, timed_rival
-from autotune.networks.readers.onnx.call import ValueNeeded
-from autotune.networks.readers.onnx.counted_rows import fill_of, with_counts
+from autotune.networks.readers.onnx.call import ValueNeeded, fill_of, with_counts
 from autotune.networks.readers.onnx.model_file import ModelFile, open_model
 from autotune.networks.readers.onnx.reader import ModelReader
 from autotune.networks.readers.onnx.tensors import dtype_of, type_name

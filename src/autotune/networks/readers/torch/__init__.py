@@ -2,9 +2,8 @@
 
 torch_network.py    :func:`read_torch`, without torch until it is called
 program.py          modules and ``.pt2`` files as exported programs, their inputs
-mutations.py        operators that write into operands
 tensors.py          tensors and types
-call.py             one call of an operator
+call.py             one call of an operator, and operands in the type in which torch computes
 random_operators.py operators that draw random numbers
 operators           what operators compute
 reader.py           from nodes to values, those that torch says in terms of others, too

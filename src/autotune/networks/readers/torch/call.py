@@ -1,16 +1,30 @@
-"""A call of an operator of torch, as the functions of :mod:`.operators` are given it."""
+"""A call of an operator of torch, as the functions of :mod:`.operators` are given it.
+
+Operands are brought to the type in which torch computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
+from autotune.ir.element_types import element_type
 from autotune.networks.graph import Value
+from autotune.networks.readers.forms import as_type, is_float
 
-__all__ = ["Call", "Item", "Operator", "Result"]
+__all__ = [
+    "Call",
+    "Item",
+    "Operator",
+    "Result",
+    "number",
+    "operand",
+    "promoted",
+]
 
 Item = Any
 """A :class:`Value`, a number, None, or a list of these."""
@@ -107,3 +121,67 @@ class Call:
 
 Operator = Callable[[Call], Item]
 """What a call gives: a value, or a list with one for each of its results."""
+
+
+_DEFAULT_FLOAT = "float32"
+
+
+def promoted(*operands: Any) -> str:
+    """The type of torch's rules for tensors and numbers together.
+
+    Tensors with axes decide unless one without, or a number, is of a higher category: truth,
+    whole numbers, floats.
+    """
+    groups: list[str | None] = [None, None, None]
+    for it in operands:
+        if it is None:
+            continue
+        level = (0 if it.rank else 1) if isinstance(it, Value) else 2
+        dtype = it.dtype if isinstance(it, Value) else _type_of(it)
+        known = groups[level]
+        groups[level] = dtype if known is None else _joined(known, dtype)
+    found = _combined(groups[0], _combined(groups[1], groups[2]))
+    return found or _DEFAULT_FLOAT
+
+
+def _type_of(number: object) -> str:
+    if isinstance(number, bool):
+        return "bool"
+    return "int64" if isinstance(number, int) else _DEFAULT_FLOAT
+
+
+def _combined(higher: str | None, lower: str | None) -> str | None:
+    """Two levels of operands: the higher one decides within a category."""
+    if higher is None or lower is None:
+        return higher or lower
+    return _joined(higher, lower) if _category(lower) > _category(higher) else higher
+
+
+def _category(dtype: str) -> int:
+    return 0 if dtype == "bool" else 2 if is_float(dtype) else 1
+
+
+def _joined(one: str, other: str) -> str:
+    if one == other or other == "bool":
+        return one
+    if one == "bool":
+        return other
+    floats = [it for it in (one, other) if is_float(it)]
+    if len(floats) == 2:
+        sizes = [element_type(it).bytes for it in floats]
+        return "float32" if sizes[0] == sizes[1] else floats[sizes.index(max(sizes))]
+    return floats[0] if floats else np.promote_types(one, other).name
+
+
+def number(value: Any, dtype: str) -> Any:
+    """A number of Python in a type: whole numbers wrap around."""
+    if dtype == "bool":
+        return bool(value)
+    if is_float(dtype):
+        return float(value)
+    return int(np.asarray(int(value) if np.isfinite(value) else 0).astype(dtype))
+
+
+def operand(value: Any, dtype: str) -> Any:
+    """A tensor or a number in a type."""
+    return as_type(value, dtype) if isinstance(value, Value) else number(value, dtype)

@@ -9,14 +9,12 @@ from autotune.networks.readers.onnx.call import Operator
 from autotune.networks.readers.onnx.operators.contributed import CONTRIBUTED
 from autotune.networks.readers.onnx.operators.control_flow import CONTROL_FLOW
 from autotune.networks.readers.onnx.operators.elementwise import ELEMENTWISE
-from autotune.networks.readers.onnx.operators.indexing import INDEXING
-from autotune.networks.readers.onnx.operators.normalisation import NORMALISATION
 from autotune.networks.readers.onnx.operators.products import PRODUCTS
 from autotune.networks.readers.onnx.operators.quantised import QUANTISED, in_bytes
 from autotune.networks.readers.onnx.operators.recurrent import RECURRENT
-from autotune.networks.readers.onnx.operators.reductions import REDUCTIONS
+from autotune.networks.readers.onnx.operators.reductions import NORMALISATION, REDUCTIONS
 from autotune.networks.readers.onnx.operators.resizing import RESIZING
-from autotune.networks.readers.onnx.operators.shapes import SHAPES
+from autotune.networks.readers.onnx.operators.shapes import INDEXING, SHAPES
 from autotune.networks.readers.onnx.operators.signals import SIGNALS
 from autotune.networks.readers.onnx.operators.windows import WINDOWS
 

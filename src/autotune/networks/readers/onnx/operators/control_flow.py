@@ -20,8 +20,8 @@ from autotune.networks.graph import (
     transpose,
     unsqueeze,
 )
+from autotune.networks.readers.forms import vector
 from autotune.networks.readers.onnx.call import Body, Call, Item, Operator, ValueNeeded
-from autotune.networks.readers.onnx.operators.shapes import vector
 
 __all__ = ["CONTROL_FLOW"]
 

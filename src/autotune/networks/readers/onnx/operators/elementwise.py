@@ -25,29 +25,17 @@ from autotune.networks.graph import (
     unary,
     where,
 )
+from autotune.networks.readers.forms import as_type, celu, gelu, gelu_tanh, is_float, softplus
 from autotune.networks.readers.onnx.call import Call, Item, Operator
 from autotune.networks.readers.onnx.tensors import dtype_of
 
-__all__ = ["ACTIVATIONS", "ELEMENTWISE", "gelu", "gelu_tanh", "is_float"]
+__all__ = ["ACTIVATIONS", "ELEMENTWISE"]
 
 _BROADCASTS_SINCE = 7
 
 
-def is_float(value: Value) -> bool:
-    """Tell if it holds floating-point numbers."""
-    return element_type(value.dtype).is_float
-
-
-def _softplus(x: Scalar) -> Scalar:
-    return maximum(x, 0) + (1 + (-x.call("abs")).call("exp")).call("log")
-
-
 def _elu(x: Scalar, alpha: float = 1.0) -> Scalar:
     return where(x < 0, (x.call("exp") - 1) * alpha, x)
-
-
-def _celu(x: Scalar, alpha: float = 1.0) -> Scalar:
-    return where(x < 0, ((x / alpha).call("exp") - 1) * alpha, x)
 
 
 def _selu(
@@ -58,17 +46,6 @@ def _selu(
 
 def _hard_sigmoid(x: Scalar, alpha: float = 0.2, beta: float = 0.5) -> Scalar:
     return minimum(maximum(x * alpha + beta, 0), 1)
-
-
-def gelu(x: Scalar) -> Scalar:
-    """``x`` times the share of a normal distribution below it."""
-    return x * 0.5 * ((x * math.sqrt(0.5)).call("erf") + 1)
-
-
-def gelu_tanh(x: Scalar) -> Scalar:
-    """As :func:`gelu`, approximately."""
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * 0.5 * (inner.call("tanh") + 1)
 
 
 def _sign(x: Scalar) -> Scalar:
@@ -87,16 +64,16 @@ ACTIVATIONS: Mapping[str, Callable[..., Scalar]] = {
     "HardSigmoid": _hard_sigmoid,
     "Elu": _elu,
     "Softsign": lambda x: x / (x.call("abs") + 1),
-    "Softplus": _softplus,
+    "Softplus": softplus,
 }
 """Functions that recurrent operators name, of an element and their parameters."""
 
 _FUNCTIONS: Mapping[str, Callable[..., Scalar]] = {
     **ACTIVATIONS,
     "Selu": _selu,
-    "Celu": _celu,
+    "Celu": celu,
     "HardSwish": lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5),
-    "Mish": lambda x: x * _softplus(x).call("tanh"),
+    "Mish": lambda x: x * softplus(x).call("tanh"),
     "Swish": lambda x, alpha=1.0: x * (x * alpha).call("sigmoid"),
     "Reciprocal": lambda x: 1 / x,
     "Sign": _sign,
@@ -157,9 +134,9 @@ def _binary(call: Call) -> Value:
 
 def _pow(call: Call) -> Value:
     base, exponent = _sides(call)
-    if is_float(base):
+    if is_float(base.dtype):
         return binary("pow", base, cast(exponent, base.dtype))
-    if is_float(exponent):
+    if is_float(exponent.dtype):
         found = binary("pow", cast(base, "float64"), cast(exponent, "float64"))
         return cast(found, base.dtype)
 
@@ -208,7 +185,7 @@ def _shrink(call: Call) -> Value:
     def shrunk(x: Scalar) -> Scalar:
         return where(x < -bound, x + bias, where(x > bound, x - bias, 0))
 
-    if not is_float(call[0]):
+    if not is_float(call[0].dtype):
         found = elementwise(shrunk, cast(call[0], "float64"))
         return cast(found, call[0].dtype)
     return elementwise(shrunk, call[0], name="shrink")
@@ -235,22 +212,12 @@ def _is_inf(call: Call) -> Value:
     return elementwise(infinite, call[0], dtype="bool", name="is_inf")
 
 
-def _to(x: Value, dtype: str) -> Value:
-    """Another type; floats become a truth unless they are 0."""
-    if dtype == "bool":
-        return elementwise(lambda it: it.differs(0), x, dtype="bool") if x.dtype != "bool" else x
-    if is_float(x) and dtype.startswith("uint"):
-        # Of what does not fit, compilers and processors make different numbers.
-        return cast(cast(x, "int64"), dtype)
-    return cast(x, dtype)
-
-
 def _cast(call: Call) -> Value:
-    return _to(call[0], dtype_of(call.attribute("to")))
+    return as_type(call[0], dtype_of(call.attribute("to")))
 
 
 def _cast_like(call: Call) -> Value:
-    return _to(call[0], call[1].dtype)
+    return as_type(call[0], call[1].dtype)
 
 
 def _bit_cast(call: Call) -> Value:
@@ -264,7 +231,7 @@ def _reinterpreted(x: Value, dtype: str) -> Value:
     """The same bits as another type."""
     if element_type(dtype).bytes != element_type(x.dtype).bytes:
         raise UnsupportedWorkload(f"the bits of {x.dtype} are not those of {dtype}")
-    if x.constant is None and not (is_float(x) or element_type(dtype).is_float):
+    if x.constant is None and not (is_float(x.dtype) or is_float(dtype)):
         # Integers of one width wrap around.
         return cast(x, dtype)
     if x.constant is None:

@@ -21,6 +21,7 @@ from autotune.networks.graph import (
     reshape,
     transpose,
 )
+from autotune.networks.readers.forms import wide
 from autotune.networks.readers.onnx.call import Call, Dequantised, Operator
 
 __all__ = ["BYTES", "PRODUCTS", "byte_factors", "dequantised", "moving", "scaled_sums"]
@@ -37,7 +38,7 @@ def dequantised(x: Value, scale: Value, zero: Value | None, dtype: str) -> Value
         zero: Likewise; None for 0.
         dtype: Type of the result.
     """
-    computed = "float32" if dtype in ("float16", "bfloat16") else dtype
+    computed = wide(dtype)
 
     def number(it: Scalar, by: Scalar, *zeros: Scalar) -> Scalar:
         for zero in zeros:

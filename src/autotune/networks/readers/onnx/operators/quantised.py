@@ -35,6 +35,7 @@ from autotune.networks.graph import (
     reshape,
     where,
 )
+from autotune.networks.readers.forms import wide, widened
 from autotune.networks.readers.onnx.call import Call, Dequantised, Item, Operator
 from autotune.networks.readers.onnx.operators.products import BYTES, dequantised, moving
 from autotune.networks.readers.onnx.operators.windows import convolution_window
@@ -133,8 +134,8 @@ def _scales(call: Call, positions: tuple[int, int, int]) -> Value:
 
 
 def _single(scale: Value) -> Value:
-    wide = cast(scale, "float32") if scale.dtype in ("float16", "bfloat16") else scale
-    return reshape(wide, ()) if wide.size == 1 else wide
+    found = widened(scale)
+    return reshape(found, ()) if found.size == 1 else found
 
 
 def _qlinear_matmul(call: Call) -> Value:
@@ -191,8 +192,7 @@ def product_of_few_bits(call: Call) -> Value:
     if call.get(4) is not None:
         raise UnsupportedWorkload("input 4 (g_idx) is not supported")
     x, weights = call[0], _weights(call)
-    wide = "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
-    found = matmul(x, cast(constant(np.ascontiguousarray(weights.T), "float32"), wide))
+    found = matmul(x, cast(constant(np.ascontiguousarray(weights.T), "float32"), wide(x.dtype)))
     if call.get(5) is not None:
         found = binary("add", found, cast(call[5], found.dtype))
     return cast(found, x.dtype)

@@ -19,18 +19,16 @@ from autotune.networks.graph import (
     concat,
     constant,
     elementwise,
-    loop,
     matmul,
     reshape,
-    select,
     slice_axis,
     split,
     transpose,
     unsqueeze,
 )
+from autotune.networks.readers.forms import Step, repeated, vector
 from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.operators.elementwise import ACTIVATIONS
-from autotune.networks.readers.onnx.operators.shapes import vector
 
 __all__ = ["RECURRENT", "recurrent"]
 
@@ -39,7 +37,6 @@ _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 Function = Callable[[Value], Value]
-Step = Callable[[Sequence[Value], Value, Sequence[Value]], list[Value]]
 Product = Callable[[Value, Value, int, int], Value]
 """Of rows and the weights ``[k, n]`` of an input of the operator, by its place and direction."""
 
@@ -188,37 +185,7 @@ def _direction(
             fixed += split(_of(call[7], number), [h] * 3, 0)
     inputs = binary("add", product(x, transpose(w), 1, number), w_bias)
     reverse = _DIRECTIONS[call.attribute("direction")][number]
-    return _run(step, inputs, starts, fixed, mask, reverse)
-
-
-def _run(
-    step: Step,
-    inputs: Value,
-    starts: Sequence[Value],
-    fixed: Sequence[Value],
-    mask: Value | None,
-    reverse: bool,
-) -> tuple[Value, list[Value]]:
-    """A step along time; where the mask ends, states stay and what is shown is 0."""
-    read = [it for it in fixed if it.constant is None]
-
-    def one(
-        states: Sequence[Value], slices: Sequence[Value], given: Sequence[Value]
-    ) -> tuple[list[Value], list[Value]]:
-        waiting = iter(given)
-        known = [next(waiting) if it.constant is None else it for it in fixed]
-        after = step(states, slices[0], known)
-        if mask is None:
-            return after, [after[0]]
-        shown = select(slices[1], after[0], 0)
-        kept = [select(slices[1], new, old) for new, old in zip(after, states, strict=True)]
-        return kept, [shown]
-
-    slices = [inputs] if mask is None else [inputs, mask]
-    last, kept = loop(
-        one, inputs.shape[0], starts, slices, read, [reverse] * len(slices), [reverse]
-    )
-    return kept[0], last
+    return repeated(step, inputs, starts, fixed, reverse, mask)
 
 
 def _of(value: Value, direction: int) -> Value:

@@ -1,4 +1,4 @@
-"""Reductions, softmax and the like."""
+"""Reductions, softmax and the like, normalisations."""
 
 from __future__ import annotations
 
@@ -16,18 +16,28 @@ from autotune.networks.graph import (
     log_softmax,
     log_sum_exp,
     mean,
+    normalized,
     one_hot,
     reduce,
     reshape,
     scan,
     softmax,
     unary,
+    variance,
     where,
 )
+from autotune.networks.readers.forms import (
+    as_type,
+    batch_affine,
+    column,
+    is_float,
+    ordered,
+    scaled,
+    widened,
+)
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.operators.elementwise import is_float
 
-__all__ = ["REDUCTIONS"]
+__all__ = ["NORMALISATION", "REDUCTIONS", "layer_norm"]
 
 Axes = list[int] | None
 
@@ -41,40 +51,34 @@ def _square(x: Value) -> Value:
 
 
 def _mean(x: Value, axes: Axes, keep: bool) -> Value:
-    if is_float(x):
+    if is_float(x.dtype):
         return mean(x, axes, keep)
     return cast(mean(cast(x, "float64"), axes, keep), x.dtype)
 
 
 def _extremum(op: str, x: Value, axes: Axes, keep: bool) -> Value:
-    if x.dtype == "bool":
-        found = reduce(op, cast(x, "uint8"), axes, keep)
-        return elementwise(lambda it: it.differs(0), found, dtype="bool")
-    return reduce(op, x, axes, keep)
+    return as_type(reduce(op, ordered(x), axes, keep), x.dtype)
 
 
 def _through_floats(
     function: Callable[[Value, Axes, bool], Value], x: Value, axes: Axes, keep: bool
 ) -> Value:
     """A function of floats, of integers rounded towards zero."""
-    if is_float(x):
+    if is_float(x.dtype):
         return function(x, axes, keep)
     return cast(function(cast(x, "float64"), axes, keep), x.dtype)
 
 
 def _norm(x: Value, axes: Axes, keep: bool) -> Value:
-    wide = cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
-    return cast(unary("sqrt", _sum_of(_square, wide, axes, keep)), x.dtype)
+    return cast(unary("sqrt", _sum_of(_square, widened(x), axes, keep)), x.dtype)
 
 
 def _log_sum(x: Value, axes: Axes, keep: bool) -> Value:
-    wide = cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
-    return cast(unary("log", reduce("add", wide, axes, keep)), x.dtype)
+    return cast(unary("log", reduce("add", widened(x), axes, keep)), x.dtype)
 
 
 def _sum_square(x: Value, axes: Axes, keep: bool) -> Value:
-    wide = cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
-    return cast(_sum_of(_square, wide, axes, keep), x.dtype)
+    return cast(_sum_of(_square, widened(x), axes, keep), x.dtype)
 
 
 def _absolute(x: Value) -> Value:
@@ -155,4 +159,85 @@ REDUCTIONS: Mapping[str, Operator] = {
     "CumSum": lambda call: _scan("add", call),
     "CumProd": lambda call: _scan("mul", call),
     "LpNormalization": _lp_normalization,
+}
+
+
+def _along_channels(x: Value, rank: int) -> Value:
+    """Shape a number for each channel so that it broadcasts."""
+    return column(widened(x), rank)
+
+
+def _batch(call: Call) -> list[Value]:
+    x = call[0]
+    scale, bias = call[1], call[2]
+    trains = call.attribute("training_mode") or (call.since < 14 and call.wants(1))
+    old = call[3], call[4]
+    if not trains:
+        return [batch_affine(x, old[0], old[1], scale, bias, call.attribute("epsilon"))]
+    axes = [0, *range(2, x.rank)]
+    wide, momentum = widened(x), call.attribute("momentum")
+    own = mean(wide, axes, keepdims=False), variance(wide, axes, keepdims=False)
+    y = batch_affine(x, own[0], own[1], scale, bias, call.attribute("epsilon"))
+    running = [
+        elementwise(
+            lambda before, now: before * momentum + now * (1 - momentum), widened(kept), found
+        )
+        for kept, found in zip(old, own, strict=True)
+    ]
+    saved = [*own, *own]
+    return [y, *(cast(it, kept.dtype) for it, kept in zip(running, old, strict=True)), *saved[:2]]
+
+
+def _instance(call: Call) -> Value:
+    x = call[0]
+    found = normalized(x, list(range(2, x.rank)), call.attribute("epsilon"))
+    scale, bias = (_along_channels(call[at], x.rank) for at in (1, 2))
+    return scaled(found, scale, bias, x.dtype)
+
+
+def layer_norm(
+    x: Value, scale: Value | None, bias: Value | None, epsilon: float, axis: int = -1
+) -> Value:
+    """Rows behind an axis with the mean 0 and the variance 1, scaled and moved."""
+    axes = list(range(axis % x.rank, x.rank))
+    return scaled(normalized(x, axes, epsilon), scale, bias, x.dtype)
+
+
+def _layer(call: Call) -> list[Value]:
+    x, epsilon = call[0], call.attribute("epsilon")
+    axes = list(range(call.attribute("axis") % x.rank, x.rank))
+    found = [layer_norm(x, call.get(1), call.get(2), epsilon, axes[0])]
+    if not (call.wants(1) or call.wants(2)):
+        return found
+    wide = widened(x)
+    spread = binary("add", variance(wide, axes), epsilon)
+    return [*found, mean(wide, axes), unary("rsqrt", spread)]
+
+
+def _group(call: Call) -> Value:
+    x, groups = call[0], call.attribute("num_groups")
+    apart = reshape(x, (x.shape[0], groups, -1))
+    found = normalized(apart, [2], call.attribute("epsilon"))
+    if call[1].size == groups and call.since < 21:
+        scale, bias = (_along_channels(call[at], 3) for at in (1, 2))
+        return reshape(scaled(found, scale, bias, x.dtype), x.shape)
+    scale, bias = (_along_channels(call[at], x.rank) for at in (1, 2))
+    return scaled(reshape(found, x.shape), scale, bias, x.dtype)
+
+
+def _mean_variance(call: Call) -> Value:
+    x = call[0]
+    axes = call.attribute("axes") or [0, 2, 3]
+    wide = widened(x)
+    apart = binary("sub", wide, mean(wide, axes))
+    spread = unary("sqrt", mean(binary("mul", apart, apart), axes))
+    return cast(binary("div", apart, binary("add", spread, 1e-9)), x.dtype)
+
+
+NORMALISATION: Mapping[str, Operator] = {
+    "BatchNormalization": _batch,
+    "InstanceNormalization": _instance,
+    "LayerNormalization": _layer,
+    "GroupNormalization": _group,
+    "MeanVarianceNormalization": _mean_variance,
 }

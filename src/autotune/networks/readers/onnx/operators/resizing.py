@@ -29,11 +29,10 @@ from autotune.networks.graph import (
     take,
     where,
 )
+from autotune.networks.readers.forms import vector
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.operators.shapes import vector
 from autotune.networks.readers.onnx.operators.windows import convolution_window
-from autotune.networks.readers.resize_weights import AxisResize, Interpolation
-from autotune.networks.readers.sampling import Image, sampled
+from autotune.networks.readers.resampling import AxisResize, Image, Interpolation, sampled, taps_of
 
 __all__ = ["RESIZING"]
 
@@ -99,10 +98,8 @@ def _resized(
         if (to, region) == (x.shape[at], (0.0, 1.0)) and math.isclose(scale, 1):
             continue
         matrix, added = how.weights(AxisResize(x.shape[at], to, scale, region))
-        count = max(1, int((matrix != 0).sum(1).max(initial=0)))
-        places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :count]
-        weights = np.take_along_axis(matrix, places, 1)
-        if count == 1 and (weights == 1).all():
+        places, weights = taps_of(matrix)
+        if places.shape[1] == 1 and (weights == 1).all():
             x = take(x, vector(places[:, 0]), at)
             continue
         x = resample(x, at, places, weights)

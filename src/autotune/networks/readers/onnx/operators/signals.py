@@ -20,8 +20,8 @@ from autotune.networks.graph import (
     transpose,
     unary,
 )
+from autotune.networks.readers.forms import vector
 from autotune.networks.readers.onnx.call import Call, Operator
-from autotune.networks.readers.onnx.operators.shapes import vector
 from autotune.networks.readers.onnx.tensors import dtype_of
 
 __all__ = ["SIGNALS"]

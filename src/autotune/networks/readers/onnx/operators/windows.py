@@ -30,9 +30,17 @@ from autotune.networks.graph import (
     window_arg,
     window_reduce,
 )
+from autotune.networks.readers.forms import (
+    grown,
+    margins_of_parts,
+    vector,
+    wide,
+    widened,
+    window_counts,
+    with_bias,
+)
 from autotune.networks.readers.onnx.call import Call, Operator
 from autotune.networks.readers.onnx.operators.products import byte_factors, scaled_sums
-from autotune.networks.readers.onnx.operators.shapes import vector
 
 __all__ = ["WINDOWS", "convolution_window"]
 
@@ -60,21 +68,15 @@ def _window(call: Call, image: Sequence[int], kernel: Sequence[int]) -> Window:
     return Window(kernel, strides, low, high, dilations)
 
 
-def _with_bias(found: Value, bias: Value | None) -> Value:
-    if bias is None:
-        return found
-    return binary("add", found, reshape(bias, (-1, *[1] * (found.rank - 2))))
-
-
 def _conv(call: Call) -> Value:
     x, w = call[0], call[1]
     window, groups = convolution_window(call, x, w), call.attribute("group", 1)
     pair = byte_factors(call, x, w, 0)
     if pair is None:
-        return _with_bias(convolution(x, w, window, groups), call.get(2))
+        return with_bias(convolution(x, w, window, groups), call.get(2))
     a, b = pair
     total = convolution_integer(a.stored, b.stored, window, groups, a.zero, b.zero)
-    return _with_bias(scaled_sums(total, a, b, x.rank - 2), call.get(2))
+    return with_bias(scaled_sums(total, a, b, x.rank - 2), call.get(2))
 
 
 def _conv_integer(call: Call) -> Value:
@@ -104,7 +106,7 @@ def _conv_transpose(call: Call) -> Value:
         high[at] = total - low[at]
     window = Window(kernel, strides, low, high, dilations)
     groups = call.attribute("group", 1)
-    return _with_bias(transposed_convolution(x, w, window, groups, more), call.get(2))
+    return with_bias(transposed_convolution(x, w, window, groups, more), call.get(2))
 
 
 def _pool_window(call: Call, x: Value) -> tuple[Window, tuple[int, ...]]:
@@ -113,26 +115,12 @@ def _pool_window(call: Call, x: Value) -> tuple[Window, tuple[int, ...]]:
     window = _window(call, image, call.attribute("kernel_shape"))
     if not call.attribute("ceil_mode") or call.attribute("auto_pad", "NOTSET") != "NOTSET":
         return window, (0,) * len(image)
-    more = []
-    for at, extent in enumerate(image):
-        stride, low = window.strides[at], window.low[at]
-        reach = (window.kernel[at] - 1) * window.dilations[at] + 1
-        room = extent + low + window.high[at] - reach
-        count = -(-room // stride) + 1
-        if (count - 1) * stride >= extent + low:
-            count -= 1
-        more.append(max(0, (count - 1) * stride - room))
-    return window, tuple(more)
-
-
-def _grown(window: Window, more: Sequence[int]) -> Window:
-    high = [it + extra for it, extra in zip(window.high, more, strict=True)]
-    return Window(window.kernel, window.strides, window.low, high, window.dilations)
+    return window, margins_of_parts(window, image)
 
 
 def _max_pool(call: Call) -> list[Value]:
     x = call[0]
-    window = _grown(*_pool_window(call, x))
+    window = grown(*_pool_window(call, x))
     found = [window_reduce("max", x, window)]
     if not call.wants(1):
         return found
@@ -161,24 +149,14 @@ def _by_columns(places: Value, image: Sequence[int]) -> Value:
 def _average_pool(call: Call) -> Value:
     x = call[0]
     window, more = _pool_window(call, x)
-    total = window_reduce("add", x, _grown(window, more), _wide(x))
-    if call.attribute("count_include_pad"):
-        # What part windows have beyond the margins does not count.
-        image = [sum(it) for it in zip(window.low, x.shape[2:], window.high, strict=True)]
-        none = [0] * len(image)
-        around = Window(window.kernel, window.strides, none, more, window.dilations)
-    else:
-        image, around = list(x.shape[2:]), _grown(window, more)
-    ones = constant(np.ones((1, 1, *image)), total.dtype)
-    return cast(binary("div", total, window_reduce("add", ones, around)), x.dtype)
-
-
-def _wide(x: Value) -> str:
-    return "float32" if x.dtype in ("float16", "bfloat16") else x.dtype
+    total = window_reduce("add", x, grown(window, more), wide(x.dtype))
+    margins = bool(call.attribute("count_include_pad"))
+    count = window_counts(x.shape[2:], window, more, total.dtype, margins)
+    return cast(binary("div", total, count), x.dtype)
 
 
 def _powers(x: Value, p: float) -> Value:
-    wide = unary("abs", cast(x, _wide(x)))
+    wide = unary("abs", widened(x))
     return binary("mul", wide, wide) if p == 2 else wide if p == 1 else binary("pow", wide, p)
 
 
@@ -188,7 +166,7 @@ def _root(x: Value, p: float) -> Value:
 
 def _lp_pool(call: Call) -> Value:
     x, p = call[0], call.attribute("p")
-    total = window_reduce("add", _powers(x, p), _grown(*_pool_window(call, x)))
+    total = window_reduce("add", _powers(x, p), grown(*_pool_window(call, x)))
     return cast(_root(total, p), x.dtype)
 
 
@@ -234,7 +212,7 @@ def _lrn(call: Call) -> Value:
     total = window_reduce("add", _powers(apart, 2), Window.of([size, 1], None, low, high))
     scaled = binary("mul", total, call.attribute("alpha") / size)
     norm = binary("pow", binary("add", scaled, call.attribute("bias")), call.attribute("beta"))
-    return reshape(cast(binary("div", cast(apart, _wide(x)), norm), x.dtype), x.shape)
+    return reshape(cast(binary("div", widened(apart), norm), x.dtype), x.shape)
 
 
 def _col2im(call: Call) -> Value:

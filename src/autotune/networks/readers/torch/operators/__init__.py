@@ -12,13 +12,11 @@ from types import MappingProxyType
 from autotune.networks.readers.torch.call import Operator
 from autotune.networks.readers.torch.operators.elementwise import ELEMENTWISE
 from autotune.networks.readers.torch.operators.indexing import INDEXING
-from autotune.networks.readers.torch.operators.normalisation import NORMALISATION
 from autotune.networks.readers.torch.operators.products import PRODUCTS
 from autotune.networks.readers.torch.operators.recurrent import RECURRENT
-from autotune.networks.readers.torch.operators.reductions import REDUCTIONS
-from autotune.networks.readers.torch.operators.resampling import RESAMPLING
+from autotune.networks.readers.torch.operators.reductions import NORMALISATION, REDUCTIONS
 from autotune.networks.readers.torch.operators.shapes import SHAPES
-from autotune.networks.readers.torch.operators.windows import WINDOWS
+from autotune.networks.readers.torch.operators.windows import RESAMPLING, WINDOWS
 
 __all__ = ["OPERATORS"]
 

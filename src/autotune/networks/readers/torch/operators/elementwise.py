@@ -21,24 +21,23 @@ from autotune.networks.graph import (
     unary,
     where,
 )
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import (
+from autotune.networks.readers.forms import (
     as_type,
+    celu,
+    gelu,
+    gelu_tanh,
     is_float,
-    number,
-    operand,
-    promoted,
+    ordered,
+    softplus,
 )
+from autotune.networks.readers.torch.call import Call, Operator, number, operand, promoted
 
 __all__ = ["ELEMENTWISE"]
-
-_SQRT_HALF = math.sqrt(0.5)
 
 
 def _softplus(x: Scalar, beta: float = 1, threshold: float = 20) -> Scalar:
     scaled = x * beta
-    grown = maximum(scaled, 0) + (1 + (-scaled.call("abs")).call("exp")).call("log")
-    return where(scaled > threshold, x, grown / beta)
+    return where(scaled > threshold, x, softplus(scaled) / beta)
 
 
 def _elu(x: Scalar, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Scalar:
@@ -48,17 +47,6 @@ def _elu(x: Scalar, alpha: float = 1, scale: float = 1, input_scale: float = 1) 
 
 def _selu(x: Scalar) -> Scalar:
     return _elu(x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
-
-
-def _celu(x: Scalar, alpha: float = 1) -> Scalar:
-    return where(x < 0, ((x / alpha).call("exp") - 1) * alpha, x)
-
-
-def _gelu(x: Scalar, approximate: str = "none") -> Scalar:
-    if approximate == "tanh":
-        inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-        return x * 0.5 * (inner.call("tanh") + 1)
-    return x * 0.5 * ((x * _SQRT_HALF).call("erf") + 1)
 
 
 def _hard_sigmoid(x: Scalar) -> Scalar:
@@ -105,8 +93,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Scalar]] = {
     "mish": lambda x: x * _softplus(x).call("tanh"),
     "elu": _elu,
     "selu": _selu,
-    "celu": _celu,
-    "gelu": _gelu,
+    "celu": celu,
+    "gelu": lambda x, approximate="none": (gelu_tanh if approximate == "tanh" else gelu)(x),
     "softplus": _softplus,
     "log_sigmoid": _log_sigmoid,
     "hardtanh": lambda x, min_val=-1, max_val=1: _clamped(x, min_val, max_val),
@@ -227,13 +215,8 @@ def _tested(test: Callable[[Scalar], Scalar], call: Call, whole: bool) -> Value:
     """A truth for each float; for each whole number it is the same."""
     x = call.x
     if not is_float(x.dtype):
-        return elementwise(lambda it: it.equals(it) if whole else it.differs(it), _numeric(x))
+        return elementwise(lambda it: it.equals(it) if whole else it.differs(it), ordered(x))
     return elementwise(test, x, dtype="bool", name=call.kind)
-
-
-def _numeric(x: Value) -> Value:
-    """Truths as whole numbers, which can be compared."""
-    return as_type(x, "uint8") if x.dtype == "bool" else x
 
 
 def _nan_to_num(call: Call) -> Value:

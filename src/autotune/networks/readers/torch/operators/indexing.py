@@ -34,15 +34,8 @@ from autotune.networks.graph import (
     unsqueeze,
 )
 from autotune.networks.graph.elementwise import common_shape
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import (
-    as_type,
-    is_float,
-    number,
-    operand,
-    promoted,
-    vector,
-)
+from autotune.networks.readers.forms import as_type, is_float, vector
+from autotune.networks.readers.torch.call import Call, Operator, number, operand, promoted
 from autotune.networks.readers.torch.operators.shapes import filled
 
 __all__ = ["INDEXING"]

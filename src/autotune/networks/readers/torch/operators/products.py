@@ -24,8 +24,8 @@ from autotune.networks.graph import (
     softmax,
     transpose,
 )
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import is_float, number, wide
+from autotune.networks.readers.forms import is_float, wide
+from autotune.networks.readers.torch.call import Call, Operator, number
 
 __all__ = ["PRODUCTS"]
 

@@ -10,7 +10,6 @@ from autotune.networks.graph import (
     binary,
     concat,
     elementwise,
-    loop,
     matmul,
     reshape,
     slice_axis,
@@ -19,13 +18,11 @@ from autotune.networks.graph import (
     transpose,
     unary,
 )
+from autotune.networks.readers.forms import Step, repeated
 from autotune.networks.readers.torch.call import Call, Operator
 from autotune.networks.readers.torch.operators.shapes import filled
 
 __all__ = ["RECURRENT"]
-
-Step = Callable[[Sequence[Value], Value, Sequence[Value]], list[Value]]
-"""From states, the inputs' part of the gates, and weights to the next states."""
 
 
 def _relu(x: Value) -> Value:
@@ -87,19 +84,7 @@ def _direction(
     projection = rest[2:] if has_bias else rest
     fixed = [transpose(r), r_bias, *(transpose(it) for it in projection)]
     inputs = binary("add", matmul(x, transpose(w)), w_bias)
-    read = [it for it in fixed if it.constant is None]
-    step = _STEPS[kind][1]
-
-    def one(
-        states: Sequence[Value], slices: Sequence[Value], given: Sequence[Value]
-    ) -> tuple[list[Value], list[Value]]:
-        waiting = iter(given)
-        known = [next(waiting) if it.constant is None else it for it in fixed]
-        after = step(states, slices[0], known)
-        return after, [after[0]]
-
-    last, kept = loop(one, x.shape[0], starts, [inputs], read, [backwards], [backwards])
-    return kept[0], last
+    return repeated(_STEPS[kind][1], inputs, starts, fixed, backwards)
 
 
 def _recurrent(call: Call) -> list[Value]:

@@ -1,4 +1,4 @@
-"""Reductions, softmax, running sums, and what chooses elements by their order."""
+"""Reductions, softmax, running sums, what chooses elements by their order, and normalisations."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from autotune.networks.graph import (
     log_sum_exp,
     maximum,
     mean,
+    normalized,
     reduce,
     reshape,
     scan,
@@ -37,18 +38,21 @@ from autotune.networks.graph import (
     variance,
     where,
 )
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import (
+from autotune.networks.readers.forms import (
     as_type,
+    batch_affine,
+    column,
     is_float,
-    operand,
-    promoted,
+    ordered,
+    scaled,
     vector,
     wide,
+    widened,
 )
+from autotune.networks.readers.torch.call import Call, Operator, operand, promoted
 from autotune.networks.readers.torch.operators.shapes import filled
 
-__all__ = ["REDUCTIONS"]
+__all__ = ["NORMALISATION", "REDUCTIONS"]
 
 
 def _axes(call: Call, name: str = "dim") -> list[int] | None:
@@ -80,13 +84,8 @@ def _mean(call: Call) -> Value:
 def _extremum(op: str, call: Call) -> Value:
     """The largest or smallest element, of truths as of whole numbers."""
     x = call.x
-    found = reduce(op, _ordered(x), _axes(call), _keeps(call))
+    found = reduce(op, ordered(x), _axes(call), _keeps(call))
     return _shaped(as_type(found, x.dtype), call)
-
-
-def _ordered(x: Value) -> Value:
-    """Truths as whole numbers, which have an order."""
-    return as_type(x, "uint8") if x.dtype == "bool" else x
 
 
 def _max(call: Call) -> Value | list[Value]:
@@ -232,15 +231,15 @@ def _running_extremum(op: str, call: Call) -> list[Value]:
     axis = call.axis()
     if x.size == 0:
         return [x, vector(np.zeros(x.shape))]
-    ordered = _ordered(x)
-    found = scan(op, ordered, axis)
+    numbers = ordered(x)
+    found = scan(op, numbers, axis)
     steps = vector(np.arange(x.shape[axis]).reshape(-1, *[1] * (x.rank - 1 - axis)))
 
     def met(it: Scalar, best: Scalar) -> Scalar:
         same = it.equals(best)
         return same | it.differs(it) if it.is_float else same
 
-    here = select(elementwise(met, ordered, found, dtype="bool"), broadcast(steps, x.shape), 0)
+    here = select(elementwise(met, numbers, found, dtype="bool"), broadcast(steps, x.shape), 0)
     return [as_type(found, x.dtype), scan("max", here, axis)]
 
 
@@ -271,7 +270,7 @@ def _sorted(call: Call) -> list[Value]:
     if not x.rank:
         return [x, vector(0)]
     axis = call.get("dim", -1) % x.rank
-    values, places = top_k(_ordered(x), x.shape[axis], axis, descending)
+    values, places = top_k(ordered(x), x.shape[axis], axis, descending)
     return [as_type(values, x.dtype), places]
 
 
@@ -283,7 +282,7 @@ def _top_k(call: Call) -> list[Value]:
     x = call.x
     if not x.rank:
         return [_shaped(x, call), _shaped(vector(0), call)]
-    values, places = top_k(_ordered(x), call["k"], call.axis(), bool(call["largest"]))
+    values, places = top_k(ordered(x), call["k"], call.axis(), bool(call["largest"]))
     return [as_type(values, x.dtype), places]
 
 
@@ -292,7 +291,7 @@ def _kth(call: Call) -> list[Value]:
     if not x.rank:
         return [x, vector(0)]
     axis, k = call.axis(), call["k"]
-    values, places = top_k(_ordered(x), k, axis, False)
+    values, places = top_k(ordered(x), k, axis, False)
     found = [slice_axis(it, axis, k - 1, k) for it in (as_type(values, x.dtype), places)]
     return [_shaped(it, call) for it in found]
 
@@ -332,7 +331,7 @@ def _count_nonzero(call: Call) -> Value:
 
 
 def _amin_max(call: Call) -> list[Value]:
-    found = [reduce(op, _ordered(call.x), _axes(call), _keeps(call)) for op in ("min", "max")]
+    found = [reduce(op, ordered(call.x), _axes(call), _keeps(call)) for op in ("min", "max")]
     return [_shaped(as_type(it, call.x.dtype), call) for it in found]
 
 
@@ -375,4 +374,136 @@ REDUCTIONS: Mapping[str, Operator] = {
     **dict.fromkeys(("median", "nanmedian"), _median),
     "count_nonzero": _count_nonzero,
     "aminmax": _amin_max,
+}
+
+
+def _affine(
+    x: Value, centre: Value, spread: Value, parameters: Sequence[Value | None], epsilon: float
+) -> Value:
+    """A batch norm, where a scale is 1 and a bias is 0 that is left out."""
+    scale, bias = (
+        filled(spread.shape, default, wide(x.dtype)) if it is None else it
+        for it, default in zip(parameters, (1, 0), strict=True)
+    )
+    return batch_affine(x, centre, spread, scale, bias, epsilon)
+
+
+def _batch_norm(call: Call) -> Value | list[Value]:
+    """Of all forms: with the statistics of the batch, or with running ones.
+
+    Results are the tensor, mean and inverse deviation that were used, and of some forms the new
+    running statistics; of ``batch_norm`` itself the tensor only.
+    """
+    x, momentum = call.x, call.get("momentum", 0.1)
+    running = call.get("running_mean"), call.get("running_var")
+    parameters = call.get("weight"), call.get("bias")
+    epsilon = call["eps"]
+    trains = call.get("training", call.get("train", "no_training" not in call.kind))
+    if "with_update" in call.kind:
+        trains = True
+    if not trains and running[0] is not None and running[1] is not None:
+        found = _affine(x, running[0], running[1], parameters, epsilon)
+        if call.kind == "batch_norm":
+            return found
+        nothing = filled((0,), 0, wide(x.dtype))
+        return [found, nothing, nothing, *(it for it in running if it is not None)]
+    axes = [0, *range(2, x.rank)]
+    whole = widened(x)
+    centre = mean(whole, axes, keepdims=False)
+    spread = variance(whole, axes, keepdims=False)
+    found = _affine(x, centre, spread, parameters, epsilon)
+    if call.kind == "batch_norm":
+        return found
+    inverse = elementwise(lambda it: (it + epsilon).call("rsqrt"), spread)
+    count = x.size // max(1, x.shape[1])
+    unbiased = binary("mul", spread, count / max(1, count - 1))
+    saved = [
+        cast(it, wanted.dtype)
+        for it, wanted in zip((centre, inverse), call.results[1:], strict=False)
+        if wanted is not None
+    ]
+    kept = [
+        _moved(old, new, momentum)
+        for old, new in zip(running, (centre, unbiased), strict=True)
+        if old is not None
+    ]
+    return [found, *saved, *kept]
+
+
+def _moved(old: Value, new: Value, momentum: float) -> Value:
+    """Running statistics after a batch."""
+    found = elementwise(
+        lambda a, b: a * (1 - momentum) + b * momentum, widened(old), cast(new, wide(old.dtype))
+    )
+    return cast(found, old.dtype)
+
+
+def _functional_batch_norm(call: Call) -> list[Value]:
+    """As of torch's functional forms: also the running statistics, as they are afterwards."""
+    found = _batch_norm(call)
+    assert isinstance(found, list)
+    if "with_update" in call.kind:
+        # What it keeps for the gradient is nothing here.
+        return [*found[:3], filled((0,), 0, "uint8"), *found[3:]]
+    return found
+
+
+def _layer_norm(call: Call) -> Value | list[Value]:
+    x, epsilon = call.x, call["eps"]
+    axes = list(range(x.rank - len(call["normalized_shape"]), x.rank))
+    if x.size == 0:
+        found = x
+    else:
+        found = scaled(normalized(x, axes, epsilon), call.get("weight"), call.get("bias"), x.dtype)
+    if call.kind == "layer_norm":
+        return found
+    return [found, *_statistics(call, x, axes, epsilon)]
+
+
+def _statistics(call: Call, x: Value, axes: Sequence[int], epsilon: float) -> list[Value]:
+    """The mean and inverse deviation that torch returns beside a normalised tensor."""
+    wanted = [it for it in call.results[1:] if it is not None]
+    if x.size == 0:
+        return [filled(it.shape, 0, it.dtype) for it in wanted]
+    whole = widened(x)
+    inverse = unary("rsqrt", binary("add", variance(whole, axes), epsilon))
+    found = mean(whole, axes), inverse
+    return [
+        reshape(cast(it, kind.dtype), kind.shape) for it, kind in zip(found, wanted, strict=True)
+    ]
+
+
+def _group_norm(call: Call) -> Value | list[Value]:
+    x, epsilon = call.x, call["eps"]
+    groups = call.get("num_groups", call.get("group"))
+    apart = reshape(x, (x.shape[0], groups, -1)) if x.size else x
+    found = x
+    if x.size:
+        rows = [
+            None if call.get(it) is None else column(call[it], x.rank) for it in ("weight", "bias")
+        ]
+        found = scaled(
+            reshape(normalized(apart, [2], epsilon), x.shape), rows[0], rows[1], x.dtype
+        )
+    if call.kind == "group_norm":
+        return found
+    return [found, *_statistics(call, apart, [2], epsilon)]
+
+
+NORMALISATION: Mapping[str, Operator] = {
+    **dict.fromkeys(
+        (
+            "batch_norm",
+            "native_batch_norm",
+            "_native_batch_norm_legit",
+            "_native_batch_norm_legit_no_training",
+        ),
+        _batch_norm,
+    ),
+    **dict.fromkeys(
+        ("_native_batch_norm_legit_functional", "_batch_norm_with_update_functional"),
+        _functional_batch_norm,
+    ),
+    **dict.fromkeys(("layer_norm", "native_layer_norm"), _layer_norm),
+    **dict.fromkeys(("group_norm", "native_group_norm"), _group_norm),
 }

@@ -27,12 +27,8 @@ from autotune.networks.graph import (
     tile,
     transpose,
 )
-from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import (
-    as_type,
-    number,
-    vector,
-)
+from autotune.networks.readers.forms import as_type, vector
+from autotune.networks.readers.torch.call import Call, Operator, number
 
 __all__ = ["SHAPES", "filled"]
 

@@ -1,4 +1,4 @@
-"""Convolutions and pooling."""
+"""Convolutions and pooling; images resized, and sampled between their elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.networks.graph import (
     arg,
     binary,
     cast,
-    constant,
+    clamp,
     convolution,
     reduce,
     resample,
@@ -26,14 +26,24 @@ from autotune.networks.graph import (
     take_along,
     transpose,
     transposed_convolution,
+    unary,
     window_arg,
     window_reduce,
 )
+from autotune.networks.readers.forms import (
+    grown,
+    is_float,
+    margins_of_parts,
+    vector,
+    wide,
+    window_counts,
+    with_bias,
+)
+from autotune.networks.readers.resampling import AxisResize, Interpolation, sampled, taps_of
 from autotune.networks.readers.torch.call import Call, Operator
-from autotune.networks.readers.torch.operators.operands import scalar_rows, vector, wide
 from autotune.networks.readers.torch.operators.shapes import filled
 
-__all__ = ["WINDOWS"]
+__all__ = ["RESAMPLING", "WINDOWS"]
 
 
 def _each(value: Any, rank: int, default: int = 1) -> list[int]:
@@ -43,10 +53,6 @@ def _each(value: Any, rank: int, default: int = 1) -> list[int]:
     if isinstance(value, int):
         return [value] * rank
     return list(value) * rank if len(value) == 1 else list(value)
-
-
-def _with_bias(found: Value, bias: Value | None) -> Value:
-    return found if bias is None else binary("add", found, scalar_rows(bias, found.rank))
 
 
 def _convolution(call: Call) -> Value:
@@ -67,7 +73,7 @@ def _convolution(call: Call) -> Value:
         low, high = _margins(padding, kernel, dilations, rank)
         window = Window(kernel, strides, low, high, dilations)
         found = convolution(x, w, window, groups)
-    return reshape(_with_bias(found, bias), call.shape)
+    return reshape(with_bias(found, bias), call.shape)
 
 
 def _margins(
@@ -99,26 +105,14 @@ def _pool_window(call: Call, image: Sequence[int]) -> tuple[Window, tuple[int, .
         strides = kernel
     low = _each(call.get("padding"), rank, 0)
     window = Window(kernel, strides, low, low, _each(call.get("dilation"), rank))
-    more = []
-    for at, extent in enumerate(image):
-        reach = (kernel[at] - 1) * window.dilations[at] + 1
-        room = extent + 2 * low[at] - reach
-        count = -(-room // strides[at]) + 1
-        if (count - 1) * strides[at] >= extent + low[at]:
-            count -= 1
-        more.append(max(0, (count - 1) * strides[at] - room) if call.get("ceil_mode") else 0)
-    return window, tuple(more)
-
-
-def _grown(window: Window, more: Sequence[int]) -> Window:
-    high = [it + extra for it, extra in zip(window.high, more, strict=True)]
-    return Window(window.kernel, window.strides, window.low, high, window.dilations)
+    more = margins_of_parts(window, image) if call.get("ceil_mode") else (0,) * rank
+    return window, more
 
 
 def _max_pool(call: Call) -> Value | list[Value]:
     rank = _pool_rank(call)
     x = _image(call.x, rank)
-    window = _grown(*_pool_window(call, x.shape[2:]))
+    window = grown(*_pool_window(call, x.shape[2:]))
     found = reshape(window_reduce("max", x, window), call.shape)
     if not call.kind.endswith("indices"):
         return found
@@ -129,7 +123,7 @@ def _average_pool(call: Call) -> Value:
     rank = _pool_rank(call)
     x = _image(call.x, rank)
     window, more = _pool_window(call, x.shape[2:])
-    total = window_reduce("add", x, _grown(window, more), wide(x.dtype))
+    total = window_reduce("add", x, grown(window, more), wide(x.dtype))
     count = _counts(call, x, window, more, total.dtype)
     return reshape(cast(binary("div", total, count), x.dtype), call.shape)
 
@@ -139,14 +133,8 @@ def _counts(call: Call, x: Value, window: Window, more: Sequence[int], dtype: st
     divisor = call.get("divisor_override")
     if divisor:
         return divisor
-    if call.get("count_include_pad", True):
-        # What part windows have beyond the margins does not count.
-        image = [sum(it) for it in zip(window.low, x.shape[2:], window.high, strict=True)]
-        none = [0] * len(image)
-        around = Window(window.kernel, window.strides, none, more, window.dilations)
-    else:
-        image, around = list(x.shape[2:]), _grown(window, more)
-    return window_reduce("add", constant(np.ones((1, 1, *image)), dtype), around)
+    margins = bool(call.get("count_include_pad", True))
+    return window_counts(x.shape[2:], window, more, dtype, margins)
 
 
 def _bounds(extent: int, to: int) -> list[tuple[int, int]]:
@@ -269,10 +257,7 @@ def _adaptive_average_backward(call: Call) -> Value:
     for axis, extent in enumerate(x.shape[2:], start=2):
         bounds = _bounds(extent, gradient.shape[axis])
         shares = [[(s <= at < e) / (e - s) for s, e in bounds] for at in range(extent)]
-        matrix = np.array(shares)
-        taps = max(1, int((matrix != 0).sum(1).max()))
-        places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :taps]
-        found = resample(found, axis, places, np.take_along_axis(matrix, places, 1))
+        found = resample(found, axis, *taps_of(np.array(shares)))
     return reshape(cast(found, x.dtype), call.shape)
 
 
@@ -335,3 +320,87 @@ WINDOWS: Mapping[str, Operator] = {
     **{f"_adaptive_avg_pool{at}d_backward": _adaptive_average_backward for at in (2, 3)},
     "convolution_backward": _convolution_backward,
 }
+
+
+def _scale(call: Call, axis: int) -> float | None:
+    """Factor by which an axis becomes longer, where that is given."""
+    given = call.get("scale_factors")
+    if given:
+        return float(given[axis])
+    names = ("scales",) if "scales" in call.arguments else ("scales_d", "scales_h", "scales_w")
+    known = [call.get(it) for it in names if it in call.arguments]
+    return float(known[axis]) if known and known[axis] is not None else None
+
+
+def _nearest(call: Call) -> Value:
+    """Elements below the places, or next to them."""
+    x = call.x
+    for axis, to in enumerate(call.shape[2:], start=2):
+        places = _neighbours(call, x.shape[axis], to, _scale(call, axis - 2))
+        if to != x.shape[axis] or (places != np.arange(to)).any():
+            x = take(x, vector(places), axis)
+    return x
+
+
+def _neighbours(call: Call, extent: int, to: int, scale: float | None) -> np.ndarray[Any, Any]:
+    """Places as torch computes them, in single precision; it never scales by 1 or 2."""
+    is_exact = "exact" in call.kind
+    if not is_exact and to in (extent, 2 * extent):
+        return np.asarray(np.arange(to) * extent // to)
+    step = np.float32(1 / scale) if scale else np.float32(extent) / np.float32(to)
+    at = (np.arange(to, dtype=np.float32) + np.float32(0.5 if is_exact else 0)) * step
+    return np.asarray(np.minimum(np.floor(at).astype(np.int64), extent - 1))
+
+
+def _interpolated(call: Call) -> Value:
+    x, corners = call.x, bool(call["align_corners"])
+    mode = next((it for it in ("cubic", "lanczos") if it in call.kind), "linear")
+    smooth = call.kind.endswith("_aa")
+    how = Interpolation(
+        mode,
+        "align_corners" if corners else "half_pixel",
+        # Keys' polynomial is another one where results are averages.
+        coefficient=-0.5 if smooth else -0.75,
+        smooth=smooth,
+        leave_out=smooth,
+    )
+    found = x if is_float(x.dtype) else cast(x, "float64")
+    for axis, to in enumerate(call.shape[2:]):
+        extent, scale = x.shape[axis + 2], _scale(call, axis)
+        if extent == to and (scale is None or scale == 1):
+            continue
+        ratio = to / extent if scale is None or corners else scale
+        matrix, _ = how.weights(AxisResize(extent, to, ratio))
+        found = resample(found, axis + 2, *taps_of(matrix))
+    return found if found.dtype == x.dtype else _rounded(found, x.dtype)
+
+
+def _rounded(found: Value, dtype: str) -> Value:
+    if dtype != "uint8":
+        raise UnsupportedWorkload(f"images of {dtype} are not supported")
+    return cast(clamp(unary("round", found), 0, 255), dtype)
+
+
+_MODES = ("linear", "nearest", "cubic")
+_MARGINS = ("zeros", "border", "reflection")
+
+
+def _grid_sample(call: Call) -> Value:
+    mode, margins = _MODES[call["interpolation_mode"]], _MARGINS[call["padding_mode"]]
+    return sampled(call.x, call["grid"], mode, margins, bool(call["align_corners"]))
+
+
+def _names() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for at in (1, 2, 3):
+        found[f"upsample_nearest{at}d"] = _nearest
+        found[f"_upsample_nearest_exact{at}d"] = _nearest
+        found[f"grid_sampler_{at}d"] = _grid_sample
+    for name in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d"):
+        found[f"upsample_{name}"] = _interpolated
+    for name in ("bilinear2d", "bicubic2d", "lanczos2d"):
+        found[f"_upsample_{name}_aa"] = _interpolated
+    return found
+
+
+RESAMPLING: Mapping[str, Operator] = _names()
