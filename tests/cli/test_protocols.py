@@ -11,7 +11,7 @@ import pytest
 from command_lines import refused
 
 from autotune.cli.app import command_group
-from autotune.cli.protocols import read_protocol, settings
+from autotune.cli.options import read_protocol, settings
 from autotune.errors import AutotuneError
 from autotune.measure import PHASES, PROTOCOLS, MeasureProtocol
 from autotune.testing.reference_backend import SCRIPT_VARIABLE

@@ -13,7 +13,7 @@ from autotune_mlir.scalar_emit import literal
 
 from autotune.backends import BuildRequest, ProgramFile
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.bfloat16 import bfloat16_bits
+from autotune.ir.element_types import bfloat16_bits
 from autotune.ir.expressions import Cast, Load, var
 from autotune.ir.workloads import (
     Axis,

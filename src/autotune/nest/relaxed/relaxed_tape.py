@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.nest import Tape
-from autotune.nest.relaxed.intervals import Interval
-from autotune.nest.relaxed.lowering import FORMS, Lowered, lower_exact, lower_relaxed
-from autotune.nest.relaxed.smoothing import Smoothing
+from autotune.nest.relaxed.lowering import (
+    FORMS,
+    Interval,
+    Lowered,
+    Smoothing,
+    lower_exact,
+    lower_relaxed,
+)
 
 if TYPE_CHECKING:
     from autotune._native import RelaxedProgram

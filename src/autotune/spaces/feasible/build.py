@@ -1,4 +1,10 @@
-"""The feasible configurations of a sketch, joined group by group."""
+"""The feasible configurations of a sketch, joined group by group.
+
+Distance of configurations from satisfying the constraints of a sketch.
+
+Every constraint becomes an expression of the parameters, its residual: 0 where it holds, else by
+how much it is violated. Native code evaluates them for a whole matrix.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +12,185 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.nest.tape import build_tape
-from autotune.sketches import ProductEquals, Sketch
+from autotune.ir.expressions import IntExpr, const, maximum, minimum, var
+from autotune.nest.tape import Instruction, Tape, build_tape
+from autotune.sketches import AtLeast, AtMost, Constraint, Factor, Param, ProductEquals, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible.feasible_set import FeasibleSet
-from autotune.spaces.feasible.groups import ParamGroup, parameter_groups
-from autotune.spaces.feasible.residuals import residual_tape
-from autotune.spaces.feasible.terms import Range, Ranges, Relation, Relational, Splitter
+from autotune.spaces.feasible.terms import (
+    UNKNOWN,
+    Range,
+    Ranges,
+    Relation,
+    Relational,
+    Splitter,
+    Term,
+)
 
 if TYPE_CHECKING:
     from autotune import _native
-from attrs import field, frozen
 
-from autotune.nest.tape import Instruction, Tape
-from autotune.spaces.feasible.terms import UNKNOWN, Term
+__all__ = ["is_feasible", "residual", "residual_tape", "residuals"]
+
+FACTORIZATION_LIMIT = 4_000_000
+"""Most joint values of one group that are kept in memory."""
+
+
+@frozen(eq=False)
+class ParamGroup:
+    """Some parameters and their joint values, before any constraint but their product.
+
+    Attributes:
+        names: The parameters.
+        columns: Their positions in a configuration.
+        rows: Joint values, shape [m, len(columns)].
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[int, ...]
+    rows: Matrix
+
+
+def ordered_factorizations(total: int, domains: Sequence[tuple[int, ...] | None]) -> Matrix:
+    """Every tuple of factors with the given product, lexicographic; shape [m, len(domains)].
+
+    A domain lists the values a factor may have; None allows any divisor.
+
+    Raises:
+        InvalidValueError: ``total`` is not in [1, 2**50], there are no factors or more than 64,
+            or more than ``FACTORIZATION_LIMIT`` tuples.
+    """
+    from autotune import _native
+
+    positive = [
+        None if domain is None else sorted({value for value in domain if value >= 1})
+        for domain in domains
+    ]
+    try:
+        return _native.ordered_factorizations(total, positive, FACTORIZATION_LIMIT)
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(f"cannot list the factorizations of {total}: {error}") from error
+
+
+def parameter_groups(sketch: Sketch) -> list[ParamGroup]:
+    """The groups of a sketch: one for every product, then one for every parameter left.
+
+    Raises:
+        InvalidValueError: a parameter belongs to two products or a factor to none, or a product
+            is neither constant nor the value of one parameter that lists its values.
+    """
+    position = {name: index for index, name in enumerate(sketch.param_names)}
+    groups: list[ParamGroup] = []
+    grouped: set[str] = set()
+    for constraint in sketch.constraints:
+        if not isinstance(constraint, ProductEquals):
+            continue
+        names = (*sorted(constraint.total.variables), *constraint.factors)
+        again = grouped & set(names) | {name for name in names if names.count(name) > 1}
+        if again:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: parameters {sorted(again)} belong to two products"
+            )
+        grouped |= set(names)
+        rows = _product_rows(sketch, constraint)
+        groups.append(ParamGroup(names, tuple(position[name] for name in names), rows))
+    for param in sketch.params:
+        if param.name in grouped:
+            continue
+        if param.values is None:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: factor {param.name!r} belongs to no product"
+            )
+        values = np.array(sorted(set(param.values)), dtype=np.int64).reshape(-1, 1)
+        groups.append(ParamGroup((param.name,), (position[param.name],), values))
+    return groups
+
+
+def _product_rows(sketch: Sketch, constraint: ProductEquals) -> Matrix:
+    by_name = {param.name: param for param in sketch.params}
+    domains = [_domain(by_name[name]) for name in constraint.factors]
+    total = constraint.total
+    if total.value is not None:
+        return ordered_factorizations(total.value, domains)
+    extents = by_name[total.args[0]].values if total.op == "var" else None
+    if extents is None:
+        raise InvalidValueError(
+            f"sketch {sketch.name!r}: the product of {', '.join(constraint.factors)} is "
+            f"{total!r}; it has to be a constant or a parameter that lists its values"
+        )
+    parts = [np.empty((0, len(domains) + 1), dtype=np.int64)]
+    for extent in sorted(set(extents)):
+        if extent >= 1:
+            rows = ordered_factorizations(extent, domains)
+            parts.append(np.column_stack([np.full(len(rows), extent), rows]))
+    return np.concatenate(parts)
+
+
+def _domain(param: Param) -> tuple[int, ...] | None:
+    return param.values if isinstance(param, Factor) else (param.values or ())
+
+
+def residual(constraint: Constraint) -> IntExpr:
+    """By how much a constraint is violated; 0 where it holds.
+
+    The excess over a limit or what lacks to it, the distance of a product from its total, or the
+    distance to the nearest of the values allowed (of none at all: 1).
+    """
+    if isinstance(constraint, ProductEquals):
+        product: IntExpr = const(1)
+        for name in constraint.factors:
+            product = product * var(name)
+        return _distance(product, constraint.total)
+    if isinstance(constraint, AtMost):
+        return maximum(constraint.expression - constraint.limit, 0)
+    if isinstance(constraint, AtLeast):
+        return maximum(constraint.limit - constraint.expression, 0)
+    if not constraint.values:
+        return const(1)
+    nearest, *others = (_distance(constraint.expression, const(v)) for v in constraint.values)
+    for other in others:
+        nearest = minimum(nearest, other)
+    return nearest
+
+
+def _distance(left: IntExpr, right: IntExpr) -> IntExpr:
+    return maximum(left - right, right - left)
+
+
+def residual_tape(names: tuple[str, ...], constraints: Sequence[Constraint]) -> Tape:
+    """Residuals as a tape over the parameters ``names``; outputs are called "0", "1", ...
+
+    Raises:
+        InvalidValueError: a constraint uses another parameter.
+    """
+    outputs = {str(index): residual(item) for index, item in enumerate(constraints)}
+    return build_tape(names, outputs)
+
+
+def residuals(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Residuals of ``sketch.constraints``, in their order; shape [n, constraints].
+
+    Domains of single parameters are not looked at: :meth:`FeasibleSet.contains` does that too.
+
+    Raises:
+        InvalidValueError: the matrix has another number of columns or is not of int64, or a value
+            passes 64 bits.
+    """
+    return residual_tape(sketch.param_names, sketch.constraints).evaluate(matrix)
+
+
+def is_feasible(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the configurations for which all constraints hold; shape [n].
+
+    Raises:
+        InvalidValueError: as :func:`residuals`.
+    """
+    return np.asarray(~residuals(sketch, matrix).any(axis=1))
+
 
 COMBINATION_LIMIT = 2**25
 """Pairs of a state and a signature looked at while joining; a space with more is refused."""

@@ -1,9 +1,9 @@
-from autotune.store.records.baseline import Baseline as Baseline
-from autotune.store.records.baseline import best_baseline as best_baseline
-from autotune.store.records.baseline import standing as standing
+from autotune.store.records.contest import Baseline as Baseline
 from autotune.store.records.contest import Comparison as Comparison
 from autotune.store.records.contest import Confirmation as Confirmation
 from autotune.store.records.contest import Contest as Contest
+from autotune.store.records.contest import best_baseline as best_baseline
+from autotune.store.records.contest import standing as standing
 from autotune.store.records.outcome import WRITTEN_WHEN_SET as WRITTEN_WHEN_SET
 from autotune.store.records.outcome import Outcome as Outcome
 from autotune.store.records.record import BASELINE_PLACES as BASELINE_PLACES
