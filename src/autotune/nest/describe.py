@@ -16,8 +16,6 @@ from autotune.nest.loop_nest import Loop, Statement
 from autotune.nest.tape import Instruction, Tape
 from autotune.sketches import Sketch
 
-__all__ = []
-
 
 def describe(sketch: Sketch, config: Mapping[str, int] | None = None) -> str:
     """The loop nest of ``sketch`` as indented text.

@@ -46,8 +46,6 @@ from autotune.sketches import (
     SharedLayout,
 )
 
-__all__ = []
-
 
 @define(eq=False)
 class StageSchedule:

@@ -25,8 +25,6 @@ from autotune.sketches.steps import OpenStep, Step
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = []
-
 
 @frozen
 class Factor:

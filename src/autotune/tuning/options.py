@@ -22,7 +22,7 @@ from autotune.tuning.choices import KINDS, Choice, chosen_parts, unused_by
 if TYPE_CHECKING:
     from autotune.measure import MeasureProtocol
     from autotune.models.cost import ModelFile
-    from autotune.plugins.preset import Preset
+    from autotune.plugins.spec import Preset
     from autotune.search.schedulers.task_scheduler import Objective
     from autotune.targets import Target
     from autotune.tuning.events import EventListener

@@ -60,8 +60,6 @@ from autotune.search.schedulers.task_scheduler import (
     objective_slopes,
 )
 
-__all__ = []
-
 PATIENCE = 5
 """Rounds more than all others of its group after which a slow task counts as alone."""
 

@@ -14,8 +14,6 @@ from autotune.search.strategies.strategy import RecordedStrategy, StrategyContex
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
 
-__all__ = []
-
 
 class Pool:
     """Distinct rows and their scores. A row is scored once, when it is first added."""

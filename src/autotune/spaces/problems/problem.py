@@ -20,7 +20,7 @@ from autotune.nest import Buffer, LoopNest, derive_nest
 from autotune.sketches import AtLeast, AtMost, Constraint, ProductEquals, Sketch, Step
 from autotune.sketches.steps import step_name
 from autotune.spaces.feasible import build_feasible_set
-from autotune.spaces.feasible.terms import Range, expression_range
+from autotune.spaces.feasible.build import Range, expression_range
 
 __all__ = [
     "ConstraintProblem",

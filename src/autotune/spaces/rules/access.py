@@ -21,8 +21,6 @@ from autotune.ir.expressions.scalar import reads
 from autotune.ir.workloads import Stage, Workload
 from autotune.spaces.rules.draft import SketchDraft
 
-__all__ = []
-
 EXPENSIVE_OPERATIONS = (
     *("exp", "log", "sin", "cos", "tanh", "sigmoid", "erf"),
     *("pow", "sqrt", "rsqrt", "div", "mod"),

@@ -23,8 +23,6 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
 
-__all__ = []
-
 
 class InlineRule(SketchRule):
     """Inlines a pointwise stage that only pointwise stages read, unless that repeats too much.

@@ -7,12 +7,12 @@ from autotune.store.records.contest import standing as standing
 from autotune.store.records.outcome import WRITTEN_WHEN_SET as WRITTEN_WHEN_SET
 from autotune.store.records.outcome import Outcome as Outcome
 from autotune.store.records.record import BASELINE_PLACES as BASELINE_PLACES
+from autotune.store.records.record import RUN_STATUSES as RUN_STATUSES
+from autotune.store.records.record import WARM_USES as WARM_USES
 from autotune.store.records.record import MeasureKey as MeasureKey
 from autotune.store.records.record import Record as Record
-from autotune.store.records.run import RUN_STATUSES as RUN_STATUSES
-from autotune.store.records.run import WARM_USES as WARM_USES
-from autotune.store.records.run import Run as Run
-from autotune.store.records.run import WarmSource as WarmSource
-from autotune.store.records.run import run_identity as run_identity
+from autotune.store.records.record import Run as Run
+from autotune.store.records.record import WarmSource as WarmSource
+from autotune.store.records.record import run_identity as run_identity
 from autotune.store.statuses import OUTCOME_STATUSES as OUTCOME_STATUSES
 from autotune.store.statuses import RETRIABLE_STATUSES as RETRIABLE_STATUSES
