@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.evaluation.replay.formats.fields import (
     SECONDS,
-    checked_list,
-    checked_object,
-    checked_text,
+    checked,
     checked_time,
     checked_unit,
     checked_value,
@@ -78,9 +76,9 @@ def read_t4(
         raise InvalidValueError(
             f"{name} is of version {version!r} of the T4 schema; only {SCHEMA_VERSION!r} is read"
         )
-    metadata = checked_object(data.get("metadata", {}), f"{name}: 'metadata'")
+    metadata = checked(dict, data.get("metadata", {}), f"{name}: 'metadata'")
     unit = checked_unit(metadata.get("timeunit", _UNIT), f"{name}: 'timeunit'")
-    results = checked_list(required(data, "results", name), f"{name}: 'results'")
+    results = checked(list, required(data, "results", name), f"{name}: 'results'")
     evaluations = [
         _evaluation(it, unit, f"{name}: result {number}") for number, it in enumerate(results)
     ]
@@ -106,18 +104,18 @@ def _ordered(values: list[Value]) -> tuple[Value, ...]:
 
 
 def _evaluation(data: Any, unit: float, where: str) -> Evaluation:
-    data = checked_object(data, where)
+    data = checked(dict, data, where)
     configuration = {
         key: checked_value(value, f"{where}: {key!r}")
-        for key, value in checked_object(required(data, "configuration", where), where).items()
+        for key, value in checked(dict, required(data, "configuration", where), where).items()
     }
-    invalidity = checked_text(required(data, "invalidity", where), f"{where}: 'invalidity'")
+    invalidity = checked(str, required(data, "invalidity", where), f"{where}: 'invalidity'")
     if invalidity not in INVALIDITIES:
         raise UnknownNameError(f"invalidity in {where}", invalidity, INVALIDITIES)
-    times = checked_object(required(data, "times", where), f"{where}: 'times'")
+    times = checked(dict, required(data, "times", where), f"{where}: 'times'")
     samples = tuple(
         checked_time(it, f"{where}: 'runtimes'") * unit
-        for it in checked_list(times.get("runtimes", []), f"{where}: 'runtimes'")
+        for it in checked(list, times.get("runtimes", []), f"{where}: 'runtimes'")
     )
     status = INVALIDITIES[invalidity]
     ok = status == "ok"
@@ -134,11 +132,11 @@ def _evaluation(data: Any, unit: float, where: str) -> Evaluation:
 
 def _objective(data: Mapping[str, Any], unit: float, where: str) -> float:
     """The value that was minimised, in seconds."""
-    objectives = checked_list(data.get("objectives", ["time"]), f"{where}: 'objectives'")
+    objectives = checked(list, data.get("objectives", ["time"]), f"{where}: 'objectives'")
     if len(objectives) != 1:
         raise InvalidValueError(f"{where} has {len(objectives)} objectives; one can be replayed")
-    for measurement in checked_list(required(data, "measurements", where), where):
-        measurement = checked_object(measurement, where)
+    for measurement in checked(list, required(data, "measurements", where), where):
+        measurement = checked(dict, measurement, where)
         if measurement.get("name") == objectives[0]:
             named = measurement.get("unit", "")
             if not named and objectives[0] != "time":
@@ -235,10 +233,12 @@ def read_t1(data: Mapping[str, Any], name: str) -> Description:
             the call of a function.
         UnknownNameError: a type, or a parameter in a constraint, is none that there is.
     """
-    space = checked_object(
-        required(data, "ConfigurationSpace", name), f"{name}: 'ConfigurationSpace'"
+    space = checked(
+        dict, required(data, "ConfigurationSpace", name), f"{name}: 'ConfigurationSpace'"
     )
-    listed = checked_list(required(space, "TuningParameters", name), f"{name}: 'TuningParameters'")
+    listed = checked(
+        list, required(space, "TuningParameters", name), f"{name}: 'TuningParameters'"
+    )
     if not listed:
         raise InvalidValueError(f"{name} has no parameters")
     parameters = tuple(_parameter(it, f"{name}: parameter {n}") for n, it in enumerate(listed))
@@ -246,21 +246,21 @@ def read_t1(data: Mapping[str, Any], name: str) -> Description:
     for parameter in parameters:
         if names.count(parameter.name) > 1:
             raise InvalidValueError(f"{name}: two parameters are called {parameter.name!r}")
-    conditions = checked_list(space.get("Conditions", []), f"{name}: 'Conditions'")
+    conditions = checked(list, space.get("Conditions", []), f"{name}: 'Conditions'")
     constraints = [
         _condition(it, names, f"{name}: condition {n}") for n, it in enumerate(conditions)
     ]
-    general = checked_object(data.get("General", {}), f"{name}: 'General'")
-    kernel = checked_text(general.get("BenchmarkName", name), f"{name}: 'BenchmarkName'")
+    general = checked(dict, data.get("General", {}), f"{name}: 'General'")
+    kernel = checked(str, general.get("BenchmarkName", name), f"{name}: 'BenchmarkName'")
     return Description(kernel, parameters, tuple(constraints))
 
 
 def _parameter(data: Any, where: str) -> Parameter:
-    data = checked_object(data, where)
-    kind = checked_text(required(data, "Type", where), f"{where}: 'Type'")
+    data = checked(dict, data, where)
+    kind = checked(str, required(data, "Type", where), f"{where}: 'Type'")
     if kind not in TYPES:
         raise UnknownNameError(f"type of {where}", kind, TYPES)
-    text = checked_text(required(data, "Values", where), f"{where}: 'Values'")
+    text = checked(str, required(data, "Values", where), f"{where}: 'Values'")
     try:
         listed = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -274,7 +274,7 @@ def _parameter(data: Any, where: str) -> Parameter:
     if default is not None and default not in values:
         # Some files have defaults of another size of the problem.
         default = None
-    return Parameter(checked_text(required(data, "Name", where), where), values, default)
+    return Parameter(checked(str, required(data, "Name", where), where), values, default)
 
 
 def _typed(value: Any, kind: str, where: str) -> Value:
@@ -286,8 +286,8 @@ def _typed(value: Any, kind: str, where: str) -> Value:
 
 
 def _condition(data: Any, names: Sequence[str], where: str) -> Condition:
-    expression = required(checked_object(data, where), "Expression", where)
-    return parse_condition(checked_text(expression, f"{where}: 'Expression'"), names)
+    expression = required(checked(dict, data, where), "Expression", where)
+    return parse_condition(checked(str, expression, f"{where}: 'Expression'"), names)
 
 
 def check_described(space: RecordedSpace, description: Description) -> None:
