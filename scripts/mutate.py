@@ -5,7 +5,7 @@
 
 The mistakes are made in a copy of the installed package, with a Python that has the projects and
 pytest. By default they are at places chosen by chance; with ``--every
-search/schedulers/gradient.py`` they are all that can be made in that module. What ``make test``
+search/schedulers/gradients.py`` they are all that can be made in that module. What ``make test``
 runs of the mutated room's tests has to fail: first the file that mirrors the module, then the
 others; with ``--properties``, only tests whose cases hypothesis draws.
 """

@@ -53,7 +53,7 @@ def chunks() -> dict[str, tuple[str, ...]]:
             *("-m", "not long", *(f"--deselect={name}" for name in OF_THE_PROCESSOR)),
         ),
         "mutations": (*MUTATE, "100"),
-        "gradients": (*MUTATE, "--every", "search/schedulers/gradient.py", "--properties"),
+        "gradients": (*MUTATE, "--every", "search/schedulers/gradients.py", "--properties"),
     }
 
 

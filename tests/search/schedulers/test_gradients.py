@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles.gradients import Network, gradient
 
 from autotune.search.schedulers import TaskInfo, task_gradients
-from autotune.search.schedulers.gradient import PATIENCE
+from autotune.search.schedulers.gradients import PATIENCE
 
 
 def _maximum(latencies: Mapping[str, Any]) -> Any:

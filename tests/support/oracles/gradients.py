@@ -1,7 +1,7 @@
 """Worth of a round of a task, as published, in exact fractions.
 
 Section 6.2 of Zheng et al., "Ansor", OSDI 2020 (arXiv:2006.06762), with the additions that
-``autotune.search.schedulers.gradient`` documents, task by task and without a shortcut.
+``autotune.search.schedulers.gradients`` documents, task by task and without a shortcut.
 """
 
 from __future__ import annotations

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from autotune.search.schedulers.diffusion import DiffusionOptions, DiffusionScheduler
-from autotune.search.schedulers.gradient import (
-    GradientOptions,
-    GradientTaskScheduler,
-    task_gradients,
-)
+from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
+from autotune.search.schedulers.gradients import task_gradients
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.schedulers.task_scheduler import (
     SchedulerContext,
