@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotune.cli import vendor, watching
+from autotune.cli import machine, vendor
+from autotune.cli.machine import busy_cores
 from autotune.cli.vendor import compare
-from autotune.cli.watching import busy_cores
 from autotune.ir.workloads import gemm, softmax
 from autotune.store.records import Outcome
 from autotune.targets import preset
@@ -54,13 +54,13 @@ def test_busy_cores_reads_what_linux_says(tmp_path: Path) -> None:
 def test_a_busy_machine_is_warned_of_when_a_run_starts(
     cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "busy_cores", lambda: 1.5)
+    monkeypatch.setattr(machine, "busy_cores", lambda: 1.5)
     warning = "other programs keep 1.5 cores busy"
     assert warning not in cli.tune("--trials", "0").stderr
     assert cli.tune("--trials", "2").stderr.count(warning) == 1
     assert warning not in cli.tune("--trials", "2").stderr  # answered from records
     assert warning not in cli.tune("--trials", "2", "--fresh", "--quiet").stderr
-    monkeypatch.setattr(watching, "busy_cores", lambda: 0.1)
+    monkeypatch.setattr(machine, "busy_cores", lambda: 0.1)
     assert "cores busy" not in cli.tune("--trials", "2", "--fresh").stderr
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from autotune.cli.watching import MOST_BUSY_CORES, busy_cores
+from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
 from autotune.measure import MeasureProtocol
 from autotune.measure.vendor import matrix_product, torch_latency, vendor_latency
 from autotune.store.database import RecordFilter
